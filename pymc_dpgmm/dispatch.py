@@ -1,0 +1,73 @@
+"""Verbs: functions with one implementation per class of their first argument.
+
+The kernels are written once, for all families and all priors on partitions, in terms of verbs such as
+``log_predictive(stats, k, x)``. A verb is declared with :func:`verb` and implemented for a ``NamedTuple``
+class with :func:`implements`. Called from Python it looks the class up; called from compiled code it is
+resolved by type when the caller is compiled, so that it can be inlined and the caller, found by the types
+of its arguments, stays in numba's on-disk cache. (A jitted function that is passed as an argument, or
+captured by a closure, would be compiled again in every process.)
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.extending import overload
+
+# Sums may be reordered into vector lanes. NaN and infinity keep their meaning.
+FASTMATH = {"reassoc", "contract"}
+
+
+def verb(declaration: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a verb; the body of the declaration is its docstring, the contract."""
+    implementations: dict[type, Callable[..., Any]] = {}
+
+    @functools.wraps(declaration)
+    def dispatch(first: Any, *args: Any) -> Any:
+        try:
+            implementation = implementations[type(first)]
+        except KeyError:
+            raise TypeError(
+                f"{declaration.__name__} is not implemented for {type(first).__name__}; it is for "
+                f"{', '.join(c.__name__ for c in implementations) or 'nothing'}"
+            ) from None
+        return implementation(first, *args)
+
+    dispatch.implementations = implementations  # type: ignore[attr-defined]
+    return dispatch
+
+
+def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register the decorated function as a verb's implementation for one class.
+
+    Parameters
+    ----------
+    declared : verb
+        A function made by :func:`verb`. The decorated function must have the same argument names.
+    of_class : type
+        The ``NamedTuple`` class of the first argument.
+
+    Raises
+    ------
+    ValueError
+        If the verb is already implemented for the class.
+    """
+    implementations = declared.implementations  # type: ignore[attr-defined]
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if of_class in implementations:
+            raise ValueError(f"{declared.__name__} is already implemented for {of_class.__name__}")
+        implementations[of_class] = function
+
+        @functools.wraps(function)
+        def choose(*args: Any) -> Callable[..., Any] | None:
+            first = args[0]
+            if isinstance(first, types.BaseNamedTuple) and first.instance_class is of_class:
+                return function
+            return None
+
+        overload(declared, strict=True, jit_options={"fastmath": FASTMATH, "error_model": "numpy"})(choose)
+        return function
+
+    return register

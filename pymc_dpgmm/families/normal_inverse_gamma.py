@@ -1,0 +1,428 @@
+r"""Gaussian clusters with independent columns: the normal-inverse-gamma family.
+
+For each column
+
+.. math:: s^2 \sim \mathrm{InverseGamma}(a, b), \qquad m \mid s^2 \sim N(\mu, s^2 / \kappa), \qquad
+          x_i \mid m, s^2 \sim N(m, s^2)
+
+with :math:`E s^2 = b / (a - 1)`. For a cluster of n rows with mean :math:`\bar x` and sum of squares w about it,
+
+.. math:: \kappa_n = \kappa + n, \quad a_n = a + n / 2, \quad
+          \mu_n = (\kappa \mu + n \bar x) / \kappa_n, \quad
+          b_n = b + \tfrac12 w + \frac{\kappa n}{2 \kappa_n} (\bar x - \mu)^2
+
+(Murphy 2007, eqs 197-200). The predictive of a column is a t with :math:`2 a_n` degrees of freedom, location
+:math:`\mu_n` and squared scale :math:`b_n (\kappa_n + 1) / (a_n \kappa_n)`.
+
+Stats keep, per cluster and column, :math:`r = \sqrt{\kappa_n / (2 b_n (\kappa_n + 1))}`, so that the argument of
+the t density is :math:`1 + (r x - r \mu_n)^2`.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from scipy.special import psi as digamma
+
+from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.shares import log_share
+from pymc_dpgmm.families.verbs import Family
+
+# Relative error of a sum of squares at which it is computed anew from the rows, and of one change.
+_WORST_ERROR = 1e-10
+_ROUNDING = 2.3e-16
+# Columns that share one logarithm of the product of their t arguments, where they share the exponent: few
+# enough that the product cannot overflow.
+_BLOCK = 8
+
+
+class Params(NamedTuple):
+    """Parameters of the base measure, per column: ``mu``, ``kappa`` > 0, ``a`` > 0 and ``b`` > 0, all (d,)."""
+
+    mu: np.ndarray
+    kappa: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+
+
+class Summary(NamedTuple):
+    """Number of rows, mean and sum of squares about the mean of each cluster: (K,), (K, d), (K, d)."""
+
+    size: np.ndarray
+    mean: np.ndarray
+    squares: np.ndarray
+
+
+class Stats(NamedTuple):
+    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
+
+    mu: np.ndarray
+    kappa: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    block: int
+    size: np.ndarray
+    mean: np.ndarray
+    scale: np.ndarray
+    rate: np.ndarray
+    shift: np.ndarray
+    constant: np.ndarray
+    constant_without: np.ndarray
+    error: np.ndarray
+    norms: np.ndarray
+
+
+@njit(cache=True, error_model="numpy")
+def _log_norm(norms: np.ndarray, kappa: np.ndarray, a: np.ndarray, n: int) -> float:
+    """Normalising constant of the predictive given n rows, without the scales; tabulated."""
+    value = norms[n]
+    if math.isnan(value):
+        value = 0.0
+        for j in range(kappa.shape[0]):
+            a_n = a[j] + 0.5 * n
+            kappa_n = kappa[j] + n
+            value += (
+                math.lgamma(a_n + 0.5)
+                - math.lgamma(a_n)
+                + 0.5 * math.log(kappa_n / (kappa_n + 1.0) / (2.0 * math.pi))
+            )
+        norms[n] = value
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def _refresh(stats: Stats, k: int) -> None:
+    """Derive what the predictive needs from a slot's size, mean and b_n (held in ``scale``)."""
+    n = stats.size[k]
+    log_scales = 0.0
+    for j in range(stats.mu.shape[0]):
+        kappa_n = stats.kappa[j] + n
+        rate = math.sqrt(kappa_n / (2.0 * stats.scale[k, j] * (kappa_n + 1.0)))
+        stats.rate[k, j] = rate
+        stats.shift[k, j] = rate * stats.mean[k, j]
+        log_scales += math.log(stats.scale[k, j])
+    stats.constant[k] = _log_norm(stats.norms, stats.kappa, stats.a, n) - 0.5 * log_scales
+    if n > 0:
+        stats.constant_without[k] = _log_norm(stats.norms, stats.kappa, stats.a, n - 1) - 0.5 * log_scales
+
+
+@implements(verbs.summarize, Summary)
+def _(summary, k, rows, members):
+    d = rows.shape[1]
+    n = members.shape[0]
+    mean = summary.mean[k]
+    squares = summary.squares[k]
+    summary.size[k] = n
+    mean[:] = 0.0
+    squares[:] = 0.0
+    for t in range(n):
+        for j in range(d):
+            mean[j] += rows[members[t], j]
+    for j in range(d):
+        mean[j] /= max(n, 1)
+    for t in range(n):
+        for j in range(d):
+            deviation = rows[members[t], j] - mean[j]
+            squares[j] += deviation * deviation
+
+
+@implements(verbs.fit, Stats)
+def _(stats, k, summary, j):
+    n = summary.size[j]
+    for column in range(stats.mu.shape[0]):
+        kappa_n = stats.kappa[column] + n
+        offset = summary.mean[j, column] - stats.mu[column]
+        stats.mean[k, column] = stats.mu[column] + n / kappa_n * offset
+        stats.scale[k, column] = stats.b[column] + 0.5 * (
+            summary.squares[j, column] + stats.kappa[column] * n / kappa_n * offset * offset
+        )
+    stats.size[k] = n
+    stats.error[k] = 0.0
+    _refresh(stats, k)
+
+
+@implements(verbs.resize, Stats)
+def _(stats, capacity):
+    d = stats.mu.shape[0]
+    old = stats.size.shape[0]
+    size = np.zeros(capacity, dtype=np.int64)
+    mean = np.zeros((capacity, d))
+    scale = np.zeros((capacity, d))
+    rate = np.zeros((capacity, d))
+    shift = np.zeros((capacity, d))
+    constant = np.zeros(capacity)
+    constant_without = np.zeros(capacity)
+    error = np.zeros(capacity)
+    size[:old] = stats.size
+    mean[:old] = stats.mean
+    scale[:old] = stats.scale
+    rate[:old] = stats.rate
+    shift[:old] = stats.shift
+    constant[:old] = stats.constant
+    constant_without[:old] = stats.constant_without
+    error[:old] = stats.error
+    return Stats(
+        stats.mu,
+        stats.kappa,
+        stats.a,
+        stats.b,
+        stats.block,
+        size,
+        mean,
+        scale,
+        rate,
+        shift,
+        constant,
+        constant_without,
+        error,
+        stats.norms,
+    )
+
+
+@implements(verbs.move, Stats)
+def _(stats, source, target):
+    stats.size[target] = stats.size[source]
+    stats.mean[target] = stats.mean[source]
+    stats.scale[target] = stats.scale[source]
+    stats.rate[target] = stats.rate[source]
+    stats.shift[target] = stats.shift[source]
+    stats.constant[target] = stats.constant[source]
+    stats.constant_without[target] = stats.constant_without[source]
+    stats.error[target] = stats.error[source]
+
+
+@implements(verbs.add, Stats)
+def _(stats, k, x):
+    n = stats.size[k]
+    for j in range(stats.mu.shape[0]):
+        kappa_n = stats.kappa[j] + n
+        deviation = x[j] - stats.mean[k, j]
+        stats.scale[k, j] += 0.5 * kappa_n / (kappa_n + 1.0) * deviation * deviation
+        stats.mean[k, j] += deviation / (kappa_n + 1.0)
+    stats.size[k] = n + 1
+    stats.error[k] += _ROUNDING
+    _refresh(stats, k)
+
+
+@implements(verbs.remove, Stats)
+def _(stats, k, x):
+    n = stats.size[k]
+    smallest = 1.0
+    for j in range(stats.mu.shape[0]):
+        kappa_n = stats.kappa[j] + n
+        deviation = x[j] - stats.mean[k, j]
+        lost = 0.5 * kappa_n / (kappa_n - 1.0) * deviation * deviation
+        smallest = min(smallest, 1.0 - lost / stats.scale[k, j])
+        stats.scale[k, j] -= lost
+        stats.mean[k, j] -= deviation / (kappa_n - 1.0)
+    if stats.error[k] + _ROUNDING > _WORST_ERROR * smallest:
+        return False
+    stats.size[k] = n - 1
+    stats.error[k] = (stats.error[k] + _ROUNDING) / smallest
+    _refresh(stats, k)
+    return True
+
+
+@implements(verbs.log_predictive, Stats)
+def _(stats, k, x):
+    d = stats.mu.shape[0]
+    half = 0.5 * stats.size[k] + 0.5
+    total = stats.constant[k]
+    for start in range(0, d, stats.block):
+        product = 1.0
+        for j in range(start, min(start + stats.block, d)):
+            root = stats.rate[k, j] * x[j] - stats.shift[k, j]
+            product *= 1.0 + root * root
+        total -= (stats.a[start] + half) * math.log(product)
+    return total
+
+
+@implements(verbs.log_predictive_without, Stats)
+def _(stats, k, x):
+    # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
+    # density is a ratio of two marginal likelihoods.
+    n = stats.size[k]
+    total = stats.constant_without[k]
+    for j in range(stats.mu.shape[0]):
+        kappa_n = stats.kappa[j] + n
+        root = stats.rate[k, j] * x[j] - stats.shift[k, j]
+        left = 1.0 - root * root * (kappa_n + 1.0) / (kappa_n - 1.0)
+        total += (stats.a[j] + 0.5 * n - 0.5) * log_share(left)
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _log_evidence(kappa, a, b, n, scale):
+    """Log marginal likelihood of n values of one column (Murphy 2007, eq. 203)."""
+    a_n = a + 0.5 * n
+    return (
+        math.lgamma(a_n)
+        - math.lgamma(a)
+        + a * math.log(b)
+        - a_n * math.log(scale)
+        + 0.5 * math.log(kappa / (kappa + n))
+        - 0.5 * n * math.log(2.0 * math.pi)
+    )
+
+
+@implements(verbs.log_marginal, Stats)
+def _(stats, k):
+    total = 0.0
+    for j in range(stats.mu.shape[0]):
+        total += _log_evidence(stats.kappa[j], stats.a[j], stats.b[j], stats.size[k], stats.scale[k, j])
+    return total
+
+
+@implements(verbs.log_marginal_likelihood, Params)
+def _(params, summary):
+    total = 0.0
+    for k in range(summary.size.shape[0]):
+        n = summary.size[k]
+        for j in range(params.mu.shape[0]):
+            kappa = params.kappa[j]
+            offset = summary.mean[k, j] - params.mu[j]
+            scale = params.b[j] + 0.5 * (summary.squares[k, j] + kappa * n / (kappa + n) * offset * offset)
+            total += _log_evidence(kappa, params.a[j], params.b[j], n, scale)
+    return total
+
+
+def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a_n, b_n and mu_n of all clusters and columns: (K, d) each."""
+    size = summary.size[:, None].astype(np.float64)
+    offset = summary.mean - params.mu
+    kappa_n = params.kappa + size
+    scale = params.b + 0.5 * (summary.squares + params.kappa * size / kappa_n * offset**2)
+    return params.a + 0.5 * size, scale, params.mu + size / kappa_n * offset
+
+
+@implements(verbs.log_marginal_gradient, Params)
+def _(params, summary):
+    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
+    # kappa (m - mu)^2 / 2 counts (envelope theorem).
+    a_n, b_n, posterior_mean = _posterior(params, summary)
+    kappa_n = params.kappa + summary.size[:, None]
+    offset = posterior_mean - params.mu
+    pull = a_n / b_n
+    return Params(
+        mu=np.sum(params.kappa * pull * offset, axis=0),
+        kappa=np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * pull * offset**2, axis=0),
+        a=np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n), axis=0),
+        b=np.sum(params.a / params.b - pull, axis=0),
+    )
+
+
+@implements(verbs.data_gradient, Params)
+def _(params, summary, rows, labels):
+    # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it.
+    a_n, b_n, posterior_mean = _posterior(params, summary)
+    return -(a_n / b_n)[labels] * (rows - posterior_mean[labels])
+
+
+def _check(name: str, value: np.ndarray) -> None:
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if name != "mu" and not np.all(value > 0):
+        raise ValueError(f"{name} must be > 0, got {value}")
+
+
+def _check_together(params: Params) -> None:
+    """Nothing ties the parameters of this family together."""
+
+
+def _allocate_summary(d: int, capacity: int) -> Summary:
+    return Summary(
+        size=np.zeros(capacity, dtype=np.int64),
+        mean=np.zeros((capacity, d)),
+        squares=np.zeros((capacity, d)),
+    )
+
+
+def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
+    d = len(params.mu)
+    return Stats(
+        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
+        kappa=np.ascontiguousarray(params.kappa, dtype=np.float64),
+        a=np.ascontiguousarray(params.a, dtype=np.float64),
+        b=np.ascontiguousarray(params.b, dtype=np.float64),
+        block=_BLOCK if np.all(params.a == params.a[0]) else 1,
+        size=np.zeros(capacity, dtype=np.int64),
+        mean=np.zeros((capacity, d)),
+        scale=np.zeros((capacity, d)),
+        rate=np.zeros((capacity, d)),
+        shift=np.zeros((capacity, d)),
+        constant=np.zeros(capacity),
+        constant_without=np.zeros(capacity),
+        error=np.zeros(capacity),
+        norms=np.full(n + 2, np.nan),
+    )
+
+
+def _localize(params: Params, rows: np.ndarray) -> tuple[Params, np.ndarray]:
+    centre = rows.mean(axis=0)
+    return params._replace(mu=params.mu - centre), rows - centre
+
+
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
+    rows = np.empty((len(labels), len(params.mu)))
+    for label in np.unique(labels):
+        own = labels == label
+        deviation = np.sqrt(params.b / rng.standard_gamma(params.a))
+        mean = params.mu + deviation / np.sqrt(params.kappa) * rng.standard_normal(len(params.mu))
+        rows[own] = mean + deviation * rng.standard_normal((own.sum(), len(params.mu)))
+    return rows
+
+
+def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
+    # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
+    return {
+        "mu": rows.mean(axis=0),
+        "kappa": 0.01,
+        "a": 1.5,
+        "b": 0.05 * column_variances(rows),
+    }
+
+
+FAMILY = Family(
+    name="NormalInverseGamma",
+    params=Params,
+    ndims={"mu": 1, "kappa": 1, "a": 1, "b": 1},
+    check=_check,
+    check_together=_check_together,
+    allocate_summary=_allocate_summary,
+    allocate_stats=_allocate_stats,
+    localize=_localize,
+    draw_rows=_draw_rows,
+    from_data=_from_data,
+    takes_vector=True,
+)
+
+
+class NormalInverseGamma(BaseMeasure):
+    """Base measure of Gaussian clusters with independent columns, for (n,) or (n, d) data.
+
+    ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)`` and ``m | s2 ~ N(mu, s2 / kappa)`` for each cluster's
+    variance s2 and mean m of each column. A scalar parameter serves all columns.
+
+    Parameters
+    ----------
+    mu : scalar or (d,) array_like or variable
+        Prior mean of the cluster means.
+    kappa : scalar or (d,) array_like or variable, > 0
+        Prior precision of the cluster means, in rows.
+    a, b : scalar or (d,) array_like or variable, > 0
+        Shape and scale of the variances' prior.
+
+    Notes
+    -----
+    ``from_data`` takes mu = column means, kappa = 0.01, a = 1.5 and b = 0.05 times the column variances, which
+    is ``NormalInverseWishart.from_data`` for each column alone.
+    """
+
+    family = FAMILY
+
+    def __init__(self, mu: Any, kappa: Any, a: Any, b: Any) -> None:
+        super().__init__(mu=mu, kappa=kappa, a=a, b=b)

@@ -1,0 +1,518 @@
+r"""Gaussian clusters with full covariance: the normal-inverse-Wishart family.
+
+.. math:: \Sigma \sim \mathrm{IW}(\nu, \Psi), \qquad m \mid \Sigma \sim N(\mu, \Sigma / \kappa), \qquad
+          x_i \mid m, \Sigma \sim N(m, \Sigma)
+
+with :math:`E \Sigma = \Psi / (\nu - d - 1)`. For a cluster of n rows with mean :math:`\bar x` and scatter W,
+
+.. math:: \kappa_n = \kappa + n, \quad \nu_n = \nu + n, \quad
+          \mu_n = (\kappa \mu + n \bar x) / \kappa_n, \quad
+          \Psi_n = \Psi + W + \frac{\kappa n}{\kappa_n} (\bar x - \mu)(\bar x - \mu)'
+
+(Murphy 2007, eqs 250-254; Das 2014, section 2). The predictive is a multivariate t with
+:math:`\nu_n - d + 1` degrees of freedom, location :math:`\mu_n` and scale matrix
+:math:`\Psi_n (\kappa_n + 1) / (\kappa_n (\nu_n - d + 1))`.
+
+Stats keep, per cluster, :math:`A = \sqrt{\kappa_n / (\kappa_n + 1)} L^{-1}` with :math:`\Psi_n = L L'`, so that
+the argument of the t density is :math:`1 + |A x - A \mu_n|^2`: one triangular product.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from scipy.special import psi as digamma
+from scipy.stats import invwishart
+
+from pymc_dpgmm.cholesky import (
+    cholesky_in_place,
+    invert_lower_in_place,
+    lower_product,
+    rank_one_inverse,
+    scaled_squared_norm,
+)
+from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.shares import log_share
+from pymc_dpgmm.families.verbs import Family
+
+# Relative error of a factor at which it is computed anew from the rows, and of one rank-1 change.
+_WORST_ERROR = 1e-10
+_ROUNDING = 2.3e-16
+
+
+class Params(NamedTuple):
+    """Parameters of the base measure: ``mu`` (d,), ``kappa`` > 0, ``nu`` > d - 1, ``psi`` (d, d)."""
+
+    mu: np.ndarray
+    kappa: float
+    nu: float
+    psi: np.ndarray
+
+
+class Summary(NamedTuple):
+    """Number of rows, mean and scatter about the mean of each cluster: (K,), (K, d), (K, d, d)."""
+
+    size: np.ndarray
+    mean: np.ndarray
+    scatter: np.ndarray
+
+
+class Stats(NamedTuple):
+    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
+
+    mu: np.ndarray
+    kappa: float
+    nu: float
+    psi: np.ndarray
+    log_det_psi: float
+    size: np.ndarray
+    mean: np.ndarray
+    factor: np.ndarray
+    shift: np.ndarray
+    log_det: np.ndarray
+    constant: np.ndarray
+    constant_without: np.ndarray
+    error: np.ndarray
+    norms: np.ndarray
+    work: np.ndarray
+
+
+@njit(cache=True, error_model="numpy")
+def _log_norm(norms: np.ndarray, kappa: float, nu: float, d: int, n: int) -> float:
+    """Normalising constant of the predictive t given n rows, without the determinant; tabulated."""
+    value = norms[n]
+    if math.isnan(value):
+        nu_n = nu + n
+        kappa_n = kappa + n
+        value = (
+            math.lgamma(0.5 * (nu_n + 1.0))
+            - math.lgamma(0.5 * (nu_n + 1.0 - d))
+            - 0.5 * d * math.log(math.pi)
+            + 0.5 * d * math.log(kappa_n / (kappa_n + 1.0))
+        )
+        norms[n] = value
+    return value
+
+
+@njit(cache=True, error_model="numpy")
+def _set_constants(stats: Stats, k: int) -> None:
+    """Derive the constant terms of both predictives of a slot from its size and determinant."""
+    d = stats.mu.shape[0]
+    n = stats.size[k]
+    half = 0.5 * stats.log_det[k]
+    stats.constant[k] = _log_norm(stats.norms, stats.kappa, stats.nu, d, n) - half
+    if n > 0:
+        stats.constant_without[k] = _log_norm(stats.norms, stats.kappa, stats.nu, d, n - 1) - half
+
+
+@njit(cache=True, error_model="numpy")
+def _posterior_scale(mu, kappa, psi, size, mean, scatter, out):
+    """Write Psi_n of one cluster to ``out``."""
+    d = mu.shape[0]
+    weight = kappa * size / (kappa + size)
+    for i in range(d):
+        for j in range(i + 1):
+            value = psi[i, j] + scatter[i, j] + weight * (mean[i] - mu[i]) * (mean[j] - mu[j])
+            out[i, j] = value
+            out[j, i] = value
+
+
+@implements(verbs.summarize, Summary)
+def _(summary, k, rows, members):
+    d = rows.shape[1]
+    n = members.shape[0]
+    mean = summary.mean[k]
+    scatter = summary.scatter[k]
+    summary.size[k] = n
+    mean[:] = 0.0
+    scatter[:, :] = 0.0
+    for t in range(n):
+        for j in range(d):
+            mean[j] += rows[members[t], j]
+    for j in range(d):
+        mean[j] /= max(n, 1)
+    for t in range(n):
+        row = members[t]
+        for i in range(d):
+            deviation = rows[row, i] - mean[i]
+            for j in range(i + 1):
+                scatter[i, j] += deviation * (rows[row, j] - mean[j])
+    for i in range(d):
+        for j in range(i):
+            scatter[j, i] = scatter[i, j]
+
+
+@implements(verbs.fit, Stats)
+def _(stats, k, summary, j):
+    d = stats.mu.shape[0]
+    n = summary.size[j]
+    kappa_n = stats.kappa + n
+    factor = stats.factor[k]
+    _posterior_scale(stats.mu, stats.kappa, stats.psi, n, summary.mean[j], summary.scatter[j], factor)
+    cholesky_in_place(factor)
+    invert_lower_in_place(factor)
+    scale = math.sqrt(kappa_n / (kappa_n + 1.0))
+    log_det = 0.0
+    for i in range(d):
+        log_det -= 2.0 * math.log(factor[i, i])
+        for column in range(i + 1):
+            factor[i, column] *= scale
+        stats.mean[k, i] = (stats.kappa * stats.mu[i] + n * summary.mean[j, i]) / kappa_n
+    stats.size[k] = n
+    stats.log_det[k] = log_det
+    stats.error[k] = 0.0
+    lower_product(factor, stats.mean[k], stats.shift[k])
+    _set_constants(stats, k)
+
+
+@implements(verbs.resize, Stats)
+def _(stats, capacity):
+    d = stats.mu.shape[0]
+    old = stats.size.shape[0]
+    size = np.zeros(capacity, dtype=np.int64)
+    mean = np.zeros((capacity, d))
+    factor = np.zeros((capacity, d, d))
+    shift = np.zeros((capacity, d))
+    log_det = np.zeros(capacity)
+    constant = np.zeros(capacity)
+    constant_without = np.zeros(capacity)
+    error = np.zeros(capacity)
+    size[:old] = stats.size
+    mean[:old] = stats.mean
+    factor[:old] = stats.factor
+    shift[:old] = stats.shift
+    log_det[:old] = stats.log_det
+    constant[:old] = stats.constant
+    constant_without[:old] = stats.constant_without
+    error[:old] = stats.error
+    return Stats(
+        stats.mu,
+        stats.kappa,
+        stats.nu,
+        stats.psi,
+        stats.log_det_psi,
+        size,
+        mean,
+        factor,
+        shift,
+        log_det,
+        constant,
+        constant_without,
+        error,
+        stats.norms,
+        stats.work,
+    )
+
+
+@implements(verbs.move, Stats)
+def _(stats, source, target):
+    stats.size[target] = stats.size[source]
+    stats.mean[target] = stats.mean[source]
+    stats.factor[target] = stats.factor[source]
+    stats.shift[target] = stats.shift[source]
+    stats.log_det[target] = stats.log_det[source]
+    stats.constant[target] = stats.constant[source]
+    stats.constant_without[target] = stats.constant_without[source]
+    stats.error[target] = stats.error[source]
+
+
+@implements(verbs.add, Stats)
+def _(stats, k, x):
+    d = stats.mu.shape[0]
+    n = stats.size[k]
+    kappa_n = stats.kappa + n
+    p = stats.work[0]
+    # v = sqrt(kappa_n / (kappa_n + 1)) (x - mu_n) gives Psi_{n+1} = Psi_n + v v' (Das 2014, eq. 14), and
+    # A x - A mu_n is inv(L) v already.
+    lower_product(stats.factor[k], x, p)
+    gained = 1.0
+    for i in range(d):
+        p[i] -= stats.shift[k, i]
+        gained += p[i] * p[i]
+    scale = math.sqrt((kappa_n + 1.0) / (kappa_n + 2.0) * (kappa_n + 1.0) / kappa_n)
+    rank_one_inverse(stats.factor[k], p, 1.0, scale, stats.work[1])
+    for i in range(d):
+        stats.mean[k, i] += (x[i] - stats.mean[k, i]) / (kappa_n + 1.0)
+    lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
+    stats.size[k] = n + 1
+    stats.log_det[k] += math.log(gained)
+    stats.error[k] += _ROUNDING
+    _set_constants(stats, k)
+
+
+@implements(verbs.remove, Stats)
+def _(stats, k, x):
+    d = stats.mu.shape[0]
+    n = stats.size[k]
+    kappa_n = stats.kappa + n
+    p = stats.work[0]
+    # Psi_{n-1} = Psi_n - v v' with v = sqrt(kappa_n / (kappa_n - 1)) (x - mu_n).
+    lower_product(stats.factor[k], x, p)
+    ratio = math.sqrt((kappa_n + 1.0) / (kappa_n - 1.0))
+    left = 1.0
+    for i in range(d):
+        p[i] = (p[i] - stats.shift[k, i]) * ratio
+        left -= p[i] * p[i]
+    # A share `left` of the determinant remains in the direction of v, so a relative error grows by 1 / left.
+    if stats.error[k] + _ROUNDING > _WORST_ERROR * left:
+        return False
+    scale = math.sqrt((kappa_n - 1.0) / kappa_n * (kappa_n + 1.0) / kappa_n)
+    rank_one_inverse(stats.factor[k], p, -1.0, scale, stats.work[1])
+    for i in range(d):
+        stats.mean[k, i] -= (x[i] - stats.mean[k, i]) / (kappa_n - 1.0)
+    lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
+    stats.size[k] = n - 1
+    stats.log_det[k] += math.log(left)
+    stats.error[k] = (stats.error[k] + _ROUNDING) / left
+    _set_constants(stats, k)
+    return True
+
+
+@implements(verbs.log_predictive, Stats)
+def _(stats, k, x):
+    squared = scaled_squared_norm(stats.factor[k], stats.shift[k], x)
+    exponent = 0.5 * (stats.nu + 1.0 + stats.size[k])
+    return stats.constant[k] - exponent * math.log(1.0 + squared)
+
+
+@implements(verbs.log_predictive_without, Stats)
+def _(stats, k, x):
+    # With q = (x - mu_n)' inv(Psi_n) (x - mu_n) and n counting x, |Psi_{n-1}| = |Psi_n| left, where
+    # left = 1 - kappa_n q / (kappa_n - 1), and the density is a ratio of two marginal likelihoods.
+    n = stats.size[k]
+    kappa_n = stats.kappa + n
+    squared = scaled_squared_norm(stats.factor[k], stats.shift[k], x)
+    left = 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
+    return stats.constant_without[k] + 0.5 * (stats.nu + n - 1.0) * log_share(left)
+
+
+@njit(cache=True, error_model="numpy")
+def _log_multivariate_gamma_ratio(nu: float, n: int, d: int) -> float:
+    """Log of Gamma_d((nu + n) / 2) / Gamma_d(nu / 2)."""
+    total = 0.0
+    for j in range(d):
+        total += math.lgamma(0.5 * (nu + n - j)) - math.lgamma(0.5 * (nu - j))
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _log_evidence(kappa, nu, d, log_det_psi, n, log_det):
+    """Log marginal likelihood of n rows (Murphy 2007, eq. 266)."""
+    return (
+        -0.5 * n * d * math.log(math.pi)
+        + _log_multivariate_gamma_ratio(nu, n, d)
+        + 0.5 * nu * log_det_psi
+        - 0.5 * (nu + n) * log_det
+        + 0.5 * d * math.log(kappa / (kappa + n))
+    )
+
+
+@implements(verbs.log_marginal, Stats)
+def _(stats, k):
+    d = stats.mu.shape[0]
+    return _log_evidence(stats.kappa, stats.nu, d, stats.log_det_psi, stats.size[k], stats.log_det[k])
+
+
+@njit(cache=True, error_model="numpy")
+def _log_det_of(matrix: np.ndarray) -> float:
+    """Log determinant of a symmetric positive definite matrix, which is overwritten."""
+    cholesky_in_place(matrix)
+    total = 0.0
+    for i in range(matrix.shape[0]):
+        total += 2.0 * math.log(matrix[i, i])
+    return total
+
+
+@implements(verbs.log_marginal_likelihood, Params)
+def _(params, summary):
+    d = params.mu.shape[0]
+    scale = params.psi.copy()
+    log_det_psi = _log_det_of(scale)
+    total = 0.0
+    for k in range(summary.size.shape[0]):
+        n = summary.size[k]
+        _posterior_scale(params.mu, params.kappa, params.psi, n, summary.mean[k], summary.scatter[k], scale)
+        total += _log_evidence(params.kappa, params.nu, d, log_det_psi, n, _log_det_of(scale))
+    return total
+
+
+def _inverse_scale(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Posterior inverse scale matrices (K, d, d), their log determinants (K,) and means (K, d)."""
+    size = summary.size.astype(np.float64)
+    offset = summary.mean - params.mu
+    weight = params.kappa * size / (params.kappa + size)
+    scale = params.psi + summary.scatter + weight[:, None, None] * offset[:, :, None] * offset[:, None, :]
+    posterior_mean = params.mu + (size / (params.kappa + size))[:, None] * offset
+    return np.linalg.inv(scale), np.linalg.slogdet(scale)[1], posterior_mean
+
+
+@implements(verbs.log_marginal_gradient, Params)
+def _(params, summary):
+    # Psi_n is the minimum over m of Psi + sum (x_i - m)(x_i - m)' + kappa (m - mu)(m - mu)', attained at
+    # mu_n, so that in mu and kappa only the explicit dependence counts (envelope theorem).
+    d = len(params.mu)
+    size = summary.size.astype(np.float64)
+    inverse, log_det, posterior_mean = _inverse_scale(params, summary)
+    kappa_n, nu_n = params.kappa + size, params.nu + size
+    pull = np.einsum("kij,kj->ki", inverse, posterior_mean - params.mu)
+    quadratic = np.einsum("ki,ki->k", posterior_mean - params.mu, pull)
+    columns = np.arange(d)
+    inverse_psi = np.linalg.inv(params.psi)
+    return Params(
+        mu=params.kappa * (nu_n @ pull),
+        kappa=np.sum(0.5 * d * (1.0 / params.kappa - 1.0 / kappa_n) - 0.5 * nu_n * quadratic),
+        nu=0.5
+        * np.sum(
+            np.linalg.slogdet(params.psi)[1]
+            - log_det
+            + np.sum(
+                digamma(0.5 * (nu_n[:, None] - columns)) - digamma(0.5 * (params.nu - columns)),
+                axis=1,
+            )
+        ),
+        psi=0.5 * (len(size) * params.nu * inverse_psi - np.einsum("k,kij->ij", nu_n, inverse)),
+    )
+
+
+@implements(verbs.data_gradient, Params)
+def _(params, summary, rows, labels):
+    # The same envelope in x_i: only (x_i - m)(x_i - m)' at m = mu_n depends on it.
+    inverse, _, posterior_mean = _inverse_scale(params, summary)
+    nu_n = params.nu + summary.size
+    gradient = np.empty_like(rows)
+    for k in range(len(nu_n)):
+        own = labels == k
+        gradient[own] = -nu_n[k] * (rows[own] - posterior_mean[k]) @ inverse[k]
+    return gradient
+
+
+def _check(name: str, value: np.ndarray) -> None:
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if name == "kappa" and not value > 0:
+        raise ValueError(f"kappa must be > 0, got {value}")
+    if name == "psi":
+        if np.abs(value - value.T).max() > 1e-10 * np.abs(value).max():
+            raise ValueError(f"psi must be symmetric, got {value.tolist()}")
+        # Scaling the columns to unit diagonal leaves definiteness and makes the factorisation fair to
+        # columns in different units.
+        diagonal = np.diag(value)
+        if not np.all(diagonal > 0) or not _is_positive_definite(value / np.sqrt(np.outer(diagonal, diagonal))):
+            raise ValueError(f"psi must be positive definite, got {value.tolist()}")
+
+
+def _is_positive_definite(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _check_together(params: Params) -> None:
+    d = len(params.mu)
+    if not params.nu > d - 1:
+        raise ValueError(f"nu must be > d - 1 = {d - 1}, got {params.nu}")
+
+
+def _allocate_summary(d: int, capacity: int) -> Summary:
+    return Summary(
+        size=np.zeros(capacity, dtype=np.int64),
+        mean=np.zeros((capacity, d)),
+        scatter=np.zeros((capacity, d, d)),
+    )
+
+
+def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
+    d = len(params.mu)
+    return Stats(
+        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
+        kappa=float(params.kappa),
+        nu=float(params.nu),
+        psi=np.ascontiguousarray(params.psi, dtype=np.float64),
+        log_det_psi=float(np.linalg.slogdet(params.psi)[1]),
+        size=np.zeros(capacity, dtype=np.int64),
+        mean=np.zeros((capacity, d)),
+        factor=np.zeros((capacity, d, d)),
+        shift=np.zeros((capacity, d)),
+        log_det=np.zeros(capacity),
+        constant=np.zeros(capacity),
+        constant_without=np.zeros(capacity),
+        error=np.zeros(capacity),
+        norms=np.full(n + 2, np.nan),
+        work=np.zeros((2, d)),
+    )
+
+
+def _localize(params: Params, rows: np.ndarray) -> tuple[Params, np.ndarray]:
+    centre = rows.mean(axis=0)
+    return params._replace(mu=params.mu - centre), rows - centre
+
+
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
+    d = len(params.mu)
+    rows = np.empty((len(labels), d))
+    for label in np.unique(labels):
+        own = labels == label
+        covariance = np.atleast_2d(invwishart.rvs(params.nu, params.psi, random_state=rng))
+        factor = np.linalg.cholesky(covariance)
+        mean = params.mu + factor @ rng.standard_normal(d) / np.sqrt(params.kappa)
+        rows[own] = mean + rng.standard_normal((own.sum(), d)) @ factor.T
+    return rows
+
+
+def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
+    return {
+        "mu": rows.mean(axis=0),
+        "kappa": 0.01,
+        "nu": rows.shape[1] + 2.0,
+        "psi": np.diag(0.1 * column_variances(rows)),
+    }
+
+
+FAMILY = Family(
+    name="NormalInverseWishart",
+    params=Params,
+    ndims={"mu": 1, "kappa": 0, "nu": 0, "psi": 2},
+    check=_check,
+    check_together=_check_together,
+    allocate_summary=_allocate_summary,
+    allocate_stats=_allocate_stats,
+    localize=_localize,
+    draw_rows=_draw_rows,
+    from_data=_from_data,
+)
+
+
+class NormalInverseWishart(BaseMeasure):
+    """Base measure of Gaussian clusters with full covariance.
+
+    ``Sigma ~ IW(nu, psi)`` with mean ``psi / (nu - d - 1)`` and ``m | Sigma ~ N(mu, Sigma / kappa)`` for each
+    cluster's covariance Sigma and mean m, d being the number of columns.
+
+    Parameters
+    ----------
+    mu : scalar or (d,) array_like or variable
+        Prior mean of the cluster means.
+    kappa : scalar or variable, > 0
+        Prior precision of the cluster means, in rows.
+    nu : scalar or variable, > d - 1
+        Degrees of freedom.
+    psi : (d, d) array_like or variable
+        Symmetric positive definite scale matrix.
+
+    Notes
+    -----
+    ``from_data`` takes mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of
+    the column variances (:func:`pymc_dpgmm.families.defaults.column_variances`, which states the floor for
+    columns without spread).
+    """
+
+    family = FAMILY
+
+    def __init__(self, mu: Any, kappa: Any, nu: Any, psi: Any) -> None:
+        super().__init__(mu=mu, kappa=kappa, nu=nu, psi=psi)

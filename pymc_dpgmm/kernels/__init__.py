@@ -1,0 +1,1 @@
+"""Compiled kernels: a random generator, a prior and a state in, a state out."""

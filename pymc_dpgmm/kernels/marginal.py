@@ -1,0 +1,115 @@
+"""Log marginal likelihood of data given labels, with gradients, for models that evaluate it many times.
+
+Between two evaluations usually only parameters change. The sufficient statistics are therefore kept, and
+computed anew only when labels or rows differ from those of the last call.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from pymc_dpgmm.families.verbs import (
+    Family,
+    data_gradient,
+    log_marginal_gradient,
+    log_marginal_likelihood,
+    summarize,
+)
+from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
+
+
+@njit(cache=True, error_model="numpy")
+def summarize_clusters(summary, rows, labels, sizes):
+    """Set slot k of a summary to the rows labelled k, for canonical labels with the given sizes."""
+    n_clusters = sizes.shape[0]
+    starts = np.zeros(n_clusters + 1, dtype=np.int64)
+    for k in range(n_clusters):
+        starts[k + 1] = starts[k] + sizes[k]
+    filled = starts[:n_clusters].copy()
+    order = np.empty(labels.shape[0], dtype=np.int64)
+    for i in range(labels.shape[0]):
+        order[filled[labels[i]]] = i
+        filled[labels[i]] += 1
+    for k in range(n_clusters):
+        summarize(summary, k, rows, order[starts[k] : starts[k + 1]])
+
+
+class PartitionSizes:
+    """Sizes of the clusters of labels, kept while the labels stay the same."""
+
+    def __init__(self) -> None:
+        self._labels = np.empty(0, dtype=np.int64)
+        self._sizes = np.empty(0, dtype=np.int64)
+
+    def __call__(self, labels: np.ndarray) -> np.ndarray:
+        """Return :func:`~pymc_dpgmm.partitions.cluster_sizes` of ``labels``."""
+        if not np.array_equal(labels, self._labels):
+            self._sizes = cluster_sizes(labels)
+            self._labels = labels.copy()
+        return self._sizes
+
+
+class MarginalLikelihood:
+    """Log marginal likelihood and its gradients as functions of labels, rows and parameters.
+
+    Parameters
+    ----------
+    family : Family
+
+    Notes
+    -----
+    Every method takes ``labels`` (n,), ``rows`` (n, d) and ``params``, the family's parameters. Where the
+    labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
+    density is zero: the value is -inf, and the gradients are zero.
+    """
+
+    def __init__(self, family: Family) -> None:
+        self._family = family
+        self._labels = np.empty(0, dtype=np.int64)
+        self._rows = np.empty((0, 0))
+        self._canonical = np.empty(0, dtype=np.int64)
+        self._local_rows = np.empty((0, 0))
+        self._summary: Any = None
+        self._params: Any = None
+        self._supported = False
+
+    def value(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> float:
+        """Return the log marginal likelihood."""
+        if not self._update(labels, rows, params):
+            return -np.inf
+        return log_marginal_likelihood(self._local(params), self._summary)
+
+    def gradient(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> Any:
+        """Return the gradient in the parameters, as parameters."""
+        if not self._update(labels, rows, params):
+            return type(params)(*(np.zeros(np.shape(value)) for value in params))
+        return log_marginal_gradient(self._local(params), self._summary)
+
+    def data_gradient(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> np.ndarray:
+        """Return the gradient in the rows: (n, d)."""
+        if not self._update(labels, rows, params):
+            return np.zeros_like(rows)
+        return data_gradient(self._local(params), self._summary, self._local_rows, self._canonical)
+
+    def _local(self, params: Any) -> Any:
+        return self._family.localize(params, self._rows)[0]
+
+    def _update(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> bool:
+        """Bring the kept statistics up to date; tell whether the density is positive."""
+        if self._params is None or any(
+            not np.array_equal(new, old) for new, old in zip(params, self._params, strict=True)
+        ):
+            self._supported = self._family.supports(params)
+            self._params = type(params)(*(np.copy(value) for value in params))
+        if not np.array_equal(rows, self._rows) or not np.array_equal(labels, self._labels):
+            self._labels = labels.copy()
+            self._rows = rows.copy()
+            self._local_rows = np.ascontiguousarray(self._family.localize(params, rows)[1])
+            sizes = cluster_sizes(labels)
+            self._summary = None
+            if len(sizes):
+                self._canonical = canonical_labels(labels)[0]
+                self._summary = self._family.allocate_summary(rows.shape[1], len(sizes))
+                summarize_clusters(self._summary, self._local_rows, self._canonical, sizes)
+        return self._supported and self._summary is not None

@@ -1,0 +1,268 @@
+"""The state that label kernels share: who is in which cluster, and the cached predictives.
+
+Clusters live in slots 1, 2, ... of the family's statistics; slot 0 holds the cluster without rows, from
+which a new cluster starts and which gives the prior predictive. The last slot is spare, for exchanges. The
+rows of a slot form a doubly linked list, so that a row moves, and a slot's rows are found, without a pass over
+all rows.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pymc_dpgmm.families.verbs import (
+    Family,
+    add,
+    fit,
+    log_marginal,
+    log_predictive,
+    move,
+    remove,
+    resize,
+    summarize,
+)
+from pymc_dpgmm.partitions import canonical_labels, log_eppf
+
+NO_ROW = -1
+
+
+class State(NamedTuple):
+    """Partition and caches of one chain. Between kernels it is canonical: see :func:`canonicalize`.
+
+    Parameters
+    ----------
+    rows : (n, d) array
+        The data, moved to a local origin.
+    slots : (n,) int64 array
+        Slot of each row, 1 or more.
+    sizes : (capacity,) int64 array
+        Rows in each slot; slot 0 has none.
+    first, following, preceding : (capacity,), (n,) and (n,) int64 arrays
+        Linked lists of the rows of each slot; -1 ends a list.
+    prior_predictive : (n,) float64 array
+        Log predictive density of each row in a cluster of its own.
+    stats : NamedTuple
+        The family's statistics with ``capacity`` slots.
+    summary : NamedTuple
+        Scratch summary with one slot.
+    """
+
+    rows: np.ndarray
+    slots: np.ndarray
+    sizes: np.ndarray
+    first: np.ndarray
+    following: np.ndarray
+    preceding: np.ndarray
+    prior_predictive: np.ndarray
+    stats: Any
+    summary: Any
+
+
+def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndarray) -> State:
+    """Make a state from numbers.
+
+    Parameters
+    ----------
+    family : Family
+    params : NamedTuple
+        The family's parameters, inside their support.
+    rows : (n, d) array
+    labels : (n,) integer array, values in 0..n-1
+
+    Returns
+    -------
+    State
+        Canonical, holding the canonical names of ``labels``.
+    """
+    labels, n_clusters = canonical_labels(labels)
+    n, d = rows.shape
+    params, rows = family.localize(params, rows)
+    capacity = n_clusters + 8
+    state = State(
+        rows=np.ascontiguousarray(rows),
+        slots=labels + 1,
+        sizes=np.zeros(capacity, dtype=np.int64),
+        first=np.full(capacity, NO_ROW),
+        following=np.full(n, NO_ROW),
+        preceding=np.full(n, NO_ROW),
+        prior_predictive=np.empty(n),
+        stats=family.allocate_stats(params, n, capacity),
+        summary=family.allocate_summary(d, 1),
+    )
+    _fill(state, n_clusters)
+    return state
+
+
+@njit(cache=True, error_model="numpy")
+def _fill(state, n_clusters):
+    """Set lists, sizes and statistics from rows and slots."""
+    for i in range(state.slots.shape[0] - 1, -1, -1):
+        link(state, i, state.slots[i])
+    for k in range(n_clusters + 1):
+        refit(state, k)
+    for i in range(state.slots.shape[0]):
+        state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows[i])
+
+
+@njit(cache=True, error_model="numpy")
+def link(state, i, k):
+    """Put row ``i``, which is in no list, into the list of slot ``k``."""
+    head = state.first[k]
+    state.following[i] = head
+    state.preceding[i] = NO_ROW
+    if head != NO_ROW:
+        state.preceding[head] = i
+    state.first[k] = i
+    state.slots[i] = k
+    state.sizes[k] += 1
+
+
+@njit(cache=True, error_model="numpy")
+def unlink(state, i):
+    """Take row ``i`` out of the list of its slot."""
+    before = state.preceding[i]
+    after = state.following[i]
+    k = state.slots[i]
+    if before == NO_ROW:
+        state.first[k] = after
+    else:
+        state.following[before] = after
+    if after != NO_ROW:
+        state.preceding[after] = before
+    state.sizes[k] -= 1
+
+
+@njit(cache=True, error_model="numpy")
+def members(state, k):
+    """Return the rows of slot ``k``: (n_k,) int64 array."""
+    found = np.empty(state.sizes[k], dtype=np.int64)
+    i = state.first[k]
+    for t in range(found.shape[0]):
+        found[t] = i
+        i = state.following[i]
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def refit(state, k):
+    """Compute the statistics of slot ``k`` from its rows."""
+    summarize(state.summary, 0, state.rows, members(state, k))
+    fit(state.stats, k, state.summary, 0)
+
+
+@njit(cache=True, error_model="numpy")
+def join(state, i, k):
+    """Let row ``i``, which is in no slot, join slot ``k``; an empty slot starts from the prior."""
+    if state.sizes[k] == 0:
+        move(state.stats, 0, k)
+    link(state, i, k)
+    add(state.stats, k, state.rows[i])
+
+
+@njit(cache=True, error_model="numpy")
+def leave(state, i):
+    """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
+    k = state.slots[i]
+    unlink(state, i)
+    if state.sizes[k] > 0 and not remove(state.stats, k, state.rows[i]):
+        refit(state, k)
+
+
+@njit(cache=True, error_model="numpy")
+def grow(state):
+    """Return the state with room for twice the slots."""
+    old = state.sizes.shape[0]
+    capacity = 2 * old
+    sizes = np.zeros(capacity, dtype=np.int64)
+    first = np.full(capacity, NO_ROW)
+    sizes[:old] = state.sizes
+    first[:old] = state.first
+    return State(
+        state.rows,
+        state.slots,
+        sizes,
+        first,
+        state.following,
+        state.preceding,
+        state.prior_predictive,
+        resize(state.stats, capacity),
+        state.summary,
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def count_clusters(state):
+    """Return the number of clusters of a canonical state."""
+    k = 1
+    while k < state.sizes.shape[0] and state.sizes[k] > 0:
+        k += 1
+    return k - 1
+
+
+@njit(cache=True, error_model="numpy")
+def canonicalize(state):
+    """Rename slots 1, 2, ... in order of the first appearance of their rows; return their number."""
+    n = state.slots.shape[0]
+    capacity = state.sizes.shape[0]
+    names = np.zeros(capacity, dtype=np.int64)
+    n_clusters = 0
+    in_order = True
+    for i in range(n):
+        k = state.slots[i]
+        if names[k] == 0:
+            n_clusters += 1
+            names[k] = n_clusters
+            in_order = in_order and k == n_clusters
+        state.slots[i] = names[k]
+    if in_order:
+        return n_clusters
+    # Slots without rows take the names that are left, which makes names a permutation.
+    unused = n_clusters
+    for k in range(1, capacity):
+        if names[k] == 0:
+            unused += 1
+            names[k] = unused
+    _permute(state, names)
+    return n_clusters
+
+
+@njit(cache=True, error_model="numpy")
+def _permute(state, names):
+    """Move slot k to slot ``names[k]``, for all k at once, by way of the spare slot."""
+    capacity = names.shape[0]
+    spare = capacity - 1
+    origins = np.empty(capacity, dtype=np.int64)
+    for k in range(capacity):
+        origins[names[k]] = k
+    moved = np.zeros(capacity, dtype=np.bool_)
+    for start in range(1, spare):
+        if moved[start] or origins[start] == start:
+            continue
+        _copy_slot(state, start, spare)
+        hole = start
+        while origins[hole] != start:
+            _copy_slot(state, origins[hole], hole)
+            moved[hole] = True
+            hole = origins[hole]
+        _copy_slot(state, spare, hole)
+        moved[hole] = True
+    state.sizes[spare] = 0
+    state.first[spare] = NO_ROW
+
+
+@njit(cache=True, error_model="numpy")
+def _copy_slot(state, source, target):
+    move(state.stats, source, target)
+    state.sizes[target] = state.sizes[source]
+    state.first[target] = state.first[source]
+
+
+@njit(cache=True, error_model="numpy")
+def log_joint(prior, state):
+    """Log probability of the partition and the data, given the parameters of both, of a canonical state."""
+    n_clusters = count_clusters(state)
+    total = log_eppf(prior, state.sizes[1:], n_clusters)
+    for k in range(1, n_clusters + 1):
+        total += log_marginal(state.stats, k)
+    return total

@@ -1,0 +1,491 @@
+"""PyMC step methods: read the point, call a kernel, write the point. No numerics."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.pytensorf import compile as compile_function
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import GammaRV
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_dpgmm.distributions import (
+    ChineseRestaurantRV,
+    CollapsedMixtureRV,
+    as_numbers,
+    dependents,
+)
+from pymc_dpgmm.families import FAMILIES, Family
+from pymc_dpgmm.families.unobserved import Params as NoParams
+from pymc_dpgmm.kernels.concentration import draw_concentration
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.state import State, count_clusters, initial_state, log_joint
+from pymc_dpgmm.mixture import check_values
+from pymc_dpgmm.partitions import ChineseRestaurant, cluster_sizes
+
+# Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
+# would take a good part of a second.
+_SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
+
+
+class PointFunction:
+    """Evaluates expressions of a model's random variables at a point of its value variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    expressions : sequence of variables
+    """
+
+    def __init__(self, model: pm.Model, expressions: Sequence[Variable]) -> None:
+        outputs = model.replace_rvs_by_values(list(expressions))
+        needed = set(ancestors(outputs))
+        inputs = [value for value in model.value_vars if value in needed]
+        self._names = [value.name for value in inputs]
+        self._shared = [v for v in needed if isinstance(v, SharedVariable)]
+        self._function = compile_function(inputs, outputs, mode=_SMALL_GRAPH)
+        self._last: list[np.ndarray] | None = None
+        self._last_shared: list[Any] = []
+
+    def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""
+        if self._names:
+            return self._function(*(point[name] for name in self._names))
+        shared = [variable.get_value(borrow=True) for variable in self._shared]
+        if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
+            self._last = self._function()
+            self._last_shared = shared
+        return self._last
+
+
+class Kept(NamedTuple):
+    """What a step keeps of one partition between draws, and what it was made from."""
+
+    labels: np.ndarray
+    rows: np.ndarray
+    params: Any
+    state: State
+
+
+class LabelsTarget:
+    """One vector of labels in a model: its prior, the mixture on it, and its place in the point.
+
+    Raises
+    ------
+    NotImplementedError
+        If more than one mixture, or any other part of the model, depends on the labels.
+    """
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        if rv.owner is None or not isinstance(rv.owner.op, ChineseRestaurantRV):
+            raise TypeError(f"{value.name} is not a CRP; this step method samples labels of a dp.CRP only")
+        self.name = value.name
+        self.dtype = value.dtype
+        alpha = rv.owner.inputs[2]
+        mixture = self._mixture_on(model, rv)
+        self._alpha = PointFunction(model, [alpha])
+        self._rows: PointFunction | None = None
+        self._params: PointFunction | None = None
+        self.family: Family = FAMILIES["Unobserved"]
+        if mixture is not None:
+            self.family = FAMILIES[mixture.owner.op.family]
+            self._rows = PointFunction(model, [model.rvs_to_values[mixture]])
+            if mixture in model.free_RVs:
+                self._rows = PointFunction(model, [mixture])
+            self._params = PointFunction(model, mixture.owner.inputs[3:])
+        self._checked: Any = None
+
+    @staticmethod
+    def _mixture_on(model: pm.Model, rv: Variable) -> Variable | None:
+        mixture = None
+        for other in dependents(model, rv):
+            owner = other.owner
+            plain = (
+                other in model.basic_RVs
+                and isinstance(owner.op, CollapsedMixtureRV)
+                and owner.inputs[2] is rv
+                and rv not in set(ancestors(owner.inputs[3:], blockers=model.basic_RVs))
+            )
+            if not plain:
+                raise NotImplementedError(
+                    f"{other.name} depends on the labels {rv.name}: labels are sampled for one CollapsedMixture "
+                    "on them, and no other part of the model may depend on them yet"
+                )
+            if mixture is not None:
+                raise NotImplementedError(
+                    f"{mixture.name} and {other.name} both depend on the labels {rv.name}: several mixtures "
+                    "on the same labels are not supported yet"
+                )
+            mixture = other
+        return mixture
+
+    def prior(self, point: dict[str, np.ndarray]) -> ChineseRestaurant:
+        """Return the prior on partitions at a point."""
+        return ChineseRestaurant(float(self._alpha(point)[0]))
+
+    def state(self, point: dict[str, np.ndarray], kept: Kept | None) -> Kept | None:
+        """Return the state at a point: the kept one if nothing it was made from has changed.
+
+        Returns None where the base measure's parameters are outside their support.
+        """
+        labels = point[self.name]
+        rows, params = self._numbers(point, len(labels))
+        if (
+            kept is not None
+            and np.array_equal(labels, kept.labels)
+            and (rows is kept.rows or np.array_equal(rows, kept.rows))
+            and all(np.array_equal(new, old) for new, old in zip(params, kept.params, strict=True))
+        ):
+            return kept
+        if len(labels) != len(rows):
+            raise ValueError(
+                f"{self.name} has {len(labels)} labels, but the data has {len(rows)} rows: starting labels need "
+                "one per row"
+            )
+        if not len(cluster_sizes(labels)):
+            raise ValueError(
+                f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
+                f"{labels.max()}"
+            )
+        if not self.family.supports(params):
+            return None
+        return Kept(labels, rows, params, initial_state(self.family, params, rows, labels))
+
+    def _numbers(self, point: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, Any]:
+        if self._rows is None or self._params is None:
+            return np.zeros((n, 0)), NoParams(0.0)
+        (values,) = self._rows(point)
+        if values is not self._checked:
+            check_values(values)
+            self._checked = values
+        rows = values[:, None] if values.ndim == 1 else values
+        return rows, self.family.params(*as_numbers(self._params(point)))
+
+
+Move = Callable[[np.random.Generator, ChineseRestaurant, State], tuple[State, int]]
+
+
+def gibbs_move(n_scans: int = 1) -> Move:
+    """Return a move of ``n_scans`` >= 1 collapsed Gibbs scans.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``n_scans`` is not an integer of at least 1.
+    """
+    if not isinstance(n_scans, int | np.integer) or isinstance(n_scans, bool):
+        raise TypeError(f"n_scans must be an integer, got {n_scans!r}")
+    if n_scans < 1:
+        raise ValueError(f"n_scans must be at least 1, got {n_scans}")
+
+    def move(rng: np.random.Generator, prior: ChineseRestaurant, state: State) -> tuple[State, int]:
+        n_moved = 0
+        for _ in range(n_scans):
+            state, moved = gibbs_scan(rng, prior, state)
+            n_moved += moved
+        return state, n_moved
+
+    return move
+
+
+STATISTICS: dict[str, Any] = {
+    "n_clusters": np.int64,
+    "largest_share": np.float64,
+    "n_moved": np.int64,
+    "log_joint": np.float64,
+    "seconds": np.float64,
+}
+
+
+@dataclass_state
+class LabelsStepState(StepMethodState):
+    """Sampling state of a labels step: the kept states make a repeated draw equal to the last bit."""
+
+    tune: bool
+    kept: list[Any]
+
+
+class LabelsStep(BlockedStep):
+    """Samples labels by a sequence of moves, each of which leaves their posterior invariant.
+
+    Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
+    rows in the largest cluster; ``n_moved``, relocations of single rows; ``log_joint``, the log density of labels
+    and data given everything else; ``seconds``.
+    """
+
+    _state_class = LabelsStepState
+
+    def _setup(self, vars: Sequence[Any] | None, model: pm.Model, moves: Sequence[Move], rng: Any) -> None:
+        labels = [rv for rv in model.free_RVs if _is_crp(rv)] if vars is None else vars
+        self.vars = get_value_vars_from_user_vars(labels, model)
+        self.targets = [LabelsTarget(model, value) for value in self.vars]
+        self.moves = list(moves)
+        self.kept: list[Kept | None] = [None] * len(self.targets)
+        self.tune = True
+        self.rng = pm.util.get_random_generator(rng)
+        self.stats_dtypes_shapes: dict[str, Any] = {
+            f"{target.name}_{statistic}": (dtype, [])
+            for target in self.targets
+            for statistic, dtype in STATISTICS.items()
+        }
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Start a chain: its own random numbers, and nothing kept from the last one."""
+        super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
+        self.kept = [None] * len(self.targets)
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the labels given everything else in the point."""
+        point = dict(point)
+        statistics: dict[str, Any] = {}
+        for position, target in enumerate(self.targets):
+            drawn = self._draw(position, target, point)
+            statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
+        return point, [statistics]
+
+    def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        started = time.perf_counter()
+        prior = target.prior(point)
+        kept = target.state(point, self.kept[position])
+        n_moved, joint = 0, -np.inf
+        # Where the rest of the model has density zero, labels have no posterior: they wait.
+        if kept is not None and prior.alpha > 0 and np.isfinite(prior.alpha):
+            state = kept.state
+            for move in self.moves:
+                state, moved = move(self.rng, prior, state)
+                n_moved += moved
+            joint = log_joint(prior, state)
+            labels = (state.slots - 1).astype(target.dtype)
+            self.kept[position] = kept._replace(labels=labels, state=state)
+            point[target.name] = labels
+            sizes = state.sizes[1 : count_clusters(state) + 1]
+        else:
+            sizes = cluster_sizes(point[target.name])
+        return {
+            "n_clusters": len(sizes),
+            "largest_share": sizes.max() / sizes.sum(),
+            "n_moved": n_moved,
+            "log_joint": joint,
+            "seconds": time.perf_counter() - started,
+        }
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
+        columns, stats = [], {}
+        for target in self.targets:
+            for statistic, title in (("n_clusters", "Clusters"), ("n_moved", "Moved")):
+                name = f"{target.name}_{statistic}"
+                header = title if len(self.targets) == 1 else f"{title} {target.name}"
+                columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
+                stats[name] = [0] * n_chains
+        return columns, stats
+
+    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
+        shown = [f"{t.name}_{statistic}" for t in self.targets for statistic in ("n_clusters", "n_moved")]
+        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
+
+
+class DPMixtureStep(LabelsStep):
+    """The step that ``pm.sample`` assigns to labels by itself; it runs all moves.
+
+    Options are passed as ``pm.sample(dpmixture={"gibbs": {...}})``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs; by default all in the model.
+    gibbs : dict, optional
+        Options of :class:`CollapsedGibbs`: ``n_scans``.
+    """
+
+    name = "dpmixture"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        gibbs: dict[str, Any] | None = None,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        options = {"n_scans": 1} | (gibbs or {})
+        unknown = sorted(set(options) - {"n_scans"})
+        if unknown:
+            raise ValueError(f"unknown options for gibbs: {', '.join(unknown)}; allowed are n_scans")
+        self._setup(vars, pm.modelcontext(model), [gibbs_move(**options)], rng)
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Ideal for the labels of a CRP, incompatible with everything else."""
+        return Competence.IDEAL if _is_crp(var) else Competence.INCOMPATIBLE
+
+
+class CollapsedGibbs(LabelsStep):
+    """Collapsed Gibbs scans over labels (Neal 2000, Algorithm 3), for use alone in ``step=[...]``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs; by default all in the model.
+    n_scans : int, >= 1
+        Scans per draw.
+    """
+
+    name = "collapsed_gibbs"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        n_scans: int = 1,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        self._setup(vars, pm.modelcontext(model), [gibbs_move(n_scans)], rng)
+
+
+def _is_crp(var: Any) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, ChineseRestaurantRV)
+
+
+@dataclass_state
+class ConcentrationGibbsState(StepMethodState):
+    """Sampling state: the random numbers are all."""
+
+
+class ConcentrationGibbs(BlockedStep):
+    """Exact Gibbs draw of a CRP's concentration under a gamma prior (Escobar and West 1995).
+
+    ``pm.sample`` assigns it by itself where the prior of alpha is gamma and one CRP, and nothing else, depends on
+    alpha. Elsewhere PyMC's own step methods take alpha.
+
+    Parameters
+    ----------
+    vars : list of one variable
+        The concentration.
+
+    Raises
+    ------
+    TypeError
+        If its prior is not a scalar gamma distribution, or anything but one CRP depends on it.
+    """
+
+    name = "concentration_gibbs"
+    stats_dtypes_shapes: dict[str, Any] = {}
+    _state_class = ConcentrationGibbsState
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Hand variables that turn out not to fit to NUTS, where PyMC assigned them by itself."""
+        # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
+        assigned_by_pymc = "compile_kwargs" in kwargs
+        if assigned_by_pymc:
+            model = kwargs["model"]
+            given = kwargs["vars"]
+            fitting = [v for v in given if _sole_crp(model, model.values_to_rvs[v]) is not None]
+            if not fitting:
+                return pm.NUTS(**kwargs)
+            if len(fitting) < len(given):
+                rest = [v for v in given if v not in fitting]
+                return pm.CompoundStep(
+                    [cls(**(kwargs | {"vars": [v]})) for v in fitting] + [pm.NUTS(**(kwargs | {"vars": rest}))]
+                )
+        return super().__new__(cls, *args, **kwargs)
+
+    def __init__(
+        self,
+        vars: Sequence[Any],
+        *,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        model = pm.modelcontext(model)
+        self.vars = get_value_vars_from_user_vars(vars, model)
+        self.rng = pm.util.get_random_generator(rng)
+        self._targets = [_Concentration(model, value) for value in self.vars]
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Ideal for a gamma concentration of one CRP, incompatible with everything else."""
+        if not getattr(var.tag, "is_concentration", False) or not _is_gamma(var):
+            return Competence.INCOMPATIBLE
+        model = pm.Model.get_context(error_if_none=False)
+        if model is not None and var in model.free_RVs and _sole_crp(model, var) is None:
+            return Competence.INCOMPATIBLE
+        return Competence.IDEAL
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the concentrations given the labels."""
+        point = dict(point)
+        for target in self._targets:
+            target.draw(self.rng, point)
+        return point, [{}]
+
+
+class _Concentration:
+    """One concentration in a model, and how to read and write it in a point."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        labels = _sole_crp(model, rv) if _is_gamma(rv) else None
+        if labels is None:
+            raise TypeError(
+                f"ConcentrationGibbs needs a scalar gamma prior on {rv.name} and one CRP, and nothing else, that "
+                "depends on it"
+            )
+        self.name = value.name
+        self.labels = model.rvs_to_values[labels].name
+        shape, scale = rv.owner.inputs[2:]
+        self._numbers = PointFunction(model, [rv, shape, scale])
+        transform = model.rvs_to_transforms[rv]
+        self._to_value: Callable[..., Any] | None = None
+        if transform is not None:
+            free = pytensor.tensor.dscalar()
+            inputs = model.replace_rvs_by_values([transform.forward(free, *rv.owner.inputs)])
+            needed = set(ancestors(inputs))
+            self._behind = [v for v in model.value_vars if v in needed]
+            self._to_value = compile_function([free, *self._behind], inputs, mode=_SMALL_GRAPH)
+
+    def draw(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> None:
+        """Replace the concentration in a point by a draw given the labels."""
+        alpha, shape, scale = (float(value) for value in self._numbers(point))
+        sizes = cluster_sizes(point[self.labels])
+        if not (alpha > 0 and shape > 0 and scale > 0 and len(sizes)):
+            return
+        drawn = draw_concentration(rng, alpha, len(sizes), int(sizes.sum()), shape, 1.0 / scale)
+        value: Any = drawn
+        if self._to_value is not None:
+            (value,) = self._to_value(drawn, *(point[v.name] for v in self._behind))
+        point[self.name] = np.asarray(value, dtype=point[self.name].dtype)
+
+
+def _is_gamma(var: Any) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, GammaRV) and var.ndim == 0
+
+
+def _sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
+    """Return the CRP of which ``alpha`` itself is the concentration, if nothing else depends on it."""
+    depending = dependents(model, alpha)
+    if len(depending) != 1 or not _is_crp(depending[0]) or depending[0].owner.inputs[2] is not alpha:
+        return None
+    return depending[0]

@@ -1,0 +1,111 @@
+"""The Gibbs kernel against enumeration of all partitions."""
+
+import exact
+import numpy as np
+import pytest
+from numba import njit
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.state import initial_state
+from pymc_dpgmm.partitions import ChineseRestaurant
+
+N_DRAWS = 1_000_000
+
+
+@njit(cache=True)
+def run(rng, prior, state, n_draws, codes):
+    n = state.slots.shape[0]
+    for t in range(n_draws):
+        state, _ = gibbs_scan(rng, prior, state)
+        code = 0
+        for i in range(n):
+            code = code * n + state.slots[i] - 1
+        codes[t] = code
+    return state
+
+
+def cases():
+    lopsided = np.array([[0.3, -0.1], [2.9, 3.3], [3.1, 2.9], [2.7, 3.5], [3.4, 3.2], [-4.0, 5.0]])
+    for name in ("niw_crp", "nig_crp"):
+        given = exact.reference(name)
+        base = dict(given["base_measure"])
+        yield pytest.param(
+            base.pop("family"), np.array(given["y"]), base, given["partition_prior"]["alpha"], id=name
+        )
+    yield pytest.param(
+        "NormalInverseWishart",
+        lopsided + 1e6,
+        {"mu": [1e6 - 1.0, 1e6 + 2.0], "kappa": 0.7, "nu": 2.3, "psi": [[0.5, 0.44], [0.44, 0.6]]},
+        2.5,
+        id="niw-far-from-zero",
+    )
+    yield pytest.param(
+        "NormalInverseGamma",
+        lopsided,
+        {"mu": [0.5, -1.0], "kappa": [0.4, 1.7], "a": [0.8, 2.6], "b": [0.3, 1.1]},
+        0.4,
+        id="nig-columns-of-their-own",
+    )
+    yield pytest.param(
+        "NormalInverseGamma",
+        lopsided[:, [0, 1, 0, 1, 0, 1, 0, 1, 1, 0]] * np.linspace(0.5, 2.0, 10),
+        {"mu": 0.2, "kappa": 0.3, "a": 1.5, "b": 2.0},
+        1.0,
+        id="nig-ten-columns",
+    )
+    yield pytest.param(
+        "NormalInverseWishart",
+        np.repeat(lopsided[:3], 2, axis=0),
+        {"mu": 0.0, "kappa": 0.05, "nu": 4.0, "psi": [[0.02, 0.0], [0.0, 0.02]]},
+        1.0,
+        id="niw-duplicated-rows",
+    )
+
+
+@pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases()))
+def test_partition_frequencies(family, rows, base, alpha):
+    n = len(rows)
+    params = getattr(dp, family)(**base).numbers(rows.shape[1])
+    all_labels = exact.partitions(n)
+    # The enumeration sums squares about zero: shift data and mean together where that costs digits.
+    shift = rows[0] if np.abs(rows).max() > 1e3 else 0.0
+    local = base | {"mu": np.asarray(base["mu"], float) - shift}
+    p = exact.posterior(all_labels, rows - shift, exact.LOG_MARGINALS[family], alpha, **local)
+    codes = np.empty(N_DRAWS, dtype=np.int64)
+    state = initial_state(FAMILIES[family], params, rows, np.zeros(n, dtype=np.int64))
+    run(np.random.default_rng(20130805), ChineseRestaurant(alpha), state, N_DRAWS, codes)
+    exact.assert_matches(codes, all_labels, p)
+
+
+@pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
+def test_enumeration_agrees_with_the_reference(name):
+    given = exact.reference(name)
+    base = dict(given["base_measure"])
+    log_marginal = exact.LOG_MARGINALS[base.pop("family")]
+    all_labels = exact.partitions(len(given["y"]))
+    assert ["".join(map(str, p)) for p in all_labels] == given["partitions"]
+    p = exact.posterior(all_labels, np.array(given["y"]), log_marginal, given["partition_prior"]["alpha"], **base)
+    np.testing.assert_allclose(p, given["posterior"], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("mistake", ["nu", "alpha"])
+def test_small_mistakes_are_seen(mistake):
+    """With nu off by 0.1, or alpha by 5 %, the comparison above fails."""
+    given = exact.reference("niw_crp")
+    base = dict(given["base_measure"])
+    base.pop("family")
+    rows, alpha = np.array(given["y"]), given["partition_prior"]["alpha"]
+    wrong = base | ({"nu": base["nu"] + 0.1} if mistake == "nu" else {})
+    prior = ChineseRestaurant(alpha * (1.05 if mistake == "alpha" else 1.0))
+    state = initial_state(
+        FAMILIES["NormalInverseWishart"],
+        dp.NormalInverseWishart(**wrong).numbers(2),
+        rows,
+        np.zeros(len(rows), dtype=np.int64),
+    )
+    codes = np.empty(N_DRAWS, dtype=np.int64)
+    run(np.random.default_rng(1), prior, state, N_DRAWS, codes)
+    with pytest.raises(AssertionError, match="total variation"):
+        exact.assert_matches(codes, exact.partitions(len(rows)), np.array(given["posterior"]))
