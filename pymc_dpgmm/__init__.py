@@ -4,6 +4,7 @@ from pymc.distributions.distribution import _support_point
 from pymc.logprob.abstract import _logprob
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dpgmm import datasets
 from pymc_dpgmm import distributions as _distributions
 from pymc_dpgmm.distributions import CRP, CollapsedMixture
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
@@ -22,6 +23,7 @@ __all__ = [
     "DPMixtureStep",
     "NormalInverseGamma",
     "NormalInverseWishart",
+    "datasets",
 ]
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions._mixture_logp)

@@ -1,0 +1,66 @@
+"""The cached factor after very many changes, on data that is hard to represent."""
+
+import numpy as np
+import pytest
+from numba import njit
+from scipy.linalg import solve_triangular
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families.verbs import log_predictive
+from pymc_dpgmm.kernels.state import initial_state, join, leave, members
+
+
+@njit(cache=True)
+def churn(rng, state, n_pairs):
+    """Move random rows to random ones of two slots, ``n_pairs`` times."""
+    n = state.slots.shape[0]
+    for _ in range(n_pairs):
+        i = int(rng.random() * n)
+        if state.sizes[state.slots[i]] > 1:
+            leave(state, i)
+            join(state, i, 1 if rng.random() < 0.5 else 2)
+
+
+def hard_data(kind):
+    rng = np.random.default_rng(5)
+    if kind == "far":
+        return rng.normal(size=(60, 3)) + 1e6
+    if kind == "scales":
+        return rng.normal(size=(60, 3)) * [1e-4, 1.0, 1e4] + [0.0, 5.0, -1e6]
+    if kind == "correlated":
+        z = rng.normal(size=(60, 1))
+        return z + np.sqrt(1 / 0.99999**2 - 1) * rng.normal(size=(60, 3))
+    if kind == "wide":
+        return rng.normal(size=(200, 64)) @ rng.normal(size=(64, 64)) * np.logspace(-4, 4, 64) + 1e6
+    return rng.normal(size=(60, 3)) * np.where(np.arange(60) < 3, 1e5, 1.0)[:, None]
+
+
+@pytest.mark.parametrize("kind", ["far", "scales", "correlated", "wide", "outliers"])
+def test_factor_after_many_changes(kind):
+    rows = hard_data(kind)
+    n, d = rows.shape
+    base = dp.NormalInverseWishart.from_data(rows)
+    params = base.numbers(d)
+    labels = np.arange(n) % 2
+    state = initial_state(base.family, params, rows, labels)
+    churn(np.random.default_rng(8), state, 1_000_000 if d < 10 else 20_000)
+    local = base.family.localize(params, rows)[0]
+    for k in (1, 2):
+        own = members(state, k)
+        x = state.rows[own]
+        kappa_n = params.kappa + len(own)
+        mean = (params.kappa * local.mu + x.sum(axis=0)) / kappa_n
+        centred, offset = x - x.mean(axis=0), x.mean(axis=0) - local.mu
+        scale = params.psi + centred.T @ centred + params.kappa * len(own) / kappa_n * np.outer(offset, offset)
+        # Columns in units of their own before factoring, so that the reference is good row by row.
+        unit = np.sqrt(np.diag(scale))
+        lower = np.linalg.cholesky(scale / np.outer(unit, unit))
+        fresh = solve_triangular(lower, np.eye(d), lower=True) * np.sqrt(kappa_n / (kappa_n + 1))
+        cached = state.stats.factor[k] * unit
+        assert np.all(np.isfinite(cached))
+        error = np.linalg.norm(cached - fresh, axis=1) / np.linalg.norm(fresh, axis=1)
+        assert error.max() < 1e-8
+        log_det = 2 * np.log(np.diag(lower)).sum() + 2 * np.log(unit).sum()
+        assert state.stats.log_det[k] == pytest.approx(log_det, abs=1e-7)
+        np.testing.assert_allclose(state.stats.mean[k], mean, atol=1e-8 * np.abs(x).max())
+        assert np.all(np.isfinite([log_predictive(state.stats, k, row) for row in state.rows]))
