@@ -88,7 +88,7 @@ def _refuse_jax() -> None:
         )
 
     jax_funcify.register(NumbersOp)(refuse)
-    jax_funcify.register(ChineseRestaurantRV)(refuse)
+    jax_funcify.register(CRPRV)(refuse)
     jax_funcify.register(CollapsedMixtureRV)(refuse)
 
 
@@ -216,13 +216,19 @@ class RandomStartRV(LabelsMixtureRV):
         return draw_start(rng, int(n))
 
 
-class ChineseRestaurantRV(LabelsMixtureRV):
+class CRPRV(LabelsMixtureRV):
     """Labels of n rows from a Chinese restaurant process."""
 
     name = "chinese_restaurant"
     signature = "(),()->(n)"
     dtype = "int64"
     _print_name = ("CRP", "\\operatorname{CRP}")
+
+    def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
+        # Without a static shape, starting labels of the wrong length reach the step method, which names them.
+        node = super().make_node(rng, size, *dist_params)
+        drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
+        return Apply(self, node.inputs, [node.outputs[0].type(), drawn])
 
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
         return (dist_params[1],)
@@ -269,7 +275,7 @@ class CRP(Discrete):
         If an argument is of the wrong kind or outside its range.
     """
 
-    rv_op = ChineseRestaurantRV()
+    rv_op = CRPRV()
 
     def __new__(
         cls, name: str, alpha: Any, n: Any, *, dims: Any = None, initval: Any = None, **kwargs: Any
@@ -277,7 +283,7 @@ class CRP(Discrete):
         model = pm.modelcontext(kwargs.get("model"))
         _refuse_jax()
         if initval is not None and not isinstance(initval, str):
-            initval = _checked_start(initval, n)
+            initval = _checked_start(initval, n).astype(_checked_rows(n)[1])
         if is_variable(alpha):
             alpha.tag.is_concentration = True
             spread_starts(model, [alpha])
@@ -343,6 +349,17 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         kwargs["signature"] = f"(n),{params}->(n)" if is_vector else f"(n),{params}->(n,d)"
         super().__init__(**kwargs)
 
+    def drawing_op(self, node: Apply) -> "CollapsedMixtureRV":
+        """Return the op that may draw at this place of a graph."""
+        labels = node.inputs[2]
+        if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, CRPRV):
+            return self
+        return CollapsedMixtureRV(self.family, self.is_vector, from_prior=True, inplace=self.inplace)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
+        # Graphs that are evaluated without rewrites, for their shapes, come here directly.
+        super(CollapsedMixtureRV, self.drawing_op(node)).perform(node, inputs, outputs)
+
     def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
         if not self.from_prior:
             raise NotImplementedError(
@@ -361,12 +378,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 @node_rewriter([CollapsedMixtureRV])
 def draw_from_prior(fgraph: Any, node: Apply) -> list[Variable] | None:
     """Let a mixture draw from its prior where its labels are drawn from theirs in the same graph."""
-    op = node.op
-    labels = node.inputs[2]
-    if op.from_prior or labels.owner is None or not isinstance(labels.owner.op, ChineseRestaurantRV):
-        return None
-    prior_op = CollapsedMixtureRV(op.family, op.is_vector, from_prior=True, inplace=op.inplace)
-    return prior_op.make_node(*node.inputs).outputs
+    prior_op = node.op.drawing_op(node)
+    return None if prior_op is node.op else prior_op.make_node(*node.inputs).outputs
 
 
 class CollapsedMixture(Distribution):

@@ -20,7 +20,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dpgmm.distributions import (
-    ChineseRestaurantRV,
+    CRPRV,
     CollapsedMixtureRV,
     as_numbers,
     dependents,
@@ -88,7 +88,7 @@ class LabelsTarget:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        if rv.owner is None or not isinstance(rv.owner.op, ChineseRestaurantRV):
+        if rv.owner is None or not isinstance(rv.owner.op, CRPRV):
             raise TypeError(f"{value.name} is not a CRP; this step method samples labels of a dp.CRP only")
         self.name = value.name
         self.dtype = value.dtype
@@ -363,7 +363,7 @@ class CollapsedGibbs(LabelsStep):
 
 
 def _is_crp(var: Any) -> bool:
-    return var.owner is not None and isinstance(var.owner.op, ChineseRestaurantRV)
+    return var.owner is not None and isinstance(var.owner.op, CRPRV)
 
 
 @dataclass_state
@@ -395,7 +395,7 @@ class ConcentrationGibbs(BlockedStep):
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Hand variables that turn out not to fit to NUTS, where PyMC assigned them by itself."""
         # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
-        assigned_by_pymc = "compile_kwargs" in kwargs
+        assigned_by_pymc = "compile_kwargs" in kwargs and "vars" in kwargs
         if assigned_by_pymc:
             model = kwargs["model"]
             given = kwargs["vars"]

@@ -61,7 +61,8 @@ class MarginalLikelihood:
     -----
     Every method takes ``labels`` (n,), ``rows`` (n, d) and ``params``, the family's parameters. Where the
     labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
-    density is zero: the value is -inf, and the gradients are zero.
+    density is zero: the value is -inf, and the gradients are zero. ValueError is raised where labels and rows
+    differ in length.
     """
 
     def __init__(self, family: Family) -> None:
@@ -97,6 +98,8 @@ class MarginalLikelihood:
 
     def _update(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
+        if len(labels) != len(rows):
+            raise ValueError(f"there are {len(labels)} labels, but the data has {len(rows)} rows")
         if self._params is None or any(
             not np.array_equal(new, old) for new, old in zip(params, self._params, strict=True)
         ):

@@ -1,0 +1,186 @@
+"""What ``pm.sample`` does with a mixture, against enumeration and quadrature."""
+
+import exact
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import logsumexp
+from scipy.stats import gamma
+
+import pymc_dpgmm as dp
+
+
+def sample(model, draws=10_000, **kwargs):
+    with model:
+        return pm.sample(
+            draws,
+            tune=kwargs.pop("tune", 500),
+            chains=4,
+            cores=kwargs.pop("cores", 2),
+            random_seed=kwargs.pop("random_seed", 20130805),
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+            **kwargs,
+        )
+
+
+def assert_partitions_match(idata, all_labels, p, name="y_labels"):
+    exact.assert_matches(exact.codes(idata.posterior[name].to_numpy()), all_labels, p)
+
+
+def assert_mean_matches(values, mean):
+    import arviz as az
+
+    error = values.std() / np.sqrt(float(az.ess(values, method="mean")))
+    assert abs(values.mean() - mean) < 4 * error
+
+
+@pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
+def test_fixed_alpha(name):
+    given = exact.reference(name)
+    base = dict(given["base_measure"])
+    with pm.Model() as model:
+        base = getattr(dp, base.pop("family"))(**base)
+        dp.DPMixture("y", given["partition_prior"]["alpha"], base, observed=np.array(given["y"]))
+    idata = sample(model)
+    assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
+
+
+@pytest.mark.parametrize("by", ["ConcentrationGibbs", "NUTS"])
+def test_gamma_alpha(by):
+    given = exact.reference("niw_crp_gamma_alpha")
+    base = dict(given["base_measure"])
+    base.pop("family")
+    prior = given["alpha_prior"]
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", prior["alpha"], prior["beta"])
+        dp.DPMixture("y", alpha, dp.NormalInverseWishart(**base), observed=np.array(given["y"]))
+        step = [pm.NUTS([alpha])] if by == "NUTS" else None
+    idata = sample(model, step=step, draws=10_000)
+    alphas = idata.posterior["alpha"].to_numpy()
+    assert ("tree_depth" in idata.sample_stats) == (by == "NUTS")
+    assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
+    assert_mean_matches(alphas, given["alpha_mean"])
+    assert alphas.std() == pytest.approx(given["alpha_sd"], rel=0.05)
+
+
+ROWS = np.array([[0.3], [2.9], [3.4], [-1.0], [2.5]])
+
+
+def test_random_kappa_and_mu():
+    """Hyperparameters by NUTS, against enumeration times quadrature on a grid."""
+    psi, nu, alpha = [[0.6]], 2.4, 1.3
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 1.0, 1.5)
+        kappa = pm.Gamma("kappa", 2.0, 2.0)
+        dp.DPMixture("y", alpha, dp.NormalInverseWishart(mu, kappa, nu, psi), observed=ROWS)
+    all_labels = exact.partitions(len(ROWS))
+    crp = np.array([exact.log_eppf(p, alpha) for p in all_labels])
+    z, z_weights = np.polynomial.hermite_e.hermegauss(24)
+    mus = 1.0 + 1.5 * z
+    edges, g_weights = np.polynomial.legendre.leggauss(30)
+    kappas, k_weights = 6.0 * (edges + 1), 6.0 * g_weights
+    logs = np.empty((len(mus), len(kappas), len(all_labels)))
+    for i, m in enumerate(mus):
+        for j, k in enumerate(kappas):
+            logs[i, j] = crp + exact.log_likelihoods(
+                all_labels, ROWS, exact.niw_log_marginal, mu=[m], kappa=k, nu=nu, psi=psi
+            )
+    log_prior = np.log(z_weights)[:, None] + (np.log(k_weights) + gamma(2.0, scale=0.5).logpdf(kappas))
+    logs += log_prior[:, :, None]
+    weights = np.exp(logs - logsumexp(logs))
+    idata = sample(model)
+    assert_partitions_match(idata, all_labels, weights.sum(axis=(0, 1)))
+    assert_mean_matches(idata.posterior["mu"].to_numpy(), np.einsum("ijp,i->", weights, mus))
+    assert_mean_matches(idata.posterior["kappa"].to_numpy(), np.einsum("ijp,j->", weights, kappas))
+
+
+def test_alpha_shared_and_transformed():
+    """One alpha behind two mixtures, through a transformation: NUTS takes it and is right."""
+    with pm.Model() as model:
+        log_alpha = pm.Normal("log_alpha", 0.0, 1.0)
+        alpha = pm.math.exp(log_alpha)
+        base = dp.NormalInverseGamma(0.5, 0.3, 1.5, 0.6)
+        dp.DPMixture("y", alpha, base, observed=ROWS[:4, 0])
+        dp.DPMixture("z", alpha, base, observed=ROWS[1:, 0] + 0.5)
+    all_labels = exact.partitions(4)
+    z, weights = np.polynomial.hermite_e.hermegauss(60)
+    base = {"mu": 0.5, "kappa": 0.3, "a": 1.5, "b": 0.6}
+    log_y = exact.log_likelihoods(all_labels, ROWS[:4], exact.nig_log_marginal, **base)
+    log_z = exact.log_likelihoods(all_labels, ROWS[1:] + 0.5, exact.nig_log_marginal, **base)
+    crp = np.array([[exact.log_eppf(p, np.exp(v)) for p in all_labels] for v in z])
+    joint = np.log(weights)[:, None, None] + (crp + log_y)[:, :, None] + (crp + log_z)[:, None, :]
+    joint = np.exp(joint - logsumexp(joint))
+    idata = sample(model)
+    assert_partitions_match(idata, all_labels, joint.sum(axis=(0, 2)), "y_labels")
+    assert_partitions_match(idata, all_labels, joint.sum(axis=(0, 1)), "z_labels")
+    assert_mean_matches(idata.posterior["log_alpha"].to_numpy(), joint.sum(axis=(1, 2)) @ z)
+
+
+def test_labels_without_data_follow_their_prior():
+    with pm.Model() as model:
+        dp.CRP("labels", 1.4, 5)
+    all_labels = exact.partitions(5)
+    p = np.exp([exact.log_eppf(labels, 1.4) for labels in all_labels])
+    assert_partitions_match(sample(model), all_labels, p, "labels")
+
+
+def test_a_latent_mixture_under_a_gaussian_likelihood():
+    """Rows by NUTS, labels by us, against importance sampling from the likelihood."""
+    noise = 0.4
+    with pm.Model() as model:
+        beta = dp.DPMixture("beta", 0.9, dp.NormalInverseGamma(0.0, 1.0, 3.0, 2.0), shape=(3,))
+        pm.Normal("y", beta, noise, observed=[1.0, 1.3, -2.0])
+    idata = sample(model, draws=4000, tune=1000)
+    assert_mean_matches(idata.posterior["beta"].to_numpy()[..., 2], latent_mean(noise))
+
+
+def latent_mean(noise):
+    """E beta_3, by importance sampling with 4,000 draws and all partitions enumerated."""
+    rng = np.random.default_rng(1)
+    beta = np.array([1.0, 1.3, -2.0]) + noise * rng.standard_normal((4000, 3))
+    all_labels = exact.partitions(3)
+    crp = np.array([exact.log_eppf(p, 0.9) for p in all_labels])
+    logs = np.array(
+        [
+            logsumexp(
+                crp
+                + exact.log_likelihoods(
+                    all_labels, row[:, None], exact.nig_log_marginal, mu=0.0, kappa=1.0, a=3.0, b=2.0
+                )
+            )
+            for row in beta
+        ]
+    )
+    weights = np.exp(logs - logsumexp(logs))
+    return weights @ beta[:, 2]
+
+
+def test_support_left_during_sampling():
+    """A parameter that can leave its support: the sampler survives and stays inside."""
+    with pm.Model() as model:
+        alpha = pm.Normal("alpha", 0.5, 1.0, initval=1.0)
+        kappa = pm.Normal("kappa", 0.5, 0.5, initval=0.5)
+        dp.DPMixture("y", alpha, dp.NormalInverseWishart(0.0, kappa, 3.0, [[1.0]]), observed=ROWS)
+    idata = sample(model, draws=300)
+    assert idata.posterior["alpha"].min() > 0
+    assert idata.posterior["kappa"].min() > 0
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.array([[1.0, 2.0]]),
+        np.full((6, 2), 3.0),
+        np.repeat([[0.0, 1.0], [5.0, 5.0]], 4, axis=0),
+        np.random.default_rng(0).normal(size=(4, 9)),
+        np.array([3.0]),
+    ],
+    ids=["one-row", "constant", "duplicated", "wide", "one-number"],
+)
+def test_unusual_data_works(rows):
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
+    idata = sample(model, draws=50, tune=20, cores=1)
+    assert np.all(np.isfinite(idata.sample_stats["y_labels_log_joint"]))

@@ -1,0 +1,235 @@
+"""Step methods: which is chosen, same seed same draws, states that resume, and what is refused."""
+
+import copy
+import sys
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dpgmm as dp
+
+ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
+
+
+def mixture_model(alpha_prior=None):
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1.0, 1.0) if alpha_prior is None else alpha_prior()
+        dp.DPMixture("y", alpha, observed=ROWS)
+    return model
+
+
+def sample(model, **kwargs):
+    defaults = {"draws": 60, "tune": 30, "chains": 2, "cores": 1, "random_seed": 7}
+    with model:
+        return pm.sample(**(defaults | kwargs), progressbar=False, quiet=True, compute_convergence_checks=False)
+
+
+def assigned(model):
+    steps = pm.sampling.mcmc.assign_step_methods(model)[1]
+    with model:
+        made = pm.sampling.mcmc.instantiate_steppers(model, [], steps, compile_kwargs={})
+    made = made if isinstance(made, list) else [made]
+    return {type(s).__name__: sorted(v.name for v in s.vars) for s in made}
+
+
+def test_gamma_alpha_gets_the_exact_draw():
+    assert assigned(mixture_model()) == {"ConcentrationGibbs": ["alpha_log__"], "DPMixtureStep": ["y_labels"]}
+
+
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("case", ["half-cauchy", "shared", "elsewhere"])
+def test_other_alphas_go_to_nuts(case, inside):
+    model = mixture_model((lambda: pm.HalfCauchy("alpha", 1.0)) if case == "half-cauchy" else None)
+    with model:
+        if case == "shared":
+            dp.DPMixture("z", model["alpha"], observed=ROWS)
+        if case == "elsewhere":
+            pm.Normal("x", model["alpha"], observed=0.3)
+        chosen = assigned(model) if inside else None
+    chosen = chosen or assigned(model)
+    assert chosen["NUTS"] == ["alpha_log__"]
+    assert "ConcentrationGibbs" not in chosen
+
+
+def test_same_seed_same_draws_on_one_core_and_two():
+    draws = [sample(mixture_model(), cores=cores) for cores in (1, 2, 1)]
+    for other in draws[1:]:
+        for name in ("y_labels", "alpha"):
+            assert np.array_equal(draws[0].posterior[name], other.posterior[name])
+        for name in ("y_labels_log_joint", "y_labels_n_moved"):
+            assert np.array_equal(draws[0].sample_stats[name], other.sample_stats[name])
+    assert not np.array_equal(draws[0].posterior["y_labels"][0], draws[0].posterior["y_labels"][1])
+
+
+@pytest.mark.parametrize("kind", ["dpmixture", "gibbs", "concentration"])
+def test_restored_state_repeats_the_draws(kind):
+    model = mixture_model()
+    with model:
+        step = {
+            "dpmixture": lambda: dp.DPMixtureStep([model["y_labels"]]),
+            "gibbs": lambda: dp.CollapsedGibbs([model["y_labels"]], n_scans=2),
+            "concentration": lambda: dp.ConcentrationGibbs([model["alpha"]]),
+        }[kind]()
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    point = model.initial_point(random_seed=1)
+    for _ in range(20):
+        point, _ = step.step(point)
+    saved, start = copy.deepcopy(step.sampling_state), copy.deepcopy(point)
+
+    def run():
+        point, seen = start, []
+        for _ in range(15):
+            point, stats = step.step(point)
+            seen.append((copy.deepcopy(point), stats[0]))
+        return seen
+
+    first = run()
+    step.sampling_state = saved
+    for (p, s), (q, t) in zip(first, run(), strict=True):
+        assert all(np.array_equal(p[name], q[name]) for name in p)
+        assert all(s[name] == t[name] for name in s if not name.endswith("seconds"))
+
+
+def test_labels_changed_by_somebody_else_are_noticed():
+    model = mixture_model()
+    with model:
+        step = dp.CollapsedGibbs()
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    point = model.initial_point(random_seed=1)
+    for start in range(3):
+        point, _ = step.step(point)
+        point = point | {"y_labels": np.full(40, start, dtype="int16")}
+    point, stats = step.step(point)
+    with pm.Model() as again:
+        dp.DPMixture("y", float(np.exp(point["alpha_log__"])), observed=ROWS)
+    assert stats[0]["y_labels_log_joint"] == pytest.approx(
+        again.compile_logp()({"y_labels": point["y_labels"]}), rel=1e-10
+    )
+
+
+def test_new_data_are_rechecked():
+    with pm.Model() as model:
+        data = pm.Data("data", ROWS)
+        dp.DPMixture("y", 1.0, observed=data)
+        pm.set_data({"data": ROWS[:10]})
+        idata = sample(model, draws=5, tune=5)
+        assert idata.posterior["y_labels"].shape == (2, 5, 10)
+        pm.set_data({"data": np.where(np.arange(40)[:, None] == 3, np.nan, ROWS)})
+        with pytest.raises(ValueError, match="missing values are not supported"):
+            sample(model, draws=5, tune=5)
+
+
+def test_statistics_carry_the_labels_names():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=ROWS)
+        dp.DPMixture("z", 2.0, observed=ROWS[:, 0])
+    idata = sample(model)
+    for name in ("y", "z"):
+        stats = idata.sample_stats
+        assert np.array_equal(stats[f"{name}_labels_n_clusters"], idata.posterior[f"{name}_n_clusters"])
+        assert stats[f"{name}_labels_largest_share"].max() <= 1
+        assert stats[f"{name}_labels_seconds"].min() > 0
+        assert stats[f"{name}_labels_n_moved"].dtype == np.int64
+
+
+def test_progress_bar_runs(capsys):
+    with mixture_model():
+        pm.sample(10, tune=10, chains=2, cores=1, progressbar=True, compute_convergence_checks=False)
+
+
+def test_labels_are_canonical():
+    labels = sample(mixture_model()).posterior["y_labels"].to_numpy().reshape(-1, 40)
+    for row in labels:
+        _, first = np.unique(row, return_index=True)
+        assert np.array_equal(row[np.sort(first)], np.arange(len(first)))
+
+
+def test_options():
+    model = mixture_model()
+    sample(model, dpmixture={"gibbs": {"n_scans": 3}})
+    with pytest.raises(ValueError, match="unknown options for gibbs: sweeps; allowed are n_scans"):
+        sample(model, dpmixture={"gibbs": {"sweeps": 3}})
+    with model, pytest.raises(ValueError, match="n_scans must be at least 1, got 0"):
+        dp.CollapsedGibbs(n_scans=0)
+
+
+def test_refuses_what_depends_on_labels():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=ROWS)
+        theta = pm.Normal("theta", shape=40)
+        pm.Normal("w", theta[model["y_labels"]], observed=np.zeros(40))
+    with pytest.raises(NotImplementedError, match="w depends on the labels y_labels"):
+        sample(model)
+    with pm.Model() as model:
+        labels = dp.CRP("labels", 1.0, 40)
+        for name in ("y", "z"):
+            dp.CollapsedMixture(
+                name, labels, dp.NormalInverseWishart.from_data(ROWS), observed=ROWS, shape=(40, 2)
+            )
+    with pytest.raises(NotImplementedError, match="y and z both depend on the labels labels"):
+        sample(model)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=ROWS)
+        pm.Potential("p", -model["y_n_clusters"].astype("float64"))
+    with pytest.raises(NotImplementedError, match="p depends on the labels y_labels"):
+        sample(model)
+
+
+def test_refuses_other_samplers():
+    model = mixture_model()
+    with model:
+        with pytest.raises(NotImplementedError, match="only be sampled by the step methods of pymc_dpgmm"):
+            pm.sample_smc(draws=10, chains=1, progressbar=False)
+        with pytest.raises(NotImplementedError, match="only be sampled by the step methods of pymc_dpgmm"):
+            pm.Metropolis([model["y_labels"]])
+        with pytest.raises(ValueError, match="differentiable"):
+            pm.sample(nuts_sampler="nutpie", progressbar=False)
+        with pytest.raises(TypeError, match="alpha_log__ is not a CRP"):
+            dp.CollapsedGibbs([model["alpha"]])
+        pm.HalfNormal("s")
+        with pytest.raises(TypeError, match="gamma prior"):
+            dp.ConcentrationGibbs([model["s"]])
+
+
+def test_refuses_jax():
+    pytest.importorskip("jax", reason="JAX is not among the test requirements")
+    with mixture_model(), pytest.raises(NotImplementedError, match="JAX backend"):
+        pm.sample(5, tune=5, backend="jax", progressbar=False)
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [(np.zeros(7, dtype=int), "7 labels, but the data has 40 rows"), (np.full(40, 41), r"0\.\.n-1 = 0\.\.39")],
+)
+def test_bad_starts(start, message):
+    with pytest.raises(ValueError, match=message):
+        sample(mixture_model(), initvals={"y_labels": start})
+
+
+def test_starts_win():
+    start = np.arange(40) % 7
+    model = mixture_model()
+    with model:
+        step = dp.CollapsedGibbs()
+    point = model.initial_point() | {"y_labels": start}
+    assert np.array_equal(step.targets[0].state(point, None).state.slots - 1, start)
+    idata = sample(model, initvals={"y_labels": np.zeros(40, dtype=int), "alpha": 0.5}, draws=5, tune=5)
+    assert idata.posterior["y_labels"].shape == (2, 5, 40)
+
+
+def test_spawned_processes():
+    with mixture_model():
+        idata = pm.sample(
+            5,
+            tune=5,
+            chains=2,
+            cores=2,
+            mp_ctx="spawn",
+            progressbar=False,
+            compute_convergence_checks=False,
+            random_seed=1,
+        )
+    same = sample(mixture_model(), draws=5, tune=5, random_seed=1)
+    assert np.array_equal(idata.posterior["y_labels"], same.posterior["y_labels"])
+    assert "pymc_dpgmm" in sys.modules
