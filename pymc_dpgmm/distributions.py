@@ -219,7 +219,7 @@ class RandomStartRV(LabelsMixtureRV):
 class CRPRV(LabelsMixtureRV):
     """Labels of n rows from a Chinese restaurant process."""
 
-    name = "chinese_restaurant"
+    name = "CRP"
     signature = "(),()->(n)"
     dtype = "int64"
     _print_name = ("CRP", "\\operatorname{CRP}")
@@ -329,7 +329,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         from their prior too, a rewrite sets this.
     """
 
-    name = "collapsed_mixture"
+    name = "CollapsedMixture"
     dtype = "float64"
     __props__ = ("name", "signature", "dtype", "inplace", "family", "is_vector", "from_prior")
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
