@@ -9,6 +9,7 @@ from pymc_dpgmm import distributions as _distributions
 from pymc_dpgmm.distributions import CRP, CollapsedMixture
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.mixture import DPMixture
+from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep
 
 __version__ = "0.1.0"
@@ -23,6 +24,7 @@ __all__ = [
     "DPMixtureStep",
     "NormalInverseGamma",
     "NormalInverseWishart",
+    "ResumableRun",
     "datasets",
 ]
 

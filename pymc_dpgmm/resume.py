@@ -1,0 +1,178 @@
+"""Runs that can be interrupted, saved, and continued from the state they were in."""
+
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pymc as pm
+from pymc.backends.base import MultiTrace
+from pymc.backends.ndarray import NDArray
+from pymc.initial_point import make_initial_point_fns_per_chain
+from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.step_methods.compound import CompoundStep
+
+# Draws of one chain before the next one's turn.
+_BLOCK = 25
+
+
+class ResumableRun:
+    """Sampling in one process that keeps the state of every chain, so that it can go on later.
+
+    ``pm.sample`` hands back the draws of an interrupted run, but not the state of its step methods. This class
+    uses the same step methods, keeps their state, and continues exactly: a run that is interrupted, saved, loaded
+    in another process and continued gives bit for bit the draws of one that was not.
+
+    Parameters
+    ----------
+    model : pm.Model
+    chains : int, >= 1
+    tune : int, >= 0
+        Tuning draws of each chain, which are not kept.
+    random_seed : int, optional
+    initvals : dict, optional
+        Starting values by name, as for ``pm.sample``.
+    **step_options : dict
+        Options of step methods by their names, as for ``pm.sample``: ``dpmixture={"gibbs": {...}}``.
+
+    Examples
+    --------
+    ::
+
+        run = dp.ResumableRun(model, random_seed=1)
+        idata = run.sample(1000)  # stop it with Ctrl-C at any time
+        run.save("run.pickle")
+
+        run = dp.ResumableRun.load("run.pickle", model)  # later, elsewhere
+        idata = run.sample(1000)  # all draws: the old ones and 1000 more
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        *,
+        chains: int = 4,
+        tune: int = 1000,
+        random_seed: int | None = None,
+        initvals: Mapping[str, Any] | None = None,
+        **step_options: dict[str, Any],
+    ) -> None:
+        if chains < 1 or tune < 0:
+            raise ValueError(f"chains must be at least 1 and tune at least 0, got {chains} and {tune}")
+        self._model, self._tune = model, tune
+        self._options = step_options
+        rngs = np.random.default_rng(random_seed).spawn(chains)
+        seeds = [rng.integers(2**30) for rng in rngs]
+        starts = make_initial_point_fns_per_chain(
+            model=model, overrides=dict(initvals or {}), jitter_rvs=set(), chains=chains
+        )
+        points = [start(seed) for start, seed in zip(starts, seeds, strict=True)]
+        self._step = self._make_step(points[0])
+        fresh = self._step.sampling_state
+        self._chains: list[dict[str, Any]] = []
+        for rng, point in zip(rngs, points, strict=True):
+            self._step.sampling_state = fresh
+            self._step.setup_chain(rng, tune, 0)
+            state = self._step.sampling_state
+            self._chains.append({"point": point, "state": state, "done": 0, "draws": []})
+
+    def _make_step(self, point: Any) -> Any:
+        _, selected = assign_step_methods(self._model)
+        step = instantiate_steppers(
+            self._model, [], selected, step_kwargs=self._options, initial_point=point, compile_kwargs={}
+        )
+        return CompoundStep(step) if isinstance(step, list) else step
+
+    def sample(self, draws: int) -> Any:
+        """Draw until every chain has ``draws`` more kept draws; Ctrl-C stops early and keeps what there is.
+
+        Parameters
+        ----------
+        draws : int, >= 1
+
+        Returns
+        -------
+        DataTree
+            All kept draws so far, including those of earlier calls.
+        """
+        if draws < 1:
+            raise ValueError(f"draws must be at least 1, got {draws}")
+        target = self._tune + min(len(chain["draws"]) for chain in self._chains) + draws
+        try:
+            while any(chain["done"] < target for chain in self._chains):
+                for chain in self._chains:
+                    self._advance(chain, min(_BLOCK, target - chain["done"]))
+        except KeyboardInterrupt:
+            pass
+        return self.draws()
+
+    def _advance(self, chain: dict[str, Any], n_draws: int) -> None:
+        if n_draws <= 0:
+            return
+        self._step.sampling_state = chain["state"]
+        # What a block has drawn counts when the block is complete, so that an interruption loses no more than it
+        # and leaves point, state and draws in step.
+        point, done, kept = chain["point"], chain["done"], []
+        for _ in range(n_draws):
+            if done == self._tune:
+                self._step.stop_tuning()
+            point, stats = self._step.step(point)
+            done += 1
+            if done > self._tune:
+                kept.append((point, stats))
+        state = self._step.sampling_state
+        chain.update(point=point, done=done, state=state, draws=chain["draws"] + kept)
+
+    def draws(self) -> Any:
+        """Return all kept draws as a DataTree, up to the length of the shortest chain.
+
+        Raises
+        ------
+        ValueError
+            If there is none yet.
+        """
+        length = min(len(chain["draws"]) for chain in self._chains)
+        if length == 0:
+            raise ValueError("there are no draws after tuning yet")
+        traces = []
+        for position, chain in enumerate(self._chains):
+            trace = NDArray(model=self._model, test_point=chain["point"])
+            trace.setup(length, position, self._step.stats_dtypes)
+            for point, stats in chain["draws"][:length]:
+                trace.record(point, [dict(one) for one in stats], in_warmup=False)
+            trace.close()
+            traces.append(trace)
+        return pm.to_inference_data(MultiTrace(traces), model=self._model)
+
+    def save(self, path: str | Path) -> None:
+        """Write draws and states to a file (a pickle: load only files that you trust)."""
+        content = {"chains": self._chains, "tune": self._tune, "options": self._options}
+        Path(path).write_bytes(pickle.dumps(content))
+
+    @classmethod
+    def load(cls, path: str | Path, model: pm.Model) -> Self:
+        """Return a saved run of the same model, ready to go on.
+
+        Parameters
+        ----------
+        path : str or Path
+            A file written by :meth:`save`; it must come from a source that you trust.
+        model : pm.Model
+            The model of the run, built anew by the same code.
+
+        Raises
+        ------
+        ValueError
+            If the model has other variables than the saved run.
+        """
+        content = pickle.loads(Path(path).read_bytes())
+        saved = set(content["chains"][0]["point"])
+        present = {value.name for value in model.value_vars}
+        if saved != present:
+            raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
+        run = cls.__new__(cls)
+        run._model, run._tune, run._options = model, content["tune"], content["options"]
+        run._chains = content["chains"]
+        run._step = run._make_step(run._chains[0]["point"])
+        return run
