@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.special import gammaln
 from scipy.special import psi as digamma
 
 from pymc_dpgmm.dispatch import implements
@@ -76,22 +77,12 @@ class Stats(NamedTuple):
     norms: np.ndarray
 
 
-@njit(cache=True, error_model="numpy")
-def _log_norm(norms: np.ndarray, kappa: np.ndarray, a: np.ndarray, n: int) -> float:
-    """Normalising constant of the predictive given n rows, without the scales; tabulated."""
-    value = norms[n]
-    if math.isnan(value):
-        value = 0.0
-        for j in range(kappa.shape[0]):
-            a_n = a[j] + 0.5 * n
-            kappa_n = kappa[j] + n
-            value += (
-                math.lgamma(a_n + 0.5)
-                - math.lgamma(a_n)
-                + 0.5 * math.log(kappa_n / (kappa_n + 1.0) / (2.0 * math.pi))
-            )
-        norms[n] = value
-    return value
+def _log_norms(params: Params, n: int) -> np.ndarray:
+    """Normalising constants of the predictive given 0..n rows, without the scales: (n + 1,)."""
+    rows = np.arange(n + 1.0)[:, None]
+    a_n, kappa_n = params.a + 0.5 * rows, params.kappa + rows
+    ratios = gammaln(a_n + 0.5) - gammaln(a_n)
+    return np.sum(ratios - 0.5 * math.log(2.0 * math.pi) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
 
 
 @njit(cache=True, error_model="numpy")
@@ -105,9 +96,8 @@ def _refresh(stats: Stats, k: int) -> None:
         stats.rate[k, j] = rate
         stats.shift[k, j] = rate * stats.mean[k, j]
         log_scales += math.log(stats.scale[k, j])
-    stats.constant[k] = _log_norm(stats.norms, stats.kappa, stats.a, n) - 0.5 * log_scales
-    if n > 0:
-        stats.constant_without[k] = _log_norm(stats.norms, stats.kappa, stats.a, n - 1) - 0.5 * log_scales
+    stats.constant[k] = stats.norms[n] - 0.5 * log_scales
+    stats.constant_without[k] = stats.norms[max(n - 1, 0)] - 0.5 * log_scales
 
 
 @implements(verbs.summarize, Summary)
@@ -216,15 +206,16 @@ def _(stats, k, x):
         kappa_n = stats.kappa[j] + n
         deviation = x[j] - stats.mean[k, j]
         lost = 0.5 * kappa_n / (kappa_n - 1.0) * deviation * deviation
-        smallest = min(smallest, 1.0 - lost / stats.scale[k, j])
-        stats.scale[k, j] -= lost
+        left = max(1.0 - lost / stats.scale[k, j], _ROUNDING)
+        smallest = min(smallest, left)
+        stats.scale[k, j] *= left
         stats.mean[k, j] -= deviation / (kappa_n - 1.0)
-    if stats.error[k] + _ROUNDING > _WORST_ERROR * smallest:
-        return False
+    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
+    good = stats.error[k] + _ROUNDING <= _WORST_ERROR * smallest
     stats.size[k] = n - 1
     stats.error[k] = (stats.error[k] + _ROUNDING) / smallest
     _refresh(stats, k)
-    return True
+    return good
 
 
 @implements(verbs.log_predictive, Stats)
@@ -357,7 +348,7 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
         constant=np.zeros(capacity),
         constant_without=np.zeros(capacity),
         error=np.zeros(capacity),
-        norms=np.full(n + 2, np.nan),
+        norms=_log_norms(params, n),
     )
 
 

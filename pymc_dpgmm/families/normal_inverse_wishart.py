@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from scipy.special import gammaln
 from scipy.special import psi as digamma
 from scipy.stats import invwishart
 
@@ -81,32 +82,28 @@ class Stats(NamedTuple):
     work: np.ndarray
 
 
-@njit(cache=True, error_model="numpy")
-def _log_norm(norms: np.ndarray, kappa: float, nu: float, d: int, n: int) -> float:
-    """Normalising constant of the predictive t given n rows, without the determinant; tabulated."""
-    value = norms[n]
-    if math.isnan(value):
-        nu_n = nu + n
-        kappa_n = kappa + n
-        value = (
-            math.lgamma(0.5 * (nu_n + 1.0))
-            - math.lgamma(0.5 * (nu_n + 1.0 - d))
-            - 0.5 * d * math.log(math.pi)
-            + 0.5 * d * math.log(kappa_n / (kappa_n + 1.0))
-        )
-        norms[n] = value
-    return value
+def _log_norms(params: Params, n: int) -> np.ndarray:
+    """Normalising constants of the predictive t given 0..n rows, without the determinants: (n + 1,)."""
+    d = len(params.mu)
+    rows = np.arange(n + 1.0)
+    kappa_n = params.kappa + rows
+    nu_n = params.nu + rows
+    # Gamma(x + 1) = x Gamma(x) links the ratios for n and n + 2: one logarithm each, and sums that stay small.
+    steps = np.log(nu_n[:-2] + 1.0) - np.log(nu_n[:-2] + 1.0 - d)
+    ratios = gammaln(0.5 * (nu_n[:2] + 1.0)) - gammaln(0.5 * (nu_n[:2] + 1.0 - d))
+    log_ratios = np.empty(n + 1)
+    for parity in range(min(2, n + 1)):
+        log_ratios[parity::2] = ratios[parity] + np.concatenate([[0.0], np.cumsum(steps[parity::2])])
+    return log_ratios - 0.5 * d * math.log(math.pi) - 0.5 * d * np.log1p(1.0 / kappa_n)
 
 
 @njit(cache=True, error_model="numpy")
 def _set_constants(stats: Stats, k: int) -> None:
     """Derive the constant terms of both predictives of a slot from its size and determinant."""
-    d = stats.mu.shape[0]
     n = stats.size[k]
     half = 0.5 * stats.log_det[k]
-    stats.constant[k] = _log_norm(stats.norms, stats.kappa, stats.nu, d, n) - half
-    if n > 0:
-        stats.constant_without[k] = _log_norm(stats.norms, stats.kappa, stats.nu, d, n - 1) - half
+    stats.constant[k] = stats.norms[n] - half
+    stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half
 
 
 @njit(cache=True, error_model="numpy")
@@ -258,8 +255,9 @@ def _(stats, k, x):
         p[i] = (p[i] - stats.shift[k, i]) * ratio
         left -= p[i] * p[i]
     # A share `left` of the determinant remains in the direction of v, so a relative error grows by 1 / left.
-    if stats.error[k] + _ROUNDING > _WORST_ERROR * left:
-        return False
+    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
+    good = stats.error[k] + _ROUNDING <= _WORST_ERROR * left
+    left = max(left, _ROUNDING)
     scale = math.sqrt((kappa_n - 1.0) / kappa_n * (kappa_n + 1.0) / kappa_n)
     rank_one_inverse(stats.factor[k], p, -1.0, scale, stats.work[1])
     for i in range(d):
@@ -269,7 +267,7 @@ def _(stats, k, x):
     stats.log_det[k] += math.log(left)
     stats.error[k] = (stats.error[k] + _ROUNDING) / left
     _set_constants(stats, k)
-    return True
+    return good
 
 
 @implements(verbs.log_predictive, Stats)
@@ -443,7 +441,7 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
         constant=np.zeros(capacity),
         constant_without=np.zeros(capacity),
         error=np.zeros(capacity),
-        norms=np.full(n + 2, np.nan),
+        norms=_log_norms(params, n),
         work=np.zeros((2, d)),
     )
 

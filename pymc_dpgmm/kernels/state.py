@@ -2,8 +2,8 @@
 
 Clusters live in slots 1, 2, ... of the family's statistics; slot 0 holds the cluster without rows, from
 which a new cluster starts and which gives the prior predictive. The last slot is spare, for exchanges. The
-rows of a slot form a doubly linked list, so that a row moves, and a slot's rows are found, without a pass over
-all rows.
+rows of a slot form a ring, doubly linked through the entry n + k of slot k, so that a row moves, and a slot's
+rows are found, without a pass over all rows.
 """
 
 from typing import Any, NamedTuple
@@ -24,8 +24,6 @@ from pymc_dpgmm.families.verbs import (
 )
 from pymc_dpgmm.partitions import canonical_labels, log_eppf
 
-NO_ROW = -1
-
 
 class State(NamedTuple):
     """Partition and caches of one chain. Between kernels it is canonical: see :func:`canonicalize`.
@@ -38,8 +36,8 @@ class State(NamedTuple):
         Slot of each row, 1 or more.
     sizes : (capacity,) int64 array
         Rows in each slot; slot 0 has none.
-    first, following, preceding : (capacity,), (n,) and (n,) int64 arrays
-        Linked lists of the rows of each slot; -1 ends a list.
+    following, preceding : (n + capacity,) int64 arrays
+        Rings of the rows of each slot, which begin and end at the entry n + slot.
     prior_predictive : (n,) float64 array
         Log predictive density of each row in a cluster of its own.
     stats : NamedTuple
@@ -51,7 +49,6 @@ class State(NamedTuple):
     rows: np.ndarray
     slots: np.ndarray
     sizes: np.ndarray
-    first: np.ndarray
     following: np.ndarray
     preceding: np.ndarray
     prior_predictive: np.ndarray
@@ -83,9 +80,8 @@ def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndar
         rows=np.ascontiguousarray(rows),
         slots=labels + 1,
         sizes=np.zeros(capacity, dtype=np.int64),
-        first=np.full(capacity, NO_ROW),
-        following=np.full(n, NO_ROW),
-        preceding=np.full(n, NO_ROW),
+        following=np.arange(n + capacity),
+        preceding=np.arange(n + capacity),
         prior_predictive=np.empty(n),
         stats=family.allocate_stats(params, n, capacity),
         summary=family.allocate_summary(d, 1),
@@ -107,37 +103,32 @@ def _fill(state, n_clusters):
 
 @njit(cache=True, error_model="numpy")
 def link(state, i, k):
-    """Put row ``i``, which is in no list, into the list of slot ``k``."""
-    head = state.first[k]
-    state.following[i] = head
-    state.preceding[i] = NO_ROW
-    if head != NO_ROW:
-        state.preceding[head] = i
-    state.first[k] = i
+    """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
+    ring = state.slots.shape[0] + k
+    after = state.following[ring]
+    state.following[i] = after
+    state.preceding[i] = ring
+    state.preceding[after] = i
+    state.following[ring] = i
     state.slots[i] = k
     state.sizes[k] += 1
 
 
 @njit(cache=True, error_model="numpy")
 def unlink(state, i):
-    """Take row ``i`` out of the list of its slot."""
+    """Take row ``i`` out of the ring of its slot."""
     before = state.preceding[i]
     after = state.following[i]
-    k = state.slots[i]
-    if before == NO_ROW:
-        state.first[k] = after
-    else:
-        state.following[before] = after
-    if after != NO_ROW:
-        state.preceding[after] = before
-    state.sizes[k] -= 1
+    state.following[before] = after
+    state.preceding[after] = before
+    state.sizes[state.slots[i]] -= 1
 
 
 @njit(cache=True, error_model="numpy")
 def members(state, k):
     """Return the rows of slot ``k``: (n_k,) int64 array."""
     found = np.empty(state.sizes[k], dtype=np.int64)
-    i = state.first[k]
+    i = state.following[state.slots.shape[0] + k]
     for t in range(found.shape[0]):
         found[t] = i
         i = state.following[i]
@@ -172,19 +163,21 @@ def leave(state, i):
 @njit(cache=True, error_model="numpy")
 def grow(state):
     """Return the state with room for twice the slots."""
+    n = state.slots.shape[0]
     old = state.sizes.shape[0]
     capacity = 2 * old
     sizes = np.zeros(capacity, dtype=np.int64)
-    first = np.full(capacity, NO_ROW)
     sizes[:old] = state.sizes
-    first[:old] = state.first
+    following = np.arange(n + capacity)
+    preceding = np.arange(n + capacity)
+    following[: n + old] = state.following
+    preceding[: n + old] = state.preceding
     return State(
         state.rows,
         state.slots,
         sizes,
-        first,
-        state.following,
-        state.preceding,
+        following,
+        preceding,
         state.prior_predictive,
         resize(state.stats, capacity),
         state.summary,
@@ -248,14 +241,26 @@ def _permute(state, names):
         _copy_slot(state, spare, hole)
         moved[hole] = True
     state.sizes[spare] = 0
-    state.first[spare] = NO_ROW
+    ring = state.slots.shape[0] + spare
+    state.following[ring] = ring
+    state.preceding[ring] = ring
 
 
 @njit(cache=True, error_model="numpy")
 def _copy_slot(state, source, target):
     move(state.stats, source, target)
     state.sizes[target] = state.sizes[source]
-    state.first[target] = state.first[source]
+    n = state.slots.shape[0]
+    if state.sizes[source] == 0:
+        state.following[n + target] = n + target
+        state.preceding[n + target] = n + target
+        return
+    first = state.following[n + source]
+    last = state.preceding[n + source]
+    state.following[n + target] = first
+    state.preceding[n + target] = last
+    state.preceding[first] = n + target
+    state.following[last] = n + target
 
 
 @njit(cache=True, error_model="numpy")
