@@ -97,7 +97,7 @@ def _log_norms(params: Params, n: int) -> np.ndarray:
     return log_ratios - 0.5 * d * math.log(math.pi) - 0.5 * d * np.log1p(1.0 / kappa_n)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def _set_constants(stats: Stats, k: int) -> None:
     """Derive the constant terms of both predictives of a slot from its size and determinant."""
     n = stats.size[k]

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 
 from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without
-from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave
+from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # A weight below exp(-50) = 2e-22 of the largest is below the resolution of the uniform number that chooses
@@ -123,6 +123,8 @@ def gibbs_scan(rng, prior, state):
         if not detached:
             leave(state, i)
         target = slots_in_use[choice]
+        if choice == n_clusters:
+            open_slot(state, target)
         join(state, i, target)
         seats[target] = log_seat(prior, state.sizes[target])
         if choice == n_clusters:

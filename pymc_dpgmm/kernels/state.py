@@ -101,7 +101,7 @@ def _fill(state, n_clusters):
         state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows[i])
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def link(state, i, k):
     """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
     ring = state.slots.shape[0] + k
@@ -114,7 +114,7 @@ def link(state, i, k):
     state.sizes[k] += 1
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def unlink(state, i):
     """Take row ``i`` out of the ring of its slot."""
     before = state.preceding[i]
@@ -142,21 +142,25 @@ def refit(state, k):
     fit(state.stats, k, state.summary, 0)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def join(state, i, k):
-    """Let row ``i``, which is in no slot, join slot ``k``; an empty slot starts from the prior."""
-    if state.sizes[k] == 0:
-        move(state.stats, 0, k)
+    """Let row ``i``, which is in no slot, join slot ``k``, which has rows or was opened."""
     link(state, i, k)
     add(state.stats, k, state.rows[i])
 
 
 @njit(cache=True, error_model="numpy")
+def open_slot(state, k):
+    """Let slot ``k``, which has no rows, start from the prior."""
+    move(state.stats, 0, k)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
 def leave(state, i):
     """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
     k = state.slots[i]
     unlink(state, i)
-    if state.sizes[k] > 0 and not remove(state.stats, k, state.rows[i]):
+    if not remove(state.stats, k, state.rows[i]):
         refit(state, k)
 
 

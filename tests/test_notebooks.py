@@ -1,0 +1,20 @@
+"""Notebooks are stored as text, without output, and run from beginning to end."""
+
+from pathlib import Path
+
+import jupytext
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own machinery
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_notebook_runs(path):
+    NotebookClient(jupytext.read(path), timeout=600, kernel_name="python3").execute()
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
