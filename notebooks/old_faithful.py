@@ -36,8 +36,8 @@ with pm.Model() as model:
     idata = pm.sample(chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `y_labels` has one label per row, named after the data frame's index. Look at the number of clusters and at the log
-# joint first: R-hat near 1 says that chains which started from different partitions agree.
+# `y_labels` has one label per row, named after the data frame's index. Look at the number of clusters first: R-hat
+# near 1 says that chains which started from different partitions agree.
 
 # %%
 az.summary(idata, var_names=["alpha", "y_n_clusters"])
