@@ -3,8 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The results of a run; git ignores the folder.
 RESULTS := results
+# Compiled kernels are cached per version of the sources: numba would not notice an edit of a file that was
+# inlined into another.
+export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pymc_dpgmm/*/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: env demo test test-slow lint notebooks bench clean
+.PHONY: env demo test test-slow test-zarr lint bench clean
 
 env: $(VENV)/.installed
 
@@ -23,6 +26,12 @@ test: env lint
 test-slow: env
 	$(BIN)/python -m pytest -m slow
 
+# An environment with the versions that PyMC's ZarrTrace works with.
+test-zarr:
+	@python=$$(PYTHON="$(PYTHON)" tools/find-python) && "$$python" -m venv .venv-zarr
+	.venv-zarr/bin/python -m pip install --quiet --editable ".[demo]" pytest "zarr<3" "numcodecs<0.15" "xarray<2025.7"
+	.venv-zarr/bin/python -m pytest -W default tests/test_zarr.py
+
 lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -32,4 +41,5 @@ bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
 
 clean:
-	rm -rf $(VENV) $(RESULTS) .cache
+	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache
+	find pymc_dpgmm -name '*.nb[ci]' -delete
