@@ -28,6 +28,7 @@ from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood, PartitionSizes
 from pymc_dpgmm.partitions import draw_crp, draw_start
 
+NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 # Labels of at most this many rows are stored in two bytes each.
 _MOST_ROWS_INT16 = 32_767
 
@@ -83,9 +84,7 @@ def _refuse_jax() -> None:
     from pytensor.link.jax.dispatch import jax_funcify
 
     def refuse(op: Op, **_: Any) -> Any:
-        raise NotImplementedError(
-            "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
-        )
+        raise NotImplementedError(NO_JAX)
 
     jax_funcify.register(NumbersOp)(refuse)
     jax_funcify.register(CRPRV)(refuse)

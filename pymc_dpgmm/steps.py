@@ -11,16 +11,18 @@ from pymc.pytensorf import compile as compile_function
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
-from pytensor.compile.mode import Mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.basic import GammaRV
 from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dpgmm.distributions import (
     CRPRV,
+    NO_JAX,
     CollapsedMixtureRV,
     as_numbers,
     dependents,
@@ -226,7 +228,16 @@ class LabelsStep(BlockedStep):
 
     _state_class = LabelsStepState
 
-    def _setup(self, vars: Sequence[Any] | None, model: pm.Model, moves: Sequence[Move], rng: Any) -> None:
+    def _setup(
+        self,
+        vars: Sequence[Any] | None,
+        model: pm.Model,
+        moves: Sequence[Move],
+        rng: Any,
+        compile_kwargs: dict[str, Any] | None,
+    ) -> None:
+        if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
+            raise NotImplementedError(NO_JAX)
         labels = [rv for rv in model.free_RVs if _is_crp(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
@@ -327,7 +338,7 @@ class DPMixtureStep(LabelsStep):
         unknown = sorted(set(options) - {"n_scans"})
         if unknown:
             raise ValueError(f"unknown options for gibbs: {', '.join(unknown)}; allowed are n_scans")
-        self._setup(vars, pm.modelcontext(model), [gibbs_move(**options)], rng)
+        self._setup(vars, pm.modelcontext(model), [gibbs_move(**options)], rng, compile_kwargs)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -359,7 +370,7 @@ class CollapsedGibbs(LabelsStep):
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
-        self._setup(vars, pm.modelcontext(model), [gibbs_move(n_scans)], rng)
+        self._setup(vars, pm.modelcontext(model), [gibbs_move(n_scans)], rng, compile_kwargs)
 
 
 def _is_crp(var: Any) -> bool:

@@ -192,9 +192,10 @@ def test_refuses_other_samplers():
             dp.ConcentrationGibbs([model["s"]])
 
 
-def test_refuses_jax():
+@pytest.mark.parametrize("alpha_prior", [None, lambda: pm.HalfNormal("alpha")])
+def test_refuses_jax(alpha_prior):
     pytest.importorskip("jax", reason="JAX is not among the test requirements")
-    with mixture_model(), pytest.raises(NotImplementedError, match="JAX backend"):
+    with mixture_model(alpha_prior), pytest.raises(NotImplementedError, match="JAX backend"):
         pm.sample(5, tune=5, backend="jax", progressbar=False)
 
 
