@@ -21,6 +21,7 @@ from numba import njit
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.cholesky import scaled_squared_norm
+from pymc_dpgmm.dispatch import FASTMATH
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
 from pymc_dpgmm.partitions import ChineseRestaurant
@@ -28,7 +29,7 @@ from pymc_dpgmm.partitions import ChineseRestaurant
 REPEATS = 21
 
 
-@njit
+@njit(fastmath=FASTMATH, error_model="numpy")
 def floor(rows, factors, shifts, constants, exponents):
     """The least work per (row, cluster): one triangular product, one log, one exp."""
     total = 0.0
