@@ -66,6 +66,17 @@ def cases():
 
 @pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases()))
 def test_partition_frequencies(family, rows, base, alpha):
+    check_frequencies(family, rows, base, alpha, N_DRAWS, seed=20130805)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases()))
+def test_partition_frequencies_long(family, rows, base, alpha):
+    """Ten times the draws, so that errors of a third of the size are seen."""
+    check_frequencies(family, rows, base, alpha, 10 * N_DRAWS, seed=7)
+
+
+def check_frequencies(family, rows, base, alpha, n_draws, seed):
     n = len(rows)
     params = getattr(dp, family)(**base).numbers(rows.shape[1])
     all_labels = exact.partitions(n)
@@ -73,9 +84,9 @@ def test_partition_frequencies(family, rows, base, alpha):
     shift = rows[0] if np.abs(rows).max() > 1e3 else 0.0
     local = base | {"mu": np.asarray(base["mu"], float) - shift}
     p = exact.posterior(all_labels, rows - shift, exact.LOG_MARGINALS[family], alpha, **local)
-    codes = np.empty(N_DRAWS, dtype=np.int64)
+    codes = np.empty(n_draws, dtype=np.int64)
     state = initial_state(FAMILIES[family], params, rows, np.zeros(n, dtype=np.int64))
-    run(np.random.default_rng(20130805), ChineseRestaurant(alpha), state, N_DRAWS, codes)
+    run(np.random.default_rng(seed), ChineseRestaurant(alpha), state, n_draws, codes)
     exact.assert_matches(codes, all_labels, p)
 
 
