@@ -10,7 +10,8 @@ from pymc_dpgmm.distributions import CRP, CollapsedMixture
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.mixture import DPMixture
 from pymc_dpgmm.resume import ResumableRun
-from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep
+from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
+from pymc_dpgmm.thinned import ThinnedLabels
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,8 @@ __all__ = [
     "NormalInverseGamma",
     "NormalInverseWishart",
     "ResumableRun",
+    "SplitMerge",
+    "ThinnedLabels",
     "datasets",
 ]
 

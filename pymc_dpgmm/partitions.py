@@ -28,6 +28,11 @@ def log_eppf(prior, sizes, n_clusters):
     """Log probability of a partition with the cluster sizes ``sizes[:n_clusters]``."""
 
 
+@verb
+def log_split(prior, n_clusters, left, right):
+    """Log ratio of the EPPFs after and before one of ``n_clusters`` splits into ``left`` and ``right`` rows."""
+
+
 class ChineseRestaurant(NamedTuple):
     """The Chinese restaurant process with concentration ``alpha`` > 0."""
 
@@ -53,6 +58,11 @@ def _(prior, sizes, n_clusters):
         total += math.lgamma(sizes[k])
         n += sizes[k]
     return total + math.lgamma(prior.alpha) - math.lgamma(prior.alpha + n)
+
+
+@implements(log_split, ChineseRestaurant)
+def _(prior, n_clusters, left, right):
+    return math.log(prior.alpha) + math.lgamma(left) + math.lgamma(right) - math.lgamma(left + right)
 
 
 @njit(cache=True, error_model="numpy")

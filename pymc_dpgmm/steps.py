@@ -1,7 +1,7 @@
 """PyMC step methods: read the point, call a kernel, write the point. No numerics."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +30,18 @@ from pymc_dpgmm.distributions import (
 from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.unobserved import Params as NoParams
 from pymc_dpgmm.kernels.concentration import draw_concentration
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
-from pymc_dpgmm.kernels.state import State, count_clusters, initial_state, log_joint
+from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
+from pymc_dpgmm.kernels.split_merge import (
+    MERGED_ROWS,
+    MERGES,
+    MERGES_TRIED,
+    MOVES,
+    N_TALLIED,
+    SPLIT_ROWS,
+    SPLITS,
+    SPLITS_TRIED,
+)
+from pymc_dpgmm.kernels.state import State, count_clusters, initial_state
 from pymc_dpgmm.mixture import check_values
 from pymc_dpgmm.partitions import ChineseRestaurant, cluster_sizes
 
@@ -175,39 +185,42 @@ class LabelsTarget:
         return rows, self.family.params(*as_numbers(self._params(point)))
 
 
-Move = Callable[[np.random.Generator, ChineseRestaurant, State], tuple[State, int]]
-
-
-def gibbs_move(n_scans: int = 1) -> Move:
-    """Return a move of ``n_scans`` >= 1 collapsed Gibbs scans.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If ``n_scans`` is not an integer of at least 1.
-    """
-    if not isinstance(n_scans, int | np.integer) or isinstance(n_scans, bool):
-        raise TypeError(f"n_scans must be an integer, got {n_scans!r}")
-    if n_scans < 1:
-        raise ValueError(f"n_scans must be at least 1, got {n_scans}")
-
-    def move(rng: np.random.Generator, prior: ChineseRestaurant, state: State) -> tuple[State, int]:
-        n_moved = 0
-        for _ in range(n_scans):
-            state, moved = gibbs_scan(rng, prior, state)
-            n_moved += moved
-        return state, n_moved
-
-    return move
-
-
 STATISTICS: dict[str, Any] = {
     "n_clusters": np.int64,
     "largest_share": np.float64,
+    "entropy": np.float64,
     "n_moved": np.int64,
     "log_joint": np.float64,
+    "searching": np.bool_,
     "seconds": np.float64,
 }
+# Of each kind of split and merge move: names and columns of the tally, and sizes as ratios of two columns.
+COUNTED = {
+    "splits_tried": SPLITS_TRIED,
+    "splits": SPLITS,
+    "merges_tried": MERGES_TRIED,
+    "merges": MERGES,
+}
+SIZES = {"split_size": (SPLIT_ROWS, SPLITS), "merge_size": (MERGED_ROWS, MERGES)}
+
+
+def _tallied(tally: np.ndarray) -> dict[str, Any]:
+    """Return the statistics of split and merge moves."""
+    statistics: dict[str, Any] = {}
+    for kind, counts in zip(MOVES, tally, strict=True):
+        statistics |= {f"{kind}_{name}": counts[column] for name, column in COUNTED.items()}
+        for name, (rows, number) in SIZES.items():
+            statistics[f"{kind}_{name}"] = counts[rows] / counts[number] if counts[number] else np.nan
+    return statistics
+
+
+STATISTICS |= {
+    name: np.int64 if name.rsplit("_", 1)[1] != "size" else np.float64
+    for name in _tallied(np.zeros((len(MOVES), N_TALLIED), dtype=np.int64))
+}
+
+
+NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
 
 
 @dataclass_state
@@ -216,14 +229,18 @@ class LabelsStepState(StepMethodState):
 
     tune: bool
     kept: list[Any]
+    schedules: list[Any]
 
 
 class LabelsStep(BlockedStep):
-    """Samples labels by a sequence of moves, each of which leaves their posterior invariant.
+    """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
 
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
-    rows in the largest cluster; ``n_moved``, relocations of single rows; ``log_joint``, the log density of labels
-    and data given everything else; ``seconds``.
+    rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of single
+    rows; ``log_joint``, the log density of labels and data given everything else; ``searching``, whether the draw
+    was a search; ``seconds``; and for each kind of split and merge move, prefixed by its name: ``splits_tried``,
+    ``splits`` (accepted), ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the
+    same for merges.
     """
 
     _state_class = LabelsStepState
@@ -232,7 +249,7 @@ class LabelsStep(BlockedStep):
         self,
         vars: Sequence[Any] | None,
         model: pm.Model,
-        moves: Sequence[Move],
+        options: Options,
         rng: Any,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
@@ -241,8 +258,9 @@ class LabelsStep(BlockedStep):
         labels = [rv for rv in model.free_RVs if _is_crp(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
-        self.moves = list(moves)
+        self.options = options
         self.kept: list[Kept | None] = [None] * len(self.targets)
+        self.schedules = [Schedule(options, 0) for _ in self.targets]
         self.tune = True
         self.rng = pm.util.get_random_generator(rng)
         self.stats_dtypes_shapes: dict[str, Any] = {
@@ -257,6 +275,7 @@ class LabelsStep(BlockedStep):
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.kept = [None] * len(self.targets)
+        self.schedules = [Schedule(self.options, tune) for _ in self.targets]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels given everything else in the point."""
@@ -271,25 +290,25 @@ class LabelsStep(BlockedStep):
         started = time.perf_counter()
         prior = target.prior(point)
         kept = target.state(point, self.kept[position])
-        n_moved, joint = 0, -np.inf
+        drawn = NOTHING_DRAWN
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior.alpha > 0 and np.isfinite(prior.alpha):
-            state = kept.state
-            for move in self.moves:
-                state, moved = move(self.rng, prior, state)
-                n_moved += moved
-            joint = log_joint(prior, state)
+            state, drawn = self.schedules[position].draw(self.rng, prior, kept.state, self.tune)
             labels = (state.slots - 1).astype(target.dtype)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
             sizes = state.sizes[1 : count_clusters(state) + 1]
         else:
             sizes = cluster_sizes(point[target.name])
+        shares = sizes / sizes.sum()
         return {
             "n_clusters": len(sizes),
-            "largest_share": sizes.max() / sizes.sum(),
-            "n_moved": n_moved,
-            "log_joint": joint,
+            "largest_share": shares.max(),
+            "entropy": -float(shares @ np.log(shares)),
+            "n_moved": drawn.n_moved,
+            "log_joint": drawn.log_joint,
+            "searching": drawn.searching,
+            **_tallied(drawn.tally),
             "seconds": time.perf_counter() - started,
         }
 
@@ -308,17 +327,49 @@ class LabelsStep(BlockedStep):
         return (lambda stats: {name: stats[name] for name in shown if name in stats},)
 
 
+GIBBS_OPTIONS = ("n_scans",)
+SPLIT_MERGE_OPTIONS = (*MOVES, "search")
+
+
+def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return a user's nested options.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not a dict, or one is unknown.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{owner} must be a dict of options ({', '.join(allowed)}), got {options!r}")
+    unknown = [str(name) for name in options if name not in allowed]
+    if unknown:
+        raise ValueError(f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}")
+    return dict(options)
+
+
 class DPMixtureStep(LabelsStep):
     """The step that ``pm.sample`` assigns to labels by itself; it runs all moves.
 
-    Options are passed as ``pm.sample(dpmixture={"gibbs": {...}})``.
+    Options are passed as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
 
     Parameters
     ----------
     vars : list of variables, optional
         Labels of CRPs; by default all in the model.
+    n_sweeps : int, >= 1, optional
+        Sweeps per draw, each of Gibbs scans and then split and merge moves. By default tuning decides: more than
+        one for small data, where a draw would cost more than its moves.
     gibbs : dict, optional
-        Options of :class:`CollapsedGibbs`: ``n_scans``.
+        ``n_scans``, as in :class:`CollapsedGibbs`, per sweep; 0 is allowed.
+    split_merge : dict, optional
+        ``sequential``, ``random`` and ``search``, as in :class:`SplitMerge`, per sweep.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option is unknown or out of range.
     """
 
     name = "dpmixture"
@@ -327,18 +378,18 @@ class DPMixtureStep(LabelsStep):
         self,
         vars: Sequence[Any] | None = None,
         *,
-        gibbs: dict[str, Any] | None = None,
+        n_sweeps: int | None = None,
+        gibbs: Mapping[str, Any] | None = None,
+        split_merge: Mapping[str, Any] | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
-        options = {"n_scans": 1} | (gibbs or {})
-        unknown = sorted(set(options) - {"n_scans"})
-        if unknown:
-            raise ValueError(f"unknown options for gibbs: {', '.join(unknown)}; allowed are n_scans")
-        self._setup(vars, pm.modelcontext(model), [gibbs_move(**options)], rng, compile_kwargs)
+        chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
+        options = Options(n_sweeps=n_sweeps, **chosen).check()
+        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -355,6 +406,11 @@ class CollapsedGibbs(LabelsStep):
         Labels of CRPs; by default all in the model.
     n_scans : int, >= 1
         Scans per draw.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``n_scans`` is not an integer of at least 1.
     """
 
     name = "collapsed_gibbs"
@@ -370,7 +426,54 @@ class CollapsedGibbs(LabelsStep):
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
-        self._setup(vars, pm.modelcontext(model), [gibbs_move(n_scans)], rng, compile_kwargs)
+        options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False)
+        if not isinstance(n_scans, int | np.integer) or isinstance(n_scans, bool):
+            raise TypeError(f"n_scans must be an integer, got {n_scans!r}")
+        if n_scans < 1:
+            raise ValueError(f"n_scans must be at least 1, got {n_scans}")
+        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
+
+
+class SplitMerge(LabelsStep):
+    """Split and merge moves over labels, for use alone in ``step=[...]``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs; by default all in the model.
+    sequential : int, >= 0, optional
+        Data-driven moves per draw: sequentially allocated splits (Dahl 2005) and the merges that undo them. By
+        default tuning decides.
+    random : int, >= 0, optional
+        Moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and the merges
+        that undo them. 1 by default.
+    search : bool
+        Whether tuning begins with a search that divides and unites clusters without leaving the posterior
+        invariant. The draws that are kept are exact either way.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not an integer of at least 0, or both are 0.
+    """
+
+    name = "split_merge"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        sequential: int | None = None,
+        random: int | None = None,
+        search: bool = True,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        options = Options(n_sweeps=1, n_scans=0, random=random, sequential=sequential, search=search).check()
+        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
 
 def _is_crp(var: Any) -> bool:

@@ -9,6 +9,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.families.verbs import (
     add,
+    combine,
     fit,
     log_marginal,
     log_marginal_likelihood,
@@ -50,6 +51,19 @@ def stats_of(base, rows, members, capacity=4):
         summarize(summary, 0, rows, np.array(chosen, dtype=np.int64))
         fit(stats, k, summary, 0)
     return stats
+
+
+@pytest.mark.parametrize(
+    "halves", [([0, 3, 4], [1, 2, 5, 6, 7, 8]), ([2], [5]), ([], [1, 4]), ([1, 4], []), ([], [])]
+)
+def test_combined_summaries(base, rows, halves):
+    """Two summaries make the summary of all rows of both."""
+    summary = base.family.allocate_summary(3, 3)
+    for k, members in enumerate([*halves, [*halves[0], *halves[1]]]):
+        summarize(summary, k, rows, np.array(members, dtype=np.int64))
+    combine(summary, 0, 1)
+    for field in summary:
+        np.testing.assert_allclose(field[0], field[2], rtol=1e-12, atol=1e-12)
 
 
 def slow_log_marginal(base, rows):

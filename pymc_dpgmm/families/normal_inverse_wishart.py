@@ -143,6 +143,25 @@ def _(summary, k, rows, members):
             scatter[j, i] = scatter[i, j]
 
 
+@implements(verbs.combine, Summary)
+def _(summary, k, j):
+    # Chan, Golub and LeVeque (1983), eq. 2.1.
+    d = summary.mean.shape[1]
+    total = summary.size[k] + summary.size[j]
+    share = summary.size[j] / max(total, 1)
+    weight = share * summary.size[k]
+    for row in range(d):
+        for column in range(row + 1):
+            between = summary.mean[j, row] - summary.mean[k, row]
+            between *= summary.mean[j, column] - summary.mean[k, column]
+            value = summary.scatter[k, row, column] + summary.scatter[j, row, column] + weight * between
+            summary.scatter[k, row, column] = value
+            summary.scatter[k, column, row] = value
+    for column in range(d):
+        summary.mean[k, column] += share * (summary.mean[j, column] - summary.mean[k, column])
+    summary.size[k] = total
+
+
 @implements(verbs.fit, Stats)
 def _(stats, k, summary, j):
     d = stats.mu.shape[0]

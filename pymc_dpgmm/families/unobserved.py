@@ -32,6 +32,11 @@ def _(summary, k, rows, members):
     summary.size[k] = members.shape[0]
 
 
+@implements(verbs.combine, Summary)
+def _(summary, k, j):
+    summary.size[k] += summary.size[j]
+
+
 @implements(verbs.fit, Stats)
 def _(stats, k, summary, j):
     stats.size[k] = summary.size[j]

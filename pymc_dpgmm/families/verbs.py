@@ -28,6 +28,11 @@ def summarize(summary, k, rows, members):
 
 
 @verb
+def combine(summary, k, j):
+    """Let slot ``k`` of a summary stand for its own rows and those of slot ``j`` together."""
+
+
+@verb
 def log_marginal_likelihood(params, summary):
     """Log marginal likelihood of all clusters of a summary together: a float."""
 

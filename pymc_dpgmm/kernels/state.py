@@ -24,6 +24,8 @@ from pymc_dpgmm.families.verbs import (
 )
 from pymc_dpgmm.partitions import canonical_labels, log_eppf
 
+N_SUMMARIES = 3
+
 
 class State(NamedTuple):
     """Partition and caches of one chain. Between kernels it is canonical: see :func:`canonicalize`.
@@ -43,7 +45,7 @@ class State(NamedTuple):
     stats : NamedTuple
         The family's statistics with ``capacity`` slots.
     summary : NamedTuple
-        Scratch summary with one slot.
+        Scratch summaries: two clusters, and what joins them.
     """
 
     rows: np.ndarray
@@ -84,7 +86,7 @@ def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndar
         preceding=np.arange(n + capacity),
         prior_predictive=np.empty(n),
         stats=family.allocate_stats(params, n, capacity),
-        summary=family.allocate_summary(d, 1),
+        summary=family.allocate_summary(d, N_SUMMARIES),
     )
     _fill(state, n_clusters)
     return state
@@ -125,13 +127,19 @@ def unlink(state, i):
 
 
 @njit(cache=True, error_model="numpy")
+def collect(state, k, found, start):
+    """Write the rows of slot ``k`` to ``found[start:start + n_k]``."""
+    i = state.following[state.slots.shape[0] + k]
+    for t in range(start, start + state.sizes[k]):
+        found[t] = i
+        i = state.following[i]
+
+
+@njit(cache=True, error_model="numpy")
 def members(state, k):
     """Return the rows of slot ``k``: (n_k,) int64 array."""
     found = np.empty(state.sizes[k], dtype=np.int64)
-    i = state.following[state.slots.shape[0] + k]
-    for t in range(found.shape[0]):
-        found[t] = i
-        i = state.following[i]
+    collect(state, k, found, 0)
     return found
 
 
@@ -184,6 +192,21 @@ def grow(state):
         preceding,
         state.prior_predictive,
         resize(state.stats, capacity),
+        state.summary,
+    )
+
+
+@njit(cache=True, error_model="numpy")
+def copy(state):
+    """Return a copy that shares the rows and what else does not change."""
+    return State(
+        state.rows,
+        state.slots.copy(),
+        state.sizes.copy(),
+        state.following.copy(),
+        state.preceding.copy(),
+        state.prior_predictive,
+        resize(state.stats, state.sizes.shape[0]),
         state.summary,
     )
 

@@ -1,0 +1,330 @@
+"""Split and merge moves: transition matrices, partition frequencies, bookkeeping."""
+
+import itertools
+import math
+
+import exact
+import numpy as np
+import pytest
+from numba import njit
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.kernels import split_merge as sm
+from pymc_dpgmm.kernels.concentration import draw_concentration
+from pymc_dpgmm.kernels.schedule import explore, sweep
+from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
+from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
+from pymc_dpgmm.partitions import ChineseRestaurant, canonical_labels
+
+# Lopsided: two near rows, one beside them, one far off, and one between.
+FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])
+NIW = {"mu": [-1.0, 2.0], "kappa": 0.7, "nu": 2.3, "psi": [[0.5, 0.44], [0.44, 0.6]]}
+NIG = {"mu": [0.5, -1.0], "kappa": [0.4, 1.7], "a": [0.8, 2.6], "b": [0.3, 1.1]}
+BASES = {"NormalInverseWishart": NIW, "NormalInverseGamma": NIG}
+
+
+def state_at(labels, rows, family, base):
+    params = getattr(dp, family)(**base).numbers(rows.shape[1])
+    return initial_state(FAMILIES[family], params, rows, np.asarray(labels, dtype=np.int64))
+
+
+class Matrix:
+    """The transition matrix of one kind of move.
+
+    How proposals come about is written here a second time, in Python, as docs/moves.md tells it: the probability
+    of every choice that a move makes. Only the acceptance ratio is the product's.
+    """
+
+    def __init__(self, rows, family, base, alpha, n):
+        self.rows, self.family, self.base, self.n = rows[:n], family, base, n
+        self.prior = ChineseRestaurant(alpha)
+        self.partitions = exact.partitions(n)
+        self.code = {tuple(p): i for i, p in enumerate(self.partitions)}
+        self.target = exact.posterior(self.partitions, self.rows, exact.LOG_MARGINALS[family], alpha, **self.base)
+        self.matrix = np.zeros((len(self.partitions), len(self.partitions)))
+
+    def add(self, source, target, probability, log_ratio):
+        accepted = probability * min(1.0, math.exp(log_ratio))
+        self.matrix[self.code[tuple(source)], self.code[tuple(canonical_labels(np.array(target))[0])]] += accepted
+
+    def split_pieces(self, labels, k, order, side, sequential):
+        """Log ratio of target densities, log probability of the division, and log probability of the partner."""
+        state = state_at(labels, self.rows, self.family, self.base)
+        n_clusters = count_clusters(state)
+        order_of_slots = np.arange(1, state.sizes.shape[0] - 1)
+        left, right = n_clusters + 1, n_clusters + 2
+        work = sm.workspace(self.n)
+        work.own[: len(order)] = order
+        work.side[: len(order)] = side
+        rng = np.random.default_rng(0)
+        log_q, log_partner = 0.0, 0.0
+        if sequential:
+            log_q = sm.allocate_sequentially(
+                rng, self.prior, state, work, len(order), left, right, True, -math.inf
+            )
+            x = state.rows[order[0]]
+            log_partner = sm.log_choose_partner(
+                self.prior, state, order_of_slots, n_clusters, k, x, left, work.counts[0]
+            )
+        else:
+            sm.fit_halves(state, work, len(order), left, right)
+            log_q = sm.log_random_division(*work.counts)
+        log_target = sm.log_target_ratio(
+            self.prior, state, n_clusters, left, work.counts[0], right, work.counts[1], k + 1
+        )
+        return state, order_of_slots, work.counts, log_target, log_q, log_partner
+
+    def sequential(self):
+        n = self.n
+        for labels in self.partitions:
+            n_clusters = labels.max() + 1
+            for k in range(n_clusters):
+                own = np.flatnonzero(labels == k)
+                size = len(own)
+                for order in itertools.permutations(own) if size > 1 else []:
+                    # The founder of the right half among all rows, that of the left one among the others of its
+                    # cluster, the rest in random order.
+                    choice = 0.5 / n / math.factorial(size - 1)
+                    for rest in itertools.product([0, 1], repeat=size - 2):
+                        side = np.array([1, 0, *rest])
+                        pieces = self.split_pieces(labels, k, order, side, True)
+                        _, _, counts, log_target, log_q, log_partner = pieces
+                        selection = sm.log_sequential_selection(n, n_clusters, *counts, log_partner)
+                        log_ratio = log_target + selection - log_q
+                        divided = labels.copy()
+                        divided[np.array(order)[side == 1]] = n_clusters
+                        self.add(labels, divided, choice * math.exp(log_q), log_ratio)
+                        # The merge that undoes it: right cluster, its founder, left cluster by the data, its
+                        # founder, the rest in the same order.
+                        undone = 0.5 / (n_clusters + 1) / counts[1] / counts[0] / math.factorial(size - 2)
+                        self.add(
+                            canonical_labels(divided)[0],
+                            labels,
+                            undone * self.partner(divided, order[0], k),
+                            -log_ratio,
+                        )
+
+    def partner(self, labels, row, k):
+        """Probability that ``row`` draws cluster ``k`` of ``labels`` for a partner, from whole predictives."""
+        weights = []
+        log_marginal = exact.LOG_MARGINALS[self.family]
+        others = [c for c in range(labels.max() + 1) if c != labels[row]]
+        for c in others:
+            own = np.flatnonzero(labels == c)
+            joint = log_marginal(self.rows[[*own, row]], **self.base)
+            weights.append(math.log(len(own)) + joint - log_marginal(self.rows[own], **self.base))
+        weights = np.exp(np.array(weights) - max(weights))
+        return float(weights[others.index(k)] / weights.sum())
+
+    def random(self):
+        for labels in self.partitions:
+            n_clusters = labels.max() + 1
+            sizes = np.bincount(labels)
+            for k in np.flatnonzero(sizes > 1):
+                own = np.flatnonzero(labels == k)
+                choose = (1 / sizes[k]) / np.sum(1 / sizes[sizes > 1])
+                for side in itertools.product([0, 1], repeat=len(own)):
+                    right = sum(side)
+                    if right in (0, len(own)):
+                        continue
+                    state, order, counts, log_target, log_q, _ = self.split_pieces(
+                        labels, k, own, np.array(side), False
+                    )
+                    selection = sm.log_random_selection(state, order, n_clusters, len(own), *counts)
+                    log_ratio = log_target + selection - log_q
+                    ordered = (
+                        math.factorial(right) * math.factorial(len(own) - right) / math.factorial(len(own) + 1)
+                    )
+                    divided = labels.copy()
+                    divided[own[np.array(side) == 1]] = n_clusters
+                    self.add(labels, divided, 0.5 * choose * ordered, log_ratio)
+                    # The merge that undoes it, one order of the pair for each of the two ways to name the halves.
+                    weights = 1 / np.bincount(divided)
+                    first = weights[n_clusters] / weights.sum()
+                    second = weights[k] / (weights.sum() - weights[n_clusters])
+                    self.add(canonical_labels(divided)[0], labels, 0.5 * first * second, -log_ratio)
+
+    def error(self):
+        """Largest error of pi T = pi, and of detailed balance."""
+        matrix = self.matrix.copy()
+        leaving = matrix.sum(axis=1)
+        assert leaving.max() < 1 + 1e-12
+        assert leaving.min() > 0
+        matrix[np.diag_indices(len(matrix))] += 1 - leaving
+        flow = self.target[:, None] * matrix
+        return max(np.abs(self.target @ matrix - self.target).max(), np.abs(flow - flow.T).max())
+
+
+@pytest.mark.parametrize("family", BASES)
+@pytest.mark.parametrize(("kind", "n"), [("random", 4), ("sequential", 4), ("random", 5), ("sequential", 5)])
+def test_transition_matrix(family, kind, n):
+    matrix = Matrix(FIVE, family, BASES[family], 0.8, n)
+    getattr(matrix, kind)()
+    assert matrix.error() < 1e-12
+
+
+MISTAKES = {
+    "partner": (
+        "sequential",
+        "log_sequential_selection",
+        lambda n, k, left, right, partner: math.log(n * (left + right - 1) / ((k + 1) * left * right)),
+    ),
+    "founder": (
+        "sequential",
+        "log_sequential_selection",
+        lambda n, k, left, right, partner: partner + math.log(n / ((k + 1) * right)),
+    ),
+    "two names": (
+        "random",
+        "log_random_division",
+        lambda left, right: math.lgamma(left + 1) + math.lgamma(right + 1) - math.lgamma(left + right + 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
+    """With a factor left out of the ratio, the matrix does not leave the posterior alone."""
+    kind, name, wrong = MISTAKES[mistake]
+    monkeypatch.setattr(sm, name, wrong)
+    matrix = Matrix(FIVE, "NormalInverseWishart", NIW, 0.8, 4)
+    getattr(matrix, kind)()
+    assert matrix.error() > 1e-4
+
+
+draw_alpha = njit(draw_concentration)
+
+
+@njit
+def run(rng, alpha, shape, rate, state, n_draws, n_scans, n_moves, tally, codes):
+    """Draw partitions, and alpha as well if it has a gamma prior with ``shape`` > 0."""
+    n = state.slots.shape[0]
+    for t in range(n_draws):
+        state, _, _ = sweep(rng, ChineseRestaurant(alpha), state, 1, n_scans, n_moves, tally)
+        if shape > 0:
+            alpha = draw_alpha(rng, alpha, count_clusters(state), n, shape, rate)
+        code = 0
+        for i in range(n):
+            code = code * n + state.slots[i] - 1
+        codes[t] = code
+    return state
+
+
+MOVES_ALONE = {
+    # Scans, random and sequential moves per draw.
+    "sequential": (0, 0, 2),
+    "random": (0, 4, 0),
+    "both": (0, 2, 1),
+    "default": (1, 1, 3),
+}
+
+
+def draw_codes(family, rows, base, alpha, moves, n_draws, gamma=(0.0, 0.0), seed=1):
+    n_scans, *n_moves = MOVES_ALONE[moves]
+    state = state_at(np.zeros(len(rows)), rows, family, base)
+    codes = np.empty(n_draws, dtype=np.int64)
+    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
+    rng = np.random.default_rng(seed)
+    run(rng, alpha, *gamma, state, n_draws, n_scans, np.array(n_moves), tally, codes)
+    return codes, tally
+
+
+@pytest.mark.parametrize("moves", MOVES_ALONE)
+@pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
+def test_partition_frequencies(name, moves):
+    given = exact.reference(name)
+    base = dict(given["base_measure"])
+    family = base.pop("family")
+    codes, tally = draw_codes(
+        family, np.array(given["y"]), base, given["partition_prior"]["alpha"], moves, 1_000_000
+    )
+    exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
+    for kind, number in zip((RANDOM, SEQUENTIAL), MOVES_ALONE[moves][1:], strict=True):
+        assert tally[kind, sm.SPLITS_TRIED] + tally[kind, sm.MERGES_TRIED] == number * 1_000_000
+        # As many clusters divide as unite, but for those that Gibbs scans open and close.
+        assert (tally[kind, sm.SPLITS] > 1000) == (number > 0)
+        assert tally[kind, sm.SPLIT_ROWS] >= tally[kind, sm.SPLITS]
+
+
+@pytest.mark.parametrize("moves", ["sequential", "random", "default"])
+def test_partition_frequencies_with_random_alpha(moves):
+    given = exact.reference("niw_crp_gamma_alpha")
+    base = dict(given["base_measure"])
+    family = base.pop("family")
+    prior = given["alpha_prior"]
+    codes, _ = draw_codes(
+        family, np.array(given["y"]), base, 1.0, moves, 1_000_000, gamma=(prior["alpha"], prior["beta"])
+    )
+    exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
+
+
+def test_duplicated_rows_and_close_clusters():
+    """Weak evidence spreads the posterior over many partitions with small clusters."""
+    rows = np.repeat(FIVE[:4], 2, axis=0)[:7] * 0.4
+    codes, _ = draw_codes("NormalInverseWishart", rows, NIW, 2.5, "both", 1_000_000)
+    all_labels = exact.partitions(7)
+    p = exact.posterior(all_labels, rows, exact.LOG_MARGINALS["NormalInverseWishart"], 2.5, **NIW)
+    exact.assert_matches(codes, all_labels, p)
+
+
+@pytest.mark.parametrize("moves", ["sequential", "random"])
+def test_small_mistakes_are_seen(moves):
+    """With alpha 5 % too large in the moves, the comparison fails."""
+    given = exact.reference("niw_crp")
+    base = dict(given["base_measure"])
+    family = base.pop("family")
+    alpha = given["partition_prior"]["alpha"] * 1.05
+    codes, _ = draw_codes(family, np.array(given["y"]), base, alpha, moves, 1_000_000)
+    with pytest.raises(AssertionError, match="total variation"):
+        exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
+
+
+def check_state(state, prior, rows, family, base):
+    n = len(rows)
+    labels = state.slots - 1
+    n_clusters = count_clusters(state)
+    assert np.array_equal(canonical_labels(labels)[0], labels)
+    assert n_clusters == labels.max() + 1
+    assert np.array_equal(state.sizes[1 : n_clusters + 1], np.bincount(labels))
+    assert not state.sizes[n_clusters + 1 :].any()
+    for k in range(1, n_clusters + 1):
+        own = members(state, k)
+        assert np.array_equal(np.sort(own), np.flatnonzero(labels == k - 1))
+        assert state.preceding[n + k] == own[-1]
+    fresh = state_at(labels, rows, family, base)
+    assert log_joint(prior, state) == pytest.approx(log_joint(prior, fresh), rel=1e-9, abs=1e-8)
+
+
+@pytest.mark.parametrize("family", BASES)
+@pytest.mark.parametrize("kernel", ["sweep", "explore"])
+@pytest.mark.parametrize("start", ["together", "apart"])
+def test_bookkeeping(family, kernel, start):
+    rng = np.random.default_rng(3)
+    n = 240
+    rows = rng.normal(size=(n, 2)) + 6.0 * rng.integers(3, size=(n, 1))
+    # alpha so large that slots run out and grow.
+    prior = ChineseRestaurant(20.0)
+    state = state_at(np.zeros(n) if start == "together" else np.arange(n), rows, family, BASES[family])
+    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
+    for _ in range(30):
+        if kernel == "sweep":
+            state, n_moved, joint = sweep(rng, prior, state, 1, 1, np.array([20, 20]), tally)
+        else:
+            state, n_moved, largest, joint = explore(rng, prior, state, 1, 1)
+            assert 0 <= largest <= n // 2
+        assert 0 <= n_moved <= n
+        check_state(state, prior, rows, family, BASES[family])
+        assert joint == log_joint(prior, state)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_rows(n):
+    state = state_at(np.zeros(n), FIVE[:n], "NormalInverseWishart", NIW)
+    rng = np.random.default_rng(0)
+    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
+    for _ in range(200):
+        state, _, _ = sweep(rng, ChineseRestaurant(1.0), state, 1, 0, np.array([2, 2]), tally)
+        state, _, _, _ = explore(rng, ChineseRestaurant(1.0), state, 1, 1)
+        check_state(state, ChineseRestaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
+    assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)
