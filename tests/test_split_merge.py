@@ -312,7 +312,7 @@ def test_bookkeeping(family, kernel, start):
             state, n_moved, joint = sweep(rng, prior, state, 1, 1, np.array([20, 20]), tally)
         else:
             state, n_moved, largest, joint = explore(rng, prior, state, 1, 1)
-            assert 0 <= largest <= n // 2
+            assert 0 <= largest <= n
         assert 0 <= n_moved <= n
         check_state(state, prior, rows, family, BASES[family])
         assert joint == log_joint(prior, state)

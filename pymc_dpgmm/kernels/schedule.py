@@ -33,8 +33,8 @@ SEARCH_ROUNDS = 2
 SEARCH_SCANS = 3
 # Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
 # costs about 100 microseconds outside its moves.
-PAIRS_PER_DRAW = 10_000
-MOST_SWEEPS = 5
+PAIRS_PER_DRAW = 25_000
+MOST_SWEEPS = 10
 # Sequential moves per sweep: as many as cost about as much as a scan, fewer if they are accepted less often than
 # this, at least one.
 MOST_MOVES = 10
