@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.kernels.concentration import draw_concentration
+from pymc_dpgmm.kernels.concentration import Given, draw_concentration
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
@@ -30,9 +30,9 @@ from pymc_dpgmm.partitions import ChineseRestaurant
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
-DEFAULT = Options()
-GIBBS = Options(n_sweeps=1, random=0, sequential=0, search=False)
-EXACT = Options(search=False)
+DEFAULT = Options(threads=1)
+GIBBS = Options(n_sweeps=1, random=0, sequential=0, search=False, threads=1)
+EXACT = Options(search=False, threads=1)
 COLORS = {"default": "#0072B2", "plain Gibbs": "#D55E00", "from the truth": "#009E73"}
 
 
@@ -83,7 +83,7 @@ def chain(rows, labels, truth, alpha, options, tune, n_iterations, seed):
     trace = []
     for iteration in range(n_iterations):
         begin = time.perf_counter()
-        state, drawn = schedule.draw(rng, prior, state, iteration < tune)
+        state, _, drawn = schedule.draw(rng, prior, Given(0.0), state, iteration < tune)
         seconds += time.perf_counter() - begin
         ari = adjusted_rand_index(state.slots - 1, truth)
         trace.append((seconds, count_clusters(state), drawn.log_joint, ari))
@@ -334,7 +334,7 @@ def scaling(folder, sizes=(1_000, 10_000, 100_000, 1_000_000)):
         rows, truth = gaussians(n, 2, 10, 12.0, 1)
         row = {"n": n}
         for threads in (1, 2):
-            options = DEFAULT._replace(n_sweeps=1, search=False)
+            options = DEFAULT._replace(n_sweeps=1, search=False, threads=threads)
             trace = chain(rows, truth, truth, 1.0, options, 10, 25, 0)
             row[f"s_{threads}_threads"] = float(np.median(np.diff(trace[10:, 0])))
         table.append(row)

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 from pymc.pytensorf import compile as compile_function
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.compile.mode import Mode, get_mode
@@ -29,7 +29,7 @@ from pymc_dpgmm.distributions import (
 )
 from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.unobserved import Params as NoParams
-from pymc_dpgmm.kernels.concentration import draw_concentration
+from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
 from pymc_dpgmm.kernels.split_merge import (
     MERGED_ROWS,
@@ -220,6 +220,7 @@ STATISTICS |= {
 }
 
 
+GIVEN = Given(0.0)
 NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
 
 
@@ -252,12 +253,16 @@ class LabelsStep(BlockedStep):
         options: Options,
         rng: Any,
         compile_kwargs: dict[str, Any] | None,
+        concentrations: Sequence[Variable] = (),
     ) -> None:
         if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
             raise NotImplementedError(NO_JAX)
         labels = [rv for rv in model.free_RVs if _is_crp(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
+        self.vars += list(concentrations)
+        drawn = {c.labels: c for c in (_Concentration(model, value) for value in concentrations)}
+        self.concentrations = [drawn.get(target.name) for target in self.targets]
         self.options = options
         self.kept: list[Kept | None] = [None] * len(self.targets)
         self.schedules = [Schedule(options, 0) for _ in self.targets]
@@ -288,12 +293,15 @@ class LabelsStep(BlockedStep):
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
-        prior = target.prior(point)
+        concentration = self.concentrations[position]
+        prior, law = (target.prior(point), GIVEN) if concentration is None else concentration.read(point)
         kept = target.state(point, self.kept[position])
         drawn = NOTHING_DRAWN
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior.alpha > 0 and np.isfinite(prior.alpha):
-            state, drawn = self.schedules[position].draw(self.rng, prior, kept.state, self.tune)
+            state, prior, drawn = self.schedules[position].draw(self.rng, prior, law, kept.state, self.tune)
+            if concentration is not None:
+                concentration.write(point, prior.alpha)
             labels = (state.slots - 1).astype(target.dtype)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
@@ -327,6 +335,7 @@ class LabelsStep(BlockedStep):
         return (lambda stats: {name: stats[name] for name in shown if name in stats},)
 
 
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "threads")
 GIBBS_OPTIONS = ("n_scans",)
 SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
@@ -352,12 +361,14 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
 class DPMixtureStep(LabelsStep):
     """The step that ``pm.sample`` assigns to labels by itself; it runs all moves.
 
-    Options are passed as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
+    It is also assigned to a concentration with a gamma prior, where one CRP and nothing else depends on it: alpha
+    is then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations go to PyMC's own step
+    methods. Options are passed as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
 
     Parameters
     ----------
     vars : list of variables, optional
-        Labels of CRPs; by default all in the model.
+        Labels of CRPs, and concentrations of some of them; by default all labels in the model.
     n_sweeps : int, >= 1, optional
         Sweeps per draw, each of Gibbs scans and then split and merge moves. By default tuning decides: more than
         one for small data, where a draw would cost more than its moves.
@@ -365,6 +376,9 @@ class DPMixtureStep(LabelsStep):
         ``n_scans``, as in :class:`CollapsedGibbs`, per sweep; 0 is allowed.
     split_merge : dict, optional
         ``sequential``, ``random`` and ``search``, as in :class:`SplitMerge`, per sweep.
+    threads : int, >= 1, optional
+        Threads for data of 20,000 rows or more; draws do not depend on it. By default 1 where chains run in
+        processes of their own, and elsewhere numba's number (``NUMBA_NUM_THREADS``, by default all cores).
 
     Raises
     ------
@@ -374,6 +388,31 @@ class DPMixtureStep(LabelsStep):
 
     name = "dpmixture"
 
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Hand concentrations that turn out not to fit to other steps, where PyMC assigned them by itself."""
+        # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
+        if not ("compile_kwargs" in kwargs and "vars" in kwargs):
+            return super().__new__(cls, *args, **kwargs)
+        model, values = kwargs["model"], kwargs["vars"]
+        given = [model.values_to_rvs[value] for value in values]
+        labels = [rv for rv in given if _is_crp(rv)]
+        others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
+        own: list[Any] = []
+        alone: list[Any] = []
+        strange: list[Any] = []
+        for value, rv in zip(values, given, strict=True):
+            crp = None if _is_crp(rv) else _sole_crp(model, rv)
+            if _is_crp(rv) or crp in labels:
+                own.append(value)
+            else:
+                (strange if crp is None else alone).append(value)
+        if len(own) == len(values):
+            return super().__new__(cls, *args, **kwargs)
+        steps = [cls(**(kwargs | {"vars": own}))] if own else []
+        steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
+        steps += [pm.NUTS(vars=strange, **others)] if strange else []
+        return steps[0] if len(steps) == 1 else CompoundStep(steps)
+
     def __init__(
         self,
         vars: Sequence[Any] | None = None,
@@ -381,6 +420,7 @@ class DPMixtureStep(LabelsStep):
         n_sweeps: int | None = None,
         gibbs: Mapping[str, Any] | None = None,
         split_merge: Mapping[str, Any] | None = None,
+        threads: int | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
@@ -388,13 +428,27 @@ class DPMixtureStep(LabelsStep):
         blocked: bool = True,
     ) -> None:
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
-        options = Options(n_sweeps=n_sweeps, **chosen).check()
-        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
+        options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
+        model = pm.modelcontext(model)
+        concentrations: list[Variable] = []
+        labels = None
+        if vars is not None:
+            values = get_value_vars_from_user_vars(vars, model)
+            concentrations = [v for v in values if not _is_crp(model.values_to_rvs[v])]
+            labels = [v for v in values if _is_crp(model.values_to_rvs[v])]
+        self._setup(labels, model, options, rng, compile_kwargs, concentrations)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Ideal for the labels of a CRP, incompatible with everything else."""
-        return Competence.IDEAL if _is_crp(var) else Competence.INCOMPATIBLE
+        """Ideal for labels and for the gamma concentration of one CRP, incompatible with everything else."""
+        if _is_crp(var):
+            return Competence.IDEAL
+        if not getattr(var.tag, "is_concentration", False) or not _is_gamma(var):
+            return Competence.INCOMPATIBLE
+        model = pm.Model.get_context(error_if_none=False)
+        if model is not None and var in model.free_RVs and _sole_crp(model, var) is None:
+            return Competence.INCOMPATIBLE
+        return Competence.IDEAL
 
 
 class CollapsedGibbs(LabelsStep):
@@ -488,40 +542,23 @@ class ConcentrationGibbsState(StepMethodState):
 class ConcentrationGibbs(BlockedStep):
     """Exact Gibbs draw of a CRP's concentration under a gamma prior (Escobar and West 1995).
 
-    ``pm.sample`` assigns it by itself where the prior of alpha is gamma and one CRP, and nothing else, depends on
-    alpha. Elsewhere PyMC's own step methods take alpha.
+    For use alone, beside a step of one's own choice for the labels: :class:`DPMixtureStep` draws such
+    concentrations itself.
 
     Parameters
     ----------
-    vars : list of one variable
-        The concentration.
+    vars : list of variables
+        Concentrations.
 
     Raises
     ------
     TypeError
-        If its prior is not a scalar gamma distribution, or anything but one CRP depends on it.
+        If the prior of one is not a scalar gamma distribution, or anything but one CRP depends on it.
     """
 
     name = "concentration_gibbs"
     stats_dtypes_shapes: dict[str, Any] = {}
     _state_class = ConcentrationGibbsState
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Hand variables that turn out not to fit to NUTS, where PyMC assigned them by itself."""
-        # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
-        assigned_by_pymc = "compile_kwargs" in kwargs and "vars" in kwargs
-        if assigned_by_pymc:
-            model = kwargs["model"]
-            given = kwargs["vars"]
-            fitting = [v for v in given if _sole_crp(model, model.values_to_rvs[v]) is not None]
-            if not fitting:
-                return pm.NUTS(**kwargs)
-            if len(fitting) < len(given):
-                rest = [v for v in given if v not in fitting]
-                return pm.CompoundStep(
-                    [cls(**(kwargs | {"vars": [v]})) for v in fitting] + [pm.NUTS(**(kwargs | {"vars": rest}))]
-                )
-        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
@@ -540,19 +577,17 @@ class ConcentrationGibbs(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Ideal for a gamma concentration of one CRP, incompatible with everything else."""
-        if not getattr(var.tag, "is_concentration", False) or not _is_gamma(var):
-            return Competence.INCOMPATIBLE
-        model = pm.Model.get_context(error_if_none=False)
-        if model is not None and var in model.free_RVs and _sole_crp(model, var) is None:
-            return Competence.INCOMPATIBLE
-        return Competence.IDEAL
+        """Never assigned by itself."""
+        return Competence.INCOMPATIBLE
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the concentrations given the labels."""
         point = dict(point)
         for target in self._targets:
-            target.draw(self.rng, point)
+            prior, law = target.read(point)
+            sizes = cluster_sizes(point[target.labels])
+            if len(sizes) and prior.alpha > 0 and law is not GIVEN:
+                target.write(point, redraw(law, self.rng, prior, len(sizes), int(sizes.sum())).alpha)
         return point, [{}]
 
 
@@ -561,11 +596,11 @@ class _Concentration:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        labels = _sole_crp(model, rv) if _is_gamma(rv) else None
+        labels = _sole_crp(model, rv)
         if labels is None:
             raise TypeError(
-                f"ConcentrationGibbs needs a scalar gamma prior on {rv.name} and one CRP, and nothing else, that "
-                "depends on it"
+                f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior and where one "
+                "CRP, and nothing else, depends on it"
             )
         self.name = value.name
         self.labels = model.rvs_to_values[labels].name
@@ -580,16 +615,20 @@ class _Concentration:
             self._behind = [v for v in model.value_vars if v in needed]
             self._to_value = compile_function([free, *self._behind], inputs, mode=_SMALL_GRAPH)
 
-    def draw(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> None:
-        """Replace the concentration in a point by a draw given the labels."""
+    def read(self, point: dict[str, np.ndarray]) -> tuple[ChineseRestaurant, Given | GammaConcentration]:
+        """Return the prior on partitions at a point, and the law of its concentration.
+
+        Where the law's own parameters are outside their support, the concentration counts as given.
+        """
         alpha, shape, scale = (float(value) for value in self._numbers(point))
-        sizes = cluster_sizes(point[self.labels])
-        if not (alpha > 0 and shape > 0 and scale > 0 and len(sizes)):
-            return
-        drawn = draw_concentration(rng, alpha, len(sizes), int(sizes.sum()), shape, 1.0 / scale)
-        value: Any = drawn
+        proper = shape > 0 and scale > 0
+        return ChineseRestaurant(alpha), GammaConcentration(shape, 1.0 / scale) if proper else GIVEN
+
+    def write(self, point: dict[str, np.ndarray], alpha: float) -> None:
+        """Replace the concentration in a point."""
+        value: Any = alpha
         if self._to_value is not None:
-            (value,) = self._to_value(drawn, *(point[v.name] for v in self._behind))
+            (value,) = self._to_value(alpha, *(point[v.name] for v in self._behind))
         point[self.name] = np.asarray(value, dtype=point[self.name].dtype)
 
 
@@ -598,7 +637,9 @@ def _is_gamma(var: Any) -> bool:
 
 
 def _sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
-    """Return the CRP of which ``alpha`` itself is the concentration, if nothing else depends on it."""
+    """Return the CRP whose concentration is ``alpha`` itself, if that is gamma and nothing else depends on it."""
+    if not _is_gamma(alpha):
+        return None
     depending = dependents(model, alpha)
     if len(depending) != 1 or not _is_crp(depending[0]) or depending[0].owner.inputs[2] is not alpha:
         return None

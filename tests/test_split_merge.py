@@ -10,8 +10,9 @@ from numba import njit
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.families.unobserved import Params as NoParams
 from pymc_dpgmm.kernels import split_merge as sm
-from pymc_dpgmm.kernels.concentration import draw_concentration
+from pymc_dpgmm.kernels.concentration import GammaConcentration, Given
 from pymc_dpgmm.kernels.schedule import explore, sweep
 from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
@@ -25,7 +26,7 @@ BASES = {"NormalInverseWishart": NIW, "NormalInverseGamma": NIG}
 
 
 def state_at(labels, rows, family, base):
-    params = getattr(dp, family)(**base).numbers(rows.shape[1])
+    params = NoParams(0.0) if family == "Unobserved" else getattr(dp, family)(**base).numbers(rows.shape[1])
     return initial_state(FAMILIES[family], params, rows, np.asarray(labels, dtype=np.int64))
 
 
@@ -193,17 +194,15 @@ def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
     assert matrix.error() > 1e-4
 
 
-draw_alpha = njit(draw_concentration)
+GIVEN = Given(0.0)
 
 
 @njit
-def run(rng, alpha, shape, rate, state, n_draws, n_scans, n_moves, tally, codes):
-    """Draw partitions, and alpha as well if it has a gamma prior with ``shape`` > 0."""
+def run(rng, prior, law, state, n_draws, n_scans, n_moves, tally, codes):
+    """Draw partitions, and alpha as well if it has a law."""
     n = state.slots.shape[0]
     for t in range(n_draws):
-        state, _, _ = sweep(rng, ChineseRestaurant(alpha), state, 1, n_scans, n_moves, tally)
-        if shape > 0:
-            alpha = draw_alpha(rng, alpha, count_clusters(state), n, shape, rate)
+        state, prior, _, _ = sweep(rng, prior, law, state, 1, n_scans, n_moves, tally)
         code = 0
         for i in range(n):
             code = code * n + state.slots[i] - 1
@@ -220,17 +219,19 @@ MOVES_ALONE = {
 }
 
 
-def draw_codes(family, rows, base, alpha, moves, n_draws, gamma=(0.0, 0.0), seed=1):
+def draw_codes(family, rows, base, alpha, moves, n_draws, law=GIVEN, seed=1):
     n_scans, *n_moves = MOVES_ALONE[moves]
     state = state_at(np.zeros(len(rows)), rows, family, base)
     codes = np.empty(n_draws, dtype=np.int64)
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     rng = np.random.default_rng(seed)
-    run(rng, alpha, *gamma, state, n_draws, n_scans, np.array(n_moves), tally, codes)
+    run(rng, ChineseRestaurant(alpha), law, state, n_draws, n_scans, np.array(n_moves), tally, codes)
     return codes, tally
 
 
-@pytest.mark.parametrize("moves", MOVES_ALONE)
+@pytest.mark.parametrize(
+    "moves", [pytest.param(m, marks=pytest.mark.slow if m == "both" else ()) for m in MOVES_ALONE]
+)
 @pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
 def test_partition_frequencies(name, moves):
     given = exact.reference(name)
@@ -253,9 +254,8 @@ def test_partition_frequencies_with_random_alpha(moves):
     base = dict(given["base_measure"])
     family = base.pop("family")
     prior = given["alpha_prior"]
-    codes, _ = draw_codes(
-        family, np.array(given["y"]), base, 1.0, moves, 1_000_000, gamma=(prior["alpha"], prior["beta"])
-    )
+    law = GammaConcentration(prior["alpha"], prior["beta"])
+    codes, _ = draw_codes(family, np.array(given["y"]), base, 1.0, moves, 1_000_000, law=law)
     exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
 
 
@@ -309,9 +309,9 @@ def test_bookkeeping(family, kernel, start):
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(30):
         if kernel == "sweep":
-            state, n_moved, joint = sweep(rng, prior, state, 1, 1, np.array([20, 20]), tally)
+            state, _, n_moved, joint = sweep(rng, prior, GIVEN, state, 1, 1, np.array([20, 20]), tally)
         else:
-            state, n_moved, largest, joint = explore(rng, prior, state, 1, 1)
+            state, _, n_moved, largest, joint = explore(rng, prior, GIVEN, state, 1, 1)
             assert 0 <= largest <= n
         assert 0 <= n_moved <= n
         check_state(state, prior, rows, family, BASES[family])
@@ -324,7 +324,7 @@ def test_few_rows(n):
     rng = np.random.default_rng(0)
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(200):
-        state, _, _ = sweep(rng, ChineseRestaurant(1.0), state, 1, 0, np.array([2, 2]), tally)
-        state, _, _, _ = explore(rng, ChineseRestaurant(1.0), state, 1, 1)
+        state, _, _, _ = sweep(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 0, np.array([2, 2]), tally)
+        state, _, _, _, _ = explore(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 1)
         check_state(state, ChineseRestaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
     assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)

@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
 
@@ -29,12 +30,15 @@ def assigned(model):
     steps = pm.sampling.mcmc.assign_step_methods(model)[1]
     with model:
         made = pm.sampling.mcmc.instantiate_steppers(model, [], steps, compile_kwargs={})
-    made = made if isinstance(made, list) else [made]
-    return {type(s).__name__: sorted(v.name for v in s.vars) for s in made}
+    return {
+        type(s).__name__: sorted(v.name for v in s.vars)
+        for made_step in (made if isinstance(made, list) else [made])
+        for s in flatten_steps(made_step)
+    }
 
 
 def test_gamma_alpha_gets_the_exact_draw():
-    assert assigned(mixture_model()) == {"ConcentrationGibbs": ["alpha_log__"], "DPMixtureStep": ["y_labels"]}
+    assert assigned(mixture_model()) == {"DPMixtureStep": ["alpha_log__", "y_labels"]}
 
 
 @pytest.mark.parametrize("inside", [True, False])
@@ -49,7 +53,29 @@ def test_other_alphas_go_to_nuts(case, inside):
         chosen = assigned(model) if inside else None
     chosen = chosen or assigned(model)
     assert chosen["NUTS"] == ["alpha_log__"]
-    assert "ConcentrationGibbs" not in chosen
+    assert chosen["DPMixtureStep"] == (["y_labels", "z_labels"] if case == "shared" else ["y_labels"])
+
+
+def test_concentration_without_its_labels():
+    """Labels that have a step of the user's own leave the exact draw of alpha to a step of its own."""
+    model = mixture_model()
+    with model:
+        idata = sample(model, step=[dp.CollapsedGibbs()])
+        step = dp.DPMixtureStep(vars=[model.rvs_to_values[model["alpha"]]], model=model, compile_kwargs={})
+    assert np.unique(idata.posterior["alpha"]).size == 120
+    assert isinstance(step, dp.ConcentrationGibbs)
+
+
+def test_nested_steps_sample():
+    """Outside of the model's context PyMC learns only from the step that alpha does not fit."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        dp.DPMixture("y", alpha, observed=ROWS)
+        dp.DPMixture("z", alpha, observed=ROWS)
+    idata = pm.sample(
+        20, tune=20, chains=1, model=model, progressbar=False, quiet=True, compute_convergence_checks=False
+    )
+    assert {"y_labels_n_clusters", "z_labels_n_clusters", "tree_depth"} <= set(idata.sample_stats)
 
 
 def test_same_seed_same_draws_on_one_core_and_two():

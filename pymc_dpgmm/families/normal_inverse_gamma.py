@@ -148,10 +148,23 @@ def _(stats, k, summary, j):
     _refresh(stats, k)
 
 
+@implements(verbs.resize, Summary)
+def _(slots, capacity):
+    d = slots.mean.shape[1]
+    old = slots.size.shape[0]
+    size = np.zeros(capacity, dtype=np.int64)
+    mean = np.zeros((capacity, d))
+    squares = np.zeros((capacity, d))
+    size[:old] = slots.size
+    mean[:old] = slots.mean
+    squares[:old] = slots.squares
+    return Summary(size, mean, squares)
+
+
 @implements(verbs.resize, Stats)
-def _(stats, capacity):
-    d = stats.mu.shape[0]
-    old = stats.size.shape[0]
+def _(slots, capacity):
+    d = slots.mu.shape[0]
+    old = slots.size.shape[0]
     size = np.zeros(capacity, dtype=np.int64)
     mean = np.zeros((capacity, d))
     scale = np.zeros((capacity, d))
@@ -160,20 +173,20 @@ def _(stats, capacity):
     constant = np.zeros(capacity)
     constant_without = np.zeros(capacity)
     error = np.zeros(capacity)
-    size[:old] = stats.size
-    mean[:old] = stats.mean
-    scale[:old] = stats.scale
-    rate[:old] = stats.rate
-    shift[:old] = stats.shift
-    constant[:old] = stats.constant
-    constant_without[:old] = stats.constant_without
-    error[:old] = stats.error
+    size[:old] = slots.size
+    mean[:old] = slots.mean
+    scale[:old] = slots.scale
+    rate[:old] = slots.rate
+    shift[:old] = slots.shift
+    constant[:old] = slots.constant
+    constant_without[:old] = slots.constant_without
+    error[:old] = slots.error
     return Stats(
-        stats.mu,
-        stats.kappa,
-        stats.a,
-        stats.b,
-        stats.block,
+        slots.mu,
+        slots.kappa,
+        slots.a,
+        slots.b,
+        slots.block,
         size,
         mean,
         scale,
@@ -182,7 +195,7 @@ def _(stats, capacity):
         constant,
         constant_without,
         error,
-        stats.norms,
+        slots.norms,
     )
 
 

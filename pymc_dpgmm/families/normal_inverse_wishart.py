@@ -185,10 +185,23 @@ def _(stats, k, summary, j):
     _set_constants(stats, k)
 
 
+@implements(verbs.resize, Summary)
+def _(slots, capacity):
+    d = slots.mean.shape[1]
+    old = slots.size.shape[0]
+    size = np.zeros(capacity, dtype=np.int64)
+    mean = np.zeros((capacity, d))
+    scatter = np.zeros((capacity, d, d))
+    size[:old] = slots.size
+    mean[:old] = slots.mean
+    scatter[:old] = slots.scatter
+    return Summary(size, mean, scatter)
+
+
 @implements(verbs.resize, Stats)
-def _(stats, capacity):
-    d = stats.mu.shape[0]
-    old = stats.size.shape[0]
+def _(slots, capacity):
+    d = slots.mu.shape[0]
+    old = slots.size.shape[0]
     size = np.zeros(capacity, dtype=np.int64)
     mean = np.zeros((capacity, d))
     factor = np.zeros((capacity, d, d))
@@ -197,20 +210,20 @@ def _(stats, capacity):
     constant = np.zeros(capacity)
     constant_without = np.zeros(capacity)
     error = np.zeros(capacity)
-    size[:old] = stats.size
-    mean[:old] = stats.mean
-    factor[:old] = stats.factor
-    shift[:old] = stats.shift
-    log_det[:old] = stats.log_det
-    constant[:old] = stats.constant
-    constant_without[:old] = stats.constant_without
-    error[:old] = stats.error
+    size[:old] = slots.size
+    mean[:old] = slots.mean
+    factor[:old] = slots.factor
+    shift[:old] = slots.shift
+    log_det[:old] = slots.log_det
+    constant[:old] = slots.constant
+    constant_without[:old] = slots.constant_without
+    error[:old] = slots.error
     return Stats(
-        stats.mu,
-        stats.kappa,
-        stats.nu,
-        stats.psi,
-        stats.log_det_psi,
+        slots.mu,
+        slots.kappa,
+        slots.nu,
+        slots.psi,
+        slots.log_det_psi,
         size,
         mean,
         factor,
@@ -219,8 +232,8 @@ def _(stats, capacity):
         constant,
         constant_without,
         error,
-        stats.norms,
-        stats.work,
+        slots.norms,
+        slots.work,
     )
 
 

@@ -42,10 +42,17 @@ def _(stats, k, summary, j):
     stats.size[k] = summary.size[j]
 
 
-@implements(verbs.resize, Stats)
-def _(stats, capacity):
+@implements(verbs.resize, Summary)
+def _(slots, capacity):
     size = np.zeros(capacity, dtype=np.int64)
-    size[: stats.size.shape[0]] = stats.size
+    size[: slots.size.shape[0]] = slots.size
+    return Summary(size)
+
+
+@implements(verbs.resize, Stats)
+def _(slots, capacity):
+    size = np.zeros(capacity, dtype=np.int64)
+    size[: slots.size.shape[0]] = slots.size
     return Stats(size)
 
 

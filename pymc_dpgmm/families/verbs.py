@@ -53,8 +53,8 @@ def fit(stats, k, summary, j):
 
 
 @verb
-def resize(stats, capacity):
-    """Return statistics with ``capacity`` slots, holding the slots of ``stats`` first."""
+def resize(slots, capacity):
+    """Return statistics, or a summary, with ``capacity`` slots: those of the given one first, then unused ones."""
 
 
 @verb

@@ -1,8 +1,33 @@
-"""Exact Gibbs draw of the concentration of a Chinese restaurant process under a gamma prior."""
+"""What label kernels know of the law of a prior's parameters, and how they draw them given a partition."""
+
+from typing import NamedTuple
 
 import numpy as np
+from numba.extending import register_jitable
+
+from pymc_dpgmm.dispatch import implements, verb
+from pymc_dpgmm.partitions import ChineseRestaurant
 
 
+@verb
+def redraw(law, rng, prior, n_clusters, n):
+    """Return a prior on partitions with parameters drawn given that ``n`` rows form ``n_clusters``."""
+
+
+class Given(NamedTuple):
+    """The parameters are drawn elsewhere, or are constants; ``nothing`` is 0."""
+
+    nothing: float
+
+
+class GammaConcentration(NamedTuple):
+    """A gamma law of the concentration with ``shape`` and ``rate`` > 0."""
+
+    shape: float
+    rate: float
+
+
+@register_jitable
 def draw_concentration(
     rng: np.random.Generator, alpha: float, n_clusters: int, n: int, shape: float, rate: float
 ) -> float:
@@ -35,3 +60,13 @@ def draw_concentration(
     if rng.random() * (1.0 + odds) < odds:
         shape_given += 1.0
     return max(rng.standard_gamma(shape_given) / rate_given, smallest)
+
+
+@implements(redraw, Given)
+def _(law, rng, prior, n_clusters, n):
+    return prior
+
+
+@implements(redraw, GammaConcentration)
+def _(law, rng, prior, n_clusters, n):
+    return ChineseRestaurant(draw_concentration(rng, prior.alpha, n_clusters, n, law.shape, law.rate))

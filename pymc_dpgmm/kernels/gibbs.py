@@ -11,7 +11,7 @@ from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # A weight below exp(-50) = 2e-22 of the largest is below the resolution of the uniform number that chooses
 # (2**-53 = 1e-16) for any number of clusters that fits in memory, and its exponential is not computed.
-_NEGLIGIBLE = -50.0
+NEGLIGIBLE = -50.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -36,7 +36,7 @@ def choose(rng, log_weights, n_choices):
     total = 0.0
     for j in range(n_choices):
         difference = log_weights[j] - largest
-        if difference > _NEGLIGIBLE:
+        if difference > NEGLIGIBLE:
             total += math.exp(difference)
         log_weights[j] = total
     u = rng.random() * total

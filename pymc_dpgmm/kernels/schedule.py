@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
+from pymc_dpgmm.kernels.concentration import redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
-from pymc_dpgmm.kernels.search import prune, search
+from pymc_dpgmm.kernels.search import log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
     MERGES_TRIED,
@@ -34,7 +36,9 @@ SEARCH_SCANS = 3
 # Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
 # costs about 100 microseconds outside its moves.
 PAIRS_PER_DRAW = 25_000
-MOST_SWEEPS = 10
+MOST_SWEEPS = 8
+# From so many rows on, scans work on blocks of rows.
+MANY_ROWS = 20_000
 # Sequential moves per sweep: as many as cost about as much as a scan, fewer if they are accepted less often than
 # this, at least one.
 MOST_MOVES = 10
@@ -51,6 +55,7 @@ class Options(NamedTuple):
     random: int | None = None
     sequential: int | None = None
     search: bool = True
+    threads: int | None = None
 
     def check(self) -> "Options":
         """Return self.
@@ -60,7 +65,7 @@ class Options(NamedTuple):
         TypeError, ValueError
             If a number is not an integer or too small, or nothing is left to do.
         """
-        for name, least in (("n_sweeps", 1), ("n_scans", 0), ("random", 0), ("sequential", 0)):
+        for name, least in (("n_sweeps", 1), ("n_scans", 0), ("random", 0), ("sequential", 0), ("threads", 1)):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -76,13 +81,17 @@ class Options(NamedTuple):
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(rng, prior, state, n_sweeps, n_scans, n_moves, tally):
+def sweep(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally):
     """Run Gibbs scans and split and merge moves in turn; all of it leaves the posterior invariant.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     prior : NamedTuple
+        A prior on partitions.
+    law : NamedTuple
+        Of the prior's parameters, which are drawn at the beginning of every sweep:
+        see :mod:`pymc_dpgmm.kernels.concentration`.
     state : State
         Canonical; changed in place.
     n_sweeps, n_scans : int
@@ -95,27 +104,55 @@ def sweep(rng, prior, state, n_sweeps, n_scans, n_moves, tally):
     Returns
     -------
     state : State
+    prior : NamedTuple
     n_moved : int
         Relocations of single rows.
     log_joint : float
     """
     n_moved = 0
     for _ in range(n_sweeps):
+        prior = redraw(law, rng, prior, count_clusters(state), state.slots.shape[0])
         for _ in range(n_scans):
             state, moved = gibbs_scan(rng, prior, state)
             n_moved += moved
         if n_moves.sum() > 0:
             state = split_merge(rng, prior, state, n_moves, tally)
-    return state, n_moved, log_joint(prior, state)
+    return state, prior, n_moved, log_joint(prior, state)
 
 
-@njit(cache=True, error_model="numpy")
-def explore(rng, prior, state, rounds, n_scans):
+def sweep_many(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally, n_threads):
+    """Do what :func:`sweep` does, with scans that use threads."""
+    n_moved = 0
+    for _ in range(n_sweeps):
+        prior = redraw(law, rng, prior, count_clusters(state), len(state.slots))
+        state, moved = scan(rng, prior, state, n_scans, n_threads)
+        n_moved += moved
+        if n_moves.sum() > 0:
+            state = split_merge(rng, prior, state, n_moves, tally)
+    return state, prior, n_moved, log_joint(prior, state)
+
+
+def scan(rng: np.random.Generator, prior: Any, state: State, n_scans: int, n_threads: int) -> tuple[State, int]:
+    """Run scans; return the state and the relocations of single rows."""
+    n_moved = 0
+    for _ in range(n_scans):
+        if len(state.slots) < MANY_ROWS:
+            state, moved = gibbs_scan(rng, prior, state)
+        else:
+            state, moved = block_scan(rng, prior, state, n_threads)
+        n_moved += moved
+    return state, n_moved
+
+
+def explore(
+    rng: np.random.Generator, prior: Any, law: Any, state: State, rounds: int, n_scans: int, n_threads: int = 1
+) -> tuple[State, Any, int, int, float]:
     """Search, for tuning: see :mod:`pymc_dpgmm.kernels.search`.
 
     Returns
     -------
     state : State
+    prior : NamedTuple
     n_moved : int
         Relocations of single rows.
     largest : int
@@ -124,17 +161,21 @@ def explore(rng, prior, state, rounds, n_scans):
     """
     n_moved, largest = 0, 0
     for _ in range(rounds):
+        prior = redraw(law, rng, prior, count_clusters(state), len(state.slots))
         state, changed = search(rng, prior, state)
         largest = max(largest, changed)
-        for _ in range(n_scans):
-            state, moved = gibbs_scan(rng, prior, state)
-            n_moved += moved
-    state, given_up = prune(rng, prior, state, n_scans)
-    return state, n_moved, max(largest, given_up), log_joint(prior, state)
+        state, moved = scan(rng, prior, state, n_scans, n_threads)
+        n_moved += moved
+    if count_clusters(state) > 1:
+        rival, size, present = without_one(rng, prior, state)
+        rival, _ = scan(rng, prior, rival, n_scans, n_threads)
+        if np.log(rng.random()) < log_sum(prior, rival) - present:
+            state, largest = rival, max(largest, size)
+    return state, prior, n_moved, largest, log_joint(prior, state)
 
 
 class Drawn(NamedTuple):
-    """What a draw returns beside the state."""
+    """What a draw returns beside state and prior."""
 
     n_moved: int
     log_joint: float
@@ -167,27 +208,33 @@ class Schedule:
         if self.options.search:
             self.search_left = min(int(SEARCH_SHARE * self.tune), SEARCH_DRAWS)
 
-    def draw(self, rng: np.random.Generator, prior: Any, state: State, tuning: bool) -> tuple[State, Drawn]:
-        """Move the labels; in tuning, learn from it."""
+    def draw(
+        self, rng: np.random.Generator, prior: Any, law: Any, state: State, tuning: bool
+    ) -> tuple[State, Any, Drawn]:
+        """Move the labels, and draw the prior's parameters if their law is given; in tuning, learn from it."""
         n = len(state.slots)
+        n_threads = self.options.threads or available_threads()
         if tuning and self.search_left > 0:
-            state, n_moved, largest, joint = explore(rng, prior, state, SEARCH_ROUNDS, SEARCH_SCANS)
+            state, prior, n_moved, largest, joint = explore(
+                rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, n_threads
+            )
             self.search_left -= 1
             self.settled = 0 if largest > SETTLED_SHARE * n else self.settled + 1
             if self.settled == SETTLED_DRAWS:
                 self.search_left = 0
-            return state, Drawn(n_moved, joint, np.zeros_like(self.totals), True)
+            return state, prior, Drawn(n_moved, joint, np.zeros_like(self.totals), True)
         if self.n_sweeps == 0:
             self._plan(n * count_clusters(state))
         tally = np.zeros_like(self.totals)
-        scans = self.options.n_scans
-        state, n_moved, joint = sweep(rng, prior, state, self.n_sweeps, scans, self.n_moves, tally)
+        given = (rng, prior, law, state, self.n_sweeps, self.options.n_scans, self.n_moves, tally)
+        drawn = sweep(*given) if n < MANY_ROWS else sweep_many(*given, n_threads)
+        state, prior, n_moved, joint = drawn
         if tuning:
             self.totals += tally
             self.pairs += n * count_clusters(state)
             self.draws += 1
             self._plan(self.pairs / self.draws)
-        return state, Drawn(n_moved, joint, tally, False)
+        return state, prior, Drawn(n_moved, joint, tally, False)
 
     def _plan(self, pairs: float) -> None:
         """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from pymc_dpgmm.families.verbs import fit, log_predictive, move, summarize
-from pymc_dpgmm.kernels.gibbs import choose, gibbs_scan
+from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.split_merge import (
     LEFT,
     RIGHT,
@@ -122,7 +122,7 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
 
 
 @njit(cache=True, error_model="numpy")
-def _log_sum_over_labellings(prior, state, doubt):
+def log_sum_over_labellings(prior, state, doubt):
     """Estimate the log of the joint density summed over all labellings like the present one.
 
     That is the log joint density minus the log probability of drawing every row's label given the clusters as they
@@ -166,45 +166,33 @@ def _dissolve(rng, prior, state, dissolved):
 
 
 @njit(cache=True, error_model="numpy")
-def prune(rng, prior, state, n_scans):
-    """Try to do without one cluster, its rows having joined others and all clusters having settled.
-
-    For tuning only: the posterior is not left invariant.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    prior : NamedTuple
-        A prior on partitions.
-    state : State
-        Canonical; changed in place.
-    n_scans : int
-        Scans to settle.
+def without_one(rng, prior, state):
+    """Do without one cluster, in a copy of a state with two or more, its rows having joined others.
 
     Returns
     -------
-    state : State
-        Canonical. A new tuple if the cluster is given up.
-    given_up : int
-        Rows of that cluster, or 0.
+    rival : State
+        Canonical.
+    size : int
+        Rows of the cluster given up.
+    present : float
+        Of the given state: see :func:`log_sum_over_labellings`.
     """
     n_clusters = count_clusters(state)
-    if n_clusters == 1:
-        return state, 0
     doubt = np.empty(n_clusters + 1)
-    present = _log_sum_over_labellings(prior, state, doubt)
+    present = log_sum_over_labellings(prior, state, doubt)
     # A cluster that need not be there shares its rows with others, so that few are certain to be in it.
     log_weights = np.log(doubt[1:])
     dissolved = choose(rng, log_weights, n_clusters) + 1
-    size = state.sizes[dissolved]
     rival = copy(state)
     _dissolve(rng, prior, rival, dissolved)
-    for _ in range(n_scans):
-        rival, _ = gibbs_scan(rng, prior, rival)
-    doubt = np.empty(count_clusters(rival) + 1)
-    if math.log(rng.random()) < _log_sum_over_labellings(prior, rival, doubt) - present:
-        return rival, size
-    return state, 0
+    return rival, state.sizes[dissolved], present
+
+
+@njit(cache=True, error_model="numpy")
+def log_sum(prior, state):
+    """Estimate the log of the joint density summed over all labellings like the present one."""
+    return log_sum_over_labellings(prior, state, np.empty(count_clusters(state) + 1))
 
 
 @njit(cache=True, error_model="numpy")
