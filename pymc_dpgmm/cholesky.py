@@ -8,12 +8,11 @@ and a compiled loop neither starts threads nor raises from inside a sampler.
 import math
 
 import numpy as np
-from numba import njit
 
-from pymc_dpgmm.dispatch import FASTMATH
+from pymc_dpgmm.dispatch import FASTMATH, compiled
 
 
-@njit(cache=True, error_model="numpy", fastmath=FASTMATH, inline="always")
+@compiled(fastmath=FASTMATH, inline="always")
 def cholesky_in_place(matrix: np.ndarray) -> None:
     """Overwrite the lower triangle of a symmetric matrix by its Cholesky factor.
 
@@ -44,7 +43,7 @@ def cholesky_in_place(matrix: np.ndarray) -> None:
         matrix[i, i] = math.sqrt(max(pivot, smallest))
 
 
-@njit(cache=True, error_model="numpy", fastmath=FASTMATH, inline="always")
+@compiled(fastmath=FASTMATH, inline="always")
 def invert_lower_in_place(factor: np.ndarray) -> None:
     """Overwrite a lower triangular matrix by its inverse.
 
@@ -66,7 +65,7 @@ def invert_lower_in_place(factor: np.ndarray) -> None:
         factor[i, i] = reciprocal
 
 
-@njit(cache=True, error_model="numpy", fastmath=FASTMATH, inline="always")
+@compiled(fastmath=FASTMATH, inline="always")
 def scaled_squared_norm(factor: np.ndarray, shift: np.ndarray, x: np.ndarray) -> float:
     """Return ``|factor @ x - shift|**2`` for a lower triangular factor.
 
@@ -88,7 +87,7 @@ def scaled_squared_norm(factor: np.ndarray, shift: np.ndarray, x: np.ndarray) ->
     return total
 
 
-@njit(cache=True, error_model="numpy", fastmath=FASTMATH, inline="always")
+@compiled(fastmath=FASTMATH, inline="always")
 def lower_product(factor: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
     """Write ``factor @ x`` for a lower triangular factor to ``out``; all arrays have side d."""
     for i in range(x.shape[0]):
@@ -98,7 +97,7 @@ def lower_product(factor: np.ndarray, x: np.ndarray, out: np.ndarray) -> None:
         out[i] = entry
 
 
-@njit(cache=True, error_model="numpy", fastmath=FASTMATH, inline="always")
+@compiled(fastmath=FASTMATH, inline="always")
 def rank_one_inverse(inverse: np.ndarray, p: np.ndarray, sign: float, scale: float, work: np.ndarray) -> None:
     r"""Change an inverse Cholesky factor for a rank-1 change of its matrix, in place.
 

@@ -1,4 +1,4 @@
-"""Verbs: functions with one implementation per class of their first argument.
+"""How code is compiled, and verbs: functions with one implementation per class of their first argument.
 
 The kernels are written once, for all families and all priors on partitions, in terms of verbs such as
 ``log_predictive(stats, k, x)``. A verb is declared with :func:`verb` and implemented for a ``NamedTuple``
@@ -12,11 +12,38 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
+import numpy as np
+from numba import njit, types
 from numba.extending import overload
 
 # Sums may be reordered into vector lanes. NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a function with numba, cached on disk, without what makes compilation slow and nobody uses.
+
+    Parameters
+    ----------
+    **options
+        Further options of ``numba.njit``. Functions that are called in one place only are best compiled into it,
+        with ``inline="always"``: otherwise they are optimised once for themselves and again with every caller of
+        their callers.
+    """
+    return njit(cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+
+
+@compiled()
+def enlarged(array: np.ndarray, length: int) -> np.ndarray:
+    """Return an array of ``length`` along the first axis: the given one first, then zeros.
+
+    Slices would do the same with many times the compiled code, in every place.
+    """
+    larger = np.zeros((length, *array.shape[1:]), dtype=array.dtype)
+    source, target = array.reshape(array.size), larger.reshape(larger.size)
+    for i in range(source.shape[0]):
+        target[i] = source[i]
+    return larger
 
 
 def verb(declaration: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +94,11 @@ def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callab
                 return function
             return None
 
-        overload(declared, strict=True, jit_options={"fastmath": FASTMATH, "error_model": "numpy"})(choose)
+        overload(
+            declared,
+            strict=True,
+            jit_options={"fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True},
+        )(choose)
         return function
 
     return register

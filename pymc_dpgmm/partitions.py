@@ -8,9 +8,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from pymc_dpgmm.dispatch import implements, verb
+from pymc_dpgmm.dispatch import compiled, implements, verb
 
 
 @verb
@@ -65,7 +64,7 @@ def _(prior, n_clusters, left, right):
     return math.log(prior.alpha) + math.lgamma(left) + math.lgamma(right) - math.lgamma(left + right)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     """Rename labels 0, 1, 2, ... in order of first appearance.
 
@@ -99,7 +98,7 @@ def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     return canonical, n_clusters
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def cluster_sizes(labels: np.ndarray) -> np.ndarray:
     """Return the sizes of the clusters in order of first appearance.
 
@@ -127,7 +126,7 @@ def cluster_sizes(labels: np.ndarray) -> np.ndarray:
     return sizes[:n_clusters].copy()
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def draw_crp(rng: np.random.Generator, alpha: float, n: int) -> np.ndarray:
     """Draw canonical labels of ``n`` rows from a Chinese restaurant process.
 

@@ -11,6 +11,7 @@ BELOW = [
     "pymc_dpgmm.kernels.gibbs",
     "pymc_dpgmm.kernels.marginal",
     "pymc_dpgmm.kernels.concentration",
+    "pymc_dpgmm.kernels.schedule",
 ]
 SCRIPT = """
 import importlib.util, sys, types

@@ -47,7 +47,20 @@ def test_fixed_alpha(name):
     assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
 
 
-@pytest.mark.parametrize("by", ["ConcentrationGibbs", "NUTS"])
+def test_split_merge_alone():
+    given = exact.reference("niw_crp")
+    base = dict(given["base_measure"])
+    base.pop("family")
+    with pm.Model() as model:
+        base = dp.NormalInverseWishart(**base)
+        dp.DPMixture("y", given["partition_prior"]["alpha"], base, observed=np.array(given["y"]))
+        step = [dp.SplitMerge([model["y_labels"]], sequential=4, random=2)]
+    idata = sample(model, step=step)
+    assert (idata.sample_stats["y_labels_n_moved"] == 0).all()
+    assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
+
+
+@pytest.mark.parametrize("by", ["DPMixtureStep", "ConcentrationGibbs", "NUTS"])
 def test_gamma_alpha(by):
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])
@@ -56,7 +69,11 @@ def test_gamma_alpha(by):
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", prior["alpha"], prior["beta"])
         dp.DPMixture("y", alpha, dp.NormalInverseWishart(**base), observed=np.array(given["y"]))
-        step = [pm.NUTS([alpha])] if by == "NUTS" else None
+        step = {
+            "DPMixtureStep": lambda: None,
+            "ConcentrationGibbs": lambda: [dp.ConcentrationGibbs([alpha])],
+            "NUTS": lambda: [pm.NUTS([alpha])],
+        }[by]()
     idata = sample(model, step=step, draws=10_000)
     alphas = idata.posterior["alpha"].to_numpy()
     assert ("tree_depth" in idata.sample_stats) == (by == "NUTS")
@@ -184,3 +201,31 @@ def test_unusual_data_works(rows):
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
     idata = sample(model, draws=50, tune=20, cores=1)
     assert np.all(np.isfinite(idata.sample_stats["y_labels_log_joint"]))
+
+
+def test_far_apart_starts_agree():
+    """From one cluster, from 200 random ones and from all singletons; two of the five clusters overlap."""
+    import arviz as az
+
+    rng = np.random.default_rng(0)
+    n = 600
+    means = np.array([[0.0, 0.0], [4.0, 0.0], [20.0, 0.0], [0.0, 20.0], [-15.0, -15.0]])
+    rows = means[np.arange(n) % 5] + rng.normal(size=(n, 2))
+    with pm.Model():
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
+        starts = [np.zeros(n, dtype=int), rng.integers(200, size=n), np.arange(n)]
+        idata = pm.sample(
+            500,
+            tune=200,
+            chains=3,
+            cores=2,
+            initvals=[{"y_labels": start} for start in starts],
+            random_seed=3,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    stats = idata.sample_stats
+    for name in ("n_clusters", "entropy", "log_joint"):
+        assert float(az.rhat(stats[f"y_labels_{name}"].astype(float))) < 1.03
+    assert stats["y_labels_n_clusters"].min() >= 5

@@ -15,7 +15,7 @@ from pymc_dpgmm.kernels import split_merge as sm
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given
 from pymc_dpgmm.kernels.schedule import explore, sweep
 from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
-from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
+from pymc_dpgmm.kernels.state import copy, count_clusters, initial_state, log_joint, members, relabel
 from pymc_dpgmm.partitions import ChineseRestaurant, canonical_labels
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
@@ -311,7 +311,12 @@ def test_bookkeeping(family, kernel, start):
         if kernel == "sweep":
             state, _, n_moved, joint = sweep(rng, prior, GIVEN, state, 1, 1, np.array([20, 20]), tally)
         else:
-            state, _, n_moved, largest, joint = explore(rng, prior, GIVEN, state, 1, 1)
+            state, _, n_moved, largest, merit = explore(rng, prior, GIVEN, state, 1, 1)
+            joint = log_joint(prior, state)
+            other = canonical_labels(rng.integers(n, size=n))[0] + 1
+            check_state(relabel(copy(state), other), prior, rows, family, BASES[family])
+            # A sum over labellings is at least as large as one of its terms.
+            assert merit >= joint - 1e-9 * abs(joint)
             assert 0 <= largest <= n
         assert 0 <= n_moved <= n
         check_state(state, prior, rows, family, BASES[family])

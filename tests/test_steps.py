@@ -88,13 +88,14 @@ def test_same_seed_same_draws_on_one_core_and_two():
     assert not np.array_equal(draws[0].posterior["y_labels"][0], draws[0].posterior["y_labels"][1])
 
 
-@pytest.mark.parametrize("kind", ["dpmixture", "gibbs", "concentration"])
+@pytest.mark.parametrize("kind", ["dpmixture", "gibbs", "split_merge", "concentration"])
 def test_restored_state_repeats_the_draws(kind):
     model = mixture_model()
     with model:
         step = {
             "dpmixture": lambda: dp.DPMixtureStep([model["y_labels"]]),
             "gibbs": lambda: dp.CollapsedGibbs([model["y_labels"]], n_scans=2),
+            "split_merge": lambda: dp.SplitMerge([model["y_labels"]], sequential=3),
             "concentration": lambda: dp.ConcentrationGibbs([model["alpha"]]),
         }[kind]()
     step.setup_chain(np.random.default_rng(1), 10, 10)
@@ -158,6 +159,18 @@ def test_statistics_carry_the_labels_names():
         assert stats[f"{name}_labels_largest_share"].max() <= 1
         assert stats[f"{name}_labels_seconds"].min() > 0
         assert stats[f"{name}_labels_n_moved"].dtype == np.int64
+        labels = idata.posterior[f"{name}_labels"].to_numpy().reshape(-1, 40)
+        shares = [np.bincount(row)[np.bincount(row) > 0] / 40 for row in labels]
+        entropy = [-np.sum(share * np.log(share)) for share in shares]
+        assert np.ravel(stats[f"{name}_labels_entropy"]) == pytest.approx(entropy)
+        for kind in ("sequential", "random"):
+            for move in ("split", "merge"):
+                accepted = stats[f"{name}_labels_{kind}_{move}s"]
+                size = stats[f"{name}_labels_{kind}_{move}_size"]
+                assert (accepted <= stats[f"{name}_labels_{kind}_{move}s_tried"]).all()
+                assert (np.isnan(size) == (accepted == 0)).all()
+                assert float(size.min()) >= 1
+                assert float(size.max()) <= 20
 
 
 def test_progress_bar_runs(capsys):
@@ -172,13 +185,78 @@ def test_labels_are_canonical():
         assert np.array_equal(row[np.sort(first)], np.arange(len(first)))
 
 
-def test_options():
+def test_options_are_used():
     model = mixture_model()
-    sample(model, dpmixture={"gibbs": {"n_scans": 3}})
-    with pytest.raises(ValueError, match="unknown options for gibbs: sweeps; allowed are n_scans"):
-        sample(model, dpmixture={"gibbs": {"sweeps": 3}})
-    with model, pytest.raises(ValueError, match="n_scans must be at least 1, got 0"):
-        dp.CollapsedGibbs(n_scans=0)
+    idata = sample(
+        model,
+        dpmixture={
+            "n_sweeps": 2,
+            "gibbs": {"n_scans": 3},
+            "split_merge": {"sequential": 5, "random": 0},
+            "threads": 2,
+        },
+    )
+    stats = idata.sample_stats
+    tried = {
+        kind: stats[f"y_labels_{kind}_splits_tried"] + stats[f"y_labels_{kind}_merges_tried"]
+        for kind in ("sequential", "random")
+    }
+    assert (tried["sequential"] == 10).all()
+    assert (tried["random"] == 0).all()
+    with model:
+        alone = sample(model, step=[dp.SplitMerge([model["y_labels"]], sequential=4, search=False)]).sample_stats
+    assert (alone["y_labels_n_moved"] == 0).all()
+    assert (alone["y_labels_sequential_splits_tried"] + alone["y_labels_sequential_merges_tried"] == 4).all()
+    assert (alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == 1).all()
+
+
+def test_numbers_of_moves_are_frozen_after_tuning():
+    idata = sample(mixture_model(), tune=200, draws=50)
+    stats = idata.sample_stats
+    for kind in ("sequential", "random"):
+        tried = stats[f"y_labels_{kind}_splits_tried"] + stats[f"y_labels_{kind}_merges_tried"]
+        assert (tried == tried.isel(draw=0)).all()
+        assert (tried > 0).all()
+    assert not stats["y_labels_searching"].any()
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"gibbs": {"sweeps": 3}}, ValueError, "unknown options for gibbs: sweeps; allowed are n_scans"),
+        (
+            {"split_merge": {"smart": 1}},
+            ValueError,
+            "unknown options for split_merge: smart; allowed are random, sequential, search",
+        ),
+        ({"split_merge": 5}, TypeError, "split_merge must be a dict of options"),
+        ({"split_merge": {"random": -1}}, ValueError, "random must be at least 0, got -1"),
+        ({"split_merge": {"sequential": 1.5}}, TypeError, "sequential must be an integer, got 1.5"),
+        ({"split_merge": {"search": 1}}, TypeError, "search must be True or False, got 1"),
+        ({"n_sweeps": 0}, ValueError, "n_sweeps must be at least 1, got 0"),
+        ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),
+        (
+            {"gibbs": {"n_scans": 0}, "split_merge": {"sequential": 0, "random": 0}},
+            ValueError,
+            "nothing would move the labels",
+        ),
+    ],
+)
+def test_options_that_make_no_sense(options, error, message):
+    with mixture_model(), pytest.raises(error, match=message):
+        dp.DPMixtureStep(**options)
+    with pytest.raises(error, match=message):
+        sample(mixture_model(), dpmixture=options)
+
+
+def test_standalone_options_that_make_no_sense():
+    with mixture_model():
+        with pytest.raises(ValueError, match="n_scans must be at least 1, got 0"):
+            dp.CollapsedGibbs(n_scans=0)
+        with pytest.raises(ValueError, match="sequential must be at least 0, got -2"):
+            dp.SplitMerge(sequential=-2)
+        with pytest.raises(ValueError, match="must not all be 0"):
+            dp.SplitMerge(sequential=0, random=0)
 
 
 def test_refuses_what_depends_on_labels():

@@ -22,11 +22,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import FASTMATH, implements
+from pymc_dpgmm.dispatch import FASTMATH, compiled, enlarged, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
@@ -85,7 +84,7 @@ def _log_norms(params: Params, n: int) -> np.ndarray:
     return np.sum(ratios - 0.5 * math.log(2.0 * math.pi) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def _refresh(stats: Stats, k: int) -> None:
     """Derive what the predictive needs from a slot's size, mean and b_n (held in ``scale``)."""
     n = stats.size[k]
@@ -107,8 +106,9 @@ def _(summary, k, rows, members):
     mean = summary.mean[k]
     squares = summary.squares[k]
     summary.size[k] = n
-    mean[:] = 0.0
-    squares[:] = 0.0
+    for j in range(d):
+        mean[j] = 0.0
+        squares[j] = 0.0
     for t in range(n):
         for j in range(d):
             mean[j] += rows[members[t], j]
@@ -150,51 +150,27 @@ def _(stats, k, summary, j):
 
 @implements(verbs.resize, Summary)
 def _(slots, capacity):
-    d = slots.mean.shape[1]
-    old = slots.size.shape[0]
-    size = np.zeros(capacity, dtype=np.int64)
-    mean = np.zeros((capacity, d))
-    squares = np.zeros((capacity, d))
-    size[:old] = slots.size
-    mean[:old] = slots.mean
-    squares[:old] = slots.squares
-    return Summary(size, mean, squares)
+    return Summary(
+        enlarged(slots.size, capacity), enlarged(slots.mean, capacity), enlarged(slots.squares, capacity)
+    )
 
 
 @implements(verbs.resize, Stats)
 def _(slots, capacity):
-    d = slots.mu.shape[0]
-    old = slots.size.shape[0]
-    size = np.zeros(capacity, dtype=np.int64)
-    mean = np.zeros((capacity, d))
-    scale = np.zeros((capacity, d))
-    rate = np.zeros((capacity, d))
-    shift = np.zeros((capacity, d))
-    constant = np.zeros(capacity)
-    constant_without = np.zeros(capacity)
-    error = np.zeros(capacity)
-    size[:old] = slots.size
-    mean[:old] = slots.mean
-    scale[:old] = slots.scale
-    rate[:old] = slots.rate
-    shift[:old] = slots.shift
-    constant[:old] = slots.constant
-    constant_without[:old] = slots.constant_without
-    error[:old] = slots.error
     return Stats(
         slots.mu,
         slots.kappa,
         slots.a,
         slots.b,
         slots.block,
-        size,
-        mean,
-        scale,
-        rate,
-        shift,
-        constant,
-        constant_without,
-        error,
+        enlarged(slots.size, capacity),
+        enlarged(slots.mean, capacity),
+        enlarged(slots.scale, capacity),
+        enlarged(slots.rate, capacity),
+        enlarged(slots.shift, capacity),
+        enlarged(slots.constant, capacity),
+        enlarged(slots.constant_without, capacity),
+        enlarged(slots.error, capacity),
         slots.norms,
     )
 
@@ -202,10 +178,11 @@ def _(slots, capacity):
 @implements(verbs.move, Stats)
 def _(stats, source, target):
     stats.size[target] = stats.size[source]
-    stats.mean[target] = stats.mean[source]
-    stats.scale[target] = stats.scale[source]
-    stats.rate[target] = stats.rate[source]
-    stats.shift[target] = stats.shift[source]
+    for j in range(stats.mu.shape[0]):
+        stats.mean[target, j] = stats.mean[source, j]
+        stats.scale[target, j] = stats.scale[source, j]
+        stats.rate[target, j] = stats.rate[source, j]
+        stats.shift[target, j] = stats.shift[source, j]
     stats.constant[target] = stats.constant[source]
     stats.constant_without[target] = stats.constant_without[source]
     stats.error[target] = stats.error[source]
@@ -244,7 +221,7 @@ def _(stats, k, x):
     return good
 
 
-@njit(cache=True, error_model="numpy", inline="always", fastmath=FASTMATH)
+@compiled(inline="always", fastmath=FASTMATH)
 def _product(rate, shift, x, start, stop):
     """Product of ``1 + ((x - mean) / scale)^2`` over some columns."""
     product = 1.0
@@ -284,7 +261,7 @@ def _(stats, k, x):
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _log_evidence(kappa, a, b, n, scale):
     """Log marginal likelihood of n values of one column (Murphy 2007, eq. 203)."""
     a_n = a + 0.5 * n

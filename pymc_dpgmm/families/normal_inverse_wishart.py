@@ -21,7 +21,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 from scipy.stats import invwishart
@@ -33,7 +32,7 @@ from pymc_dpgmm.cholesky import (
     rank_one_inverse,
     scaled_squared_norm,
 )
-from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.dispatch import compiled, enlarged, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
@@ -97,7 +96,7 @@ def _log_norms(params: Params, n: int) -> np.ndarray:
     return log_ratios - 0.5 * d * math.log(math.pi) - 0.5 * d * np.log1p(1.0 / kappa_n)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def _set_constants(stats: Stats, k: int) -> None:
     """Derive the constant terms of both predictives of a slot from its size and determinant."""
     n = stats.size[k]
@@ -106,7 +105,7 @@ def _set_constants(stats: Stats, k: int) -> None:
     stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _posterior_scale(mu, kappa, psi, size, mean, scatter, out):
     """Write Psi_n of one cluster to ``out``."""
     d = mu.shape[0]
@@ -125,8 +124,10 @@ def _(summary, k, rows, members):
     mean = summary.mean[k]
     scatter = summary.scatter[k]
     summary.size[k] = n
-    mean[:] = 0.0
-    scatter[:, :] = 0.0
+    for i in range(d):
+        mean[i] = 0.0
+        for j in range(d):
+            scatter[i, j] = 0.0
     for t in range(n):
         for j in range(d):
             mean[j] += rows[members[t], j]
@@ -187,51 +188,27 @@ def _(stats, k, summary, j):
 
 @implements(verbs.resize, Summary)
 def _(slots, capacity):
-    d = slots.mean.shape[1]
-    old = slots.size.shape[0]
-    size = np.zeros(capacity, dtype=np.int64)
-    mean = np.zeros((capacity, d))
-    scatter = np.zeros((capacity, d, d))
-    size[:old] = slots.size
-    mean[:old] = slots.mean
-    scatter[:old] = slots.scatter
-    return Summary(size, mean, scatter)
+    return Summary(
+        enlarged(slots.size, capacity), enlarged(slots.mean, capacity), enlarged(slots.scatter, capacity)
+    )
 
 
 @implements(verbs.resize, Stats)
 def _(slots, capacity):
-    d = slots.mu.shape[0]
-    old = slots.size.shape[0]
-    size = np.zeros(capacity, dtype=np.int64)
-    mean = np.zeros((capacity, d))
-    factor = np.zeros((capacity, d, d))
-    shift = np.zeros((capacity, d))
-    log_det = np.zeros(capacity)
-    constant = np.zeros(capacity)
-    constant_without = np.zeros(capacity)
-    error = np.zeros(capacity)
-    size[:old] = slots.size
-    mean[:old] = slots.mean
-    factor[:old] = slots.factor
-    shift[:old] = slots.shift
-    log_det[:old] = slots.log_det
-    constant[:old] = slots.constant
-    constant_without[:old] = slots.constant_without
-    error[:old] = slots.error
     return Stats(
         slots.mu,
         slots.kappa,
         slots.nu,
         slots.psi,
         slots.log_det_psi,
-        size,
-        mean,
-        factor,
-        shift,
-        log_det,
-        constant,
-        constant_without,
-        error,
+        enlarged(slots.size, capacity),
+        enlarged(slots.mean, capacity),
+        enlarged(slots.factor, capacity),
+        enlarged(slots.shift, capacity),
+        enlarged(slots.log_det, capacity),
+        enlarged(slots.constant, capacity),
+        enlarged(slots.constant_without, capacity),
+        enlarged(slots.error, capacity),
         slots.norms,
         slots.work,
     )
@@ -240,9 +217,11 @@ def _(slots, capacity):
 @implements(verbs.move, Stats)
 def _(stats, source, target):
     stats.size[target] = stats.size[source]
-    stats.mean[target] = stats.mean[source]
-    stats.factor[target] = stats.factor[source]
-    stats.shift[target] = stats.shift[source]
+    for i in range(stats.mu.shape[0]):
+        stats.mean[target, i] = stats.mean[source, i]
+        stats.shift[target, i] = stats.shift[source, i]
+        for j in range(stats.mu.shape[0]):
+            stats.factor[target, i, j] = stats.factor[source, i, j]
     stats.log_det[target] = stats.log_det[source]
     stats.constant[target] = stats.constant[source]
     stats.constant_without[target] = stats.constant_without[source]
@@ -320,7 +299,7 @@ def _(stats, k, x):
     return stats.constant_without[k] + 0.5 * (stats.nu + n - 1.0) * log_share(left)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _log_multivariate_gamma_ratio(nu: float, n: int, d: int) -> float:
     """Log of Gamma_d((nu + n) / 2) / Gamma_d(nu / 2)."""
     total = 0.0
@@ -329,7 +308,7 @@ def _log_multivariate_gamma_ratio(nu: float, n: int, d: int) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _log_evidence(kappa, nu, d, log_det_psi, n, log_det):
     """Log marginal likelihood of n rows (Murphy 2007, eq. 266)."""
     return (
@@ -347,7 +326,7 @@ def _(stats, k):
     return _log_evidence(stats.kappa, stats.nu, d, stats.log_det_psi, stats.size[k], stats.log_det[k])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _log_det_of(matrix: np.ndarray) -> float:
     """Log determinant of a symmetric positive definite matrix, which is overwritten."""
     cholesky_in_place(matrix)

@@ -2,13 +2,13 @@
 
 import math
 
-from numba import njit
+from pymc_dpgmm.dispatch import compiled
 
 # Below this share of a scale left without a row, cancellation has cost too many digits.
 _SMALLEST_SHARE = 1e-4
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def log_share(share: float) -> float:
     """Return ``log(share)``, or NaN where too few digits of ``share`` are left: below 1e-4.
 

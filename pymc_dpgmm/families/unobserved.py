@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.dispatch import enlarged, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.verbs import Family
 
@@ -44,16 +44,12 @@ def _(stats, k, summary, j):
 
 @implements(verbs.resize, Summary)
 def _(slots, capacity):
-    size = np.zeros(capacity, dtype=np.int64)
-    size[: slots.size.shape[0]] = slots.size
-    return Summary(size)
+    return Summary(enlarged(slots.size, capacity))
 
 
 @implements(verbs.resize, Stats)
 def _(slots, capacity):
-    size = np.zeros(capacity, dtype=np.int64)
-    size[: slots.size.shape[0]] = slots.size
-    return Stats(size)
+    return Stats(enlarged(slots.size, capacity))
 
 
 @implements(verbs.move, Stats)

@@ -20,8 +20,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config, njit
+from numba import config
 
+from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.verbs import (
     combine,
     fit,
@@ -72,7 +73,7 @@ class Plan(NamedTuple):
     sizes: np.ndarray
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def make_plan(rng, state, n_blocks, tile):
     """Divide the rows into blocks of neighbouring rows, at random."""
     n = state.slots.shape[0]
@@ -104,7 +105,7 @@ def make_plan(rng, state, n_blocks, tile):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def enlarge_plan(state, plan):
     """Return the plan with as many slots as the state."""
     capacity = state.sizes.shape[0]
@@ -116,11 +117,11 @@ def enlarge_plan(state, plan):
         plan.log_odds,
         resize(plan.parts, capacity * (plan.ends.shape[0] - 1)),
         resize(plan.fixed, capacity),
-        np.zeros(capacity, dtype=np.int64),
+        enlarged(plan.sizes, capacity),
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def sort_block(state, plan, b):
     """Return the rows of a block in order of their slots, and where each slot's rows begin: (capacity + 1,)."""
     capacity = state.sizes.shape[0]
@@ -138,7 +139,7 @@ def sort_block(state, plan, b):
     return in_order, begins[: capacity + 1]
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(nogil=True)
 def summarize_parts(state, plan, b, in_order, begins, start, stop):
     """Summarise the rows of a block in the slots from ``start`` to ``stop``."""
     n_blocks = plan.ends.shape[0] - 1
@@ -146,11 +147,12 @@ def summarize_parts(state, plan, b, in_order, begins, start, stop):
         summarize(plan.parts, k * n_blocks + b, state.rows, in_order[begins[k] : begins[k + 1]])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def fix_statistics(state, plan, b):
     """Fit ``plan.fixed`` to the rows outside a block."""
     n_blocks = plan.ends.shape[0] - 1
-    plan.sizes[:] = state.sizes
+    for k in range(state.sizes.shape[0]):
+        plan.sizes[k] = state.sizes[k]
     for i in plan.order[plan.ends[b] : plan.ends[b + 1]]:
         plan.sizes[state.slots[i]] -= 1
     nobody = np.empty(0, dtype=np.int64)
@@ -165,7 +167,7 @@ def fix_statistics(state, plan, b):
         fit(plan.fixed, k, plan.parts, 0)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@compiled(nogil=True)
 def propose(prior, state, plan, start, stop):
     """Propose clusters to the rows ``order[start:stop]`` given the fixed statistics."""
     capacity = plan.sizes.shape[0]
@@ -206,7 +208,7 @@ def propose(prior, state, plan, start, stop):
         plan.log_odds[t] = present - log_weights[choice]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights):
     """Set the log weights of all clusters without fixed rows, then of a new one, for row ``i``, which is in none.
 
@@ -230,7 +232,7 @@ def _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights):
     return n_choices, largest + math.log(total)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _elsewhere(plan, slots, n_clusters, choice):
     """Return the place of the cluster that is the ``choice``-th without fixed rows, ``n_clusters`` if new."""
     for place in range(n_clusters):
@@ -241,7 +243,7 @@ def _elsewhere(plan, slots, n_clusters, choice):
     return n_clusters
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def settle(rng, prior, state, plan, b):
     """Accept or reject what the rows of a block were proposed, one by one, given all other rows' labels.
 
@@ -323,14 +325,13 @@ def settle(rng, prior, state, plan, b):
             state = grow(state)
             capacity = state.sizes.shape[0]
             more = np.arange(1, capacity - 1)
-            more[:n_clusters] = slots
+            for j in range(n_clusters):
+                more[j] = slots[j]
             slots = more
             place = np.full(capacity, -1, dtype=np.int64)
             for j in range(capacity - 2):
                 place[slots[j]] = j
-            sizes = plan.sizes
             plan = enlarge_plan(state, plan)
-            plan.sizes[: sizes.shape[0]] = sizes
             log_weights = np.empty(capacity)
     return state, plan, n_moved
 

@@ -3,8 +3,8 @@
 import math
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without
 from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
@@ -14,7 +14,7 @@ from pymc_dpgmm.partitions import log_seat, log_seat_new
 NEGLIGIBLE = -50.0
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def random_order(rng, n):
     """Draw a permutation of 0..n-1 (Fisher and Yates)."""
     order = np.arange(n)
@@ -24,7 +24,7 @@ def random_order(rng, n):
     return order
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def choose(rng, log_weights, n_choices):
     """Draw an index below ``n_choices`` with probability proportional to ``exp(log_weights)``.
 
@@ -46,7 +46,7 @@ def choose(rng, log_weights, n_choices):
     return choice
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def weigh(stats, x, seats, slots, start, stop, log_weights):
     """Set the log weights of a row ``x`` that is in none of ``slots[start:stop]``."""
     for j in range(start, stop):
@@ -54,7 +54,7 @@ def weigh(stats, x, seats, slots, start, stop, log_weights):
         log_weights[j] = seats[k] + log_predictive(stats, k, x)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def gibbs_scan(rng, prior, state):
     """Draw the cluster of every row given those of all others, once each in random order.
 
@@ -143,14 +143,13 @@ def gibbs_scan(rng, prior, state):
             state = grow(state)
             capacity = state.sizes.shape[0]
             more = np.arange(1, capacity - 1)
-            more[:n_clusters] = slots_in_use
+            for j in range(n_clusters):
+                more[j] = slots_in_use[j]
             slots_in_use = more
             place = np.empty(capacity, dtype=np.int64)
             for j in range(capacity - 2):
                 place[slots_in_use[j]] = j
-            more_seats = np.empty(capacity)
-            more_seats[: seats.shape[0]] = seats
-            seats = more_seats
+            seats = enlarged(seats, capacity)
             log_weights = np.empty(capacity)
     canonicalize(state)
     return state, n_moved

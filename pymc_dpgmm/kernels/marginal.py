@@ -7,8 +7,8 @@ computed anew only when labels or rows differ from those of the last call.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.verbs import (
     Family,
     data_gradient,
@@ -19,7 +19,7 @@ from pymc_dpgmm.families.verbs import (
 from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def summarize_clusters(summary, rows, labels, sizes):
     """Set slot k of a summary to the rows labelled k, for canonical labels with the given sizes."""
     n_clusters = sizes.shape[0]

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
 from pymc_dpgmm.kernels.concentration import redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
@@ -22,7 +22,7 @@ from pymc_dpgmm.kernels.split_merge import (
     WORK,
     split_merge,
 )
-from pymc_dpgmm.kernels.state import State, count_clusters, log_joint
+from pymc_dpgmm.kernels.state import State, copy, count_clusters, log_joint, relabel
 
 # Tuning draws that search, at most, and at most this share of all tuning draws.
 SEARCH_DRAWS = 50
@@ -80,7 +80,7 @@ class Options(NamedTuple):
         return self
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def sweep(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally):
     """Run Gibbs scans and split and merge moves in turn; all of it leaves the posterior invariant.
 
@@ -157,7 +157,8 @@ def explore(
         Relocations of single rows.
     largest : int
         Rows in the smaller half of the largest cluster that divided or united, or of one given up.
-    log_joint : float
+    merit : float
+        Estimated log of the joint density summed over all labellings like the state's.
     """
     n_moved, largest = 0, 0
     for _ in range(rounds):
@@ -166,12 +167,14 @@ def explore(
         largest = max(largest, changed)
         state, moved = scan(rng, prior, state, n_scans, n_threads)
         n_moved += moved
-    if count_clusters(state) > 1:
-        rival, size, present = without_one(rng, prior, state)
-        rival, _ = scan(rng, prior, rival, n_scans, n_threads)
-        if np.log(rng.random()) < log_sum(prior, rival) - present:
-            state, largest = rival, max(largest, size)
-    return state, prior, n_moved, largest, log_joint(prior, state)
+    if count_clusters(state) == 1:
+        return state, prior, n_moved, largest, log_joint(prior, state)
+    rival, size, merit = without_one(rng, prior, state)
+    rival, _ = scan(rng, prior, rival, n_scans, n_threads)
+    rival_merit = log_sum(prior, rival)
+    if np.log(rng.random()) < rival_merit - merit:
+        return rival, prior, n_moved, max(largest, size), rival_merit
+    return state, prior, n_moved, largest, merit
 
 
 class Drawn(NamedTuple):
@@ -200,6 +203,8 @@ class Schedule:
     n_moves: np.ndarray = field(default_factory=lambda: np.zeros(len(MOVES), dtype=np.int64))
     search_left: int = 0
     settled: int = 0
+    best_slots: np.ndarray | None = None
+    best_merit: float = -np.inf
     pairs: float = 0.0
     draws: int = 0
     totals: np.ndarray = field(default_factory=lambda: np.zeros((len(MOVES), N_TALLIED), dtype=np.int64))
@@ -215,14 +220,7 @@ class Schedule:
         n = len(state.slots)
         n_threads = self.options.threads or available_threads()
         if tuning and self.search_left > 0:
-            state, prior, n_moved, largest, joint = explore(
-                rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, n_threads
-            )
-            self.search_left -= 1
-            self.settled = 0 if largest > SETTLED_SHARE * n else self.settled + 1
-            if self.settled == SETTLED_DRAWS:
-                self.search_left = 0
-            return state, prior, Drawn(n_moved, joint, np.zeros_like(self.totals), True)
+            return self._search(rng, prior, law, state, n_threads)
         if self.n_sweeps == 0:
             self._plan(n * count_clusters(state))
         tally = np.zeros_like(self.totals)
@@ -235,6 +233,27 @@ class Schedule:
             self.draws += 1
             self._plan(self.pairs / self.draws)
         return state, prior, Drawn(n_moved, joint, tally, False)
+
+    def _search(
+        self, rng: np.random.Generator, prior: Any, law: Any, state: State, n_threads: int
+    ) -> tuple[State, Any, Drawn]:
+        """Search, and end the search with the best partition it has seen."""
+        state, prior, n_moved, largest, merit = explore(
+            rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, n_threads
+        )
+        if merit >= self.best_merit:
+            self.best_slots, self.best_merit = state.slots.copy(), merit
+        self.search_left -= 1
+        self.settled = 0 if largest > SETTLED_SHARE * len(state.slots) else self.settled + 1
+        if self.settled == SETTLED_DRAWS:
+            self.search_left = 0
+        if self.search_left == 0 and self.best_slots is not None:
+            # Judged anew: rows and parameters may have changed since.
+            best = relabel(copy(state), self.best_slots)
+            if log_sum(prior, best) > merit:
+                state = best
+            self.best_slots = None
+        return state, prior, Drawn(n_moved, log_joint(prior, state), np.zeros_like(self.totals), True)
 
     def _plan(self, pairs: float) -> None:
         """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""

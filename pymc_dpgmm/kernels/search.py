@@ -9,8 +9,8 @@ minus the log probability of drawing it estimates the log of a sum over labellin
 import math
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.verbs import fit, log_predictive, move, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.split_merge import (
@@ -42,7 +42,7 @@ from pymc_dpgmm.partitions import log_seat
 REFINEMENTS = 3
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _refine(rng, prior, state, work, start, size, left, right, times):
     """Draw the halves of ``own[start:size]`` anew, several times; return the last log probability."""
     log_q = 0.0
@@ -54,7 +54,7 @@ def _refine(rng, prior, state, work, start, size, left, right, times):
     return log_q
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def _try_splits(rng, prior, state, work, order, n_clusters):
     """Try to divide every cluster once.
 
@@ -81,7 +81,7 @@ def _try_splits(rng, prior, state, work, order, n_clusters):
     return state, largest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def _try_merges(rng, prior, state, work, order, n_clusters):
     """Try to unite every cluster with one that fits a row of it.
 
@@ -111,7 +111,8 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
         )
         if log_q == math.inf or math.log(rng.random()) < log_q - log_target:
             largest = max(largest, min(n_b, size - n_b))
-            work.side[:size] = LEFT
+            for t in range(size):
+                work.side[t] = LEFT
             relink(state, work, size, LEFT, a)
             move(state.stats, spare, a)
             n_clusters -= 1
@@ -121,7 +122,7 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
     return n_clusters, largest
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def log_sum_over_labellings(prior, state, doubt):
     """Estimate the log of the joint density summed over all labellings like the present one.
 
@@ -133,7 +134,8 @@ def log_sum_over_labellings(prior, state, doubt):
     for k in range(n_clusters):
         seats[k] = log_seat(prior, state.sizes[k + 1])
     log_weights = np.empty(n_clusters)
-    doubt[:] = 0.0
+    for k in range(doubt.shape[0]):
+        doubt[k] = 0.0
     total = log_joint(prior, state)
     for i in range(state.slots.shape[0]):
         x = state.rows[i]
@@ -151,7 +153,7 @@ def log_sum_over_labellings(prior, state, doubt):
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def _dissolve(rng, prior, state, dissolved):
     """Let every row of one of two or more clusters join another one."""
     n_clusters = count_clusters(state)
@@ -165,7 +167,7 @@ def _dissolve(rng, prior, state, dissolved):
     canonicalize(state)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def without_one(rng, prior, state):
     """Do without one cluster, in a copy of a state with two or more, its rows having joined others.
 
@@ -189,13 +191,13 @@ def without_one(rng, prior, state):
     return rival, state.sizes[dissolved], present
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_sum(prior, state):
     """Estimate the log of the joint density summed over all labellings like the present one."""
     return log_sum_over_labellings(prior, state, np.empty(count_clusters(state) + 1))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def search(rng, prior, state):
     """Try to divide every cluster, and to unite every cluster with a likely partner.
 

@@ -19,8 +19,8 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, move, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.state import canonicalize, collect, count_clusters, grow, link, unlink
@@ -57,7 +57,7 @@ class Workspace(NamedTuple):
     counts: np.ndarray
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def workspace(n):
     """Make a workspace for n rows."""
     return Workspace(
@@ -68,18 +68,19 @@ def workspace(n):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def with_room(state, order, n_clusters):
     """Return the state and its slots, those in use first, with three free slots or more."""
     if n_clusters + 3 <= order.shape[0]:
         return state, order
     state = grow(state)
     more = np.arange(1, state.sizes.shape[0] - 1)
-    more[: order.shape[0]] = order
+    for place in range(order.shape[0]):
+        more[place] = order[place]
     return state, more
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def shuffle(rng, own, start, stop):
     """Bring ``own[start:stop]`` into random order (Fisher and Yates)."""
     for t in range(stop - 1, start, -1):
@@ -87,7 +88,7 @@ def shuffle(rng, own, start, stop):
         own[t], own[other] = own[other], own[t]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def allocate_rows(rng, prior, state, work, start, stop, left, right, forced):
     """Draw the halves of ``own[start:stop]`` independently, given the halves' statistics as they are.
 
@@ -111,7 +112,7 @@ def allocate_rows(rng, prior, state, work, start, stop, left, right, forced):
     return log_q
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def summarize_half(state, work, start, stop, half, k):
     """Summarise the rows of one half among ``own[start:stop]`` in slot ``k``; return their number."""
     n = 0
@@ -122,7 +123,7 @@ def summarize_half(state, work, start, stop, half, k):
     return n
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def fit_halves(state, work, size, left, right):
     """Fit the two slots to the halves of ``own[:size]``."""
     work.counts[LEFT] = summarize_half(state, work, 0, size, LEFT, 0)
@@ -131,7 +132,7 @@ def fit_halves(state, work, size, left, right):
     fit(state.stats, right, state.summary, 0)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bound):
     """Let the rows ``own[2:size]`` join the halves founded by ``own[0]`` (right) and ``own[1]`` (left) in turn.
 
@@ -150,7 +151,8 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
     move(state.stats, 0, left)
     add(state.stats, left, state.rows[own[1]])
     side[0], side[1] = RIGHT, LEFT
-    counts[:] = 1
+    counts[LEFT] = 1
+    counts[RIGHT] = 1
     log_q = 0.0
     start = min(size, ONE_BY_ONE)
     for t in range(2, start):
@@ -177,7 +179,7 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
     return log_q
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_random_division(n_left, n_right):
     """Log probability that random allocation divides a cluster into two given sets of rows.
 
@@ -192,7 +194,7 @@ def log_random_division(n_left, n_right):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def allocate_randomly(rng, state, work, size, left, right):
     """Draw a random division of ``own[:size]``; return its log probability, or infinity if a half is empty."""
     share = rng.random()
@@ -204,13 +206,13 @@ def allocate_randomly(rng, state, work, size, left, right):
     return log_random_division(work.counts[LEFT], work.counts[RIGHT])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def _small(size, smallest):
     """Weight with which a cluster is chosen by random moves, if it has at least ``smallest`` rows."""
     return (size >= smallest) / max(size, 1)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def small_weight(state, order, n_clusters, smallest):
     """Sum of the weights of all clusters for random moves."""
     total = 0.0
@@ -219,7 +221,7 @@ def small_weight(state, order, n_clusters, smallest):
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def choose_small(rng, state, order, n_clusters, smallest, excluded):
     """Draw the place of a cluster for a random move, or -1 if there is none."""
     total = small_weight(state, order, n_clusters, smallest)
@@ -237,7 +239,7 @@ def choose_small(rng, state, order, n_clusters, smallest, excluded):
     return chosen
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_choose_pair(total, n_left, n_right):
     """Log probability that random moves choose a pair of clusters to merge, in either order.
 
@@ -248,7 +250,7 @@ def log_choose_pair(total, n_left, n_right):
     return math.log(a * b / total * (1.0 / max(total - a, b) + 1.0 / max(total - b, a)))
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def choose_partner(rng, prior, state, order, n_clusters, excluded, x):
     """Draw a cluster other than ``order[excluded]`` for row ``x``: its place and the log probability.
 
@@ -265,7 +267,7 @@ def choose_partner(rng, prior, state, order, n_clusters, excluded, x):
     return place, log_weights[place] - largest - math.log(cumulative[n_clusters - 1])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def log_choose_partner(prior, state, order, n_clusters, divided, x, slot, size):
     """Log probability that ``choose_partner`` draws the cluster in ``slot`` once ``order[divided]`` is divided."""
     own = log_seat(prior, size) + log_predictive(state.stats, slot, x)
@@ -277,7 +279,7 @@ def log_choose_partner(prior, state, order, n_clusters, divided, x, slot, size):
     return -math.log(total)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_target_ratio(prior, state, n_clusters, left, n_left, right, n_right, whole):
     """Log ratio of the joint densities after and before one of ``n_clusters`` divides."""
     return (
@@ -288,7 +290,7 @@ def log_target_ratio(prior, state, n_clusters, left, n_left, right, n_right, who
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_sequential_selection(n, n_clusters, n_left, n_right, log_partner):
     """Log ratio of the selections of a sequential move: of the merge, over that of the split it undoes.
 
@@ -306,7 +308,7 @@ def log_sequential_selection(n, n_clusters, n_left, n_right, log_partner):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def log_random_selection(state, order, n_clusters, size, n_left, n_right):
     """Log ratio of the selections of a random move: of the merge, over that of the split it undoes.
 
@@ -317,7 +319,7 @@ def log_random_selection(state, order, n_clusters, size, n_left, n_right):
     return log_choose_pair(divided, n_left, n_right) - math.log(choose_whole)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def propose_split(rng, prior, state, work, order, n_clusters, kind):
     """Propose to divide a cluster: right and left half in the slots ``order[n_clusters:n_clusters + 2]``.
 
@@ -365,7 +367,7 @@ def propose_split(rng, prior, state, work, order, n_clusters, kind):
     return log_target + log_selection - log_q, place, size
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def propose_merge(rng, prior, state, work, order, n_clusters, kind, bound):
     """Propose to unite two clusters: the union in the slot ``order[n_clusters + 2]``.
 
@@ -427,7 +429,7 @@ def propose_merge(rng, prior, state, work, order, n_clusters, kind, bound):
     return log_q - log_target - log_selection, left_place, right_place, size
 
 
-@njit(cache=True, error_model="numpy")
+@compiled(inline="always")
 def relink(state, work, size, half, slot):
     """Move the rows of one half of ``own[:size]`` to a slot; return their number."""
     moved = 0
@@ -439,7 +441,7 @@ def relink(state, work, size, half, slot):
     return moved
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def split_merge(rng, prior, state, n_moves, tally):
     """Run split and merge moves, each of which leaves the posterior of the partition invariant.
 

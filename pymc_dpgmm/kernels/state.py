@@ -9,8 +9,8 @@ rows are found, without a pass over all rows.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.verbs import (
     Family,
     add,
@@ -92,7 +92,7 @@ def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndar
     return state
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _fill(state, n_clusters):
     """Set lists, sizes and statistics from rows and slots."""
     for i in range(state.slots.shape[0] - 1, -1, -1):
@@ -103,7 +103,24 @@ def _fill(state, n_clusters):
         state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows[i])
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled()
+def relabel(state, slots):
+    """Give the rows other, canonical slots; return the state, a new tuple if it needs more room."""
+    n_clusters = slots.max()
+    while state.sizes.shape[0] < n_clusters + 3:
+        state = grow(state)
+    for i in range(slots.shape[0]):
+        state.slots[i] = slots[i]
+    for k in range(state.sizes.shape[0]):
+        state.sizes[k] = 0
+    for entry in range(state.following.shape[0]):
+        state.following[entry] = entry
+        state.preceding[entry] = entry
+    _fill(state, n_clusters)
+    return state
+
+
+@compiled(inline="always")
 def link(state, i, k):
     """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
     ring = state.slots.shape[0] + k
@@ -116,7 +133,7 @@ def link(state, i, k):
     state.sizes[k] += 1
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def unlink(state, i):
     """Take row ``i`` out of the ring of its slot."""
     before = state.preceding[i]
@@ -126,7 +143,7 @@ def unlink(state, i):
     state.sizes[state.slots[i]] -= 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def collect(state, k, found, start):
     """Write the rows of slot ``k`` to ``found[start:start + n_k]``."""
     i = state.following[state.slots.shape[0] + k]
@@ -135,7 +152,7 @@ def collect(state, k, found, start):
         i = state.following[i]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def members(state, k):
     """Return the rows of slot ``k``: (n_k,) int64 array."""
     found = np.empty(state.sizes[k], dtype=np.int64)
@@ -143,27 +160,27 @@ def members(state, k):
     return found
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def refit(state, k):
     """Compute the statistics of slot ``k`` from its rows."""
     summarize(state.summary, 0, state.rows, members(state, k))
     fit(state.stats, k, state.summary, 0)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def join(state, i, k):
     """Let row ``i``, which is in no slot, join slot ``k``, which has rows or was opened."""
     link(state, i, k)
     add(state.stats, k, state.rows[i])
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def open_slot(state, k):
     """Let slot ``k``, which has no rows, start from the prior."""
     move(state.stats, 0, k)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@compiled(inline="always")
 def leave(state, i):
     """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
     k = state.slots[i]
@@ -172,22 +189,21 @@ def leave(state, i):
         refit(state, k)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def grow(state):
     """Return the state with room for twice the slots."""
     n = state.slots.shape[0]
     old = state.sizes.shape[0]
     capacity = 2 * old
-    sizes = np.zeros(capacity, dtype=np.int64)
-    sizes[:old] = state.sizes
-    following = np.arange(n + capacity)
-    preceding = np.arange(n + capacity)
-    following[: n + old] = state.following
-    preceding[: n + old] = state.preceding
+    following = enlarged(state.following, n + capacity)
+    preceding = enlarged(state.preceding, n + capacity)
+    for entry in range(n + old, n + capacity):
+        following[entry] = entry
+        preceding[entry] = entry
     return State(
         state.rows,
         state.slots,
-        sizes,
+        enlarged(state.sizes, capacity),
         following,
         preceding,
         state.prior_predictive,
@@ -196,7 +212,7 @@ def grow(state):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def copy(state):
     """Return a copy that shares the rows and what else does not change."""
     return State(
@@ -211,7 +227,7 @@ def copy(state):
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def count_clusters(state):
     """Return the number of clusters of a canonical state."""
     k = 1
@@ -220,7 +236,7 @@ def count_clusters(state):
     return k - 1
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def canonicalize(state):
     """Rename slots 1, 2, ... in order of the first appearance of their rows; return their number."""
     n = state.slots.shape[0]
@@ -247,7 +263,7 @@ def canonicalize(state):
     return n_clusters
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _permute(state, names):
     """Move slot k to slot ``names[k]``, for all k at once, by way of the spare slot."""
     capacity = names.shape[0]
@@ -273,7 +289,7 @@ def _permute(state, names):
     state.preceding[ring] = ring
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _copy_slot(state, source, target):
     move(state.stats, source, target)
     state.sizes[target] = state.sizes[source]
@@ -290,7 +306,7 @@ def _copy_slot(state, source, target):
     state.following[last] = n + target
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def log_joint(prior, state):
     """Log probability of the partition and the data, given the parameters of both, of a canonical state."""
     n_clusters = count_clusters(state)
