@@ -7,7 +7,7 @@ RESULTS := results
 # inlined into another.
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pymc_dpgmm/*/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: env demo test test-slow test-zarr lint bench clean
+.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge clean
 
 env: $(VENV)/.installed
 
@@ -39,6 +39,10 @@ lint: env
 
 bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
+
+# MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
+bench-split-merge: env
+	$(BIN)/python -W ignore benchmarks/split_merge.py --folder $(RESULTS) $(if $(MNIST),--mnist $(MNIST))
 
 clean:
 	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache
