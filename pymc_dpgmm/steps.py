@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor
+from pymc.logprob.transforms import LogTransform
 from pymc.pytensorf import compile as compile_function
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
@@ -262,6 +263,12 @@ class LabelsStep(BlockedStep):
         self.targets = [LabelsTarget(model, value) for value in self.vars]
         self.vars += list(concentrations)
         drawn = {c.labels: c for c in (_Concentration(model, value) for value in concentrations)}
+        strangers = [c.name for labels, c in drawn.items() if labels not in {t.name for t in self.targets}]
+        if strangers:
+            raise ValueError(
+                f"{', '.join(strangers)} can be drawn here together with its own labels only; use "
+                "dp.ConcentrationGibbs for a concentration alone"
+            )
         self.concentrations = [drawn.get(target.name) for target in self.targets]
         self.options = options
         self.kept: list[Kept | None] = [None] * len(self.targets)
@@ -383,7 +390,7 @@ class DPMixtureStep(LabelsStep):
     Raises
     ------
     TypeError, ValueError
-        If an option is unknown or out of range.
+        If an option is unknown or out of range, or a concentration comes without its labels.
     """
 
     name = "dpmixture"
@@ -599,8 +606,8 @@ class _Concentration:
         labels = _sole_crp(model, rv)
         if labels is None:
             raise TypeError(
-                f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior and where one "
-                "CRP, and nothing else, depends on it"
+                f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior, PyMC's "
+                "default transform or none, and where one CRP, and nothing else, depends on it"
             )
         self.name = value.name
         self.labels = model.rvs_to_values[labels].name
@@ -637,8 +644,11 @@ def _is_gamma(var: Any) -> bool:
 
 
 def _sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
-    """Return the CRP whose concentration is ``alpha`` itself, if that is gamma and nothing else depends on it."""
-    if not _is_gamma(alpha):
+    """Return the CRP whose concentration is ``alpha`` itself, if that is gamma and nothing else depends on it.
+
+    Other transforms than PyMC's own may leave out a part of the positive numbers.
+    """
+    if not _is_gamma(alpha) or not isinstance(model.rvs_to_transforms[alpha], LogTransform | None):
         return None
     depending = dependents(model, alpha)
     if len(depending) != 1 or not _is_crp(depending[0]) or depending[0].owner.inputs[2] is not alpha:

@@ -113,6 +113,7 @@ def test_random_kappa_and_mu():
     assert_mean_matches(idata.posterior["kappa"].to_numpy(), np.einsum("ijp,j->", weights, kappas))
 
 
+@pytest.mark.slow
 def test_alpha_shared_and_transformed():
     """One alpha behind two mixtures, through a transformation: NUTS takes it and is right."""
     with pm.Model() as model:

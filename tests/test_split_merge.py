@@ -230,7 +230,7 @@ def draw_codes(family, rows, base, alpha, moves, n_draws, law=GIVEN, seed=1):
 
 
 @pytest.mark.parametrize(
-    "moves", [pytest.param(m, marks=pytest.mark.slow if m == "both" else ()) for m in MOVES_ALONE]
+    "moves", [pytest.param(m, marks=() if m == "default" else pytest.mark.slow) for m in MOVES_ALONE]
 )
 @pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
 def test_partition_frequencies(name, moves):
@@ -248,7 +248,9 @@ def test_partition_frequencies(name, moves):
         assert tally[kind, sm.SPLIT_ROWS] >= tally[kind, sm.SPLITS]
 
 
-@pytest.mark.parametrize("moves", ["sequential", "random", "default"])
+@pytest.mark.parametrize(
+    "moves", ["default", *(pytest.param(m, marks=pytest.mark.slow) for m in ("sequential", "random"))]
+)
 def test_partition_frequencies_with_random_alpha(moves):
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])
@@ -268,7 +270,7 @@ def test_duplicated_rows_and_close_clusters():
     exact.assert_matches(codes, all_labels, p)
 
 
-@pytest.mark.parametrize("moves", ["sequential", "random"])
+@pytest.mark.parametrize("moves", ["sequential", pytest.param("random", marks=pytest.mark.slow)])
 def test_small_mistakes_are_seen(moves):
     """With alpha 5 % too large in the moves, the comparison fails."""
     given = exact.reference("niw_crp")

@@ -66,6 +66,26 @@ def test_concentration_without_its_labels():
     assert isinstance(step, dp.ConcentrationGibbs)
 
 
+def test_concentrations_that_could_not_be_drawn_are_refused():
+    model = mixture_model()
+    with model:
+        with pytest.raises(ValueError, match="alpha_log__ can be drawn here together with its own labels only"):
+            dp.DPMixtureStep([model["alpha"]])
+        dp.DPMixture("z", pm.Gamma("beta", 1.0, 1.0), observed=ROWS)
+        with pytest.raises(ValueError, match="beta_log__ can be drawn here together with its own labels only"):
+            dp.DPMixtureStep([model["y_labels"], model["alpha"], model["beta"]])
+
+
+def test_concentrations_kept_in_an_interval_are_not_drawn_from_the_whole_gamma():
+    interval = pm.distributions.transforms.Interval(0.5, 1.5)
+    model = mixture_model(lambda: pm.Gamma("alpha", 1.0, 1.0, transform=interval))
+    assert assigned(model)["NUTS"] == ["alpha_chain__"]
+    alpha = sample(model).posterior["alpha"]
+    assert 0.5 < alpha.min() < alpha.max() < 1.5
+    with model, pytest.raises(TypeError, match="default transform"):
+        dp.ConcentrationGibbs([model["alpha"]])
+
+
 def test_nested_steps_sample():
     """Outside of the model's context PyMC learns only from the step that alpha does not fit."""
     with pm.Model() as model:
