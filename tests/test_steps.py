@@ -78,8 +78,8 @@ def test_concentrations_that_could_not_be_drawn_are_refused():
 
 def test_concentrations_kept_in_an_interval_are_not_drawn_from_the_whole_gamma():
     interval = pm.distributions.transforms.Interval(0.5, 1.5)
-    model = mixture_model(lambda: pm.Gamma("alpha", 1.0, 1.0, transform=interval))
-    assert assigned(model)["NUTS"] == ["alpha_chain__"]
+    model = mixture_model(lambda: pm.Gamma("alpha", 1.0, 1.0, default_transform=interval))
+    assert assigned(model)["NUTS"] == ["alpha_interval__"]
     alpha = sample(model).posterior["alpha"]
     assert 0.5 < alpha.min() < alpha.max() < 1.5
     with model, pytest.raises(TypeError, match="default transform"):
