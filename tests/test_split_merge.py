@@ -313,7 +313,7 @@ def test_bookkeeping(family, kernel, start):
         if kernel == "sweep":
             state, _, n_moved, joint = sweep(rng, prior, GIVEN, state, 1, 1, np.array([20, 20]), tally)
         else:
-            state, _, n_moved, largest, merit = explore(rng, prior, GIVEN, state, 1, 1)
+            state, _, n_moved, largest, merit = explore(rng, prior, GIVEN, state, 1, 1, 1)
             joint = log_joint(prior, state)
             other = canonical_labels(rng.integers(n, size=n))[0] + 1
             check_state(relabel(copy(state), other), prior, rows, family, BASES[family])
@@ -332,6 +332,6 @@ def test_few_rows(n):
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(200):
         state, _, _, _ = sweep(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 0, np.array([2, 2]), tally)
-        state, _, _, _, _ = explore(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 1)
+        state, _, _, _, _ = explore(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 1, 1)
         check_state(state, ChineseRestaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
     assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)

@@ -33,6 +33,8 @@ SETTLED_DRAWS = 10
 # A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood.
 SEARCH_ROUNDS = 2
 SEARCH_SCANS = 3
+# Then one cluster is given up on trial; the others need more scans to settle where they overlap.
+RIVAL_SCANS = 10
 # Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
 # costs about 100 microseconds outside its moves.
 PAIRS_PER_DRAW = 25_000
@@ -145,7 +147,14 @@ def scan(rng: np.random.Generator, prior: Any, state: State, n_scans: int, n_thr
 
 
 def explore(
-    rng: np.random.Generator, prior: Any, law: Any, state: State, rounds: int, n_scans: int, n_threads: int = 1
+    rng: np.random.Generator,
+    prior: Any,
+    law: Any,
+    state: State,
+    rounds: int,
+    n_scans: int,
+    rival_scans: int,
+    n_threads: int = 1,
 ) -> tuple[State, Any, int, int, float]:
     """Search, for tuning: see :mod:`pymc_dpgmm.kernels.search`.
 
@@ -170,7 +179,7 @@ def explore(
     if count_clusters(state) == 1:
         return state, prior, n_moved, largest, log_joint(prior, state)
     rival, size, merit = without_one(rng, prior, state)
-    rival, _ = scan(rng, prior, rival, n_scans, n_threads)
+    rival, _ = scan(rng, prior, rival, rival_scans, n_threads)
     rival_merit = log_sum(prior, rival)
     if np.log(rng.random()) < rival_merit - merit:
         return rival, prior, n_moved, max(largest, size), rival_merit
@@ -239,7 +248,7 @@ class Schedule:
     ) -> tuple[State, Any, Drawn]:
         """Search, and end the search with the best partition it has seen."""
         state, prior, n_moved, largest, merit = explore(
-            rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, n_threads
+            rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_threads
         )
         if merit >= self.best_merit:
             self.best_slots, self.best_merit = state.slots.copy(), merit
