@@ -71,9 +71,9 @@ def start_labels(start, n, truth, rng):
     return rng.integers(start, size=n)
 
 
-def chain(rows, labels, truth, alpha, options, tune, n_iterations, seed):
+def chain(rows, labels, truth, alpha, options, tune, n_iterations, seed, base=None):
     """Seconds, number of clusters, log joint and ARI after each iteration."""
-    base = dp.NormalInverseWishart.from_data(rows)
+    base = dp.NormalInverseWishart.from_data(rows) if base is None else base
     rng = np.random.default_rng(seed)
     prior = ChineseRestaurant(alpha)
     begin = time.perf_counter()
@@ -299,27 +299,36 @@ def mixing(folder, seeds=20):
 
 
 def hard(folder, n=50, dims=(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), runs=10):
-    """Two unit Gaussians, 0.5 to 1 apart along every axis, 50 rows: is the right partition found from a bad start?"""
+    """Two unit Gaussians, 0.5 to 1 apart along every axis, 50 rows: is the right partition found from a bad start?
+
+    The base measure has independent columns with variances near 1 and means of that spread.
+    """
+    base = dp.NormalInverseGamma(mu=0.0, kappa=1.0, a=5.0, b=4.0)
     table = []
-    samplers = {"default": DEFAULT, "plain Gibbs": GIBBS, "from the truth": EXACT}
+    curves = {
+        "default, from 1": (DEFAULT, 1, "#0072B2", "-"),
+        "default, from 25": (DEFAULT, 25, "#0072B2", "--"),
+        "plain Gibbs, from 1": (GIBBS, 1, "#D55E00", "-"),
+        "plain Gibbs, from 25": (GIBBS, 25, "#D55E00", "--"),
+        "from the truth": (EXACT, "truth", "#009E73", "-"),
+    }
     for d in dims:
-        warm_up(d)
-        found = dict.fromkeys(samplers, 0.0)
+        found = dict.fromkeys(curves, 0.0)
         for run in range(runs):
             rng = np.random.default_rng(1000 * d + run)
             truth = np.repeat([0, 1], n // 2)
-            rows = rng.normal(size=(n, d)) + truth[:, None] * rng.uniform(0.5, 1.0, size=d)
-            for name, options in samplers.items():
-                bad = start_labels("truth" if name == "from the truth" else 25, n, truth, rng)
-                trace = chain(rows, bad, truth, 1.0, options, 200, 600, run)
+            rows = rng.normal(size=(n, d)) + (truth[:, None] - 0.5) * rng.uniform(0.5, 1.0, size=d)
+            for name, (options, start, _, _) in curves.items():
+                trace = chain(
+                    rows, start_labels(start, n, truth, rng), truth, 1.0, options, 200, 600, run, base=base
+                )
                 found[name] += trace[200:, 3].mean() / runs
         table.append({"d": d, **found})
         print(table[-1], flush=True)
     figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
-    for name in samplers:
-        axis.plot(
-            [row["d"] for row in table], [row[name] for row in table], "o-", color=COLORS[name], label=name, ms=4
-        )
+    for name, (_, _, color, line) in curves.items():
+        ys = [row[name] for row in table]
+        axis.plot(dims, ys, line, marker="o", color=color, label=name, ms=4)
     axis.set(xlabel="columns", ylabel="adjusted Rand index, mean over draws and runs", ylim=(-0.05, 1.05))
     axis.legend()
     figure.savefig(folder / "split_merge_hard.png", dpi=110)

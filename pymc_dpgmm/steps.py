@@ -361,6 +361,12 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
         raise TypeError(f"{owner} must be a dict of options ({', '.join(allowed)}), got {options!r}")
     unknown = [str(name) for name in options if name not in allowed]
     if unknown:
+        # The nested options of the assigned step are easily given one level too high.
+        homes = {"n_scans": "gibbs", **dict.fromkeys(SPLIT_MERGE_OPTIONS, "split_merge")}
+        hints = [
+            f"{name} belongs into {homes[name]}" for name in unknown if owner == "dpmixture" and name in homes
+        ]
+        allowed = [*allowed[:-1], f"{allowed[-1]}{''.join('; ' + hint for hint in hints)}"]
         raise ValueError(f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}")
     return dict(options)
 
@@ -433,7 +439,9 @@ class DPMixtureStep(LabelsStep):
         initial_point: Any = None,
         compile_kwargs: Any = None,
         blocked: bool = True,
+        **unknown: Any,
     ) -> None:
+        _chosen("dpmixture", unknown, ASSIGNED)
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
         options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)

@@ -253,6 +253,16 @@ def test_numbers_of_moves_are_frozen_after_tuning():
         ({"split_merge": {"random": -1}}, ValueError, "random must be at least 0, got -1"),
         ({"split_merge": {"sequential": 1.5}}, TypeError, "sequential must be an integer, got 1.5"),
         ({"split_merge": {"search": 1}}, TypeError, "search must be True or False, got 1"),
+        (
+            {"n_sweep": 3},
+            ValueError,
+            "unknown options for dpmixture: n_sweep; allowed are n_sweeps, gibbs, split_merge, threads",
+        ),
+        (
+            {"search": False},
+            ValueError,
+            "unknown options for dpmixture: search; .* search belongs into split_merge",
+        ),
         ({"n_sweeps": 0}, ValueError, "n_sweeps must be at least 1, got 0"),
         ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),
         (

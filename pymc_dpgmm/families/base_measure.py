@@ -54,7 +54,12 @@ class BaseMeasure:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
         rows = np.asarray(data, dtype=np.float64)
         rows = rows[:, None] if rows.ndim == 1 else rows
-        if rows.ndim != 2 or rows.size == 0 or not np.all(np.isfinite(rows)):
+        n_bad = int(np.sum(~np.isfinite(rows)))
+        if n_bad:
+            raise ValueError(
+                f"data has {n_bad} values that are NaN or infinite; only finite numbers are supported"
+            )
+        if rows.ndim != 2 or rows.size == 0:
             raise ValueError(
                 f"data must be (n,) or (n, d) finite numbers with n and d at least 1, got shape {np.shape(data)}"
             )

@@ -43,8 +43,8 @@ MOST_SWEEPS = 8
 MANY_ROWS = 20_000
 # Sequential moves per sweep: as many as cost about as much as a scan, fewer if they are accepted less often than
 # this, at least one.
-MOST_MOVES = 10
-WORTHWHILE = 0.05
+MOST_MOVES = 40
+WORTHWHILE = 0.01
 # Arithmetic of a row in a proposed division, in (row, cluster) pairs of a Gibbs scan.
 PAIRS_PER_ROW = 2
 
