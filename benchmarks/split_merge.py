@@ -299,7 +299,7 @@ def mixing(folder, seeds=20):
 
 
 def hard(folder, n=50, dims=(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), runs=10):
-    """Two unit Gaussians, 0.5 to 1 apart along every axis, 50 rows: is the right partition found from a bad start?
+    """Two unit Gaussians, somewhat apart along every axis, 50 rows: is the right partition found from a bad start?
 
     The base measure has independent columns with variances near 1 and means of that spread.
     """
@@ -312,25 +312,26 @@ def hard(folder, n=50, dims=(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
         "plain Gibbs, from 25": (GIBBS, 25, "#D55E00", "--"),
         "from the truth": (EXACT, "truth", "#009E73", "-"),
     }
-    for d in dims:
-        found = dict.fromkeys(curves, 0.0)
-        for run in range(runs):
-            rng = np.random.default_rng(1000 * d + run)
-            truth = np.repeat([0, 1], n // 2)
-            rows = rng.normal(size=(n, d)) + (truth[:, None] - 0.5) * rng.uniform(0.5, 1.0, size=d)
-            for name, (options, start, _, _) in curves.items():
-                trace = chain(
-                    rows, start_labels(start, n, truth, rng), truth, 1.0, options, 200, 600, run, base=base
-                )
-                found[name] += trace[200:, 3].mean() / runs
-        table.append({"d": d, **found})
-        print(table[-1], flush=True)
-    figure, axis = plt.subplots(figsize=(6.5, 4), layout="constrained")
-    for name, (_, _, color, line) in curves.items():
-        ys = [row[name] for row in table]
-        axis.plot(dims, ys, line, marker="o", color=color, label=name, ms=4)
-    axis.set(xlabel="columns", ylabel="adjusted Rand index, mean over draws and runs", ylim=(-0.05, 1.05))
-    axis.legend()
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
+    for axis, (low, high) in zip(axes, ((0.5, 1.0), (1.5, 3.0)), strict=True):
+        for d in dims:
+            found = dict.fromkeys(curves, 0.0)
+            for run in range(runs):
+                rng = np.random.default_rng(1000 * d + run)
+                truth = np.repeat([0, 1], n // 2)
+                rows = rng.normal(size=(n, d)) + (truth[:, None] - 0.5) * rng.uniform(low, high, size=d)
+                for name, (options, start, _, _) in curves.items():
+                    labels = start_labels(start, n, truth, rng)
+                    trace = chain(rows, labels, truth, 1.0, options, 200, 600, run, base=base)
+                    found[name] += trace[200:, 3].mean() / runs
+            table.append({"d": d, "apart": f"{low} to {high}", **found})
+            print(table[-1], flush=True)
+        for name, (_, _, color, line) in curves.items():
+            ys = [row[name] for row in table[-len(dims) :]]
+            axis.plot(dims, ys, line, marker="o", color=color, label=name, ms=4)
+        axis.set(xlabel="columns", ylim=(-0.05, 1.05), title=f"{low} to {high} apart along each axis")
+    axes[0].set_ylabel("adjusted Rand index, mean over draws and runs")
+    axes[0].legend()
     figure.savefig(folder / "split_merge_hard.png", dpi=110)
     return table
 
@@ -390,8 +391,11 @@ print(peak[0], time.perf_counter() - begin, idata.posterior["y_n_clusters"].to_n
 """
 
 
-def memory(folder, n=1_000_000, draws=1000, tune=40):
-    """Peak memory of all processes (shared pages counted once): four chains, labels of the last draws kept."""
+def memory(folder, n=1_000_000, draws=100, tune=10):
+    """Peak memory of all processes (shared pages counted once): four chains, labels of the last draws kept.
+
+    A thousand draws take 1 MiB more: what is recorded of a draw are some forty numbers.
+    """
     script = PROBE_MEMORY.format(n=n, draws=draws, tune=tune)
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=True
