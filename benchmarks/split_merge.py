@@ -266,7 +266,6 @@ def mixing(folder, seeds=20):
         row = {"data": name, "seeds": seeds, "all_below_1.01": int((rhats <= 1.01).all(axis=1).sum())}
         row |= {f"worst_{w}": rhats[:, i].max() for i, w in enumerate(watched)}
         row["s_per_run"] = float(np.median(elapsed))
-        rates = {}
         no_moves = {"n_sweeps": 1, "split_merge": {"sequential": 0, "random": 0, "search": False}}
         repeats = {"with": [], "without": [], "bare": []}
         for repeat in range(3):
@@ -278,7 +277,6 @@ def mixing(folder, seeds=20):
                 seconds = idata.posterior.attrs["sampling_time"] * 5000 / 5500
                 repeats[kind].append(float(az.ess(k)) / seconds)
             columns = np.ascontiguousarray(np.asarray(data, dtype=float).reshape(len(data), -1))
-            base = type(dp.NormalInverseGamma if columns.shape[1] == 1 else dp.NormalInverseWishart)
             base = (dp.NormalInverseGamma if columns.shape[1] == 1 else dp.NormalInverseWishart).from_data(data)
             state = initial_state(
                 base.family, base.numbers(columns.shape[1]), columns, np.zeros(len(data), dtype=np.int64)

@@ -31,7 +31,7 @@ from pymc_dpgmm.distributions import (
 from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.unobserved import Params as NoParams
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
-from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
+from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule, check_count
 from pymc_dpgmm.kernels.split_merge import (
     MERGED_ROWS,
     MERGES,
@@ -348,7 +348,7 @@ SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
 
 def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
-    """Return a user's nested options.
+    """Return a user's options, top-level or nested.
 
     Raises
     ------
@@ -363,11 +363,11 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
     if unknown:
         # The nested options of the assigned step are easily given one level too high.
         homes = {"n_scans": "gibbs", **dict.fromkeys(SPLIT_MERGE_OPTIONS, "split_merge")}
-        hints = [
-            f"{name} belongs into {homes[name]}" for name in unknown if owner == "dpmixture" and name in homes
-        ]
-        allowed = [*allowed[:-1], f"{allowed[-1]}{''.join('; ' + hint for hint in hints)}"]
-        raise ValueError(f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}")
+        misplaced = [name for name in unknown if owner == "dpmixture" and name in homes]
+        hints = "".join(f"; {name} belongs into {homes[name]}" for name in misplaced)
+        raise ValueError(
+            f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}{hints}"
+        )
     return dict(options)
 
 
@@ -495,11 +495,8 @@ class CollapsedGibbs(LabelsStep):
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
+        check_count("n_scans", n_scans, 1)
         options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False)
-        if not isinstance(n_scans, int | np.integer) or isinstance(n_scans, bool):
-            raise TypeError(f"n_scans must be an integer, got {n_scans!r}")
-        if n_scans < 1:
-            raise ValueError(f"n_scans must be at least 1, got {n_scans}")
         self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
 

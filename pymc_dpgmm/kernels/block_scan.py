@@ -32,7 +32,7 @@ from pymc_dpgmm.families.verbs import (
     summarize,
 )
 from pymc_dpgmm.kernels.gibbs import NEGLIGIBLE, choose, random_order
-from pymc_dpgmm.kernels.state import State, canonicalize, grow, join, leave, open_slot
+from pymc_dpgmm.kernels.state import State, canonicalize, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 N_BLOCKS = 4
@@ -324,10 +324,7 @@ def settle(rng, prior, state, plan, b):
         if n_clusters == slots.shape[0]:
             state = grow(state)
             capacity = state.sizes.shape[0]
-            more = np.arange(1, capacity - 1)
-            for j in range(n_clusters):
-                more[j] = slots[j]
-            slots = more
+            slots = more_slots(slots, capacity)
             place = np.full(capacity, -1, dtype=np.int64)
             for j in range(capacity - 2):
                 place[slots[j]] = j

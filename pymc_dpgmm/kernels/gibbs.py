@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without
-from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, open_slot
+from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # A weight below exp(-50) = 2e-22 of the largest is below the resolution of the uniform number that chooses
@@ -142,10 +142,7 @@ def gibbs_scan(rng, prior, state):
         if n_clusters == slots_in_use.shape[0]:
             state = grow(state)
             capacity = state.sizes.shape[0]
-            more = np.arange(1, capacity - 1)
-            for j in range(n_clusters):
-                more[j] = slots_in_use[j]
-            slots_in_use = more
+            slots_in_use = more_slots(slots_in_use, capacity)
             place = np.empty(capacity, dtype=np.int64)
             for j in range(capacity - 2):
                 place[slots_in_use[j]] = j

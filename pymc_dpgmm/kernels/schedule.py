@@ -49,6 +49,14 @@ WORTHWHILE = 0.01
 PAIRS_PER_ROW = 2
 
 
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise TypeError or ValueError unless a value is an integer of at least ``least``."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 class Options(NamedTuple):
     """What a user fixes of a draw; None where tuning decides."""
 
@@ -71,10 +79,7 @@ class Options(NamedTuple):
             value = getattr(self, name)
             if value is None:
                 continue
-            if not isinstance(value, int | np.integer) or isinstance(value, bool):
-                raise TypeError(f"{name} must be an integer, got {value!r}")
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+            check_count(name, value, least)
         if not isinstance(self.search, bool | np.bool_):
             raise TypeError(f"search must be True or False, got {self.search!r}")
         if self.n_scans == 0 and self.random == 0 and self.sequential == 0:

@@ -23,7 +23,7 @@ import numpy as np
 from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, move, summarize
 from pymc_dpgmm.kernels.gibbs import choose
-from pymc_dpgmm.kernels.state import canonicalize, collect, count_clusters, grow, link, unlink
+from pymc_dpgmm.kernels.state import canonicalize, collect, count_clusters, grow, link, more_slots, unlink
 from pymc_dpgmm.partitions import log_seat, log_split
 
 LEFT, RIGHT = 0, 1
@@ -74,10 +74,7 @@ def with_room(state, order, n_clusters):
     if n_clusters + 3 <= order.shape[0]:
         return state, order
     state = grow(state)
-    more = np.arange(1, state.sizes.shape[0] - 1)
-    for place in range(order.shape[0]):
-        more[place] = order[place]
-    return state, more
+    return state, more_slots(order, state.sizes.shape[0])
 
 
 @compiled()

@@ -213,6 +213,15 @@ def grow(state):
 
 
 @compiled()
+def more_slots(slots, capacity):
+    """Return the slots of a state grown to ``capacity``: a given list first, then the new ones."""
+    more = enlarged(slots, capacity - 2)
+    for place in range(slots.shape[0], more.shape[0]):
+        more[place] = place + 1
+    return more
+
+
+@compiled()
 def copy(state):
     """Return a copy that shares the rows and what else does not change."""
     return State(
