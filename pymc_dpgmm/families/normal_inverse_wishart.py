@@ -21,9 +21,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 from scipy.special import psi as digamma
-from scipy.stats import invwishart
 
 from pymc_dpgmm.cholesky import (
     cholesky_in_place,
@@ -464,14 +464,27 @@ def _localize(params: Params, rows: np.ndarray) -> tuple[Params, np.ndarray]:
 
 def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
     d = len(params.mu)
+    scale = np.linalg.cholesky(params.psi)
     rows = np.empty((len(labels), d))
     for label in np.unique(labels):
         own = labels == label
-        covariance = np.atleast_2d(invwishart.rvs(params.nu, params.psi, random_state=rng))
-        factor = np.linalg.cholesky(covariance)
+        factor = _draw_factor(rng, params.nu, scale)
         mean = params.mu + factor @ rng.standard_normal(d) / np.sqrt(params.kappa)
         rows[own] = mean + rng.standard_normal((own.sum(), d)) @ factor.T
     return rows
+
+
+def _draw_factor(rng: np.random.Generator, nu: float, scale: np.ndarray) -> np.ndarray:
+    """Draw F with F F' ~ IW(nu, psi), psi = scale scale'.
+
+    The inverse has the law of C A A' C' with C C' = inv(psi) and A Bartlett's triangular matrix. No product is
+    formed: for nu close to d - 1 it would be singular to working precision.
+    """
+    d = len(scale)
+    bartlett = np.tril(rng.standard_normal((d, d)), -1)
+    squares = 2.0 * rng.standard_gamma(0.5 * (nu - np.arange(d)))
+    bartlett[np.diag_indices(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    return scale @ solve_triangular(bartlett, np.eye(d), lower=True).T
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
