@@ -22,9 +22,10 @@ from numba import njit
 import pymc_dpgmm as dp
 from pymc_dpgmm.cholesky import scaled_squared_norm
 from pymc_dpgmm.dispatch import FASTMATH
+from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
-from pymc_dpgmm.partitions import ChineseRestaurant
+from pymc_dpgmm.partitions import chinese_restaurant
 
 REPEATS = 21
 
@@ -49,8 +50,8 @@ def made_state(n, d, n_clusters, separation, seed=0):
     centres = centres + rng.normal(size=centres.shape) * 0.1 + 100.0 * (np.arange(n_clusters) // 16)[:, None]
     rows = centres[labels] + rng.normal(size=(n, d))
     base = dp.NormalInverseWishart.from_data(rows)
-    state = initial_state(base.family, base.numbers(d), rows, labels)
-    prior = ChineseRestaurant(0.1)
+    state = initial_state([View(base.family, base.numbers(d), rows)], labels)
+    prior = chinese_restaurant(0.1)
     for _ in range(20):
         state, _ = gibbs_scan(rng, prior, state)
     return rng, prior, state
@@ -145,9 +146,10 @@ def draws_per_second():
 PROBE_MEMORY = """
 import re, numpy as np
 import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.state import initial_state
-from pymc_dpgmm.partitions import ChineseRestaurant
+from pymc_dpgmm.partitions import chinese_restaurant
 def status(field):
     return int(re.search(field + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
 def data(n, d):
@@ -155,9 +157,9 @@ def data(n, d):
     return rng, rng.normal(size=(n, d)) + 8.0 * rng.integers(5, size=(n, 1))
 def work(rng, rows):
     base = dp.NormalInverseWishart.from_data(rows)
-    state = initial_state(base.family, base.numbers(rows.shape[1]), rows, np.zeros(len(rows), dtype=np.int64))
+    state = initial_state([View(base.family, base.numbers(rows.shape[1]), rows)], np.zeros(len(rows), dtype=np.int64))
     for _ in range(3):
-        state, _ = gibbs_scan(rng, ChineseRestaurant(1.0), state)
+        state, _ = gibbs_scan(rng, chinese_restaurant(1.0), state)
     return sum(a.nbytes for a in (*state[:6], *state.stats, *state.summary) if isinstance(a, np.ndarray))
 work(*data(1000, {d}))
 made = data({n}, {d})

@@ -21,11 +21,12 @@ import numpy as np
 from numba import njit
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels.concentration import Given, draw_concentration
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
-from pymc_dpgmm.partitions import ChineseRestaurant
+from pymc_dpgmm.partitions import chinese_restaurant
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -75,9 +76,9 @@ def chain(rows, labels, truth, alpha, options, tune, n_iterations, seed, base=No
     """Seconds, number of clusters, log joint and ARI after each iteration."""
     base = dp.NormalInverseWishart.from_data(rows) if base is None else base
     rng = np.random.default_rng(seed)
-    prior = ChineseRestaurant(alpha)
+    prior = chinese_restaurant(alpha)
     begin = time.perf_counter()
-    state = initial_state(base.family, base.numbers(rows.shape[1]), rows, labels)
+    state = initial_state([View(base.family, base.numbers(rows.shape[1]), rows)], labels)
     schedule = Schedule(options, tune)
     seconds = time.perf_counter() - begin
     trace = []
@@ -229,7 +230,7 @@ draw_alpha = njit(draw_concentration)
 def bare_gibbs(rng, alpha, state, counts):
     """Collapsed Gibbs scans and draws of alpha ~ Gamma(1, 1), and nothing else."""
     for t in range(counts.shape[0]):
-        state, _ = gibbs_scan(rng, ChineseRestaurant(alpha), state)
+        state, _ = gibbs_scan(rng, chinese_restaurant(alpha), state)
         counts[t] = count_clusters(state)
         alpha = draw_alpha(rng, alpha, counts[t], state.slots.shape[0], 1.0, 1.0)
     return state
@@ -278,9 +279,8 @@ def mixing(folder, seeds=20):
                 repeats[kind].append(float(az.ess(k)) / seconds)
             columns = np.ascontiguousarray(np.asarray(data, dtype=float).reshape(len(data), -1))
             base = (dp.NormalInverseGamma if columns.shape[1] == 1 else dp.NormalInverseWishart).from_data(data)
-            state = initial_state(
-                base.family, base.numbers(columns.shape[1]), columns, np.zeros(len(data), dtype=np.int64)
-            )
+            view = View(base.family, base.numbers(columns.shape[1]), columns)
+            state = initial_state([view], np.zeros(len(data), dtype=np.int64))
             rng, counts = np.random.default_rng(repeat), np.zeros(20_000, dtype=np.int64)
             state = bare_gibbs(rng, 1.0, state, counts[:500])
             begin = time.perf_counter()

@@ -6,9 +6,20 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_dpgmm import datasets
 from pymc_dpgmm import distributions as _distributions
-from pymc_dpgmm.distributions import CRP, CollapsedMixture
-from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
-from pymc_dpgmm.mixture import DPMixture
+from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
+from pymc_dpgmm.families import (
+    BaseMeasure,
+    BetaBernoulli,
+    BetaBinomial,
+    DirichletCategorical,
+    DirichletMultinomial,
+    GammaPoisson,
+    LinearRegression,
+    NormalInverseGamma,
+    NormalInverseWishart,
+    SphericalNormalInverseGamma,
+)
+from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
@@ -17,22 +28,36 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CRP",
+    "MFM",
     "BaseMeasure",
+    "BetaBernoulli",
+    "BetaBinomial",
     "CollapsedGibbs",
     "CollapsedMixture",
     "ConcentrationGibbs",
     "DPMixture",
     "DPMixtureStep",
+    "DirichletCategorical",
+    "DirichletMultinomial",
+    "FiniteDirichlet",
+    "FiniteMixture",
+    "GammaPoisson",
+    "LinearRegression",
+    "MFMixture",
     "NormalInverseGamma",
     "NormalInverseWishart",
+    "PYMixture",
+    "PitmanYor",
     "ResumableRun",
+    "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
     "datasets",
 ]
 
-_logprob.register(_distributions.CollapsedMixtureRV)(_distributions._mixture_logp)
-_support_point.register(_distributions.CollapsedMixtureRV)(_distributions._mixture_support_point)
+_logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
+_support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
+_support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):
     if _step not in STEP_METHODS:
         STEP_METHODS.append(_step)

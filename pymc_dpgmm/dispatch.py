@@ -2,8 +2,8 @@
 
 The kernels are written once, for all families and all priors on partitions, in terms of verbs such as
 ``log_predictive(stats, k, x)``. A verb is declared with :func:`verb` and implemented for a ``NamedTuple``
-class with :func:`implements`. Called from Python it looks the class up; called from compiled code it is
-resolved by type when the caller is compiled, so that it can be inlined and the caller, found by the types
+class, or for arrays, with :func:`implements`. Called from Python it looks the class up; called from compiled code
+it is resolved by type when the caller is compiled, so that it can be inlined and the caller, found by the types
 of its arguments, stays in numba's on-disk cache. (A jitted function that is passed as an argument, or
 captured by a closure, would be compiled again in every process.)
 """
@@ -73,7 +73,7 @@ def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callab
     declared : verb
         A function made by :func:`verb`. The decorated function must have the same argument names.
     of_class : type
-        The ``NamedTuple`` class of the first argument.
+        The ``NamedTuple`` class of the first argument, or ``numpy.ndarray``.
 
     Raises
     ------
@@ -90,9 +90,11 @@ def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callab
         @functools.wraps(function)
         def choose(*args: Any) -> Callable[..., Any] | None:
             first = args[0]
-            if isinstance(first, types.BaseNamedTuple) and first.instance_class is of_class:
-                return function
-            return None
+            if isinstance(first, types.BaseNamedTuple):
+                matches = first.instance_class is of_class
+            else:
+                matches = of_class is np.ndarray and isinstance(first, types.Array)
+            return function if matches else None
 
         overload(
             declared,

@@ -32,36 +32,168 @@ def log_split(prior, n_clusters, left, right):
     """Log ratio of the EPPFs after and before one of ``n_clusters`` splits into ``left`` and ``right`` rows."""
 
 
-class ChineseRestaurant(NamedTuple):
-    """The Chinese restaurant process with concentration ``alpha`` > 0."""
+class GibbsType(NamedTuple):
+    r"""A Gibbs-type prior: the EPPF is a weight of the number of clusters times a product over clusters.
+
+    .. math:: p(n_1, \ldots, n_K) = V_n(K) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
+
+    (Gnedin and Pitman 2006). Every prior of this package is one, so that the kernels are compiled once for all:
+    see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
+    :func:`mixture_of_finite_mixtures`.
+
+    Parameters
+    ----------
+    alpha : float
+        Where ``log_v`` is empty, :math:`V_n(K) = \Gamma(\alpha + 1) / \Gamma(\alpha + n) \prod_{i=1}^{K-1}
+        (\alpha + i \sigma)` (Pitman 1995).
+    discount : float, < 1
+        The :math:`\sigma` of above.
+    most : float
+        No partition has more clusters than this; infinity if there is no bound.
+    log_v : (n + 2,) or (0,) float64 array
+        :math:`\log V_n(K)` at index K for mixtures of finite mixtures, NaN where it has not been needed yet.
+    log_components : (L,) or (0,) float64 array
+        Log prior probability of k + 1 components at index k, for these mixtures.
+    """
 
     alpha: float
+    discount: float
+    most: float
+    log_v: np.ndarray
+    log_components: np.ndarray
 
 
-@implements(log_seat, ChineseRestaurant)
+def chinese_restaurant(alpha: float) -> GibbsType | None:
+    """Return the Chinese restaurant process with concentration ``alpha``, or None unless 0 < alpha < infinity."""
+    return pitman_yor(alpha, 0.0)
+
+
+def pitman_yor(alpha: float, discount: float) -> GibbsType | None:
+    """Return the Pitman-Yor process, or None unless 0 <= discount < 1 and alpha > -discount."""
+    if not (0.0 <= discount < 1.0 and -discount < alpha < math.inf):
+        return None
+    return GibbsType(float(alpha), float(discount), math.inf, np.empty(0), np.empty(0))
+
+
+def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
+    """Return the prior of a finite mixture with weights from a symmetric Dirichlet(alpha / n_components).
+
+    None unless 0 < alpha < infinity and n_components >= 1.
+    """
+    if not (0.0 < alpha < math.inf and n_components >= 1):
+        return None
+    return GibbsType(float(alpha), -alpha / n_components, float(n_components), np.empty(0), np.empty(0))
+
+
+def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:
+    r"""Return the prior of a mixture with a random number of components, each with Dirichlet parameter ``gamma``.
+
+    .. math:: V_n(K) = \gamma^K \sum_{m \ge K} p(m) \frac{m!}{(m - K)!}
+        \frac{\Gamma(\gamma m)}{\Gamma(\gamma m + n)}
+
+    (Miller and Harrison 2018, eq. 3.2, their :math:`V_n(K)` times :math:`\gamma^K`).
+
+    Parameters
+    ----------
+    gamma : float
+    log_components : (n + N_TERMS,) array
+        ``log_components[k]`` is the log probability of k + 1 components.
+    n : int
+
+    Returns
+    -------
+    GibbsType or None
+        None unless 0 < gamma < infinity and the log probabilities are numbers below infinity.
+    """
+    log_components = np.asarray(log_components, dtype=np.float64)
+    if not (0.0 < gamma < math.inf and np.all(log_components < math.inf)):
+        return None
+    return GibbsType(0.0, -float(gamma), math.inf, np.full(n + 2, math.nan), log_components)
+
+
+# Terms of the series of V_n(K) that are summed. The last one must be below this share of the largest, or the sum
+# is refused as cut off.
+N_TERMS = 1_000
+_LAST_SHARE = 1e-10
+
+
+@compiled()
+def _log_series(gamma, log_components, n, n_clusters):
+    """Log of V_n(K) for a mixture of finite mixtures, and how much smaller the last term is than the largest."""
+    largest = -math.inf
+    total = 0.0
+    last = -math.inf
+    for m in range(n_clusters, min(n_clusters + N_TERMS, log_components.shape[0] + 1)):
+        last = (
+            math.lgamma(m + 1.0)
+            - math.lgamma(m - n_clusters + 1.0)
+            + math.lgamma(gamma * m)
+            - math.lgamma(gamma * m + n)
+            + log_components[m - 1]
+        )
+        if last > largest:
+            total = total * math.exp(largest - last) + 1.0
+            largest = last
+        elif last > -math.inf:
+            total += math.exp(last - largest)
+    if largest == -math.inf:
+        return largest, -math.inf
+    return n_clusters * math.log(gamma) + largest + math.log(total), last - largest
+
+
+@compiled()
+def _log_v(prior, n_clusters):
+    """Log of V_n(K), computed when it is first asked for."""
+    if math.isnan(prior.log_v[n_clusters]):
+        n = prior.log_v.shape[0] - 2
+        value, last = _log_series(-prior.discount, prior.log_components, n, n_clusters)
+        if last > math.log(_LAST_SHARE):
+            raise ValueError("the prior on the number of components has too heavy a tail: its series was cut off")
+        prior.log_v[n_clusters] = value
+    return prior.log_v[n_clusters]
+
+
+@implements(log_seat, GibbsType)
 def _(prior, size):
-    return math.log(size)
+    return math.log(size - prior.discount)
 
 
-@implements(log_seat_new, ChineseRestaurant)
+@implements(log_seat_new, GibbsType)
 def _(prior, n_clusters):
-    return math.log(prior.alpha)
+    if n_clusters == 0:
+        # The first row has no choice.
+        return 0.0
+    if prior.log_v.shape[0] > 0:
+        return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
+    if n_clusters >= prior.most:
+        return -math.inf
+    return math.log(prior.alpha + n_clusters * prior.discount)
 
 
-@implements(log_eppf, ChineseRestaurant)
+@implements(log_eppf, GibbsType)
 def _(prior, sizes, n_clusters):
-    # Ewens (1972); Antoniak (1974): alpha^K prod (n_k - 1)! Gamma(alpha) / Gamma(alpha + n).
-    total = n_clusters * math.log(prior.alpha)
+    total = 0.0
     n = 0
     for k in range(n_clusters):
-        total += math.lgamma(sizes[k])
+        total += math.lgamma(sizes[k] - prior.discount)
         n += sizes[k]
-    return total + math.lgamma(prior.alpha) - math.lgamma(prior.alpha + n)
+    total -= n_clusters * math.lgamma(1.0 - prior.discount)
+    if prior.log_v.shape[0] > 0:
+        return total + _log_v(prior, n_clusters)
+    for k in range(1, n_clusters):
+        total += log_seat_new(prior, k)
+    return total + math.lgamma(prior.alpha + 1.0) - math.lgamma(prior.alpha + n)
 
 
-@implements(log_split, ChineseRestaurant)
+@implements(log_split, GibbsType)
 def _(prior, n_clusters, left, right):
-    return math.log(prior.alpha) + math.lgamma(left) + math.lgamma(right) - math.lgamma(left + right)
+    return (
+        log_seat_new(prior, n_clusters)
+        + math.lgamma(left - prior.discount)
+        + math.lgamma(right - prior.discount)
+        - math.lgamma(left + right - prior.discount)
+        - math.lgamma(1.0 - prior.discount)
+    )
 
 
 @compiled()
@@ -127,16 +259,18 @@ def cluster_sizes(labels: np.ndarray) -> np.ndarray:
 
 
 @compiled()
-def draw_crp(rng: np.random.Generator, alpha: float, n: int) -> np.ndarray:
-    """Draw canonical labels of ``n`` rows from a Chinese restaurant process.
+def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: float, n: int) -> np.ndarray:
+    """Draw canonical labels of ``n`` rows from a Pitman-Yor process or a finite Dirichlet prior.
 
-    Row i copies the label of a uniformly chosen earlier row with probability i / (i + alpha), and opens a
-    cluster otherwise (Blackwell and MacQueen 1973), so the cost is O(n) whatever the number of clusters.
+    Row i joins a cluster of m earlier rows with probability proportional to m - discount, and opens one with
+    weight alpha + K discount (Pitman 1995). A cluster is found by way of one of its rows, so that the cost is O(n)
+    whatever the number of clusters.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    alpha : float, > 0
+    alpha, discount, most : float
+        As in :class:`GibbsType`.
     n : int, >= 1
 
     Returns
@@ -144,31 +278,52 @@ def draw_crp(rng: np.random.Generator, alpha: float, n: int) -> np.ndarray:
     labels : (n,) int64 array
     """
     labels = np.zeros(n, dtype=np.int64)
+    sizes = np.zeros(n, dtype=np.int64)
+    sizes[0] = 1
     n_clusters = 1
     for i in range(1, n):
         u = rng.random() * (i + alpha)
-        if u < i:
-            labels[i] = labels[int(u)]
-        else:
-            labels[i] = n_clusters
+        if n_clusters < most and u >= i - discount * n_clusters:
+            label = n_clusters
             n_clusters += 1
+        elif discount < 0.0 and u >= i:
+            label = min(int((u - i) / -discount), n_clusters - 1)
+        else:
+            label = labels[min(int(u), i - 1)]
+            # A cluster of m rows is proposed with probability proportional to m.
+            if discount > 0.0:
+                label = labels[int(rng.random() * i)]
+            while discount > 0.0 and rng.random() * sizes[label] < discount:
+                label = labels[int(rng.random() * i)]
+        labels[i] = label
+        sizes[label] += 1
     return labels
 
 
-def draw_start(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw an over-dispersed start: a random partition with at most min(n, 50) clusters.
+def draw_partition(rng: np.random.Generator, prior: GibbsType, n: int) -> np.ndarray:
+    """Draw canonical labels of ``n`` rows from a prior: (n,) int64 array."""
+    if not len(prior.log_v):
+        return draw_labels(rng, prior.alpha, prior.discount, prior.most, n)
+    weights = np.exp(prior.log_components - prior.log_components.max())
+    n_components = 1.0 + rng.choice(len(weights), p=weights / weights.sum())
+    return draw_labels(rng, -prior.discount * n_components, prior.discount, n_components, n)
 
-    The number of labels is log-uniform on 1..min(n, 50), and each row takes one of them uniformly.
+
+def draw_start(rng: np.random.Generator, n: int, most: float = math.inf) -> np.ndarray:
+    """Draw an over-dispersed start: a random partition with at most min(n, most, 50) clusters.
+
+    The number of labels is log-uniform on 1..min(n, most, 50), and each row takes one of them uniformly.
 
     Parameters
     ----------
     rng : numpy.random.Generator
     n : int, >= 1
+    most : float, >= 1
 
     Returns
     -------
     labels : (n,) int64 array, canonical
     """
-    most = min(n, 50)
+    most = int(min(n, most, 50))
     n_labels = min(int(math.exp(rng.random() * math.log(most + 1))), most)
     return canonical_labels(rng.integers(n_labels, size=n))[0]

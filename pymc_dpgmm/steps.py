@@ -25,12 +25,16 @@ from pymc_dpgmm.distributions import (
     CRPRV,
     NO_JAX,
     CollapsedMixtureRV,
+    PartitionRV,
     as_numbers,
     dependents,
+    mixture_values,
+    split_inputs,
 )
-from pymc_dpgmm.families import FAMILIES, Family
-from pymc_dpgmm.families.unobserved import Params as NoParams
+from pymc_dpgmm.distributions.observed import check_values
+from pymc_dpgmm.families import FAMILIES, Family, View
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
+from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule, check_count
 from pymc_dpgmm.kernels.split_merge import (
     MERGED_ROWS,
@@ -43,8 +47,7 @@ from pymc_dpgmm.kernels.split_merge import (
     SPLITS_TRIED,
 )
 from pymc_dpgmm.kernels.state import State, count_clusters, initial_state
-from pymc_dpgmm.mixture import check_values
-from pymc_dpgmm.partitions import ChineseRestaurant, cluster_sizes
+from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes
 
 # Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
 # would take a good part of a second.
@@ -85,44 +88,75 @@ class Kept(NamedTuple):
     """What a step keeps of one partition between draws, and what it was made from."""
 
     labels: np.ndarray
-    rows: np.ndarray
-    params: Any
+    views: list[View]
     state: State
 
 
+NOTHING_OBSERVED = FAMILIES["Unobserved"].params(0.0)
+
+
+class MixtureTarget:
+    """One mixture on the labels at hand: its family, and how to read its numbers from a point."""
+
+    def __init__(self, model: pm.Model, mixture: Variable) -> None:
+        self.name = mixture.name
+        op = mixture.owner.op
+        self.family: Family = FAMILIES[op.family]
+        _, params, given = split_inputs(op, mixture.owner.inputs)
+        rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
+        self._values = PointFunction(model, [mixture_values(op, rows, given)])
+        self._params = PointFunction(model, params)
+        self._checked: Any = None
+
+    def view(self, point: dict[str, np.ndarray], n: int) -> View:
+        """Return the numbers at a point.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many rows as labels, or values that are not data of the family's kind.
+        """
+        (values,) = self._values(point)
+        params = self.family.params(*as_numbers(self._params(point)))
+        if values is not self._checked:
+            if values.shape[0] != n:
+                raise ValueError(
+                    f"there are {n} labels, but {self.name} has {values.shape[0]} rows: labels, also starting "
+                    "labels, need one per row"
+                )
+            check_values(values)
+            self.family.check_values(params, values)
+            self._checked = values
+        return View(self.family, params, values)
+
+
 class LabelsTarget:
-    """One vector of labels in a model: its prior, the mixture on it, and its place in the point.
+    """One vector of labels in a model: its prior, the mixtures on it, and its place in the point.
 
     Raises
     ------
     NotImplementedError
-        If more than one mixture, or any other part of the model, depends on the labels.
+        If any other part of the model depends on the labels.
     """
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        if rv.owner is None or not isinstance(rv.owner.op, CRPRV):
-            raise TypeError(f"{value.name} is not a CRP; this step method samples labels of a dp.CRP only")
+        if not _is_partition(rv):
+            raise TypeError(
+                f"{value.name} has no prior on partitions; this step method samples labels of a dp.CRP, "
+                "dp.PitmanYor, dp.FiniteDirichlet or dp.MFM only"
+            )
         self.name = value.name
         self.dtype = value.dtype
-        alpha = rv.owner.inputs[2]
-        mixture = self._mixture_on(model, rv)
-        self._alpha = PointFunction(model, [alpha])
-        self._rows: PointFunction | None = None
-        self._params: PointFunction | None = None
-        self.family: Family = FAMILIES["Unobserved"]
-        if mixture is not None:
-            self.family = FAMILIES[mixture.owner.op.family]
-            self._rows = PointFunction(model, [model.rvs_to_values[mixture]])
-            if mixture in model.free_RVs:
-                self._rows = PointFunction(model, [mixture])
-            self._params = PointFunction(model, mixture.owner.inputs[3:])
-        self._checked: Any = None
+        self.mixtures = [MixtureTarget(model, mixture) for mixture in self._mixtures_on(model, rv)]
+        self._op = rv.owner.op
+        self._parameters = PointFunction(model, rv.owner.inputs[2:-1])
+        self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
     @staticmethod
-    def _mixture_on(model: pm.Model, rv: Variable) -> Variable | None:
-        mixture = None
-        for other in dependents(model, rv):
+    def _mixtures_on(model: pm.Model, rv: Variable) -> list[Variable]:
+        mixtures = dependents(model, rv)
+        for other in mixtures:
             owner = other.owner
             plain = (
                 other in model.basic_RVs
@@ -132,58 +166,43 @@ class LabelsTarget:
             )
             if not plain:
                 raise NotImplementedError(
-                    f"{other.name} depends on the labels {rv.name}: labels are sampled for one CollapsedMixture "
+                    f"{other.name} depends on the labels {rv.name}: labels are sampled for CollapsedMixtures "
                     "on them, and no other part of the model may depend on them yet"
                 )
-            if mixture is not None:
-                raise NotImplementedError(
-                    f"{mixture.name} and {other.name} both depend on the labels {rv.name}: several mixtures "
-                    "on the same labels are not supported yet"
-                )
-            mixture = other
-        return mixture
+        return mixtures
 
-    def prior(self, point: dict[str, np.ndarray]) -> ChineseRestaurant:
-        """Return the prior on partitions at a point."""
-        return ChineseRestaurant(float(self._alpha(point)[0]))
+    def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
+        """Return the prior on partitions at a point; None where its parameters are outside their support."""
+        parameters, n = self._parameters(point), len(point[self.name])
+        if parameters is not self._last[0] or n != self._last[1]:
+            self._last = (parameters, n, self._op.prior(*as_numbers(parameters), n))
+        return self._last[2]
 
     def state(self, point: dict[str, np.ndarray], kept: Kept | None) -> Kept | None:
         """Return the state at a point: the kept one if nothing it was made from has changed.
 
-        Returns None where the base measure's parameters are outside their support.
+        Returns None where the base measures' parameters are outside their support.
         """
         labels = point[self.name]
-        rows, params = self._numbers(point, len(labels))
-        if (
-            kept is not None
-            and np.array_equal(labels, kept.labels)
-            and (rows is kept.rows or np.array_equal(rows, kept.rows))
-            and all(np.array_equal(new, old) for new, old in zip(params, kept.params, strict=True))
-        ):
+        views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
+        if not views:
+            views = [View(FAMILIES["Unobserved"], NOTHING_OBSERVED, np.zeros((len(labels), 0)))]
+        if kept is not None and np.array_equal(labels, kept.labels) and all(map(_same_view, views, kept.views)):
             return kept
-        if len(labels) != len(rows):
-            raise ValueError(
-                f"{self.name} has {len(labels)} labels, but the data has {len(rows)} rows: starting labels need "
-                "one per row"
-            )
         if not len(cluster_sizes(labels)):
             raise ValueError(
                 f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
                 f"{labels.max()}"
             )
-        if not self.family.supports(params):
+        if not all(family.supports(params) for family, params, _ in views):
             return None
-        return Kept(labels, rows, params, initial_state(self.family, params, rows, labels))
+        return Kept(labels, views, initial_state(views, labels))
 
-    def _numbers(self, point: dict[str, np.ndarray], n: int) -> tuple[np.ndarray, Any]:
-        if self._rows is None or self._params is None:
-            return np.zeros((n, 0)), NoParams(0.0)
-        (values,) = self._rows(point)
-        if values is not self._checked:
-            check_values(values)
-            self._checked = values
-        rows = values[:, None] if values.ndim == 1 else values
-        return rows, self.family.params(*as_numbers(self._params(point)))
+
+def _same_view(view: View, other: View) -> bool:
+    return same_values(view.values, other.values) and all(
+        np.array_equal(new, old) for new, old in zip(view.params, other.params, strict=True)
+    )
 
 
 STATISTICS: dict[str, Any] = {
@@ -258,7 +277,7 @@ class LabelsStep(BlockedStep):
     ) -> None:
         if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
             raise NotImplementedError(NO_JAX)
-        labels = [rv for rv in model.free_RVs if _is_crp(rv)] if vars is None else vars
+        labels = [rv for rv in model.free_RVs if _is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
         self.vars += list(concentrations)
@@ -305,7 +324,7 @@ class LabelsStep(BlockedStep):
         kept = target.state(point, self.kept[position])
         drawn = NOTHING_DRAWN
         # Where the rest of the model has density zero, labels have no posterior: they wait.
-        if kept is not None and prior.alpha > 0 and np.isfinite(prior.alpha):
+        if kept is not None and prior is not None:
             state, prior, drawn = self.schedules[position].draw(self.rng, prior, law, kept.state, self.tune)
             if concentration is not None:
                 concentration.write(point, prior.alpha)
@@ -408,14 +427,14 @@ class DPMixtureStep(LabelsStep):
             return super().__new__(cls, *args, **kwargs)
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
-        labels = [rv for rv in given if _is_crp(rv)]
+        labels = [rv for rv in given if _is_partition(rv)]
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         own: list[Any] = []
         alone: list[Any] = []
         strange: list[Any] = []
         for value, rv in zip(values, given, strict=True):
-            crp = None if _is_crp(rv) else _sole_crp(model, rv)
-            if _is_crp(rv) or crp in labels:
+            crp = None if _is_partition(rv) else _sole_crp(model, rv)
+            if _is_partition(rv) or crp in labels:
                 own.append(value)
             else:
                 (strange if crp is None else alone).append(value)
@@ -449,14 +468,14 @@ class DPMixtureStep(LabelsStep):
         labels = None
         if vars is not None:
             values = get_value_vars_from_user_vars(vars, model)
-            concentrations = [v for v in values if not _is_crp(model.values_to_rvs[v])]
-            labels = [v for v in values if _is_crp(model.values_to_rvs[v])]
+            concentrations = [v for v in values if not _is_partition(model.values_to_rvs[v])]
+            labels = [v for v in values if _is_partition(model.values_to_rvs[v])]
         self._setup(labels, model, options, rng, compile_kwargs, concentrations)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Ideal for labels and for the gamma concentration of one CRP, incompatible with everything else."""
-        if _is_crp(var):
+        if _is_partition(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not _is_gamma(var):
             return Competence.INCOMPATIBLE
@@ -542,8 +561,8 @@ class SplitMerge(LabelsStep):
         self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
 
-def _is_crp(var: Any) -> bool:
-    return var.owner is not None and isinstance(var.owner.op, CRPRV)
+def _is_partition(var: Any) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, PartitionRV)
 
 
 @dataclass_state
@@ -598,7 +617,7 @@ class ConcentrationGibbs(BlockedStep):
         for target in self._targets:
             prior, law = target.read(point)
             sizes = cluster_sizes(point[target.labels])
-            if len(sizes) and prior.alpha > 0 and law is not GIVEN:
+            if len(sizes) and prior is not None and law is not GIVEN:
                 target.write(point, redraw(law, self.rng, prior, len(sizes), int(sizes.sum())).alpha)
         return point, [{}]
 
@@ -627,14 +646,14 @@ class _Concentration:
             self._behind = [v for v in model.value_vars if v in needed]
             self._to_value = compile_function([free, *self._behind], inputs, mode=_SMALL_GRAPH)
 
-    def read(self, point: dict[str, np.ndarray]) -> tuple[ChineseRestaurant, Given | GammaConcentration]:
-        """Return the prior on partitions at a point, and the law of its concentration.
+    def read(self, point: dict[str, np.ndarray]) -> tuple[GibbsType | None, Given | GammaConcentration]:
+        """Return the prior on partitions at a point, None outside its support, and the law of its concentration.
 
         Where the law's own parameters are outside their support, the concentration counts as given.
         """
         alpha, shape, scale = (float(value) for value in self._numbers(point))
         proper = shape > 0 and scale > 0
-        return ChineseRestaurant(alpha), GammaConcentration(shape, 1.0 / scale) if proper else GIVEN
+        return chinese_restaurant(alpha), GammaConcentration(shape, 1.0 / scale) if proper else GIVEN
 
     def write(self, point: dict[str, np.ndarray], alpha: float) -> None:
         """Replace the concentration in a point."""
@@ -656,6 +675,8 @@ def _sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
     if not _is_gamma(alpha) or not isinstance(model.rvs_to_transforms[alpha], LogTransform | None):
         return None
     depending = dependents(model, alpha)
-    if len(depending) != 1 or not _is_crp(depending[0]) or depending[0].owner.inputs[2] is not alpha:
+    if len(depending) != 1:
         return None
-    return depending[0]
+    (labels,) = depending
+    is_crp = labels.owner is not None and isinstance(labels.owner.op, CRPRV)
+    return labels if is_crp and labels.owner.inputs[2] is alpha else None

@@ -1,29 +1,34 @@
-"""Exact posteriors over all partitions of tiny data, by enumeration and SciPy alone.
+"""Log marginal likelihoods and priors on partitions by SciPy alone: they share nothing with the package.
 
-Shares nothing with the package: predictives come from SciPy's t distributions, one row at a time.
+Predictives come from SciPy's distributions, one row at a time.
 """
 
 import json
 from pathlib import Path
 
 import numpy as np
-from scipy.special import gammaln, logsumexp
-from scipy.stats import multivariate_t
+from scipy.special import betaln, gammaln, logsumexp
+from scipy.stats import betabinom, dirichlet_multinomial, multivariate_t, nbinom
 from scipy.stats import t as student_t
+
+from pymc_dpgmm import testing
+from pymc_dpgmm.testing import (
+    assert_matches,
+    codes,
+    frequencies,
+    normalized,
+    partitions,
+    total_variation,
+    total_variation_bound,
+)
+
+__all__ = ["assert_matches", "codes", "frequencies", "partitions", "total_variation", "total_variation_bound"]
 
 DATA = Path(__file__).parent / "data"
 
 
 def reference(name):
     return json.loads((DATA / f"{name}.json").read_text())
-
-
-def partitions(n):
-    """All restricted growth strings of length n, as an (B_n, n) array."""
-    found = [[0]]
-    for _ in range(n - 1):
-        found = [[*p, k] for p in found for k in range(max(p) + 2)]
-    return np.array(found)
 
 
 def log_eppf(labels, alpha):
@@ -59,73 +64,127 @@ def nig_log_marginal(rows, mu, kappa, a, b):
     return total
 
 
-LOG_MARGINALS = {"NormalInverseWishart": niw_log_marginal, "NormalInverseGamma": nig_log_marginal}
+def spherical_log_marginal(rows, mu, kappa, a, b, scale):
+    d, total = rows.shape[1], 0.0
+    mu, scale = np.broadcast_to(mu, d), np.broadcast_to(scale, d)
+    for i, x in enumerate(rows):
+        before = rows[:i]
+        kappa_n, a_n = kappa + i, a + 0.5 * i * d
+        mean = (kappa * mu + before.sum(axis=0)) / kappa_n
+        b_n = b + 0.5 * np.sum((kappa * mu**2 + (before**2).sum(axis=0) - kappa_n * mean**2) / scale**2)
+        spread = np.diag(scale**2) * b_n * (kappa_n + 1) / (a_n * kappa_n)
+        total += multivariate_t(mean, spread, df=2 * a_n).logpdf(x)
+    return total
+
+
+def regression_log_marginal(values, mu, precision, a, b):
+    """All rows at once: y is a multivariate t."""
+    y, x = values[:, 0], values[:, 1:]
+    if not len(y):
+        return 0.0
+    spread = np.eye(len(y)) + x @ np.linalg.solve(precision, x.T)
+    return float(multivariate_t(x @ mu, b / a * spread, df=2 * a).logpdf(y))
+
+
+def beta_bernoulli_log_marginal(rows, a, b):
+    ones = rows.sum(axis=0)
+    return float(np.sum(betaln(a + ones, b + len(rows) - ones) - betaln(a, b)))
+
+
+def beta_binomial_log_marginal(values, a, b):
+    successes, trials = np.hsplit(values, 2)
+    total = 0.0
+    for i in range(len(values)):
+        won = successes[:i].sum(axis=0)
+        lost = (trials - successes)[:i].sum(axis=0)
+        total += betabinom.logpmf(successes[i], trials[i], a + won, b + lost).sum()
+    return total
+
+
+def gamma_poisson_log_marginal(values, a, b):
+    counts, exposure = np.hsplit(values, 2)
+    total = 0.0
+    for i in range(len(values)):
+        rate = b + exposure[:i].sum(axis=0)
+        total += nbinom.logpmf(counts[i], a + counts[:i].sum(axis=0), rate / (rate + exposure[i])).sum()
+    return total
+
+
+def dirichlet_multinomial_log_marginal(values, a):
+    counts, totals = values[:, :-1].astype(int), values[:, -1].astype(int)
+    return sum(
+        float(dirichlet_multinomial.logpmf(counts[i], a + counts[:i].sum(axis=0), totals[i]))
+        for i in range(len(values))
+    )
+
+
+def categorical_log_marginal(codes, a, levels):
+    total = 0.0
+    for j, column in enumerate(codes.T.astype(int)):
+        weights = a[j, : int(levels[j])].copy()
+        for code in column:
+            total += np.log(weights[code] / weights.sum())
+            weights[code] += 1
+    return total
+
+
+LOG_MARGINALS = {
+    "NormalInverseWishart": niw_log_marginal,
+    "NormalInverseGamma": nig_log_marginal,
+    "SphericalNormalInverseGamma": spherical_log_marginal,
+    "LinearRegression": regression_log_marginal,
+    "BetaBernoulli": beta_bernoulli_log_marginal,
+    "BetaBinomial": beta_binomial_log_marginal,
+    "GammaPoisson": gamma_poisson_log_marginal,
+    "DirichletMultinomial": dirichlet_multinomial_log_marginal,
+    "DirichletCategorical": categorical_log_marginal,
+}
 
 
 def log_likelihoods(all_labels, rows, log_marginal, **parameters):
     """Log marginal likelihood of the rows under every partition."""
-    cache = {}
-
-    def cluster(members):
-        if members not in cache:
-            cache[members] = log_marginal(rows[list(members)], **parameters)
-        return cache[members]
-
-    return np.array([sum(cluster(tuple(np.flatnonzero(p == k))) for k in range(p.max() + 1)) for p in all_labels])
+    return testing.log_likelihoods(all_labels, lambda members: log_marginal(rows[members], **parameters))
 
 
 def posterior(all_labels, rows, log_marginal, alpha, **parameters):
     log_joint = log_likelihoods(all_labels, rows, log_marginal, **parameters)
-    log_joint = log_joint + [log_eppf(p, alpha) for p in all_labels]
-    return np.exp(log_joint - logsumexp(log_joint))
+    return normalized(log_joint + [log_eppf(p, alpha) for p in all_labels])
 
 
-def codes(labels):
-    """One integer per labelling: (..., n) to (...)."""
-    n = labels.shape[-1]
-    return np.asarray(labels, dtype=np.int64) @ n ** np.arange(n - 1, -1, -1, dtype=np.int64)
+# Seating plans: the probability of a partition, row by row, from the weights of joining and opening clusters.
 
 
-def frequencies(drawn_codes, all_labels):
-    """Shares of the enumerated partitions among drawn codes."""
-    known = codes(all_labels)
-    order = np.argsort(known)
-    position = order[np.searchsorted(known[order], drawn_codes)]
-    assert np.array_equal(known[position], drawn_codes), "a draw is not canonical"
-    return np.bincount(position, minlength=len(known)) / len(drawn_codes)
+def seated(labels, join, opened):
+    """Log probability of labels; ``join(m)`` and ``opened(K, i)`` are weights given i rows before."""
+    total, sizes = 0.0, []
+    for i, label in enumerate(labels):
+        weights = [*(join(m) for m in sizes), opened(len(sizes), i) if i else 1.0]
+        total += np.log(max(weights[label], 0.0)) - np.log(sum(weights)) if weights[label] > 0 else -np.inf
+        sizes = [*sizes, 0] if label == len(sizes) else sizes
+        sizes[label] += 1
+    return total
 
 
-def total_variation(p, q):
-    return 0.5 * np.abs(p - q).sum()
+def log_pitman_yor(labels, alpha, discount):
+    return seated(labels, lambda m: m - discount, lambda k, i: alpha + k * discount)
 
 
-def total_variation_bound(p, effective, seed=0):
-    """99.9 % quantile of the total variation of ``effective`` independent draws from p."""
-    rng = np.random.default_rng(seed)
-    effective = int(effective)
-    draws = rng.multinomial(effective, p, size=2000) / effective
-    return np.quantile(0.5 * np.abs(draws - p).sum(axis=1), 0.999)
+def log_finite_dirichlet(labels, alpha, n_components):
+    """A sum over all allocations of the clusters to components (Dirichlet-multinomial probabilities)."""
+    sizes = np.bincount(labels)
+    if len(sizes) > n_components:
+        return -np.inf
+    a, n = alpha / n_components, len(labels)
+    ways = np.prod(np.arange(n_components, n_components - len(sizes), -1.0))
+    each = gammaln(alpha) - gammaln(alpha + n) + np.sum(gammaln(a + sizes) - gammaln(a))
+    return np.log(ways) + each
 
 
-def effective_size(drawn_codes, all_labels, p):
-    """Smallest effective sample size of number of clusters and of the five most probable partitions.
-
-    ``drawn_codes`` is (chains, draws).
-    """
-    import arviz as az
-
-    drawn_codes = np.atleast_2d(drawn_codes)
-    known = codes(all_labels)
-    order = np.argsort(known)
-    position = order[np.searchsorted(known[order], drawn_codes)]
-    series = [all_labels.max(axis=1)[position].astype(float)]
-    series += [(position == top).astype(float) for top in np.argsort(p)[-5:]]
-    return min(float(az.ess(s, method="mean")) for s in series)
-
-
-def assert_matches(drawn_codes, all_labels, p):
-    """Assert that draws (chains, draws) of canonical partitions follow p."""
-    effective = min(effective_size(drawn_codes, all_labels, p), np.size(drawn_codes))
-    distance = total_variation(frequencies(np.ravel(drawn_codes), all_labels), p)
-    bound = total_variation_bound(p, effective)
-    assert distance < bound, f"total variation {distance:.5f}, bound {bound:.5f} at {effective:.0f} draws"
+def log_mfm(labels, gamma, log_components):
+    """A mixture over the number of components."""
+    terms = [
+        log_p + log_finite_dirichlet(labels, gamma * m, m)
+        for m, log_p in enumerate(log_components, start=1)
+        if log_p > -np.inf
+    ]
+    return logsumexp(terms)

@@ -19,7 +19,7 @@ from pymc_dpgmm.kernels.block_scan import (
 )
 from pymc_dpgmm.kernels.schedule import MANY_ROWS, scan
 from pymc_dpgmm.kernels.state import canonicalize, count_clusters
-from pymc_dpgmm.partitions import ChineseRestaurant, draw_crp
+from pymc_dpgmm.partitions import chinese_restaurant, draw_partition
 
 
 @njit
@@ -58,7 +58,7 @@ def run(rng, prior, state, n_blocks, tile, forget_odds, codes):
 def draw_codes(rows, family, base, alpha, n_blocks, tile, forget_odds=False, n_draws=1_000_000):
     codes = np.empty(n_draws, dtype=np.int64)
     state = state_at(np.zeros(len(rows)), rows, family, base)
-    run(np.random.default_rng(1), ChineseRestaurant(alpha), state, n_blocks, tile, forget_odds, codes)
+    run(np.random.default_rng(1), chinese_restaurant(alpha), state, n_blocks, tile, forget_odds, codes)
     return codes
 
 
@@ -110,11 +110,11 @@ def test_bookkeeping(family, start):
         state = state_at(labels, rows, family, base)
         for _ in range(10):
             if threads:
-                state, n_moved = block_scan(rng, ChineseRestaurant(alpha), state, threads, n_blocks=4, tile=8)
+                state, n_moved = block_scan(rng, chinese_restaurant(alpha), state, threads, n_blocks=4, tile=8)
             else:
-                state, n_moved = one_scan(rng, ChineseRestaurant(alpha), state, 4, 8, False)
+                state, n_moved = one_scan(rng, chinese_restaurant(alpha), state, 4, 8, False)
             assert 0 <= n_moved <= n
-            check_state(state, ChineseRestaurant(alpha), rows, family, base)
+            check_state(state, chinese_restaurant(alpha), rows, family, base)
         ends.append(state.slots)
     assert all(np.array_equal(end, ends[0]) for end in ends)
     assert len(np.unique(ends[0])) > 8
@@ -128,12 +128,12 @@ def test_many_rows_keep_their_prior(family):
     base = BASES.get(family, {})
     seen = []
     for _ in range(replicates):
-        labels = draw_crp(rng, alpha, n)
+        labels = draw_partition(rng, chinese_restaurant(alpha), n)
         rows = np.zeros((n, 0))
         if base:
             params = getattr(dp, family)(**base).numbers(2)
-            rows = FAMILIES[family].draw_rows(rng, params, labels)
-        state, _ = scan(rng, ChineseRestaurant(alpha), state_at(labels, rows, family, base), 2, 2)
+            rows = FAMILIES[family].draw_rows(rng, params, labels, None)
+        state, _ = scan(rng, chinese_restaurant(alpha), state_at(labels, rows, family, base), 2, 2)
         sizes = state.sizes[1 : count_clusters(state) + 1]
         seen.append((len(sizes), (sizes == 1).sum(), np.sum((sizes / n) ** 2)))
     # Means of the number of clusters, of clusters of one row (Ewens 1972), and of the chance that two rows share.

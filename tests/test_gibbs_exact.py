@@ -3,27 +3,13 @@
 import exact
 import numpy as np
 import pytest
-from numba import njit
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.families import FAMILIES
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
-from pymc_dpgmm.kernels.state import initial_state
-from pymc_dpgmm.partitions import ChineseRestaurant
+from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.testing import draw_codes
 
 N_DRAWS = 1_000_000
-
-
-@njit(cache=True)
-def run(rng, prior, state, n_draws, codes):
-    n = state.slots.shape[0]
-    for t in range(n_draws):
-        state, _ = gibbs_scan(rng, prior, state)
-        code = 0
-        for i in range(n):
-            code = code * n + state.slots[i] - 1
-        codes[t] = code
-    return state
 
 
 def cases():
@@ -77,16 +63,14 @@ def test_partition_frequencies_long(family, rows, base, alpha):
 
 
 def check_frequencies(family, rows, base, alpha, n_draws, seed):
-    n = len(rows)
     params = getattr(dp, family)(**base).numbers(rows.shape[1])
-    all_labels = exact.partitions(n)
+    all_labels = exact.partitions(len(rows))
     # The enumeration sums squares about zero: shift data and mean together where that costs digits.
     shift = rows[0] if np.abs(rows).max() > 1e3 else 0.0
     local = base | {"mu": np.asarray(base["mu"], float) - shift}
     p = exact.posterior(all_labels, rows - shift, exact.LOG_MARGINALS[family], alpha, **local)
-    codes = np.empty(n_draws, dtype=np.int64)
-    state = initial_state(FAMILIES[family], params, rows, np.zeros(n, dtype=np.int64))
-    run(np.random.default_rng(seed), ChineseRestaurant(alpha), state, n_draws, codes)
+    views = [View(FAMILIES[family], params, rows)]
+    codes, _ = draw_codes(views, chinese_restaurant(alpha), n_draws, n_moves=(0, 0), seed=seed)
     exact.assert_matches(codes, all_labels, p)
 
 
@@ -109,14 +93,8 @@ def test_small_mistakes_are_seen(mistake):
     base.pop("family")
     rows, alpha = np.array(given["y"]), given["partition_prior"]["alpha"]
     wrong = base | ({"nu": base["nu"] + 0.1} if mistake == "nu" else {})
-    prior = ChineseRestaurant(alpha * (1.05 if mistake == "alpha" else 1.0))
-    state = initial_state(
-        FAMILIES["NormalInverseWishart"],
-        dp.NormalInverseWishart(**wrong).numbers(2),
-        rows,
-        np.zeros(len(rows), dtype=np.int64),
-    )
-    codes = np.empty(N_DRAWS, dtype=np.int64)
-    run(np.random.default_rng(1), prior, state, N_DRAWS, codes)
+    prior = chinese_restaurant(alpha * (1.05 if mistake == "alpha" else 1.0))
+    view = View(FAMILIES["NormalInverseWishart"], dp.NormalInverseWishart(**wrong).numbers(2), rows)
+    codes, _ = draw_codes([view], prior, N_DRAWS, n_moves=(0, 0))
     with pytest.raises(AssertionError, match="total variation"):
         exact.assert_matches(codes, exact.partitions(len(rows)), np.array(given["posterior"]))

@@ -5,6 +5,7 @@ import pytest
 from numba import njit
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
 from pymc_dpgmm.families.verbs import log_predictive
 from pymc_dpgmm.kernels.state import initial_state, join, leave, members
 
@@ -63,9 +64,9 @@ def test_factor_after_many_changes(kind):
         base = dp.NormalInverseWishart.from_data(rows)
     params = base.numbers(d)
     labels = np.arange(n) % 2
-    state = initial_state(base.family, params, rows, labels)
+    state = initial_state([View(base.family, params, rows)], labels)
     churn(np.random.default_rng(8), state, 1_000_000)
-    local = base.family.localize(params, rows)[0]
+    local = base.family.shift(params, base.family.represent(params, rows)[1])
     for k in (1, 2):
         own = members(state, k)
         x = state.rows[own].astype(np.longdouble)

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from pymc_dpgmm.partitions import (
-    ChineseRestaurant,
     canonical_labels,
+    chinese_restaurant,
     cluster_sizes,
-    draw_crp,
+    draw_partition,
     draw_start,
     log_eppf,
     log_seat,
@@ -19,7 +19,7 @@ ALPHA = 1.7
 
 
 def test_eppf_sums_to_one_and_equals_the_closed_form():
-    prior = ChineseRestaurant(ALPHA)
+    prior = chinese_restaurant(ALPHA)
     logs = []
     for labels in exact.partitions(7):
         sizes = cluster_sizes(labels)
@@ -29,7 +29,7 @@ def test_eppf_sums_to_one_and_equals_the_closed_form():
 
 
 def test_seating_weights_build_the_eppf():
-    prior = ChineseRestaurant(ALPHA)
+    prior = chinese_restaurant(ALPHA)
     for labels in exact.partitions(6):
         total = 0.0
         for i, label in enumerate(labels):
@@ -47,7 +47,7 @@ def test_crp_draws_follow_the_eppf():
     rng = np.random.default_rng(2)
     all_labels = exact.partitions(5)
     p = np.exp([exact.log_eppf(labels, ALPHA) for labels in all_labels])
-    draws = np.array([draw_crp(rng, ALPHA, 5) for _ in range(100_000)])
+    draws = np.array([draw_partition(rng, chinese_restaurant(ALPHA), 5) for _ in range(100_000)])
     distance = exact.total_variation(exact.frequencies(exact.codes(draws), all_labels), p)
     assert distance < exact.total_variation_bound(p, len(draws))
 

@@ -6,17 +6,17 @@ import math
 import exact
 import numpy as np
 import pytest
-from numba import njit
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm import testing
+from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.families.unobserved import Params as NoParams
 from pymc_dpgmm.kernels import split_merge as sm
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given
 from pymc_dpgmm.kernels.schedule import explore, sweep
 from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.kernels.state import copy, count_clusters, initial_state, log_joint, members, relabel
-from pymc_dpgmm.partitions import ChineseRestaurant, canonical_labels
+from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
 FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])
@@ -27,7 +27,7 @@ BASES = {"NormalInverseWishart": NIW, "NormalInverseGamma": NIG}
 
 def state_at(labels, rows, family, base):
     params = NoParams(0.0) if family == "Unobserved" else getattr(dp, family)(**base).numbers(rows.shape[1])
-    return initial_state(FAMILIES[family], params, rows, np.asarray(labels, dtype=np.int64))
+    return initial_state([View(FAMILIES[family], params, rows)], np.asarray(labels, dtype=np.int64))
 
 
 class Matrix:
@@ -39,7 +39,7 @@ class Matrix:
 
     def __init__(self, rows, family, base, alpha, n):
         self.rows, self.family, self.base, self.n = rows[:n], family, base, n
-        self.prior = ChineseRestaurant(alpha)
+        self.prior = chinese_restaurant(alpha)
         self.partitions = exact.partitions(n)
         self.code = {tuple(p): i for i, p in enumerate(self.partitions)}
         self.target = exact.posterior(self.partitions, self.rows, exact.LOG_MARGINALS[family], alpha, **self.base)
@@ -197,19 +197,6 @@ def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
 GIVEN = Given(0.0)
 
 
-@njit
-def run(rng, prior, law, state, n_draws, n_scans, n_moves, tally, codes):
-    """Draw partitions, and alpha as well if it has a law."""
-    n = state.slots.shape[0]
-    for t in range(n_draws):
-        state, prior, _, _ = sweep(rng, prior, law, state, 1, n_scans, n_moves, tally)
-        code = 0
-        for i in range(n):
-            code = code * n + state.slots[i] - 1
-        codes[t] = code
-    return state
-
-
 MOVES_ALONE = {
     # Scans, random and sequential moves per draw.
     "sequential": (0, 0, 2),
@@ -219,14 +206,12 @@ MOVES_ALONE = {
 }
 
 
-def draw_codes(family, rows, base, alpha, moves, n_draws, law=GIVEN, seed=1):
+def draw_codes(family, rows, base, alpha, moves, n_draws, law=None, seed=1):
     n_scans, *n_moves = MOVES_ALONE[moves]
-    state = state_at(np.zeros(len(rows)), rows, family, base)
-    codes = np.empty(n_draws, dtype=np.int64)
-    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
-    rng = np.random.default_rng(seed)
-    run(rng, ChineseRestaurant(alpha), law, state, n_draws, n_scans, np.array(n_moves), tally, codes)
-    return codes, tally
+    views = [View(FAMILIES[family], getattr(dp, family)(**base).numbers(rows.shape[1]), rows)]
+    return testing.draw_codes(
+        views, chinese_restaurant(alpha), n_draws, n_scans=n_scans, n_moves=n_moves, law=law, seed=seed
+    )
 
 
 @pytest.mark.parametrize(
@@ -306,7 +291,7 @@ def test_bookkeeping(family, kernel, start):
     n = 240
     rows = rng.normal(size=(n, 2)) + 6.0 * rng.integers(3, size=(n, 1))
     # alpha so large that slots run out and grow.
-    prior = ChineseRestaurant(20.0)
+    prior = chinese_restaurant(20.0)
     state = state_at(np.zeros(n) if start == "together" else np.arange(n), rows, family, BASES[family])
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(30):
@@ -331,7 +316,7 @@ def test_few_rows(n):
     rng = np.random.default_rng(0)
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(200):
-        state, _, _, _ = sweep(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 0, np.array([2, 2]), tally)
-        state, _, _, _, _ = explore(rng, ChineseRestaurant(1.0), GIVEN, state, 1, 1, 1)
-        check_state(state, ChineseRestaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
+        state, _, _, _ = sweep(rng, chinese_restaurant(1.0), GIVEN, state, 1, 0, np.array([2, 2]), tally)
+        state, _, _, _, _ = explore(rng, chinese_restaurant(1.0), GIVEN, state, 1, 1, 1)
+        check_state(state, chinese_restaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
     assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)

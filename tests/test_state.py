@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
-from pymc_dpgmm.partitions import ChineseRestaurant, canonical_labels
+from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
 
 RNG = np.random.default_rng(4)
 CASES = {
@@ -33,9 +34,9 @@ def test_bookkeeping(case, start):
     rows, base, alpha = CASES[case]
     n, d = rows.shape
     params = base.numbers(d)
-    prior = ChineseRestaurant(alpha)
+    prior = chinese_restaurant(alpha)
     labels = np.zeros(n, dtype=np.int64) if start == "together" else np.arange(n)
-    state = initial_state(base.family, params, rows, labels)
+    state = initial_state([View(base.family, params, rows)], labels)
     rng = np.random.default_rng(0)
     counts = set()
     for scan in range(60):
@@ -58,7 +59,7 @@ def test_bookkeeping(case, start):
             assert all(state.following[a] == b for a, b in pairwise(chain))
             assert all(state.preceding[b] == a for a, b in pairwise(chain))
         if scan % 10 == 9:
-            fresh = initial_state(base.family, params, rows, labels)
+            fresh = initial_state([View(base.family, params, rows)], labels)
             assert log_joint(prior, state) == pytest.approx(log_joint(prior, fresh), rel=1e-9, abs=1e-9)
             np.testing.assert_allclose(state.prior_predictive, fresh.prior_predictive)
     if case == "singletons":

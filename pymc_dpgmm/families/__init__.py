@@ -1,18 +1,33 @@
 """Conjugate families of cluster distributions, one a module."""
 
-from pymc_dpgmm.families import normal_inverse_gamma, normal_inverse_wishart, unobserved
-from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families import unobserved
+from pymc_dpgmm.families.base_measure import FAMILIES, BaseMeasure
+from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
+from pymc_dpgmm.families.beta_binomial import BetaBinomial
+from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
+from pymc_dpgmm.families.dirichlet_multinomial import DirichletMultinomial
+from pymc_dpgmm.families.gamma_poisson import GammaPoisson
+from pymc_dpgmm.families.linear_regression import LinearRegression
 from pymc_dpgmm.families.normal_inverse_gamma import NormalInverseGamma
 from pymc_dpgmm.families.normal_inverse_wishart import NormalInverseWishart
+from pymc_dpgmm.families.spherical_normal_inverse_gamma import SphericalNormalInverseGamma
 from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.views import View
 
-FAMILIES: dict[str, Family] = {
-    module.FAMILY.name: module.FAMILY
-    for module in (
-        normal_inverse_wishart,
-        normal_inverse_gamma,
-        unobserved,
-    )
-}
+FAMILIES[unobserved.FAMILY.name] = unobserved.FAMILY
 
-__all__ = ["FAMILIES", "BaseMeasure", "Family", "NormalInverseGamma", "NormalInverseWishart"]
+__all__ = [
+    "FAMILIES",
+    "BaseMeasure",
+    "BetaBernoulli",
+    "BetaBinomial",
+    "DirichletCategorical",
+    "DirichletMultinomial",
+    "Family",
+    "GammaPoisson",
+    "LinearRegression",
+    "NormalInverseGamma",
+    "NormalInverseWishart",
+    "SphericalNormalInverseGamma",
+    "View",
+]

@@ -1,10 +1,13 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from pymc_dpgmm.families.verbs import Family
+
+FAMILIES: dict[str, Family] = {}
 
 
 def is_variable(value: Any) -> bool:
@@ -15,8 +18,12 @@ def is_variable(value: Any) -> bool:
 class BaseMeasure:
     """Base measure of a mixture: the prior of every cluster's parameters.
 
+    A class with a ``family`` of its own registers that family.
+
     Parameters
     ----------
+    given : dict, optional
+        What comes with every row of the data, by name, if the family has such: numbers, arrays, or variables.
     **parameters
         The family's parameters: numbers, arrays, or PyMC variables.
 
@@ -30,17 +37,26 @@ class BaseMeasure:
 
     family: ClassVar[Family]
 
-    def __init__(self, **parameters: Any) -> None:
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "family" in cls.__dict__:
+            FAMILIES[cls.family.name] = cls.family
+
+    def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
+        self.given = {name: self._checked_given(name, value) for name, value in (given or {}).items()}
         # Errors that need no data are raised here: this is where the user's values enter.
-        lengths = self._lengths()
-        if len(set(lengths.values())) > 1:
-            raise ValueError(
-                f"the parameters of {self.family.name} must agree on the number of columns d, got "
-                + ", ".join(f"{name} with d = {length}" for name, length in lengths.items())
-            )
-        if lengths and all(not is_variable(value) for value in self.parameters.values()):
-            self.numbers(next(iter(lengths.values())))
+        lengths = self._implied_lengths()
+        for letter in sorted(set("".join(self.family.axes.values()))):
+            own = {name: values[letter] for name, values in lengths.items() if letter in values}
+            if len(set(own.values())) > 1:
+                raise ValueError(
+                    f"the parameters of {self.family.name} must agree on the number of columns {letter}, got "
+                    + ", ".join(f"{name} with {letter} = {length}" for name, length in own.items())
+                )
+        known = {letter: length for values in lengths.values() for letter, length in values.items()}
+        if "d" in known and all(not is_variable(value) for value in self.parameters.values()):
+            self.numbers(known["d"])
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
@@ -63,7 +79,20 @@ class BaseMeasure:
             raise ValueError(
                 f"data must be (n,) or (n, d) finite numbers with n and d at least 1, got shape {np.shape(data)}"
             )
-        return cls(**cls.family.from_data(rows))
+        defaults: dict[str, Any] = cls.family.from_data(rows)
+        return cls(**defaults)
+
+    def lengths(self, d: int) -> dict[str, int]:
+        """Return the lengths of the axes that the family names by letters, for ``d`` columns of data."""
+        known = {"d": d}
+        for name, letter in self.family.given.items():
+            if letter != "d" and name in self.given:
+                value = self.given[name]
+                shape = np.shape(value.get_value(borrow=True) if is_variable(value) else value)
+                known[letter] = 1 if len(shape) < 2 else shape[1]
+        for values in self._implied_lengths().values():
+            known |= {letter: length for letter, length in values.items() if letter not in known}
+        return known
 
     def numbers(self, d: int, values: dict[str, Any] | None = None) -> Any:
         """Return the family's parameters as checked numbers for ``d`` columns.
@@ -80,57 +109,126 @@ class BaseMeasure:
             If a value does not fit ``d`` columns or is outside the support.
         """
         values = self.parameters if values is None else values
+        lengths = self.lengths(d)
         broadcast: dict[str, Any] = {}
-        for name, ndim in self.family.ndims.items():
+        for name, letters in self.family.axes.items():
             value = np.asarray(values[name], dtype=np.float64)
-            if ndim == 0:
+            if not letters:
                 broadcast[name] = float(value)
                 continue
-            if value.ndim == ndim and any(length != d for length in value.shape):
-                raise ValueError(f"{name} has shape {value.shape}, but the data has d = {d} columns")
-            broadcast[name] = np.array(np.broadcast_to(value, (d,) * ndim))
+            wanted = tuple(lengths[letter] for letter in letters)
+            if value.ndim and value.shape != wanted:
+                raise ValueError(f"{name} has shape {value.shape}, but must have {wanted} for d = {d} columns")
+            broadcast[name] = np.array(np.broadcast_to(value, wanted))
         params = self.family.params(**broadcast)
         for name, value in broadcast.items():
             self.family.check(name, np.asarray(value))
         self.family.check_together(params)
         return params
 
-    def check_columns(self, d: int) -> None:
-        """Raise ValueError where the numeric parameters do not fit ``d`` columns of data."""
-        for name, length in self._lengths().items():
-            if length != d:
-                raise ValueError(
-                    f"{name} of {type(self).__name__} has d = {length}, but the data has d = {d} columns"
-                )
+    def check_shape(self, shape: Sequence[int]) -> None:
+        """Raise ValueError where the family or its numeric parameters do not fit data of this shape."""
+        name = type(self).__name__
+        takes = self.family.takes
+        if len(shape) not in takes:
+            wanted = " or ".join({1: "(n,)", 2: "(n, d)"}[ndim] for ndim in takes)
+            hint = "; reshape it to (n, 1), or use NormalInverseGamma" if 1 not in takes else ""
+            raise ValueError(f"{name} needs data of shape {wanted}, got {len(shape)} dimensions{hint}")
+        d = 1 if len(shape) == 1 else shape[1]
+        for parameter, values in self._implied_lengths().items():
+            if values.get("d", d) != d:
+                raise ValueError(f"{parameter} of {name} has d = {values['d']}, but the data has d = {d} columns")
         if not any(is_variable(value) for value in self.parameters.values()):
             self.numbers(d)
+
+    def check_values(self, values: Any) -> None:
+        """Raise ValueError where data, with columns for what is given, is not of the family's kind."""
+        known = {name: None if is_variable(value) else value for name, value in self.parameters.items()}
+        self.family.check_values(self.family.params(**known), values)
+
+    def to_numpy(self, observed: Any) -> np.ndarray:
+        """Turn a pandas object into an array of numbers."""
+        return observed.to_numpy()
+
+    def given_columns(self, shape: Sequence[int], data: Any = None) -> list[Any]:
+        """Return what is given with rows of this shape: matrices, or variables, with n rows.
+
+        ``data`` are the rows, for families that take from them what is given.
+
+        Raises
+        ------
+        ValueError
+            If something is not given for every row.
+        """
+        n, d = shape[0], 1 if len(shape) == 1 else shape[1]
+        return [
+            self._columns(name, self.given[name], int(n), d if letter == "d" else None)
+            for name, letter in self.family.given.items()
+        ]
+
+    def _columns(self, name: str, value: Any, n: int, width: int | None) -> Any:
+        """Return one thing that is given as a matrix."""
+        if value.ndim == 0:
+            return np.broadcast_to(value, (n, width or 1))
+        if not is_variable(value):
+            if len(value) != n:
+                raise ValueError(f"{name} has {len(value)} rows, but the data has {n}")
+            if value.ndim == 2 and width is not None and value.shape[1] not in (1, width):
+                raise ValueError(f"{name} has {value.shape[1]} columns, but the data has {width}")
+        if value.ndim == 1:
+            value = value[:, None]
+        if width is None or width == 1:
+            return value
+        # Ones in place of broadcasting serve arrays and variables alike.
+        return value * np.ones((1, width))
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters.items())
         return f"{type(self).__name__}({arguments})"
 
     def _checked(self, name: str, value: Any) -> Any:
-        ndim = self.family.ndims[name]
-        allowed = {0: "a scalar", 1: "a scalar or a (d,) vector", 2: "a (d, d) matrix"}[ndim]
+        letters = self.family.axes[name]
+        allowed = {
+            0: "a scalar",
+            1: f"a scalar or a ({letters},) vector",
+            2: f"a ({', '.join(letters)}) matrix",
+        }[len(letters)]
+        ndims = (0, 1) if len(letters) == 1 else (len(letters),)
         if is_variable(value):
-            if value.ndim not in ((ndim,) if ndim != 1 else (0, 1)):
+            if value.ndim not in ndims:
                 raise ValueError(f"{name} must be {allowed}, got a variable with {value.ndim} dimensions")
             return value
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")
         array = array.astype(np.float64)
-        if array.ndim not in ((ndim,) if ndim != 1 else (0, 1)) or array.size == 0:
-            raise ValueError(f"{name} must be {allowed}, got shape {array.shape}")
-        if ndim == 2 and array.shape[0] != array.shape[1]:
+        square = len(set(letters)) == 1 or array.ndim < 2
+        if array.ndim not in ndims or array.size == 0 or (square and len(set(array.shape)) > 1):
             raise ValueError(f"{name} must be {allowed}, got shape {array.shape}")
         self.family.check(name, array)
         return array
 
-    def _lengths(self) -> dict[str, int]:
-        """Numbers of columns that the numeric parameters imply."""
+    def _checked_given(self, name: str, value: Any) -> Any:
+        if is_variable(value):
+            if not hasattr(value, "get_value"):
+                raise TypeError(f"{name} must be numbers or pm.Data, got an expression of variables")
+            if value.ndim not in (1, 2):
+                raise ValueError(f"{name} must have one or two dimensions, got a variable with {value.ndim}")
+            return value
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")
+        array = array.astype(np.float64)
+        if array.ndim > 2 or array.size == 0:
+            raise ValueError(f"{name} must be a scalar, (n,) or two-dimensional, got shape {array.shape}")
+        if not np.all(np.isfinite(array)):
+            raise ValueError(f"{name} must be finite, got NaN or infinite values")
+        return array
+
+    def _implied_lengths(self) -> dict[str, dict[str, int]]:
+        """Lengths of axes that the numeric parameters imply, by parameter and letter."""
         return {
-            name: len(value)
+            name: dict(zip(self.family.axes[name], np.shape(value), strict=True))
             for name, value in self.parameters.items()
             if not is_variable(value) and np.ndim(value) > 0
         }

@@ -25,16 +25,15 @@ import numpy as np
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import FASTMATH, compiled, enlarged, implements
+from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
-from pymc_dpgmm.families.shares import log_share
+from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
+from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
-# Relative error of a sum of squares at which it is computed anew from the rows, and of one change.
-_WORST_ERROR = 1e-10
-_ROUNDING = 2.3e-16
 # Columns that share one logarithm of the product of their t arguments, where they share the exponent: few
 # enough that the product cannot overflow.
 _BLOCK = 8
@@ -49,6 +48,7 @@ class Params(NamedTuple):
     b: np.ndarray
 
 
+@slotted("size", "mean", "squares")
 class Summary(NamedTuple):
     """Number of rows, mean and sum of squares about the mean of each cluster: (K,), (K, d), (K, d)."""
 
@@ -57,6 +57,7 @@ class Summary(NamedTuple):
     squares: np.ndarray
 
 
+@slotted("size", "mean", "scale", "rate", "shift", "constant", "constant_without", "error")
 class Stats(NamedTuple):
     """Cached predictives: the arrays of ``capacity`` slots and what they share."""
 
@@ -148,46 +149,6 @@ def _(stats, k, summary, j):
     _refresh(stats, k)
 
 
-@implements(verbs.resize, Summary)
-def _(slots, capacity):
-    return Summary(
-        enlarged(slots.size, capacity), enlarged(slots.mean, capacity), enlarged(slots.squares, capacity)
-    )
-
-
-@implements(verbs.resize, Stats)
-def _(slots, capacity):
-    return Stats(
-        slots.mu,
-        slots.kappa,
-        slots.a,
-        slots.b,
-        slots.block,
-        enlarged(slots.size, capacity),
-        enlarged(slots.mean, capacity),
-        enlarged(slots.scale, capacity),
-        enlarged(slots.rate, capacity),
-        enlarged(slots.shift, capacity),
-        enlarged(slots.constant, capacity),
-        enlarged(slots.constant_without, capacity),
-        enlarged(slots.error, capacity),
-        slots.norms,
-    )
-
-
-@implements(verbs.move, Stats)
-def _(stats, source, target):
-    stats.size[target] = stats.size[source]
-    for j in range(stats.mu.shape[0]):
-        stats.mean[target, j] = stats.mean[source, j]
-        stats.scale[target, j] = stats.scale[source, j]
-        stats.rate[target, j] = stats.rate[source, j]
-        stats.shift[target, j] = stats.shift[source, j]
-    stats.constant[target] = stats.constant[source]
-    stats.constant_without[target] = stats.constant_without[source]
-    stats.error[target] = stats.error[source]
-
-
 @implements(verbs.add, Stats)
 def _(stats, k, x):
     n = stats.size[k]
@@ -197,7 +158,7 @@ def _(stats, k, x):
         stats.scale[k, j] += 0.5 * kappa_n / (kappa_n + 1.0) * deviation * deviation
         stats.mean[k, j] += deviation / (kappa_n + 1.0)
     stats.size[k] = n + 1
-    stats.error[k] += _ROUNDING
+    stats.error[k] += ROUNDING
     _refresh(stats, k)
 
 
@@ -209,14 +170,14 @@ def _(stats, k, x):
         kappa_n = stats.kappa[j] + n
         deviation = x[j] - stats.mean[k, j]
         lost = 0.5 * kappa_n / (kappa_n - 1.0) * deviation * deviation
-        left = max(1.0 - lost / stats.scale[k, j], _ROUNDING)
+        left = max(1.0 - lost / stats.scale[k, j], ROUNDING)
         smallest = min(smallest, left)
         stats.scale[k, j] *= left
         stats.mean[k, j] -= deviation / (kappa_n - 1.0)
     # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + _ROUNDING <= _WORST_ERROR * smallest
+    good = stats.error[k] + ROUNDING <= WORST_ERROR * smallest
     stats.size[k] = n - 1
-    stats.error[k] = (stats.error[k] + _ROUNDING) / smallest
+    stats.error[k] = (stats.error[k] + ROUNDING) / smallest
     _refresh(stats, k)
     return good
 
@@ -335,11 +296,8 @@ def _check(name: str, value: np.ndarray) -> None:
         raise ValueError(f"{name} must be > 0, got {value}")
 
 
-def _check_together(params: Params) -> None:
-    """Nothing ties the parameters of this family together."""
-
-
-def _allocate_summary(d: int, capacity: int) -> Summary:
+def _allocate_summary(params: Params, capacity: int) -> Summary:
+    d = len(params.mu)
     return Summary(
         size=np.zeros(capacity, dtype=np.int64),
         mean=np.zeros((capacity, d)),
@@ -367,12 +325,7 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _localize(params: Params, rows: np.ndarray) -> tuple[Params, np.ndarray]:
-    centre = rows.mean(axis=0)
-    return params._replace(mu=params.mu - centre), rows - centre
-
-
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     rows = np.empty((len(labels), len(params.mu)))
     for label in np.unique(labels):
         own = labels == label
@@ -395,15 +348,14 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 FAMILY = Family(
     name="NormalInverseGamma",
     params=Params,
-    ndims={"mu": 1, "kappa": 1, "a": 1, "b": 1},
+    axes={"mu": "d", "kappa": "d", "a": "d", "b": "d"},
     check=_check,
-    check_together=_check_together,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    localize=_localize,
     draw_rows=_draw_rows,
+    represent=centred,
+    shift=shift_mean,
     from_data=_from_data,
-    takes_vector=True,
 )
 
 

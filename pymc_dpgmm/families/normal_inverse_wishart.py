@@ -32,16 +32,14 @@ from pymc_dpgmm.cholesky import (
     rank_one_inverse,
     scaled_squared_norm,
 )
-from pymc_dpgmm.dispatch import compiled, enlarged, implements
+from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
-from pymc_dpgmm.families.shares import log_share
+from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
+from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
-
-# Relative error of a factor at which it is computed anew from the rows, and of one rank-1 change.
-_WORST_ERROR = 1e-10
-_ROUNDING = 2.3e-16
 
 
 class Params(NamedTuple):
@@ -53,6 +51,7 @@ class Params(NamedTuple):
     psi: np.ndarray
 
 
+@slotted("size", "mean", "scatter")
 class Summary(NamedTuple):
     """Number of rows, mean and scatter about the mean of each cluster: (K,), (K, d), (K, d, d)."""
 
@@ -61,6 +60,7 @@ class Summary(NamedTuple):
     scatter: np.ndarray
 
 
+@slotted("size", "mean", "factor", "shift", "log_det", "constant", "constant_without", "error")
 class Stats(NamedTuple):
     """Cached predictives: the arrays of ``capacity`` slots and what they share."""
 
@@ -186,48 +186,6 @@ def _(stats, k, summary, j):
     _set_constants(stats, k)
 
 
-@implements(verbs.resize, Summary)
-def _(slots, capacity):
-    return Summary(
-        enlarged(slots.size, capacity), enlarged(slots.mean, capacity), enlarged(slots.scatter, capacity)
-    )
-
-
-@implements(verbs.resize, Stats)
-def _(slots, capacity):
-    return Stats(
-        slots.mu,
-        slots.kappa,
-        slots.nu,
-        slots.psi,
-        slots.log_det_psi,
-        enlarged(slots.size, capacity),
-        enlarged(slots.mean, capacity),
-        enlarged(slots.factor, capacity),
-        enlarged(slots.shift, capacity),
-        enlarged(slots.log_det, capacity),
-        enlarged(slots.constant, capacity),
-        enlarged(slots.constant_without, capacity),
-        enlarged(slots.error, capacity),
-        slots.norms,
-        slots.work,
-    )
-
-
-@implements(verbs.move, Stats)
-def _(stats, source, target):
-    stats.size[target] = stats.size[source]
-    for i in range(stats.mu.shape[0]):
-        stats.mean[target, i] = stats.mean[source, i]
-        stats.shift[target, i] = stats.shift[source, i]
-        for j in range(stats.mu.shape[0]):
-            stats.factor[target, i, j] = stats.factor[source, i, j]
-    stats.log_det[target] = stats.log_det[source]
-    stats.constant[target] = stats.constant[source]
-    stats.constant_without[target] = stats.constant_without[source]
-    stats.error[target] = stats.error[source]
-
-
 @implements(verbs.add, Stats)
 def _(stats, k, x):
     d = stats.mu.shape[0]
@@ -248,7 +206,7 @@ def _(stats, k, x):
     lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
     stats.size[k] = n + 1
     stats.log_det[k] += math.log(gained)
-    stats.error[k] += _ROUNDING
+    stats.error[k] += ROUNDING
     _set_constants(stats, k)
 
 
@@ -267,8 +225,8 @@ def _(stats, k, x):
         left -= p[i] * p[i]
     # A share `left` of the determinant remains in the direction of v, so a relative error grows by 1 / left.
     # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + _ROUNDING <= _WORST_ERROR * left
-    left = max(left, _ROUNDING)
+    good = stats.error[k] + ROUNDING <= WORST_ERROR * left
+    left = max(left, ROUNDING)
     scale = math.sqrt((kappa_n - 1.0) / kappa_n * (kappa_n + 1.0) / kappa_n)
     rank_one_inverse(stats.factor[k], p, -1.0, scale, stats.work[1])
     for i in range(d):
@@ -276,7 +234,7 @@ def _(stats, k, x):
     lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
     stats.size[k] = n - 1
     stats.log_det[k] += math.log(left)
-    stats.error[k] = (stats.error[k] + _ROUNDING) / left
+    stats.error[k] = (stats.error[k] + ROUNDING) / left
     _set_constants(stats, k)
     return good
 
@@ -428,7 +386,8 @@ def _check_together(params: Params) -> None:
         raise ValueError(f"nu must be > d - 1 = {d - 1}, got {params.nu}")
 
 
-def _allocate_summary(d: int, capacity: int) -> Summary:
+def _allocate_summary(params: Params, capacity: int) -> Summary:
+    d = len(params.mu)
     return Summary(
         size=np.zeros(capacity, dtype=np.int64),
         mean=np.zeros((capacity, d)),
@@ -457,12 +416,7 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _localize(params: Params, rows: np.ndarray) -> tuple[Params, np.ndarray]:
-    centre = rows.mean(axis=0)
-    return params._replace(mu=params.mu - centre), rows - centre
-
-
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     d = len(params.mu)
     scale = np.linalg.cholesky(params.psi)
     rows = np.empty((len(labels), d))
@@ -499,14 +453,16 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 FAMILY = Family(
     name="NormalInverseWishart",
     params=Params,
-    ndims={"mu": 1, "kappa": 0, "nu": 0, "psi": 2},
+    axes={"mu": "d", "kappa": "", "nu": "", "psi": "dd"},
     check=_check,
     check_together=_check_together,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    localize=_localize,
     draw_rows=_draw_rows,
+    represent=centred,
+    shift=shift_mean,
     from_data=_from_data,
+    takes=(2,),
 )
 
 

@@ -1,9 +1,12 @@
-"""When the statistics of a cluster may be used to tell what they would be without one of its rows."""
+"""When the statistics of a cluster may be used to tell what they would be without one of its rows, or updated."""
 
 import math
 
 from pymc_dpgmm.dispatch import compiled
 
+# Relative error of a statistic at which it is computed anew from the rows, and of one change of it.
+WORST_ERROR = 1e-10
+ROUNDING = 2.3e-16
 # Below this share of a scale left without a row, cancellation has cost too many digits.
 _SMALLEST_SHARE = 1e-4
 

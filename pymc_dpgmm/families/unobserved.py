@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import enlarged, implements
+from pymc_dpgmm.dispatch import implements
 from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
 
@@ -15,12 +16,14 @@ class Params(NamedTuple):
     nothing: float
 
 
+@slotted("size")
 class Summary(NamedTuple):
     """Nothing to summarise."""
 
     size: np.ndarray
 
 
+@slotted("size")
 class Stats(NamedTuple):
     """Nothing to cache."""
 
@@ -40,21 +43,6 @@ def _(summary, k, j):
 @implements(verbs.fit, Stats)
 def _(stats, k, summary, j):
     stats.size[k] = summary.size[j]
-
-
-@implements(verbs.resize, Summary)
-def _(slots, capacity):
-    return Summary(enlarged(slots.size, capacity))
-
-
-@implements(verbs.resize, Stats)
-def _(slots, capacity):
-    return Stats(enlarged(slots.size, capacity))
-
-
-@implements(verbs.move, Stats)
-def _(stats, source, target):
-    stats.size[target] = stats.size[source]
 
 
 @implements(verbs.add, Stats)
@@ -83,22 +71,16 @@ def _(stats, k):
     return 0.0
 
 
-def _accept(*_: object) -> None:
-    """Accept anything: there is nothing to check."""
-
-
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return np.zeros((len(labels), 0))
 
 
 FAMILY = Family(
     name="Unobserved",
     params=Params,
-    ndims={"nothing": 0},
-    check=_accept,
-    check_together=_accept,
-    allocate_summary=lambda d, capacity: Summary(np.zeros(capacity, dtype=np.int64)),
+    axes={"nothing": ""},
+    check=lambda name, value: None,
+    allocate_summary=lambda params, capacity: Summary(np.zeros(capacity, dtype=np.int64)),
     allocate_stats=lambda params, n, capacity: Stats(np.zeros(capacity, dtype=np.int64)),
-    localize=lambda params, rows: (params, rows),
     draw_rows=_draw_rows,
 )

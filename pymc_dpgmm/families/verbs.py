@@ -1,6 +1,6 @@
 """The verbs that every conjugate family implements, and what is known of a family as a whole.
 
-A family is described by three ``NamedTuple`` classes of arrays:
+A family is described by three ``NamedTuple`` classes of arrays (see :mod:`pymc_dpgmm.families.slots`):
 
 ``Params``
     The base measure's parameters, as numbers.
@@ -10,16 +10,27 @@ A family is described by three ``NamedTuple`` classes of arrays:
     What a sampler keeps of a number of clusters, one slot each, to evaluate predictives fast: it depends
     on the parameters, and changes in place when a row joins or leaves.
 
-Slots are indices along the first axis of an array. Rows are (d,) vectors.
+Slots are indices along the first axis of an array. Rows are what ``row(rows, i)`` returns: vectors where the
+data is an array, as it is for most families.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import verb
+from pymc_dpgmm.dispatch import implements, verb
+
+
+@verb
+def row(rows, i):
+    """Return row ``i`` of the data."""
+
+
+@implements(row, np.ndarray)
+def _(rows, i):
+    return rows[i]
 
 
 @verb
@@ -44,22 +55,15 @@ def log_marginal_gradient(params, summary):
 
 @verb
 def data_gradient(params, summary, rows, labels):
-    """Gradient of :func:`log_marginal_likelihood` in the rows: (n, d), slot ``labels[i]`` holding row i."""
+    """Gradient of :func:`log_marginal_likelihood` in the rows: (n, d), slot ``labels[i]`` holding row i.
+
+    Implemented where rows may be latent, or depend on other variables.
+    """
 
 
 @verb
 def fit(stats, k, summary, j):
     """Set slot ``k`` of the statistics to the cluster in slot ``j`` of a summary."""
-
-
-@verb
-def resize(slots, capacity):
-    """Return statistics, or a summary, with ``capacity`` slots: those of the given one first, then unused ones."""
-
-
-@verb
-def move(stats, source, target):
-    """Copy slot ``source`` to slot ``target``."""
 
 
 @verb
@@ -99,9 +103,24 @@ def log_marginal(stats, k):
     """Log marginal likelihood of the rows of slot ``k``."""
 
 
+def _accept(*_: Any) -> None:
+    """Accept anything."""
+
+
+def _as_floats(params: Any, values: np.ndarray) -> tuple[Any, Any]:
+    return np.ascontiguousarray(values, dtype=np.float64), None
+
+
+def _unshifted(params: Any, origin: Any) -> Any:
+    return params
+
+
 @dataclass(frozen=True)
 class Family:
     """A conjugate family, as the layers above see it.
+
+    Data are values of shape (n, c): the d columns that are modelled, then the columns of what is given with every
+    row (numbers of trials, covariates, ...), if the family has any.
 
     Parameters
     ----------
@@ -109,45 +128,68 @@ class Family:
         Name of the user-facing base measure.
     params : type
         ``NamedTuple`` class of the parameters; its fields are the user's arguments.
-    ndims : dict of str to int
-        Number of dimensions of each parameter; each dimension has the length d.
+    axes : dict of str to str
+        A letter for each dimension of each parameter: ``"d"`` for the columns that are modelled, and letters of
+        the family's own, whose lengths its base measure knows. ``""`` is a scalar.
     check : callable
         ``check(name, value)`` with one numeric parameter raises ValueError if it is outside its support.
-    check_together : callable
-        ``check_together(params)`` raises ValueError if the parameters do not go together. Both together
-        define the support.
     allocate_summary : callable
-        ``(d, capacity) -> Summary``.
+        ``(params, capacity) -> Summary``.
     allocate_stats : callable
         ``(params, n, capacity) -> Stats``, for data with n rows.
-    localize : callable
-        ``(params, rows) -> (params, rows)``: moves the origin of both close to the data.
     draw_rows : callable
-        ``(rng, params, labels) -> rows``: rows from the prior, one set of cluster parameters per label.
+        ``(rng, params, labels, given) -> rows``: (n, d) rows from the prior, one set of cluster parameters per
+        label; ``given`` holds the last columns of the values.
+    check_together : callable
+        ``check_together(params)`` raises ValueError if the parameters do not go together. With ``check`` it
+        defines the support.
+    check_values : callable
+        ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
+        Parameters that are variables may be None.
+    represent : callable
+        ``(params, values) -> (rows, origin)``: the data in the form that the verbs take, which depends on no more
+        of the parameters than their shapes, and whatever ``shift`` needs to know. Contiguous float64 values by
+        default.
+    shift : callable
+        ``(params, origin) -> params``: the parameters that go with rows in that form.
+    given : dict of str to str
+        What comes with every row, by the name of the user's argument: a letter for its columns, as in ``axes``.
     from_data : callable or None
         ``(rows) -> dict`` of default parameters.
-    takes_vector : bool
-        Whether (n,) data, one column, is natural.
+    takes : tuple of int
+        Numbers of dimensions that data may have: 1 for (n,), 2 for (n, d).
+    takes_sparse : bool
+        Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
+        CSR form, without columns for what is given.
     """
 
     name: str
     params: type
-    ndims: dict[str, int]
+    axes: dict[str, str]
     check: Callable[[str, np.ndarray], None]
-    check_together: Callable[[Any], None]
-    allocate_summary: Callable[[int, int], Any]
+    allocate_summary: Callable[[Any, int], Any]
     allocate_stats: Callable[[Any, int, int], Any]
-    localize: Callable[[Any, np.ndarray], tuple[Any, np.ndarray]]
-    draw_rows: Callable[[np.random.Generator, Any, np.ndarray], np.ndarray]
+    draw_rows: Callable[[np.random.Generator, Any, np.ndarray, np.ndarray], np.ndarray]
+    check_together: Callable[[Any], None] = _accept
+    check_values: Callable[[Any, Any], None] = _accept
+    represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
+    shift: Callable[[Any, Any], Any] = _unshifted
+    given: dict[str, str] = field(default_factory=dict)
     from_data: Callable[[np.ndarray], dict[str, np.ndarray | float]] | None = None
-    takes_vector: bool = False
+    takes: tuple[int, ...] = (1, 2)
+    takes_sparse: bool = False
 
     def supports(self, params: NamedTuple) -> bool:
         """Tell whether numeric parameters are inside the family's support."""
         try:
-            for field, value in zip(params._fields, params, strict=True):
-                self.check(field, np.asarray(value))
+            for name, value in zip(params._fields, params, strict=True):
+                self.check(name, np.asarray(value))
             self.check_together(params)
         except ValueError:
             return False
         return True
+
+    @property
+    def has_data_gradient(self) -> bool:
+        """Whether rows may be latent, or depend on other variables."""
+        return self.params in data_gradient.implementations  # type: ignore[attr-defined]

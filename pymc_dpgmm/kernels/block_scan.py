@@ -23,14 +23,8 @@ import numpy as np
 from numba import config
 
 from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.verbs import (
-    combine,
-    fit,
-    log_predictive,
-    log_predictive_without,
-    resize,
-    summarize,
-)
+from pymc_dpgmm.families.slots import resize
+from pymc_dpgmm.families.verbs import combine, fit, log_predictive, log_predictive_without, row, summarize
 from pymc_dpgmm.kernels.gibbs import NEGLIGIBLE, choose, random_order
 from pymc_dpgmm.kernels.state import State, canonicalize, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
@@ -184,7 +178,7 @@ def propose(prior, state, plan, start, stop):
     cumulative = np.empty(n_fixed + 1)
     for t in range(start, stop):
         i = plan.order[t]
-        x = state.rows[i]
+        x = row(state.rows, i)
         own = state.slots[i]
         log_weights[n_fixed] = log_new + state.prior_predictive[i]
         largest = log_weights[n_fixed]
@@ -214,7 +208,7 @@ def _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights):
 
     Returns their number, and the log of the sum of the weights.
     """
-    x = state.rows[i]
+    x = row(state.rows, i)
     n_choices = 0
     largest = -math.inf
     for place in range(n_clusters):
@@ -277,7 +271,7 @@ def settle(rng, prior, state, plan, b):
         proposed = plan.proposed[t]
         if proposed == own:
             continue
-        x = state.rows[i]
+        x = row(state.rows, i)
         alone = state.sizes[own] == 1
         detached = False
         n_choices = 0

@@ -6,7 +6,7 @@ import numpy as np
 from numba.extending import register_jitable
 
 from pymc_dpgmm.dispatch import implements, verb
-from pymc_dpgmm.partitions import ChineseRestaurant
+from pymc_dpgmm.partitions import GibbsType
 
 
 @verb
@@ -21,7 +21,7 @@ class Given(NamedTuple):
 
 
 class GammaConcentration(NamedTuple):
-    """A gamma law of the concentration with ``shape`` and ``rate`` > 0."""
+    """A gamma law of a Chinese restaurant process's concentration with ``shape`` and ``rate`` > 0."""
 
     shape: float
     rate: float
@@ -69,4 +69,5 @@ def _(law, rng, prior, n_clusters, n):
 
 @implements(redraw, GammaConcentration)
 def _(law, rng, prior, n_clusters, n):
-    return ChineseRestaurant(draw_concentration(rng, prior.alpha, n_clusters, n, law.shape, law.rate))
+    alpha = draw_concentration(rng, prior.alpha, n_clusters, n, law.shape, law.rate)
+    return GibbsType(alpha, prior.discount, prior.most, prior.log_v, prior.log_components)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without
+from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without, row
 from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
@@ -87,12 +87,13 @@ def gibbs_scan(rng, prior, state):
     seats = np.empty(capacity)
     for k in range(1, n_clusters + 1):
         seats[k] = log_seat(prior, state.sizes[k])
+    opening = log_seat_new(prior, n_clusters)
     log_weights = np.empty(capacity)
     order = random_order(rng, n)
     n_moved = 0
     for t in range(n):
         i = order[t]
-        x = state.rows[i]
+        x = row(state.rows, i)
         own = state.slots[i]
         alone = state.sizes[own] == 1
         detached = False
@@ -111,7 +112,7 @@ def gibbs_scan(rng, prior, state):
             log_weights[own_place] = log_seat(prior, state.sizes[own] - (not detached)) + density
         n_choices = n_clusters
         if not alone:
-            log_weights[n_clusters] = log_seat_new(prior, n_clusters) + state.prior_predictive[i]
+            log_weights[n_clusters] = opening + state.prior_predictive[i]
             n_choices += 1
         choice = choose(rng, log_weights, n_choices)
 
@@ -139,6 +140,7 @@ def gibbs_scan(rng, prior, state):
             place[own] = n_clusters
         else:
             seats[own] = log_seat(prior, state.sizes[own])
+        opening = log_seat_new(prior, n_clusters)
         if n_clusters == slots_in_use.shape[0]:
             state = grow(state)
             capacity = state.sizes.shape[0]

@@ -50,6 +50,13 @@ class PartitionSizes:
         return self._sizes
 
 
+def same_values(values: Any, others: Any) -> bool:
+    """Tell whether two arrays, or sparse matrices, hold the same numbers."""
+    if isinstance(values, np.ndarray):
+        return values is others or np.array_equal(values, others)
+    return values is others or (values.shape == others.shape and (values != others).nnz == 0)
+
+
 class MarginalLikelihood:
     """Log marginal likelihood and its gradients as functions of labels, rows and parameters.
 
@@ -59,7 +66,7 @@ class MarginalLikelihood:
 
     Notes
     -----
-    Every method takes ``labels`` (n,), ``rows`` (n, d) and ``params``, the family's parameters. Where the
+    Every method takes ``labels`` (n,), ``values`` (n, c) and ``params``, the family's parameters. Where the
     labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
     density is zero: the value is -inf, and the gradients are zero. ValueError is raised where labels and rows
     differ in length.
@@ -68,51 +75,55 @@ class MarginalLikelihood:
     def __init__(self, family: Family) -> None:
         self._family = family
         self._labels = np.empty(0, dtype=np.int64)
-        self._rows = np.empty((0, 0))
+        self._values: Any = None
         self._canonical = np.empty(0, dtype=np.int64)
-        self._local_rows = np.empty((0, 0))
+        self._rows: Any = None
+        self._origin: Any = None
         self._summary: Any = None
         self._params: Any = None
         self._supported = False
 
-    def value(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> float:
+    def value(self, labels: np.ndarray, values: Any, params: Any) -> float:
         """Return the log marginal likelihood."""
-        if not self._update(labels, rows, params):
+        if not self._update(labels, values, params):
             return -np.inf
-        return log_marginal_likelihood(self._local(params), self._summary)
+        return log_marginal_likelihood(self._shifted(params), self._summary)
 
-    def gradient(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> Any:
+    def gradient(self, labels: np.ndarray, values: Any, params: Any) -> Any:
         """Return the gradient in the parameters, as parameters."""
-        if not self._update(labels, rows, params):
+        if not self._update(labels, values, params):
             return type(params)(*(np.zeros(np.shape(value)) for value in params))
-        return log_marginal_gradient(self._local(params), self._summary)
+        return log_marginal_gradient(self._shifted(params), self._summary)
 
-    def data_gradient(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> np.ndarray:
-        """Return the gradient in the rows: (n, d)."""
-        if not self._update(labels, rows, params):
-            return np.zeros_like(rows)
-        return data_gradient(self._local(params), self._summary, self._local_rows, self._canonical)
+    def data_gradient(self, labels: np.ndarray, values: np.ndarray, params: Any) -> np.ndarray:
+        """Return the gradient in the values: (n, c)."""
+        if not self._update(labels, values, params):
+            return np.zeros_like(values)
+        return data_gradient(self._shifted(params), self._summary, self._rows, self._canonical)
 
-    def _local(self, params: Any) -> Any:
-        return self._family.localize(params, self._rows)[0]
+    def _shifted(self, params: Any) -> Any:
+        return self._family.shift(params, self._origin)
 
-    def _update(self, labels: np.ndarray, rows: np.ndarray, params: Any) -> bool:
+    def _update(self, labels: np.ndarray, values: Any, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
-        if len(labels) != len(rows):
-            raise ValueError(f"there are {len(labels)} labels, but the data has {len(rows)} rows")
+        if len(labels) != values.shape[0]:
+            raise ValueError(f"there are {len(labels)} labels, but the data has {values.shape[0]} rows")
         if self._params is None or any(
             not np.array_equal(new, old) for new, old in zip(params, self._params, strict=True)
         ):
             self._supported = self._family.supports(params)
             self._params = type(params)(*(np.copy(value) for value in params))
-        if not np.array_equal(rows, self._rows) or not np.array_equal(labels, self._labels):
+        new_values = self._values is None or not same_values(values, self._values)
+        if new_values:
+            self._family.check_values(params, values)
+            self._values = values.copy()
+            self._rows, self._origin = self._family.represent(params, values)
+        if new_values or not np.array_equal(labels, self._labels):
             self._labels = labels.copy()
-            self._rows = rows.copy()
-            self._local_rows = np.ascontiguousarray(self._family.localize(params, rows)[1])
             sizes = cluster_sizes(labels)
             self._summary = None
             if len(sizes):
                 self._canonical = canonical_labels(labels)[0]
-                self._summary = self._family.allocate_summary(rows.shape[1], len(sizes))
-                summarize_clusters(self._summary, self._local_rows, self._canonical, sizes)
+                self._summary = self._family.allocate_summary(params, len(sizes))
+                summarize_clusters(self._summary, self._rows, self._canonical, sizes)
         return self._supported and self._summary is not None

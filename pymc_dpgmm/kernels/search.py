@@ -11,7 +11,8 @@ import math
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.families.verbs import fit, log_predictive, move, summarize
+from pymc_dpgmm.families.slots import move
+from pymc_dpgmm.families.verbs import fit, log_predictive, row, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.split_merge import (
     LEFT,
@@ -95,7 +96,7 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
         b = order[place]
         n_b = state.sizes[b]
         collect(state, b, work.own, 0)
-        x = state.rows[work.own[int(rng.random() * n_b)]]
+        x = row(state.rows, work.own[int(rng.random() * n_b)])
         partner, _ = choose_partner(rng, prior, state, order, n_clusters, place, x)
         a = order[partner]
         collect(state, a, work.own, n_b)
@@ -138,7 +139,7 @@ def log_sum_over_labellings(prior, state, doubt):
         doubt[k] = 0.0
     total = log_joint(prior, state)
     for i in range(state.slots.shape[0]):
-        x = state.rows[i]
+        x = row(state.rows, i)
         for k in range(n_clusters):
             log_weights[k] = seats[k] + log_predictive(state.stats, k + 1, x)
         own = state.slots[i]
@@ -161,7 +162,7 @@ def _dissolve(rng, prior, state, dissolved):
     shuffle(rng, own, 0, own.shape[0])
     order = np.arange(1, n_clusters + 1)
     for i in own:
-        place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, state.rows[i])
+        place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, row(state.rows, i))
         unlink(state, i)
         join(state, i, place + 1)
     canonicalize(state)

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, move, summarize
+from pymc_dpgmm.families.slots import move
+from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, row, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.state import canonicalize, collect, count_clusters, grow, link, more_slots, unlink
 from pymc_dpgmm.partitions import log_seat, log_split
@@ -97,7 +98,7 @@ def allocate_rows(rng, prior, state, work, start, stop, left, right, forced):
     log_q = 0.0
     odds = log_seat(prior, work.counts[RIGHT]) - log_seat(prior, work.counts[LEFT])
     for t in range(start, stop):
-        x = state.rows[work.own[t]]
+        x = row(state.rows, work.own[t])
         gain = odds + log_predictive(state.stats, right, x) - log_predictive(state.stats, left, x)
         shrink = math.exp(-abs(gain))
         likely = RIGHT if gain > 0.0 else LEFT
@@ -144,9 +145,9 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
     """
     own, side, counts = work.own, work.side, work.counts
     move(state.stats, 0, right)
-    add(state.stats, right, state.rows[own[0]])
+    add(state.stats, right, row(state.rows, own[0]))
     move(state.stats, 0, left)
-    add(state.stats, left, state.rows[own[1]])
+    add(state.stats, left, row(state.rows, own[1]))
     side[0], side[1] = RIGHT, LEFT
     counts[LEFT] = 1
     counts[RIGHT] = 1
@@ -156,7 +157,7 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
         log_q += allocate_rows(rng, prior, state, work, t, t + 1, left, right, forced)
         if log_q < bound:
             return -math.inf
-        add(state.stats, right if side[t] == RIGHT else left, state.rows[own[t]])
+        add(state.stats, right if side[t] == RIGHT else left, row(state.rows, own[t]))
         counts[side[t]] += 1
     if start < size:
         summarize_half(state, work, 0, start, LEFT, LEFT)
@@ -357,7 +358,7 @@ def propose_split(rng, prior, state, work, order, n_clusters, kind):
                 own[0] = founder
         shuffle(rng, own, 1, size)
         log_q = allocate_sequentially(rng, prior, state, work, size, left, right, False, -math.inf)
-        x = state.rows[founder]
+        x = row(state.rows, founder)
         log_partner = log_choose_partner(prior, state, order, n_clusters, place, x, left, counts[LEFT])
         log_selection = log_sequential_selection(n, n_clusters, counts[LEFT], counts[RIGHT], log_partner)
     log_target = log_target_ratio(prior, state, n_clusters, left, counts[LEFT], right, counts[RIGHT], whole)
@@ -393,7 +394,7 @@ def propose_merge(rng, prior, state, work, order, n_clusters, kind, bound):
     if kind == SEQUENTIAL:
         t = int(rng.random() * n_right)
         own[0], own[t] = own[t], own[0]
-        x = state.rows[own[0]]
+        x = row(state.rows, own[0])
         left_place, log_partner = choose_partner(rng, prior, state, order, n_clusters, right_place, x)
     left = order[left_place]
     n_left = state.sizes[left]

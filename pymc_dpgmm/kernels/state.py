@@ -6,22 +6,15 @@ rows of a slot form a ring, doubly linked through the entry n + k of slot k, so 
 rows are found, without a pass over all rows.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.verbs import (
-    Family,
-    add,
-    fit,
-    log_marginal,
-    log_predictive,
-    move,
-    remove,
-    resize,
-    summarize,
-)
+from pymc_dpgmm.families.slots import move, resize
+from pymc_dpgmm.families.verbs import add, fit, log_marginal, log_predictive, remove, row, summarize
+from pymc_dpgmm.families.views import View, paired
 from pymc_dpgmm.partitions import canonical_labels, log_eppf
 
 N_SUMMARIES = 3
@@ -32,8 +25,8 @@ class State(NamedTuple):
 
     Parameters
     ----------
-    rows : (n, d) array
-        The data, moved to a local origin.
+    rows : (n, d) array or NamedTuple
+        The data, as the family represents it; pairs of these for several views.
     slots : (n,) int64 array
         Slot of each row, 1 or more.
     sizes : (capacity,) int64 array
@@ -48,7 +41,7 @@ class State(NamedTuple):
         Scratch summaries: two clusters, and what joins them.
     """
 
-    rows: np.ndarray
+    rows: Any
     slots: np.ndarray
     sizes: np.ndarray
     following: np.ndarray
@@ -58,15 +51,13 @@ class State(NamedTuple):
     summary: Any
 
 
-def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndarray) -> State:
+def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
     """Make a state from numbers.
 
     Parameters
     ----------
-    family : Family
-    params : NamedTuple
-        The family's parameters, inside their support.
-    rows : (n, d) array
+    views : sequence of View
+        Data of the same rows, of one family or several; parameters inside their support.
     labels : (n,) integer array, values in 0..n-1
 
     Returns
@@ -75,18 +66,23 @@ def initial_state(family: Family, params: Any, rows: np.ndarray, labels: np.ndar
         Canonical, holding the canonical names of ``labels``.
     """
     labels, n_clusters = canonical_labels(labels)
-    n, d = rows.shape
-    params, rows = family.localize(params, rows)
+    n = len(labels)
     capacity = n_clusters + 8
+    rows, stats, summary = [], [], []
+    for family, params, values in views:
+        represented, origin = family.represent(params, values)
+        rows.append(represented)
+        stats.append(family.allocate_stats(family.shift(params, origin), n, capacity))
+        summary.append(family.allocate_summary(params, N_SUMMARIES))
     state = State(
-        rows=np.ascontiguousarray(rows),
+        rows=paired(rows),
         slots=labels + 1,
         sizes=np.zeros(capacity, dtype=np.int64),
         following=np.arange(n + capacity),
         preceding=np.arange(n + capacity),
         prior_predictive=np.empty(n),
-        stats=family.allocate_stats(params, n, capacity),
-        summary=family.allocate_summary(d, N_SUMMARIES),
+        stats=paired(stats),
+        summary=paired(summary),
     )
     _fill(state, n_clusters)
     return state
@@ -100,7 +96,7 @@ def _fill(state, n_clusters):
     for k in range(n_clusters + 1):
         refit(state, k)
     for i in range(state.slots.shape[0]):
-        state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows[i])
+        state.prior_predictive[i] = log_predictive(state.stats, 0, row(state.rows, i))
 
 
 @compiled()
@@ -171,7 +167,7 @@ def refit(state, k):
 def join(state, i, k):
     """Let row ``i``, which is in no slot, join slot ``k``, which has rows or was opened."""
     link(state, i, k)
-    add(state.stats, k, state.rows[i])
+    add(state.stats, k, row(state.rows, i))
 
 
 @compiled()
@@ -185,7 +181,7 @@ def leave(state, i):
     """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
     k = state.slots[i]
     unlink(state, i)
-    if not remove(state.stats, k, state.rows[i]):
+    if not remove(state.stats, k, row(state.rows, i)):
         refit(state, k)
 
 

@@ -1,0 +1,43 @@
+"""PyMC and PyTensor faces: the random variables of a mixture and their log-density graphs."""
+
+from pymc_dpgmm.distributions.collapsed_mixture import (
+    CollapsedMixture,
+    CollapsedMixtureRV,
+    mixture_logp,
+    mixture_support_point,
+    mixture_values,
+    split_inputs,
+)
+from pymc_dpgmm.distributions.models import dependents
+from pymc_dpgmm.distributions.operations import NO_JAX, as_numbers, partition_sizes
+from pymc_dpgmm.distributions.partition_priors import (
+    CRP,
+    CRPRV,
+    MFM,
+    FiniteDirichlet,
+    PartitionRV,
+    PitmanYor,
+    partition_support_point,
+)
+from pymc_dpgmm.distributions.starts import spread_starts
+
+__all__ = [
+    "CRP",
+    "CRPRV",
+    "MFM",
+    "NO_JAX",
+    "CollapsedMixture",
+    "CollapsedMixtureRV",
+    "FiniteDirichlet",
+    "PartitionRV",
+    "PitmanYor",
+    "as_numbers",
+    "dependents",
+    "mixture_logp",
+    "mixture_support_point",
+    "mixture_values",
+    "partition_sizes",
+    "partition_support_point",
+    "split_inputs",
+    "spread_starts",
+]

@@ -1,0 +1,236 @@
+"""The PyMC face of a mixture: data given the labels of its rows."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Distribution
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.rewriting.basic import register_canonicalize
+
+from pymc_dpgmm.distributions.observed import check_observed
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
+from pymc_dpgmm.distributions.partition_priors import PartitionRV
+from pymc_dpgmm.families import FAMILIES, BaseMeasure
+from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.families.counts import is_sparse
+
+
+class CollapsedMixtureRV(LabelsMixtureRV):
+    """Rows given labels, with the parameters of every cluster integrated out.
+
+    Parameters
+    ----------
+    family : str
+        Key of :data:`pymc_dpgmm.families.FAMILIES`.
+    is_vector : bool
+        Whether the value is (n,) in place of (n, 1).
+    from_prior : bool
+        Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
+        from data would silently give nonsense, so by default drawing is refused; where a graph draws the labels
+        from their prior too, a rewrite sets this.
+    """
+
+    name = "CollapsedMixture"
+    dtype = "float64"
+    __props__ = ("name", "signature", "dtype", "inplace", "family", "is_vector", "from_prior")
+    _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
+
+    def __init__(
+        self,
+        family: str = "NormalInverseWishart",
+        is_vector: bool = False,
+        from_prior: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        self.family = family
+        self.is_vector = is_vector
+        self.from_prior = from_prior
+        axes = FAMILIES[family].axes.values()
+        inputs = ["n", *(",".join(letters) for letters in axes), *(["n,g"] if FAMILIES[family].given else [])]
+        drawn = "n" if is_vector else "n,d"
+        kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
+        super().__init__(**kwargs)
+
+    def drawing_op(self, node: Apply) -> "CollapsedMixtureRV":
+        """Return the op that may draw at this place of a graph."""
+        labels = node.inputs[2]
+        if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
+            return self
+        return CollapsedMixtureRV(self.family, self.is_vector, from_prior=True, inplace=self.inplace)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
+        # Graphs that are evaluated without rewrites, for their shapes, come here directly.
+        super(CollapsedMixtureRV, self.drawing_op(node)).perform(node, inputs, outputs)
+
+    def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
+        if not self.from_prior:
+            raise NotImplementedError(
+                "draws of a collapsed mixture given labels from a posterior are not supported: only prior "
+                "predictive draws, where the labels are drawn from their prior too"
+            )
+        *numbers, size = params
+        if size:
+            raise NotImplementedError("a collapsed mixture has no batch dimensions")
+        family = FAMILIES[self.family]
+        given = np.asarray(numbers.pop()) if family.given else np.empty((len(labels), 0))
+        rows = family.draw_rows(rng, family.params(*as_numbers(numbers)), np.asarray(labels), given)
+        return rows[:, 0] if self.is_vector else rows
+
+
+@register_canonicalize("fast_compile")
+@node_rewriter([CollapsedMixtureRV])
+def draw_from_prior(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Let a mixture draw from its prior where its labels are drawn from theirs in the same graph."""
+    prior_op = node.op.drawing_op(node)
+    return None if prior_op is node.op else prior_op.make_node(*node.inputs).outputs
+
+
+class CollapsedMixture(Distribution):
+    """Data given the labels of its rows, with every cluster's parameters integrated out.
+
+    The log density is the sum over clusters of the base measure's log marginal likelihood of their rows. Its
+    gradient in the base measure's parameters, and in the rows where they may be latent, is exact. Several mixtures
+    on the same labels are several views of the same rows.
+
+    Parameters
+    ----------
+    name : str
+    labels : (n,) integer variable
+        Such as a :class:`CRP`.
+    base : BaseMeasure
+    observed : (n,) or (n, d) array_like, pandas object or pm.Data, optional
+    shape : tuple of int, optional
+        (n,) or (n, d), for a latent mixture.
+    dims : tuple of str, optional
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range.
+    """
+
+    rv_type = CollapsedMixtureRV
+
+    def __new__(
+        cls,
+        name: str,
+        labels: Any,
+        base: BaseMeasure,
+        *,
+        observed: Any = None,
+        shape: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        _check_base(base)
+        if observed is None:
+            if not base.family.has_data_gradient:
+                raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
+        else:
+            checked = check_observed(observed, base)
+            if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
+                raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
+            shape, observed = checked.values.shape, checked.data
+            base.check_shape(shape)
+            given = base.given_columns(shape, observed)
+            _check_with_given(base, checked.values, given)
+            kwargs["given"] = given
+        return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
+
+    @classmethod
+    def rv_op(
+        cls, labels: Any, *params: Any, family: str, is_vector: bool, size: Any = None, rng: Any = None
+    ) -> Any:
+        """Make the random variable."""
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        op = CollapsedMixtureRV(family, is_vector)
+        return op(labels, *params, size=size, rng=rng, return_next_rng=True)[1]
+
+    @classmethod
+    def dist(cls, labels: Any, base: BaseMeasure, shape: Any = None, given: Any = None, **kwargs: Any) -> Any:
+        labels = pt.as_tensor(labels)
+        if labels.ndim != 1 or labels.dtype not in pm.vartypes.discrete_types:
+            raise TypeError(
+                f"labels must be a vector of integers, got {labels.dtype} with {labels.ndim} dimensions"
+            )
+        _check_base(base)
+        if shape is None or len(shape) not in (1, 2):
+            raise ValueError(f"a collapsed mixture needs shape=(n,) or (n, d), got {shape}")
+        is_vector = len(shape) == 1
+        base.check_shape(shape)
+        _check_rows(labels, shape)
+        lengths = base.lengths(1 if is_vector else int(shape[1]))
+        params = [
+            pt.broadcast_to(
+                pt.as_tensor(base.parameters[field], dtype="float64"), tuple(lengths[c] for c in letters)
+            )
+            for field, letters in base.family.axes.items()
+        ]
+        inputs = [labels, *params]
+        if base.family.given:
+            inputs.append(_joined(base.given_columns(shape) if given is None else given))
+        return super().dist(inputs, family=base.family.name, is_vector=is_vector, **kwargs)
+
+
+def _check_base(base: Any) -> None:
+    if not isinstance(base, BaseMeasure):
+        raise TypeError(
+            f"base must be a base measure such as dp.NormalInverseWishart(...), got {type(base).__name__}"
+        )
+
+
+def _check_with_given(base: BaseMeasure, values: Any, given: Sequence[Any]) -> None:
+    """Raise ValueError where data and what is given with it are not of the family's kind, as far as is known."""
+    if is_sparse(values):
+        base.check_values(values)
+        return
+    if any(is_variable(column) for column in given):
+        return
+    base.check_values(
+        _joined([values.reshape(len(values), -1), *given]) if given else values.reshape(len(values), -1)
+    )
+
+
+def _check_rows(labels: Variable, shape: Sequence[int]) -> None:
+    """Raise ValueError where labels of a known number are not as many as the data has rows."""
+    if labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
+        return
+    n = labels.owner.inputs[-1]
+    if isinstance(n, Constant) and int(n.data) != int(shape[0]):
+        raise ValueError(f"the labels {labels.name} are for n = {int(n.data)} rows, but the data has {shape[0]}")
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if any(is_variable(column) for column in columns):
+        return pt.concatenate([pt.as_tensor(column).astype("float64") for column in columns], axis=1)
+    return np.concatenate(columns, axis=1)
+
+
+def mixture_values(op: CollapsedMixtureRV, value: Any, given: Sequence[Any]) -> Any:
+    """Return data, and what is given with its rows, as one matrix: (n, c). Sparse data stays alone."""
+    if isinstance(value.type, SparseTensorType):
+        return value
+    columns = value[:, None] if op.is_vector else value
+    return pt.concatenate([columns, *given], axis=1) if given else columns
+
+
+def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
+    """Return labels, parameters and what is given with the rows, of all inputs of a mixture's node."""
+    _, _, labels, *others = inputs
+    n_params = len(FAMILIES[op.family].axes)
+    return labels, others[:n_params], others[n_params:]
+
+
+def mixture_logp(op: CollapsedMixtureRV, values: Any, *inputs: Any, **_: Any) -> Any:
+    """Log density of a collapsed mixture, for PyMC."""
+    labels, params, given = split_inputs(op, inputs)
+    return MarginalLikelihoodOp(op.family)(labels, mixture_values(op, values[0], given), *params)
+
+
+def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
+    """Start of a latent mixture: a draw of its prior given the labels it starts from."""
+    return CollapsedMixtureRV(op.family, op.is_vector, from_prior=True).make_node(*inputs).outputs[1]

@@ -1,0 +1,90 @@
+"""Observed data, checked before PyMC sees it, which would silently impute what is missing."""
+
+import contextlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from pytensor.compile.sharedvalue import SharedVariable
+from scipy.sparse import csr_matrix
+
+from pymc_dpgmm.families import BaseMeasure
+from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.families.counts import is_sparse
+
+
+class Observed(NamedTuple):
+    """Checked observed data: what PyMC registers, its current values, and the labels of its axes."""
+
+    data: Any
+    values: Any
+    index: Any
+    columns: Any
+
+
+def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
+    """Check data of a mixture.
+
+    Raises
+    ------
+    TypeError
+        If the data is not made of real numbers.
+    ValueError
+        If it is empty, has missing or infinite values, or has the wrong number of dimensions.
+    """
+    index, columns = None, None
+    if is_sparse(observed):
+        return _checked_sparse(observed, base)
+    if is_variable(observed):
+        if not isinstance(observed, SharedVariable):
+            raise TypeError(
+                "observed must be numbers or pm.Data, got an expression of variables, which PyMC does not "
+                "allow as observed data"
+            )
+        values = observed.get_value(borrow=True)
+    elif isinstance(observed, pd.DataFrame | pd.Series):
+        index = observed.index
+        columns = getattr(observed, "columns", None)
+        values = observed.to_numpy() if base is None else base.to_numpy(observed)
+    else:
+        values = observed if isinstance(observed, np.ma.MaskedArray) else np.asarray(observed)
+    check_values(values)
+    if is_variable(observed):
+        return Observed(observed, np.asarray(values, dtype=np.float64), index, columns)
+    values = np.array(values, dtype=np.float64)
+    return Observed(values, values, index, columns)
+
+
+def _checked_sparse(observed: Any, base: BaseMeasure | None) -> Observed:
+    if base is None or not base.family.takes_sparse:
+        kind = "the default base measure" if base is None else type(base).__name__
+        raise TypeError(f"observed is sparse, which {kind} does not take; use .toarray(), or DirichletMultinomial")
+    data = csr_matrix(observed, dtype=np.float64)
+    check_values(data)
+    return Observed(data, data, None, None)
+
+
+def check_values(values: Any) -> None:
+    """Raise where an array cannot be the observed data of any mixture; see :func:`check_observed`."""
+    if is_sparse(values):
+        if 0 in values.shape:
+            raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
+        if not np.all(np.isfinite(values.data)):
+            raise ValueError("observed must be finite, got NaN or infinite values")
+        return
+    if np.ma.is_masked(values):
+        raise ValueError("observed has masked entries; missing values are not supported yet")
+    if values.dtype.kind == "O":
+        with contextlib.suppress(TypeError, ValueError):
+            values = values.astype(np.float64)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"observed must be real numbers, got dtype {values.dtype}")
+    if values.ndim not in (1, 2):
+        raise ValueError(f"observed must have shape (n,) or (n, d), got {values.shape}")
+    if values.size == 0:
+        raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
+    n_missing = int(np.isnan(values.astype(np.float64)).sum())
+    if n_missing:
+        raise ValueError(f"observed has {n_missing} NaN; missing values are not supported yet")
+    if not np.all(np.isfinite(values.astype(np.float64))):
+        raise ValueError("observed must be finite, got infinite values")

@@ -1,0 +1,195 @@
+"""PyTensor operations whose values are computed from labels, and random variables that draw in Python.
+
+The numbers behind the graphs come from :mod:`pymc_dpgmm.kernels.marginal`. An ``Op`` here is a node that
+calls them; it keeps no data. What is kept between two calls belongs to the compiled function.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type, grad_undefined
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
+from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.kernels.marginal import MarginalLikelihood, PartitionSizes
+
+NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
+
+
+def as_numbers(params: Sequence[Any]) -> Iterator[Any]:
+    """Turn arrays into what a family's parameters hold: floats where they have no dimensions."""
+    return (p.item() if p.ndim == 0 else p for p in map(np.asarray, params))
+
+
+class NumbersOp(Op):
+    """An ``Op`` whose value is computed from labels by an evaluator that keeps what it can reuse."""
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        """Return a new function of the inputs' values that returns the outputs' values."""
+        raise NotImplementedError
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+        for storage, value in zip(output_storage, self.evaluator()(*inputs), strict=True):
+            storage[0] = value
+
+
+@numba_funcify.register(NumbersOp)
+def _numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
+    # PyMC joins the variables that one of its generic steps moves into one vector of this name.
+    if any(variable.name == "joined_inputs" for variable in ancestors([node.inputs[0]])):
+        raise NotImplementedError(
+            "the labels of a Chinese restaurant process can only be sampled by the step methods of "
+            "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
+            "generic step"
+        )
+    evaluate = op.evaluator()
+    n_outputs = len(node.outputs)
+    types = [get_numba_type(output.type) for output in node.outputs]
+    returned = types[0] if n_outputs == 1 else numba.types.Tuple(types)
+
+    def call(inputs: tuple[Any, ...]) -> Any:
+        outputs = evaluate(*inputs)
+        return outputs[0] if n_outputs == 1 else outputs
+
+    @numba_njit
+    def numbers(*inputs):  # noqa: ANN002
+        with numba.objmode(value=returned):
+            value = call(inputs)
+        return value
+
+    return numbers
+
+
+def refuse_jax() -> None:
+    """Say in words that there is no JAX version, where JAX is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    def refuse(op: Op, **_: Any) -> Any:
+        raise NotImplementedError(NO_JAX)
+
+    jax_funcify.register(NumbersOp)(refuse)
+    jax_funcify.register(LabelsMixtureRV)(refuse)
+
+
+class PartitionSizesOp(NumbersOp):
+    """Sizes of the clusters of labels, in order of first appearance; empty if they are no partition."""
+
+    __props__ = ()
+
+    def make_node(self, labels: Any) -> Apply:
+        return Apply(self, [pt.as_tensor(labels)], [pt.lvector()])
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        sizes = PartitionSizes()
+        return lambda labels: (sizes(labels),)
+
+
+partition_sizes = PartitionSizesOp()
+
+
+class _MarginalOp(NumbersOp):
+    """Part of the log marginal likelihood of values given labels; the inputs are labels, values, parameters."""
+
+    __props__ = ("family",)
+
+    def __init__(self, family: str) -> None:
+        self.family = family
+
+    def make_node(self, labels: Any, values: Any, *params: Any) -> Apply:
+        inputs = [
+            pt.as_tensor(labels),
+            pt.as_tensor(values, ndim=2).astype("float64"),
+            *(pt.as_tensor(param).astype("float64") for param in params),
+        ]
+        return Apply(self, inputs, self._outputs(inputs))
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        raise NotImplementedError
+
+    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+        raise NotImplementedError
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        family = FAMILIES[self.family]
+        likelihood = MarginalLikelihood(family)
+
+        def evaluate(labels: np.ndarray, values: np.ndarray, *params: np.ndarray) -> Any:
+            numbers = family.params(*as_numbers(params))
+            return self._evaluate(likelihood, labels, values, numbers)
+
+        return evaluate
+
+
+class MarginalLikelihoodOp(_MarginalOp):
+    """Log marginal likelihood of values given labels: a scalar."""
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [pt.dscalar()]
+
+    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+        return (np.asarray(likelihood.value(*arguments)),)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[False]] + [[True]] * (len(node.inputs) - 1)
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
+    ) -> list[Variable]:
+        (cotangent,) = cotangents
+        gradients = ParameterGradientOp(self.family)(*inputs, return_list=True)
+        if FAMILIES[self.family].has_data_gradient:
+            values = cotangent * DataGradientOp(self.family)(*inputs)
+        else:
+            values = grad_undefined(self, 1, inputs[1], f"{self.family} is for observed data only")
+        return [disconnected_type(), values, *(cotangent * g for g in gradients)]
+
+
+class ParameterGradientOp(_MarginalOp):
+    """Gradient of the log marginal likelihood in the parameters."""
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [pt.TensorType("float64", (None,) * param.ndim)() for param in inputs[2:]]
+
+    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(g, dtype=np.float64) for g in likelihood.gradient(*arguments))
+
+
+class DataGradientOp(_MarginalOp):
+    """Gradient of the log marginal likelihood in the values."""
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [pt.dmatrix()]
+
+    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+        return (likelihood.data_gradient(*arguments),)
+
+
+class LabelsMixtureRV(RandomVariable):
+    """A random variable that draws in Python."""
+
+
+@numba_core_rv_funcify.register(LabelsMixtureRV)
+def _numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], None]:
+    returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
+
+    def draw(rng: np.random.Generator, params: tuple[Any, ...]) -> np.ndarray:
+        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
+
+    @numba_njit
+    def core(rng, *params):  # noqa: ANN002
+        with numba.objmode(value=returned):
+            value = draw(rng, params)
+        return value
+
+    return core, None

@@ -1,0 +1,440 @@
+"""The PyMC faces of priors on partitions: labels as random variables."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Discrete
+from pytensor.graph.basic import Apply
+
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
+from pymc_dpgmm.distributions.starts import spread_starts
+from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.partitions import (
+    N_TERMS,
+    GibbsType,
+    chinese_restaurant,
+    draw_partition,
+    draw_start,
+    finite_dirichlet,
+    mixture_of_finite_mixtures,
+    pitman_yor,
+)
+
+# Labels of at most this many rows are stored in two bytes each.
+_MOST_ROWS_INT16 = 32_767
+
+
+class RandomStartRV(LabelsMixtureRV):
+    """Over-dispersed starting labels: see :func:`pymc_dpgmm.partitions.draw_start`."""
+
+    name = "random_start"
+    signature = "(),()->(n)"
+    dtype = "int64"
+
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
+        return (dist_params[0],)
+
+    def rng_fn(self, rng: np.random.Generator, n: Any, most: Any, size: Any) -> np.ndarray:
+        return draw_start(rng, int(n), float(most))
+
+
+class PartitionRV(LabelsMixtureRV):
+    """Labels of n rows from a prior on partitions; n is the last parameter."""
+
+    dtype = "int64"
+
+    def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
+        # Without a static shape, starting labels of the wrong length reach the step method, which names them.
+        node = super().make_node(rng, size, *dist_params)
+        drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
+        return Apply(self, node.inputs, [node.outputs[0].type(), drawn])
+
+    def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
+        return (dist_params[-1],)
+
+    def prior(self, *params: Any) -> GibbsType | None:
+        """Return the prior with numeric parameters, n being the last; None outside their support."""
+        raise NotImplementedError
+
+    def rng_fn(self, rng: np.random.Generator, *arguments: Any) -> np.ndarray:
+        *params, size = arguments
+        n = int(np.ravel(params[-1])[0])
+        if size is None:
+            return self._draw(rng, params, n)
+        core = [np.broadcast_to(p, (*size, *np.shape(p)[np.ndim(p) - k :])) for p, k in self._with_ndims(params)]
+        draws = np.empty((*size, n), dtype=np.int64)
+        for index in np.ndindex(*size):
+            draws[index] = self._draw(rng, [p[index] for p in core], n)
+        return draws
+
+    def _with_ndims(self, params: Any) -> Any:
+        return zip(params, self.ndims_params, strict=True)
+
+    def _draw(self, rng: np.random.Generator, params: Any, n: int) -> np.ndarray:
+        numbers = [*as_numbers(params[:-1]), n]
+        prior = self.prior(*numbers)
+        if prior is None:
+            names = ", ".join(str(p) for p in numbers[:-1])
+            raise ValueError(f"the parameters of {self.name} must be inside their support, got {names}")
+        return draw_partition(rng, prior, n)
+
+
+class CRPRV(PartitionRV):
+    """Labels from a Chinese restaurant process."""
+
+    name = "CRP"
+    signature = "(),()->(n)"
+    _print_name = ("CRP", "\\operatorname{CRP}")
+
+    def prior(self, alpha: float, n: int) -> GibbsType | None:  # type: ignore[override]
+        return chinese_restaurant(alpha)
+
+
+class PitmanYorRV(PartitionRV):
+    """Labels from a Pitman-Yor process."""
+
+    name = "PitmanYor"
+    signature = "(),(),()->(n)"
+    _print_name = ("PitmanYor", "\\operatorname{PitmanYor}")
+
+    def prior(self, alpha: float, discount: float, n: int) -> GibbsType | None:  # type: ignore[override]
+        return pitman_yor(alpha, discount)
+
+
+class FiniteDirichletRV(PartitionRV):
+    """Labels of a finite mixture with symmetric Dirichlet weights."""
+
+    name = "FiniteDirichlet"
+    signature = "(),(),()->(n)"
+    _print_name = ("FiniteDirichlet", "\\operatorname{FiniteDirichlet}")
+
+    def prior(self, alpha: float, n_components: float, n: int) -> GibbsType | None:  # type: ignore[override]
+        return finite_dirichlet(alpha, n_components)
+
+
+class MFMRV(PartitionRV):
+    """Labels of a mixture of finite mixtures."""
+
+    name = "MFM"
+    signature = "(),(l),()->(n)"
+    _print_name = ("MFM", "\\operatorname{MFM}")
+
+    def prior(self, gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:  # type: ignore[override]
+        return mixture_of_finite_mixtures(gamma, log_components, n)
+
+
+class PartitionPrior(Discrete):
+    """What the priors on partitions share: checked rows and starts.
+
+    The value is a vector of labels, one per row; two rows are in one cluster if their labels agree. The density
+    is that of the partition, whatever names its clusters have, so any labels in 0..n-1 are allowed; others have
+    density zero.
+    """
+
+    def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
+        model = pm.modelcontext(kwargs.get("model"))
+        refuse_jax()
+        n = kwargs["n"] if "n" in kwargs or not args else args[-1]
+        if initval is not None and not isinstance(initval, str):
+            initval = _checked_start(initval, n).astype(_checked_rows(n)[1])
+        spread_starts(model, [*args, *kwargs.values()])
+        return super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
+
+    @classmethod
+    def _made(cls, params: list[Any], n: Any, kwargs: dict[str, Any]) -> Any:
+        n, dtype = _checked_rows(n)
+        kwargs.pop("shape", None)
+        return super().dist([*params, n], dtype=dtype, **kwargs)
+
+
+def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
+    """Over-dispersed start of labels, for PyMC."""
+    most = inputs[3].astype("float64") if isinstance(op, FiniteDirichletRV) else np.inf
+    return RandomStartRV()(inputs[-1], most, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+class CRP(PartitionPrior):
+    r"""Prior on partitions: the Chinese restaurant process.
+
+    The value is a vector of labels, one per row; two rows are in one cluster if their labels agree.
+
+    .. math:: p(\text{labels}) = \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)} \alpha^K \prod_{k=1}^K \Gamma(n_k)
+
+    (Ewens 1972; Antoniak 1974). The density is that of the partition, whatever names its clusters have, so any
+    labels in 0..n-1 are allowed; others have density zero. Without a mixture on the labels, ``pm.sample``
+    draws them from this prior.
+
+    Parameters
+    ----------
+    name : str
+    alpha : scalar or variable, > 0
+        Concentration.
+    n : int or variable, >= 1
+        Number of rows.
+    dims : str, optional
+        Name of the labels' dimension.
+    initval : (n,) integer array_like, optional
+        Start of all chains. By default each chain starts from its own random partition, whose number of labels
+        is log-uniform on 1..min(n, 50).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range.
+    """
+
+    rv_op = CRPRV()
+
+    def __new__(cls, name: str, alpha: Any, n: Any, **kwargs: Any) -> Any:
+        if is_variable(alpha):
+            alpha.tag.is_concentration = True
+        return super().__new__(cls, name, alpha, n, **kwargs)
+
+    @classmethod
+    def dist(cls, alpha: Any, n: Any, **kwargs: Any) -> Any:
+        return cls._made([_checked_positive("alpha", alpha)], n, kwargs)
+
+    def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
+        return _two_parameter_logp(value, alpha, 0.0, alpha > 0)
+
+
+class PitmanYor(PartitionPrior):
+    r"""Prior on partitions: the Pitman-Yor process, whose cluster sizes follow a power law.
+
+    .. math:: p(\text{labels}) = \frac{\Gamma(\alpha + 1)}{\Gamma(\alpha + n)}
+        \prod_{i=1}^{K-1} (\alpha + i \sigma) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
+
+    (Pitman 1995, with discount :math:`\sigma`). A row joins a cluster of m others with weight
+    :math:`m - \sigma` and opens one beside K with weight :math:`\alpha + K \sigma`; discount 0 is the Chinese
+    restaurant process.
+
+    Parameters
+    ----------
+    name : str
+    alpha : scalar or variable, > -discount
+        Concentration.
+    discount : scalar or variable, in [0, 1)
+    n, dims, initval
+        As in :class:`CRP`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range.
+    """
+
+    rv_op = PitmanYorRV()
+
+    def __new__(cls, name: str, alpha: Any, discount: Any, n: Any, **kwargs: Any) -> Any:
+        return super().__new__(cls, name, alpha, discount, n, **kwargs)
+
+    @classmethod
+    def dist(cls, alpha: Any, discount: Any, n: Any, **kwargs: Any) -> Any:
+        alpha, discount = _checked_scalar("alpha", alpha), _checked_scalar("discount", discount)
+        if not is_variable(discount) and not 0 <= discount < 1:
+            raise ValueError(f"discount must lie in [0, 1), got {discount}")
+        if not is_variable(alpha) and alpha <= (-1 if is_variable(discount) else -discount):
+            raise ValueError(f"alpha must be > -discount, got alpha = {alpha} and discount = {discount}")
+        return cls._made([alpha, discount], n, kwargs)
+
+    def logp(value: Any, alpha: Any, discount: Any, n: Any) -> Any:  # noqa: N805
+        inside = (discount >= 0) & (discount < 1) & (alpha > -discount)
+        return _two_parameter_logp(value, alpha, discount, inside)
+
+
+class FiniteDirichlet(PartitionPrior):
+    r"""Prior on partitions: a finite mixture whose weights are Dirichlet(alpha / n_components, ...).
+
+    With :math:`a = \alpha / m` for m components, and weights integrated out,
+
+    .. math:: p(\text{labels}) = \frac{m!}{(m - K)!} \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)}
+        \prod_{k=1}^K \frac{\Gamma(n_k + a)}{\Gamma(a)}
+
+    for the partition into K <= m clusters, whichever of the components they are (Green and Richardson 2001;
+    Sugiyama, ch. 20). As m grows it tends to the Chinese restaurant process with concentration alpha.
+
+    Parameters
+    ----------
+    name : str
+    alpha : scalar or variable, > 0
+        Sum of the Dirichlet parameters.
+    n_components : int or integer variable, >= 1
+        Number of components m. The number of clusters, components with rows, is at most this.
+    n, dims, initval
+        As in :class:`CRP`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range.
+    """
+
+    rv_op = FiniteDirichletRV()
+
+    def __new__(cls, name: str, alpha: Any, n_components: Any, n: Any, **kwargs: Any) -> Any:
+        return super().__new__(cls, name, alpha, n_components, n, **kwargs)
+
+    @classmethod
+    def dist(cls, alpha: Any, n_components: Any, n: Any, **kwargs: Any) -> Any:
+        if is_variable(n_components):
+            if n_components.ndim != 0 or n_components.dtype not in pm.vartypes.discrete_types:
+                raise TypeError("n_components must be an integer or a scalar variable with integer values")
+        else:
+            n_components = _checked_integer("n_components", n_components)
+        return cls._made([_checked_positive("alpha", alpha), n_components], n, kwargs)
+
+    def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
+        m = pt.maximum(n_components, 1)
+        inside = (alpha > 0) & (n_components >= 1)
+        return _two_parameter_logp(value, alpha, -alpha / m, inside, most=m)
+
+
+class MFM(PartitionPrior):
+    r"""Prior on partitions: a mixture of finite mixtures, with a prior on the number of components.
+
+    The number of components is :math:`m \sim p`, and given it the weights are Dirichlet(gamma, ..., gamma). With
+    both integrated out,
+
+    .. math:: p(\text{labels}) = \sum_{m \ge K} p(m) \frac{m!}{(m - K)!}
+        \frac{\Gamma(\gamma m)}{\Gamma(\gamma m + n)} \prod_{k=1}^K \frac{\Gamma(n_k + \gamma)}{\Gamma(\gamma)}
+
+    (Miller and Harrison 2018, eqs 3.1 and 3.2). Unlike with a Dirichlet process, the number of clusters does not
+    grow without bound as rows come in: it converges to the number of components.
+
+    Parameters
+    ----------
+    name : str
+    gamma : scalar or variable, > 0
+        Dirichlet parameter of every component.
+    n : int or variable, >= 1
+        Number of rows.
+    components : variable, optional
+        Prior of the number of components: a distribution of PyMC on the integers, made with ``.dist``, such as
+        ``pm.Poisson.dist(3)``; its own parameters may be variables. It is conditioned on there being at least one
+        component. By default ``pm.Geometric.dist(0.1)``, with mean 10.
+    dims, initval
+        As in :class:`CRP`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range. Sampling raises where the tail of ``components``
+        is so heavy that 1,000 terms of the sum do not suffice.
+    """
+
+    rv_op = MFMRV()
+
+    def __new__(cls, name: str, gamma: Any, n: Any, **kwargs: Any) -> Any:
+        return super().__new__(cls, name, gamma, n, **kwargs)
+
+    @classmethod
+    def dist(cls, gamma: Any, n: Any, *, components: Any = None, **kwargs: Any) -> Any:
+        gamma = _checked_positive("gamma", gamma)
+        components = pm.Geometric.dist(0.1) if components is None else components
+        if (
+            not is_variable(components)
+            or components.ndim != 0
+            or components.dtype not in pm.vartypes.discrete_types
+        ):
+            raise TypeError(
+                "components must be a scalar distribution on the integers made with .dist, such as "
+                f"pm.Poisson.dist(3), got {components!r}"
+            )
+        numbers = pt.arange(1, pt.as_tensor(_checked_rows(n)[0]) + N_TERMS + 1)
+        log_none = pm.logp(components, 0)
+        # At least one: divided by 1 - p(0).
+        log_components = pm.logp(components, numbers) - pt.log(-pt.expm1(log_none))
+        return cls._made([gamma, log_components], n, kwargs)
+
+    def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
+        sizes = partition_sizes(value)
+        safe = pt.switch(gamma > 0, gamma, 1.0)
+        n_clusters = pt.maximum(sizes.shape[0], 1)
+        m = n_clusters + pt.arange(N_TERMS)
+        terms = (
+            pt.gammaln(m + 1.0)
+            - pt.gammaln(m - n_clusters + 1.0)
+            + pt.gammaln(safe * m)
+            - pt.gammaln(safe * m + value.shape[0])
+            + log_components[n_clusters - 1 : n_clusters - 1 + N_TERMS]
+        )
+        log_v = n_clusters * pt.log(safe) + pt.logsumexp(terms)
+        return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
+
+
+def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
+    """Log EPPF of a Gibbs-type prior; see :class:`pymc_dpgmm.partitions.GibbsType`."""
+    n_clusters = sizes.shape[0]
+    within = pt.gammaln(sizes - discount).sum() - n_clusters * pt.gammaln(1.0 - discount)
+    return pt.switch(inside & (n_clusters > 0), log_v + within, -np.inf)
+
+
+def _two_parameter_logp(value: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
+    """Log EPPF with weights of the number of clusters as of a Pitman-Yor process."""
+    sizes = partition_sizes(value)
+    n_clusters = sizes.shape[0]
+    inside = inside & (n_clusters <= most)
+    # Outside the support any number inside does for the branch that is not taken.
+    alpha = pt.switch(inside, alpha, 1.0)
+    plain = isinstance(discount, float)
+    discount = discount if plain else pt.switch(inside, discount, 0.0)
+    if plain:
+        opened = (n_clusters - 1) * pt.log(alpha)
+    else:
+        opened = pt.log(alpha + discount * pt.arange(1, n_clusters)).sum()
+    log_v = opened + pt.gammaln(alpha + 1.0) - pt.gammaln(alpha + value.shape[0])
+    return _gibbs_type_logp(sizes, log_v, discount, inside)
+
+
+def _checked_scalar(name: str, value: Any) -> Any:
+    """Return a variable, or a finite number."""
+    if is_variable(value):
+        if value.ndim != 0:
+            raise ValueError(f"{name} must be a scalar, got a variable with {value.ndim} dimensions")
+        return value
+    number = np.asarray(value)
+    if number.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must be a real number or a variable, got {value!r}")
+    if number.ndim != 0 or not np.isfinite(number):
+        raise ValueError(f"{name} must be a finite scalar, got {value!r}")
+    return np.float64(number)
+
+
+def _checked_positive(name: str, value: Any) -> Any:
+    number = _checked_scalar(name, value)
+    if not is_variable(number) and not number > 0:
+        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+    return number
+
+
+def _checked_integer(name: str, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer or a variable, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    return int(value)
+
+
+def _checked_rows(n: Any) -> tuple[Any, str]:
+    """Return the number of rows and the dtype of their labels."""
+    if is_variable(n):
+        # The length of pm.Data may grow later.
+        return n, "int32"
+    n = _checked_integer("n", n)
+    return n, "int16" if n <= _MOST_ROWS_INT16 else "int32"
+
+
+def _checked_start(initval: Any, n: Any) -> Any:
+    start = np.asarray(initval)
+    if start.dtype.kind not in "iu":
+        raise TypeError(f"initval of labels must be integers, got dtype {start.dtype}")
+    if start.ndim != 1 or (not is_variable(n) and len(start) != n):
+        raise ValueError(f"initval of labels must have shape ({n},), got {start.shape}")
+    if start.size and (start.min() < 0 or start.max() >= len(start)):
+        raise ValueError(
+            f"initval of labels must lie in 0..n-1 = 0..{len(start) - 1}, got values from {start.min()} to "
+            f"{start.max()}"
+        )
+    return start

@@ -1,0 +1,240 @@
+r"""Successes out of known numbers of trials: the beta-binomial family.
+
+For each column :math:`p \sim \mathrm{Beta}(a, b)` and :math:`x_i \sim \mathrm{Binomial}(t_i, p)`. With S successes
+and F failures in a cluster, p is Beta(a + S, b + F), and the predictive of x successes out of t is
+
+.. math:: \binom{t}{x} \frac{B(a + S + x, b + F + t - x)}{B(a + S, b + F)}.
+
+Rows hold successes, failures, and the sum over columns of the logs of the binomial coefficients.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import gammaln
+from scipy.special import psi as digamma
+
+from pymc_dpgmm.dispatch import compiled, implements
+from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising
+from pymc_dpgmm.families.slots import slotted
+from pymc_dpgmm.families.verbs import Family
+
+
+class Params(NamedTuple):
+    """Parameters of the base measure, per column: ``a`` > 0 and ``b`` > 0, both (d,)."""
+
+    a: np.ndarray
+    b: np.ndarray
+
+
+@slotted("size", "successes", "failures", "constant")
+class Summary(NamedTuple):
+    """Number of rows, sums of successes and failures, and of the rows' constants: (K,), (K, d), (K, d), (K,)."""
+
+    size: np.ndarray
+    successes: np.ndarray
+    failures: np.ndarray
+    constant: np.ndarray
+
+
+@slotted("size", "successes", "failures", "constant")
+class Stats(NamedTuple):
+    """Counts of each slot, and the parameters."""
+
+    a: np.ndarray
+    b: np.ndarray
+    size: np.ndarray
+    successes: np.ndarray
+    failures: np.ndarray
+    constant: np.ndarray
+
+
+@implements(verbs.summarize, Summary)
+def _(summary, k, rows, members):
+    d = summary.successes.shape[1]
+    summary.size[k] = members.shape[0]
+    summary.constant[k] = 0.0
+    for j in range(d):
+        summary.successes[k, j] = 0.0
+        summary.failures[k, j] = 0.0
+    for i in members:
+        summary.constant[k] += rows[i, 2 * d]
+        for j in range(d):
+            summary.successes[k, j] += rows[i, j]
+            summary.failures[k, j] += rows[i, d + j]
+
+
+@implements(verbs.combine, Summary)
+def _(summary, k, j):
+    summary.size[k] += summary.size[j]
+    summary.constant[k] += summary.constant[j]
+    for column in range(summary.successes.shape[1]):
+        summary.successes[k, column] += summary.successes[j, column]
+        summary.failures[k, column] += summary.failures[j, column]
+
+
+@implements(verbs.fit, Stats)
+def _(stats, k, summary, j):
+    stats.size[k] = summary.size[j]
+    stats.constant[k] = summary.constant[j]
+    for column in range(stats.a.shape[0]):
+        stats.successes[k, column] = summary.successes[j, column]
+        stats.failures[k, column] = summary.failures[j, column]
+
+
+@implements(verbs.add, Stats)
+def _(stats, k, x):
+    d = stats.a.shape[0]
+    stats.size[k] += 1
+    stats.constant[k] += x[2 * d]
+    for j in range(d):
+        stats.successes[k, j] += x[j]
+        stats.failures[k, j] += x[d + j]
+
+
+@implements(verbs.remove, Stats)
+def _(stats, k, x):
+    d = stats.a.shape[0]
+    stats.size[k] -= 1
+    stats.constant[k] -= x[2 * d]
+    for j in range(d):
+        stats.successes[k, j] -= x[j]
+        stats.failures[k, j] -= x[d + j]
+    return True
+
+
+@compiled()
+def _log_evidence(a, b, successes, failures):
+    """Log of B(a + successes, b + failures) / B(a, b)."""
+    return log_rising(a, successes) + log_rising(b, failures) - log_rising(a + b, successes + failures)
+
+
+@implements(verbs.log_predictive, Stats)
+def _(stats, k, x):
+    d = stats.a.shape[0]
+    total = x[2 * d]
+    for j in range(d):
+        a, b = stats.a[j] + stats.successes[k, j], stats.b[j] + stats.failures[k, j]
+        total += _log_evidence(a, b, x[j], x[d + j])
+    return total
+
+
+@implements(verbs.log_predictive_without, Stats)
+def _(stats, k, x):
+    d = stats.a.shape[0]
+    total = x[2 * d]
+    for j in range(d):
+        a = stats.a[j] + (stats.successes[k, j] - x[j])
+        b = stats.b[j] + (stats.failures[k, j] - x[d + j])
+        total += _log_evidence(a, b, x[j], x[d + j])
+    return total
+
+
+@implements(verbs.log_marginal, Stats)
+def _(stats, k):
+    total = stats.constant[k]
+    for j in range(stats.a.shape[0]):
+        total += _log_evidence(stats.a[j], stats.b[j], stats.successes[k, j], stats.failures[k, j])
+    return total
+
+
+@implements(verbs.log_marginal_likelihood, Params)
+def _(params, summary):
+    total = 0.0
+    for k in range(summary.size.shape[0]):
+        total += summary.constant[k]
+        for j in range(params.a.shape[0]):
+            total += _log_evidence(params.a[j], params.b[j], summary.successes[k, j], summary.failures[k, j])
+    return total
+
+
+@implements(verbs.log_marginal_gradient, Params)
+def _(params, summary):
+    a_n, b_n = params.a + summary.successes, params.b + summary.failures
+    common = digamma(params.a + params.b) - digamma(a_n + b_n)
+    return Params(
+        a=np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
+        b=np.sum(common + digamma(b_n) - digamma(params.b), axis=0),
+    )
+
+
+def _check_values(params: Params, values: np.ndarray) -> None:
+    successes, trials = np.hsplit(values, 2)
+    check_counts("observed", successes)
+    check_counts("trials", trials)
+    bad = successes > trials
+    if np.any(bad):
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(
+            f"successes must not exceed trials, got {successes[row, column]} of {trials[row, column]} in row {row}"
+        )
+
+
+def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
+    successes, trials = np.hsplit(values, 2)
+    failures = trials - successes
+    constants = np.sum(gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(failures + 1.0), axis=1)
+    return np.ascontiguousarray(np.column_stack([successes, failures, constants])), None
+
+
+def _allocate(capacity: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    return (
+        np.zeros(capacity, dtype=np.int64),
+        np.zeros((capacity, d)),
+        np.zeros((capacity, d)),
+        np.zeros(capacity),
+    )
+
+
+def _allocate_summary(params: Params, capacity: int) -> Summary:
+    return Summary(*_allocate(capacity, len(params.a)))
+
+
+def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
+    a, b = (np.ascontiguousarray(value, dtype=np.float64) for value in params)
+    return Stats(a, b, *_allocate(capacity, len(a)))
+
+
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+    rows = np.empty((len(labels), len(params.a)))
+    for label in np.unique(labels):
+        own = labels == label
+        rows[own] = rng.binomial(given[own].astype(np.int64), rng.beta(params.a, params.b))
+    return rows
+
+
+FAMILY = Family(
+    name="BetaBinomial",
+    params=Params,
+    axes={"a": "d", "b": "d"},
+    check=check_positive,
+    check_values=_check_values,
+    allocate_summary=_allocate_summary,
+    allocate_stats=_allocate_stats,
+    represent=_represent,
+    draw_rows=_draw_rows,
+    given={"trials": "d"},
+)
+
+
+class BetaBinomial(BaseMeasure):
+    """Base measure of successes out of known trials, independent within a cluster, for (n,) or (n, d) data.
+
+    ``p ~ Beta(a, b)`` for each cluster and column, and successes Binomial(trials, p): variant reads out of all
+    reads, say. A scalar parameter serves all columns.
+
+    Parameters
+    ----------
+    a, b : scalar or (d,) array_like or variable, > 0
+        Prior numbers of successes and failures.
+    trials : scalar, (n,) or (n, d) array_like or pm.Data, >= 0
+        Whole numbers of trials of each row, for all columns or each. Rows without trials are allowed; they belong
+        anywhere.
+    """
+
+    family = FAMILY
+
+    def __init__(self, a: Any, b: Any, trials: Any) -> None:
+        super().__init__(given={"trials": trials}, a=a, b=b)

@@ -1,0 +1,61 @@
+"""What families of counts share: checks of values, and ratios of gamma functions."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+
+from pymc_dpgmm.dispatch import compiled
+
+# Up to so many factors a rising factorial is multiplied out, and from this base on Stirling's series has no error
+# that double precision would show.
+_FEW_FACTORS = 12
+_LARGE_BASE = 60.0
+
+
+@compiled()
+def _stirling_tail(x):
+    """Tail of Stirling's series for log Gamma(x), for x >= 60."""
+    inverse = 1.0 / x
+    square = inverse * inverse
+    return inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0))
+
+
+@compiled()
+def log_rising(x, m):
+    """Log of Gamma(x + m) / Gamma(x), for x > 0 and a whole number m >= 0.
+
+    A difference of two log gammas would lose digits for large x.
+    """
+    if m <= _FEW_FACTORS:
+        product = 1.0
+        for i in range(int(m)):
+            product *= x + i
+        return math.log(product)
+    if x < _LARGE_BASE:
+        return math.lgamma(x + m) - math.lgamma(x)
+    return (x + m - 0.5) * math.log1p(m / x) + m * math.log(x) - m + _stirling_tail(x + m) - _stirling_tail(x)
+
+
+def check_positive(name: str, value: np.ndarray) -> None:
+    """Raise ValueError unless a parameter is finite and positive everywhere."""
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if not np.all(value > 0):
+        raise ValueError(f"{name} must be > 0, got {value}")
+
+
+def is_sparse(values: Any) -> bool:
+    """Tell a SciPy sparse matrix or array from an array."""
+    return bool(issparse(values))
+
+
+def check_counts(what: str, values: Any) -> None:
+    """Raise ValueError unless values are whole numbers of at least 0; tell the first row that is not."""
+    for bad, kind in ((values < 0, "negative"), (values != np.floor(values), "fractional")):
+        rows = np.flatnonzero(bad.any(axis=1))
+        if len(rows):
+            first = rows[0]
+            value = values[first][bad[first]][0]
+            raise ValueError(f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {value} in row {first}")

@@ -1,0 +1,285 @@
+r"""Columns of category codes, independent within a cluster: the Dirichlet-categorical family.
+
+For each column with L levels, :math:`p \sim \mathrm{Dirichlet}(a_1, \ldots, a_L)` and x is level l with
+probability :math:`p_l`. With :math:`c_l` of n rows of a cluster at level l, the predictive of it is :math:`(a_l +
+c_l) / (\sum a + n)`.
+
+Levels of all columns are laid out in one vector, ``stride`` places to a column, and rows hold the places of their
+codes in it. Stats keep the logs of :math:`a_l + c_l` in the same layout.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import psi as digamma
+
+from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.counts import log_rising
+from pymc_dpgmm.families.slots import slotted
+from pymc_dpgmm.families.verbs import Family
+
+
+class Params(NamedTuple):
+    """Parameters of the base measure: ``a`` (d, L), 0 where a column has fewer levels, and ``levels`` (d,)."""
+
+    a: np.ndarray
+    levels: np.ndarray
+
+
+@slotted("size", "counts")
+class Summary(NamedTuple):
+    """Number of rows of each cluster, and at each level of each column: (K,), (K, d L)."""
+
+    size: np.ndarray
+    counts: np.ndarray
+
+
+@slotted("size", "counts", "log_weight")
+class Stats(NamedTuple):
+    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
+
+    a: np.ndarray
+    totals: np.ndarray
+    size: np.ndarray
+    counts: np.ndarray
+    log_weight: np.ndarray
+    norms: np.ndarray
+
+
+@implements(verbs.summarize, Summary)
+def _(summary, k, rows, members):
+    summary.size[k] = members.shape[0]
+    for place in range(summary.counts.shape[1]):
+        summary.counts[k, place] = 0.0
+    for i in members:
+        for j in range(rows.shape[1]):
+            summary.counts[k, rows[i, j]] += 1.0
+
+
+@implements(verbs.combine, Summary)
+def _(summary, k, j):
+    summary.size[k] += summary.size[j]
+    for place in range(summary.counts.shape[1]):
+        summary.counts[k, place] += summary.counts[j, place]
+
+
+@implements(verbs.fit, Stats)
+def _(stats, k, summary, j):
+    stats.size[k] = summary.size[j]
+    for place in range(stats.a.shape[0]):
+        stats.counts[k, place] = summary.counts[j, place]
+        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
+
+
+@implements(verbs.add, Stats)
+def _(stats, k, x):
+    stats.size[k] += 1
+    for j in range(x.shape[0]):
+        place = x[j]
+        stats.counts[k, place] += 1.0
+        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
+
+
+@implements(verbs.remove, Stats)
+def _(stats, k, x):
+    stats.size[k] -= 1
+    for j in range(x.shape[0]):
+        place = x[j]
+        stats.counts[k, place] -= 1.0
+        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
+    return True
+
+
+@implements(verbs.log_predictive, Stats)
+def _(stats, k, x):
+    log_weight = stats.log_weight[k]
+    total = -stats.norms[stats.size[k]]
+    for j in range(x.shape[0]):
+        total += log_weight[x[j]]
+    return total
+
+
+@implements(verbs.log_predictive_without, Stats)
+def _(stats, k, x):
+    total = -stats.norms[stats.size[k] - 1]
+    for j in range(x.shape[0]):
+        total += math.log(stats.a[x[j]] + (stats.counts[k, x[j]] - 1.0))
+    return total
+
+
+@implements(verbs.log_marginal, Stats)
+def _(stats, k):
+    total = 0.0
+    for j in range(stats.totals.shape[0]):
+        total -= log_rising(stats.totals[j], stats.size[k])
+    for place in range(stats.a.shape[0]):
+        if stats.counts[k, place] > 0.0:
+            total += log_rising(stats.a[place], stats.counts[k, place])
+    return total
+
+
+@implements(verbs.log_marginal_likelihood, Params)
+def _(params, summary):
+    d, stride = params.a.shape
+    total = 0.0
+    for k in range(summary.size.shape[0]):
+        for j in range(d):
+            concentration = 0.0
+            for level in range(stride):
+                a, count = params.a[j, level], summary.counts[k, j * stride + level]
+                concentration += a
+                if count > 0.0:
+                    total += log_rising(a, count)
+            total -= log_rising(concentration, summary.size[k])
+    return total
+
+
+@implements(verbs.log_marginal_gradient, Params)
+def _(params, summary):
+    counts = summary.counts.reshape(-1, *params.a.shape)
+    totals = params.a.sum(axis=1)
+    common = digamma(totals) - digamma(totals + summary.size[:, None])
+    allowed = params.a > 0
+    safe = np.where(allowed, params.a, 1.0)
+    own = digamma(safe + counts) - digamma(safe)
+    gradient = np.sum(common[:, :, None] + own, axis=0)
+    return Params(a=np.where(allowed, gradient, 0.0), levels=np.zeros(len(totals)))
+
+
+def _check(name: str, value: np.ndarray) -> None:
+    if not np.all(np.isfinite(value)) or not np.all(value >= 0):
+        raise ValueError(f"{name} must be finite and > 0, got {value}")
+    if name == "levels" and not (np.all(value >= 1) and np.all(value == np.floor(value))):
+        raise ValueError(f"levels must be whole numbers of at least 1, got {value}")
+
+
+def _check_together(params: Params) -> None:
+    used = np.arange(params.a.shape[1]) < params.levels[:, None]
+    if not np.array_equal(params.a > 0, used):
+        raise ValueError(f"a must be > 0 for every level of every column, got {params.a.tolist()}")
+
+
+def _check_values(params: Params, values: np.ndarray) -> None:
+    bad = (values < 0) | (values >= params.levels) | (values != np.floor(values))
+    if np.any(bad):
+        row, column = np.argwhere(bad)[0]
+        raise ValueError(
+            f"column {column} must have codes 0..{int(params.levels[column]) - 1}, got {values[row, column]} in "
+            f"row {row}"
+        )
+
+
+def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
+    return values.astype(np.int64) + params.a.shape[1] * np.arange(values.shape[1]), None
+
+
+def _allocate_summary(params: Params, capacity: int) -> Summary:
+    return Summary(size=np.zeros(capacity, dtype=np.int64), counts=np.zeros((capacity, params.a.size)))
+
+
+def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
+    totals = params.a.sum(axis=1)
+    rows = np.arange(n + 1.0)
+    return Stats(
+        # Places past a column's levels are never asked for; 1 keeps their logarithms finite.
+        a=np.where(params.a > 0, params.a, 1.0).ravel(),
+        totals=totals,
+        size=np.zeros(capacity, dtype=np.int64),
+        counts=np.zeros((capacity, params.a.size)),
+        log_weight=np.zeros((capacity, params.a.size)),
+        norms=sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1)),
+    )
+
+
+def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+    rows = np.empty((len(labels), len(params.a)))
+    for label in np.unique(labels):
+        own = labels == label
+        for j, (weights, n_levels) in enumerate(zip(params.a, params.levels.astype(int), strict=True)):
+            p = rng.dirichlet(weights[:n_levels])
+            rows[own, j] = rng.choice(n_levels, size=own.sum(), p=p)
+    return rows
+
+
+FAMILY = Family(
+    name="DirichletCategorical",
+    params=Params,
+    axes={"a": "dl", "levels": "d"},
+    check=_check,
+    check_together=_check_together,
+    check_values=_check_values,
+    allocate_summary=_allocate_summary,
+    allocate_stats=_allocate_stats,
+    represent=_represent,
+    draw_rows=_draw_rows,
+)
+
+
+class DirichletCategorical(BaseMeasure):
+    """Base measure of columns of category codes that are independent within a cluster, for (n,) or (n, d) data.
+
+    ``p ~ Dirichlet(a)`` over the levels of each column, for each cluster. Codes are 0..levels - 1.
+
+    Parameters
+    ----------
+    a : scalar, (d,) or (d, L) array_like or variable, > 0
+        Prior numbers of rows at each level: one for all levels, one per column, or one per column and level, where
+        L is the largest number of levels and entries past a column's own levels are ignored.
+    levels : int or (d,) integer array_like
+        Number of levels of each column, >= 1.
+
+    Notes
+    -----
+    ``from_data`` takes a = 1 and, as levels, the categories of categorical columns of a DataFrame, or the largest
+    code plus one. Categorical columns are turned into their codes wherever data is taken.
+    """
+
+    family = FAMILY
+
+    def __init__(self, a: Any, levels: Any) -> None:
+        numbers = np.atleast_1d(np.asarray(levels))
+        if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
+            raise TypeError(f"levels must be an integer or a vector of integers, got {levels!r}")
+        if np.any(numbers < 1):
+            raise ValueError(f"levels must be at least 1, got {levels!r}")
+        used = (np.arange(numbers.max()) < numbers[:, None]).astype(np.float64)
+        if not is_variable(a):
+            a = np.asarray(a)
+            if a.dtype.kind not in "biuf":
+                raise TypeError(f"a must be real numbers or a variable, got {a!r}")
+            if a.ndim and a.shape != used.shape[: a.ndim]:
+                raise ValueError(f"a has shape {a.shape}, but must have {used.shape} or {used.shape[:1]}")
+        if a.ndim > 2:
+            raise ValueError(f"a must be a scalar, (d,) or (d, L), got {a.ndim} dimensions")
+        super().__init__(a=used * (a[:, None] if a.ndim == 1 else a), levels=numbers)
+        if not is_variable(a):
+            self.numbers(len(numbers))
+
+    @classmethod
+    def from_data(cls, data: Any) -> "DirichletCategorical":
+        """Make a base measure from columns of codes, or a DataFrame; see the class."""
+        frame = data.to_frame() if isinstance(data, pd.Series) else data
+        if isinstance(frame, pd.DataFrame):
+            levels = [
+                len(frame[name].cat.categories)
+                if isinstance(frame[name].dtype, pd.CategoricalDtype)
+                else int(frame[name].max()) + 1
+                for name in frame
+            ]
+            return cls(1.0, levels)
+        codes = np.asarray(data)
+        largest = codes.reshape(len(codes), -1).max(axis=0)
+        return cls(1.0, largest.astype(np.int64) + 1)
+
+    def to_numpy(self, observed: Any) -> np.ndarray:
+        """Turn a pandas object into codes: those of categorical columns, NaN where one has no category."""
+        if isinstance(observed, pd.DataFrame):
+            return np.column_stack([self.to_numpy(observed[name]) for name in observed])
+        if isinstance(observed.dtype, pd.CategoricalDtype):
+            codes = observed.cat.codes.to_numpy().astype(np.float64)
+            return np.where(codes < 0, np.nan, codes)
+        return observed.to_numpy()

@@ -1,0 +1,16 @@
+"""Origins close to the data, so that values far from zero cost no digits."""
+
+from typing import Any
+
+import numpy as np
+
+
+def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows with column means zero, and the means."""
+    means = values.mean(axis=0)
+    return np.ascontiguousarray(values - means), means
+
+
+def shift_mean(params: Any, origin: np.ndarray) -> Any:
+    """Return parameters whose ``mu`` is relative to ``origin``."""
+    return params._replace(mu=params.mu - origin)
