@@ -20,6 +20,7 @@ from pymc_dpgmm.distributions import (
 )
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
+from pymc_dpgmm.families.counts import is_sparse
 
 
 def DPMixture(  # noqa: N802
@@ -229,7 +230,7 @@ def _add_views(
     }
     if not parts:
         raise ValueError("base has no views")
-    numbers = {view: len(part.checked.values) for view, part in parts.items() if part.checked is not None}
+    numbers = {view: part.checked.values.shape[0] for view, part in parts.items() if part.checked is not None}
     if len(set(numbers.values())) != 1:
         listed = ", ".join(f"{view} with {n} rows" for view, n in numbers.items())
         raise ValueError(f"all views must have the same number of rows, got {listed}")
@@ -293,7 +294,10 @@ def _n_rows(part: _Part, shape: tuple[int, ...]) -> Any:
 
 def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
     spread_starts(model, list(getattr(part.base, "parameters", {}).values()))
-    data = None if part.checked is None else part.checked.data
+    data = None if part.checked is None else part.given
+    if part.checked is not None and is_sparse(part.checked.values):
+        # The value is a table of the non-zeros, with other dimensions than the rows and columns.
+        dims = None
     return CollapsedMixture(part.name, labels, part.base, observed=data, shape=shape, dims=dims)
 
 

@@ -26,6 +26,7 @@ from pymc_dpgmm.distributions import (
     NO_JAX,
     CollapsedMixtureRV,
     PartitionRV,
+    SparseValues,
     as_numbers,
     dependents,
     mixture_values,
@@ -106,6 +107,7 @@ class MixtureTarget:
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
         self._values = PointFunction(model, [mixture_values(op, rows, given)])
         self._params = PointFunction(model, params)
+        self._sparse = SparseValues() if op.is_sparse else None
         self._checked: Any = None
 
     def view(self, point: dict[str, np.ndarray], n: int) -> View:
@@ -118,6 +120,8 @@ class MixtureTarget:
         """
         (values,) = self._values(point)
         params = self.family.params(*as_numbers(self._params(point)))
+        if self._sparse is not None:
+            values = self._sparse(values, (n, len(params[0])))
         if values is not self._checked:
             if values.shape[0] != n:
                 raise ValueError(

@@ -2,54 +2,200 @@
 
 import exact
 import numpy as np
+import pymc as pm
 import pytest
+from scipy.special import gammaln, logsumexp
 
+import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import (
+    N_TERMS,
     canonical_labels,
     chinese_restaurant,
     cluster_sizes,
     draw_partition,
     draw_start,
+    expected_n_clusters,
+    finite_dirichlet,
     log_eppf,
     log_seat,
     log_seat_new,
+    log_split,
+    mixture_of_finite_mixtures,
+    n_clusters_pmf,
+    pitman_yor,
 )
 
 ALPHA = 1.7
+N_ROWS = 7
 
 
-def test_eppf_sums_to_one_and_equals_the_closed_form():
-    prior = chinese_restaurant(ALPHA)
+def poisson_components(n):
+    """Poisson(2) conditioned on 1 or more: log probabilities of 1, 2, ... components."""
+    m = np.arange(1, n + N_TERMS + 1)
+    return m * np.log(2.0) - gammaln(m + 1.0) - np.log(np.expm1(2.0))
+
+
+LOG_COMPONENTS = poisson_components(N_ROWS)
+PRIORS = {
+    "crp": (chinese_restaurant(ALPHA), lambda p: exact.log_eppf(p, ALPHA)),
+    "pitman-yor": (pitman_yor(0.6, 0.35), lambda p: exact.log_pitman_yor(p, 0.6, 0.35)),
+    "pitman-yor-negative": (pitman_yor(-0.3, 0.7), lambda p: exact.log_pitman_yor(p, -0.3, 0.7)),
+    "finite": (finite_dirichlet(1.5, 3), lambda p: exact.log_finite_dirichlet(p, 1.5, 3)),
+    "one-component": (finite_dirichlet(1.5, 1), lambda p: exact.log_finite_dirichlet(p, 1.5, 1)),
+    "finite-large": (finite_dirichlet(2.0, 50), lambda p: exact.log_finite_dirichlet(p, 2.0, 50)),
+    "mfm": (
+        mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, N_ROWS),
+        lambda p: exact.log_mfm(p, 0.7, LOG_COMPONENTS[:80]),
+    ),
+}
+
+
+@pytest.fixture(params=list(PRIORS))
+def prior(request):
+    return PRIORS[request.param]
+
+
+def test_eppf_sums_to_one_and_equals_the_slow_one(prior):
+    numeric, slow = prior
     logs = []
-    for labels in exact.partitions(7):
+    for labels in exact.partitions(N_ROWS):
         sizes = cluster_sizes(labels)
-        logs.append(log_eppf(prior, sizes, len(sizes)))
-        assert logs[-1] == pytest.approx(exact.log_eppf(labels, ALPHA), rel=1e-12)
-    assert np.exp(logs).sum() == pytest.approx(1.0, abs=1e-12)
+        logs.append(log_eppf(numeric, sizes, len(sizes)))
+        assert logs[-1] == pytest.approx(slow(labels), rel=1e-11, abs=1e-11)
+    assert np.exp(logs).sum() == pytest.approx(1.0, abs=1e-11)
 
 
-def test_seating_weights_build_the_eppf():
-    prior = chinese_restaurant(ALPHA)
-    for labels in exact.partitions(6):
-        total = 0.0
-        for i, label in enumerate(labels):
-            before = labels[:i]
-            size = (before == label).sum()
-            opened = len(np.unique(before))
-            weights = [np.exp(log_seat(prior, (before == k).sum())) for k in range(opened)]
-            weights.append(np.exp(log_seat_new(prior, opened)))
-            chosen = weights[label] if size else weights[-1]
-            total += np.log(chosen / sum(weights))
-        assert total == pytest.approx(exact.log_eppf(labels, ALPHA), rel=1e-12)
+def test_seats_and_splits_are_ratios_of_the_eppf(prior):
+    """Weights of a row given all others, and of a division, as the kernels use them."""
+    numeric, slow = prior
+    for labels in exact.partitions(N_ROWS):
+        if slow(labels) == -np.inf:
+            continue
+        sizes = np.bincount(labels[:-1])
+        log_weights = [log_seat(numeric, m) for m in sizes] + [log_seat_new(numeric, len(sizes))]
+        joint = [slow(np.append(labels[:-1], k)) for k in range(len(sizes) + 1)]
+        np.testing.assert_allclose(log_weights - logsumexp(log_weights), joint - logsumexp(joint), atol=1e-10)
+        own = np.flatnonzero(labels == labels.max())
+        if len(own) > 1:
+            divided = labels.copy()
+            divided[own[:-1]] = labels.max() + 1
+            divided = canonical_labels(divided)[0]
+            assert log_split(numeric, labels.max() + 1, len(own) - 1, 1) == pytest.approx(
+                slow(divided) - slow(labels), abs=1e-10
+            )
 
 
-def test_crp_draws_follow_the_eppf():
+def test_draws_follow_the_eppf(prior):
+    numeric, slow = prior
     rng = np.random.default_rng(2)
-    all_labels = exact.partitions(5)
-    p = np.exp([exact.log_eppf(labels, ALPHA) for labels in all_labels])
-    draws = np.array([draw_partition(rng, chinese_restaurant(ALPHA), 5) for _ in range(100_000)])
+    all_labels = exact.partitions(N_ROWS)
+    p = np.exp([slow(labels) for labels in all_labels])
+    draws = np.array([draw_partition(rng, numeric, N_ROWS) for _ in range(50_000)])
     distance = exact.total_variation(exact.frequencies(exact.codes(draws), all_labels), p)
-    assert distance < exact.total_variation_bound(p, len(draws))
+    assert distance <= exact.total_variation_bound(p, len(draws))
+
+
+def test_number_of_clusters(prior):
+    numeric, slow = prior
+    all_labels = exact.partitions(N_ROWS)
+    expected = np.bincount(
+        all_labels.max(axis=1) + 1, np.exp([slow(labels) for labels in all_labels]), minlength=N_ROWS + 1
+    )
+    pmf = n_clusters_pmf(numeric, N_ROWS)
+    np.testing.assert_allclose(pmf, expected, atol=1e-12)
+    assert expected_n_clusters(numeric, N_ROWS) == pytest.approx(pmf @ np.arange(N_ROWS + 1), rel=1e-12)
+
+
+def test_number_of_clusters_of_many_rows():
+    """Expectations in closed form, and probabilities that sum to one, where a table of all pairs would not do."""
+    n = 100_000
+    pmf = dp.CRP.n_clusters_pmf(5.0, n)
+    assert pmf.sum() == pytest.approx(1.0, abs=1e-10)
+    assert pmf @ np.arange(n + 1) == pytest.approx(np.sum(5.0 / (5.0 + np.arange(n))), rel=1e-10)
+
+
+def test_parameters_from_an_expected_number():
+    n = 250
+    numbers = np.arange(n + 1)
+    alpha = dp.CRP.alpha_for_n_clusters(8.0, n)
+    assert dp.CRP.n_clusters_pmf(alpha, n) @ numbers == pytest.approx(8.0, rel=1e-9)
+    alpha = dp.PitmanYor.alpha_for_n_clusters(12.0, 0.25, n)
+    assert dp.PitmanYor.n_clusters_pmf(alpha, 0.25, n) @ numbers == pytest.approx(12.0, rel=1e-9)
+    alpha = dp.FiniteDirichlet.alpha_for_n_clusters(4.0, 6, n)
+    assert dp.FiniteDirichlet.n_clusters_pmf(alpha, 6, n) @ numbers == pytest.approx(4.0, rel=1e-9)
+    gamma = dp.MFM.gamma_for_n_clusters(3.0, n, components=pm.Poisson.dist(4))
+    pmf = dp.MFM.n_clusters_pmf(gamma, n, components=pm.Poisson.dist(4))
+    assert pmf @ numbers == pytest.approx(3.0, rel=1e-9)
+    with pytest.raises(ValueError, match=r"lies between 1 and 6 .*cannot be 7"):
+        dp.FiniteDirichlet.alpha_for_n_clusters(7.0, 6, n)
+    with pytest.raises(ValueError, match="inside their support"):
+        dp.PitmanYor.n_clusters_pmf(0.5, 1.0, n)
+
+
+MODELS = {
+    "crp": lambda: dp.CRP("z", pm.Gamma("alpha", 2, 1), N_ROWS),
+    "pitman-yor": lambda: dp.PitmanYor("z", pm.Gamma("alpha", 2, 1), pm.Beta("discount", 2, 2), N_ROWS),
+    "finite": lambda: dp.FiniteDirichlet("z", pm.Gamma("alpha", 2, 1), 3, N_ROWS),
+    "mfm": lambda: dp.MFM(
+        "z", pm.Gamma("gamma", 2, 1), N_ROWS, components=pm.Poisson.dist(pm.Gamma("mean", 4, 2))
+    ),
+}
+SLOW = {
+    "crp": lambda p, alpha: exact.log_eppf(p, alpha),
+    "pitman-yor": exact.log_pitman_yor,
+    "finite": lambda p, alpha: exact.log_finite_dirichlet(p, alpha, 3),
+    "mfm": lambda p, gamma, mean: exact.log_mfm(p, gamma, zero_truncated_poisson(mean)),
+}
+
+
+def zero_truncated_poisson(mean):
+    m = np.arange(1, 100)
+    return m * np.log(mean) - gammaln(m + 1.0) - np.log(np.expm1(mean))
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_densities_in_a_model_and_their_gradients(kind):
+    with pm.Model() as model:
+        MODELS[kind]()
+    logp = model.compile_logp([model["z"]], jacobian=False)
+    gradient = model.compile_dlogp([rv for rv in model.free_RVs if rv.name != "z"], jacobian=False)
+    point = model.initial_point(3)
+    parameters = {
+        v.name: float(model.rvs_to_transforms[rv].backward(point[v.name]).eval())
+        for rv, v in model.rvs_to_values.items()
+        if v.name != "z"
+    }
+    for labels in ([0, 0, 1, 2, 1, 1, 0], [0] * 7, [4, 4, 4, 2, 2, 2, 2]):
+        at = point | {"z": np.array(labels)}
+        canonical = canonical_labels(np.array(labels))[0]
+        assert logp(at) == pytest.approx(SLOW[kind](canonical, *parameters.values()), rel=1e-9)
+        whole = model.compile_logp(jacobian=False)
+        free = [v.name for v in model.value_vars if v.name != "z"]
+        for i, name in enumerate(free):
+            up, down = (whole(at | {name: at[name] + step}) for step in (1e-6, -1e-6))
+            assert gradient(at)[i] == pytest.approx((up - down) / 2e-6, rel=1e-4, abs=1e-6)
+    assert logp(point | {"z": np.full(7, 7)}) == -np.inf
+    if kind == "finite":
+        assert logp(point | {"z": np.array([0, 1, 2, 3, 0, 0, 0])}) == -np.inf
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_prior_draws_and_starts(kind):
+    with pm.Model() as model:
+        MODELS[kind]()
+        drawn = pm.sample_prior_predictive(50, random_seed=1).prior["z"].to_numpy()[0]
+    for labels in drawn:
+        np.testing.assert_array_equal(canonical_labels(labels.astype(np.int64))[0], labels)
+    starts = {model.initial_point(seed)["z"].max() for seed in range(20)}
+    assert len(starts) > 1
+    assert kind != "finite" or max(starts) <= 2
+
+
+def test_a_heavy_tail_of_components_is_refused():
+    log_components = -2.0 * np.log(np.arange(1, 3 + N_TERMS + 1)) - np.log(np.pi**2 / 6)
+    prior = mixture_of_finite_mixtures(1.0, log_components, 3)
+    with pytest.raises(ValueError, match="too heavy a tail"):
+        log_eppf(prior, np.array([1, 1, 1]), 3)
 
 
 def test_canonical_labels():

@@ -9,7 +9,7 @@ from pymc_dpgmm.distributions.collapsed_mixture import (
     split_inputs,
 )
 from pymc_dpgmm.distributions.models import dependents
-from pymc_dpgmm.distributions.operations import NO_JAX, as_numbers, partition_sizes
+from pymc_dpgmm.distributions.operations import NO_JAX, SparseValues, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
     CRP,
     CRPRV,
@@ -31,6 +31,7 @@ __all__ = [
     "FiniteDirichlet",
     "PartitionRV",
     "PitmanYor",
+    "SparseValues",
     "as_numbers",
     "dependents",
     "mixture_logp",

@@ -9,7 +9,6 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import Distribution
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
 from pymc_dpgmm.distributions.observed import check_observed
@@ -29,6 +28,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         Key of :data:`pymc_dpgmm.families.FAMILIES`.
     is_vector : bool
         Whether the value is (n,) in place of (n, 1).
+    is_sparse : bool
+        Whether the value is a table of the non-zeros: row index, column index and value.
     from_prior : bool
         Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
         from data would silently give nonsense, so by default drawing is refused; where a graph draws the labels
@@ -37,18 +38,20 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 
     name = "CollapsedMixture"
     dtype = "float64"
-    __props__ = ("name", "signature", "dtype", "inplace", "family", "is_vector", "from_prior")
+    __props__ = ("name", "signature", "dtype", "inplace", "family", "is_vector", "is_sparse", "from_prior")
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
 
     def __init__(
         self,
         family: str = "NormalInverseWishart",
         is_vector: bool = False,
+        is_sparse: bool = False,
         from_prior: bool = False,
         **kwargs: Any,
     ) -> None:
         self.family = family
         self.is_vector = is_vector
+        self.is_sparse = is_sparse
         self.from_prior = from_prior
         axes = FAMILIES[family].axes.values()
         inputs = ["n", *(",".join(letters) for letters in axes), *(["n,g"] if FAMILIES[family].given else [])]
@@ -61,7 +64,9 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         labels = node.inputs[2]
         if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
             return self
-        return CollapsedMixtureRV(self.family, self.is_vector, from_prior=True, inplace=self.inplace)
+        return CollapsedMixtureRV(
+            self.family, self.is_vector, self.is_sparse, from_prior=True, inplace=self.inplace
+        )
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
         # Graphs that are evaluated without rewrites, for their shapes, come here directly.
@@ -136,22 +141,27 @@ class CollapsedMixture(Distribution):
                 raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
             shape, observed = checked.values.shape, checked.data
             base.check_shape(shape)
-            given = base.given_columns(shape, observed)
+            given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
             _check_with_given(base, checked.values, given)
-            kwargs["given"] = given
+            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values)}
         return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
 
     @classmethod
-    def rv_op(
-        cls, labels: Any, *params: Any, family: str, is_vector: bool, size: Any = None, rng: Any = None
-    ) -> Any:
+    def rv_op(cls, labels: Any, *params: Any, op: CollapsedMixtureRV, size: Any = None, rng: Any = None) -> Any:
         """Make the random variable."""
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
-        op = CollapsedMixtureRV(family, is_vector)
         return op(labels, *params, size=size, rng=rng, return_next_rng=True)[1]
 
     @classmethod
-    def dist(cls, labels: Any, base: BaseMeasure, shape: Any = None, given: Any = None, **kwargs: Any) -> Any:
+    def dist(
+        cls,
+        labels: Any,
+        base: BaseMeasure,
+        shape: Any = None,
+        given: Any = None,
+        is_sparse: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         labels = pt.as_tensor(labels)
         if labels.ndim != 1 or labels.dtype not in pm.vartypes.discrete_types:
             raise TypeError(
@@ -173,7 +183,7 @@ class CollapsedMixture(Distribution):
         inputs = [labels, *params]
         if base.family.given:
             inputs.append(_joined(base.given_columns(shape) if given is None else given))
-        return super().dist(inputs, family=base.family.name, is_vector=is_vector, **kwargs)
+        return super().dist(inputs, op=CollapsedMixtureRV(base.family.name, is_vector, is_sparse), **kwargs)
 
 
 def _check_base(base: Any) -> None:
@@ -211,8 +221,8 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 def mixture_values(op: CollapsedMixtureRV, value: Any, given: Sequence[Any]) -> Any:
-    """Return data, and what is given with its rows, as one matrix: (n, c). Sparse data stays alone."""
-    if isinstance(value.type, SparseTensorType):
+    """Return data, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
+    if op.is_sparse:
         return value
     columns = value[:, None] if op.is_vector else value
     return pt.concatenate([columns, *given], axis=1) if given else columns
@@ -228,9 +238,9 @@ def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> tuple[Any, Se
 def mixture_logp(op: CollapsedMixtureRV, values: Any, *inputs: Any, **_: Any) -> Any:
     """Log density of a collapsed mixture, for PyMC."""
     labels, params, given = split_inputs(op, inputs)
-    return MarginalLikelihoodOp(op.family)(labels, mixture_values(op, values[0], given), *params)
+    return MarginalLikelihoodOp(op.family, op.is_sparse)(labels, mixture_values(op, values[0], given), *params)
 
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
     """Start of a latent mixture: a draw of its prior given the labels it starts from."""
-    return CollapsedMixtureRV(op.family, op.is_vector, from_prior=True).make_node(*inputs).outputs[1]
+    return CollapsedMixtureRV(op.family, op.is_vector, op.is_sparse, from_prior=True).make_node(*inputs).outputs[1]

@@ -6,15 +6,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from pytensor.compile.sharedvalue import SharedVariable
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array
 
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import is_variable
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.counts import as_triplets, is_sparse
 
 
 class Observed(NamedTuple):
-    """Checked observed data: what PyMC registers, its current values, and the labels of its axes."""
+    """Checked observed data: what PyMC registers, its current values, and the labels of its axes.
+
+    What PyMC registers of a sparse matrix are its non-zeros as triplets.
+    """
 
     data: Any
     values: Any
@@ -59,9 +62,9 @@ def _checked_sparse(observed: Any, base: BaseMeasure | None) -> Observed:
     if base is None or not base.family.takes_sparse:
         kind = "the default base measure" if base is None else type(base).__name__
         raise TypeError(f"observed is sparse, which {kind} does not take; use .toarray(), or DirichletMultinomial")
-    data = csr_matrix(observed, dtype=np.float64)
-    check_values(data)
-    return Observed(data, data, None, None)
+    values = csr_array(observed, dtype=np.float64)
+    check_values(values)
+    return Observed(as_triplets(values), values, None, None)
 
 
 def check_values(values: Any) -> None:

@@ -20,7 +20,8 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.families import FAMILIES
-from pymc_dpgmm.kernels.marginal import MarginalLikelihood, PartitionSizes
+from pymc_dpgmm.families.counts import from_triplets
+from pymc_dpgmm.kernels.marginal import MarginalLikelihood, PartitionSizes, same_values
 
 NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
@@ -98,13 +99,29 @@ class PartitionSizesOp(NumbersOp):
 partition_sizes = PartitionSizesOp()
 
 
+class SparseValues:
+    """Sparse matrices of triplets, kept while the triplets stay the same."""
+
+    def __init__(self) -> None:
+        self._triplets = np.empty((0, 3))
+        self._matrix: Any = None
+
+    def __call__(self, triplets: np.ndarray, shape: tuple[int, int]) -> Any:
+        """Return the matrix of :func:`pymc_dpgmm.families.counts.as_triplets`."""
+        if self._matrix is None or self._matrix.shape != shape or not same_values(triplets, self._triplets):
+            self._matrix = from_triplets(triplets, shape)
+            self._triplets = triplets.copy()
+        return self._matrix
+
+
 class _MarginalOp(NumbersOp):
     """Part of the log marginal likelihood of values given labels; the inputs are labels, values, parameters."""
 
-    __props__ = ("family",)
+    __props__ = ("family", "is_sparse")
 
-    def __init__(self, family: str) -> None:
+    def __init__(self, family: str, is_sparse: bool = False) -> None:
         self.family = family
+        self.is_sparse = is_sparse
 
     def make_node(self, labels: Any, values: Any, *params: Any) -> Apply:
         inputs = [
@@ -123,9 +140,12 @@ class _MarginalOp(NumbersOp):
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
         family = FAMILIES[self.family]
         likelihood = MarginalLikelihood(family)
+        sparse = SparseValues()
 
         def evaluate(labels: np.ndarray, values: np.ndarray, *params: np.ndarray) -> Any:
             numbers = family.params(*as_numbers(params))
+            if self.is_sparse:
+                values = sparse(values, (len(labels), len(numbers[0])))
             return self._evaluate(likelihood, labels, values, numbers)
 
         return evaluate
@@ -147,7 +167,7 @@ class MarginalLikelihoodOp(_MarginalOp):
         self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
     ) -> list[Variable]:
         (cotangent,) = cotangents
-        gradients = ParameterGradientOp(self.family)(*inputs, return_list=True)
+        gradients = ParameterGradientOp(self.family, self.is_sparse)(*inputs, return_list=True)
         if FAMILIES[self.family].has_data_gradient:
             values = cotangent * DataGradientOp(self.family)(*inputs)
         else:

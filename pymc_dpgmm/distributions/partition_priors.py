@@ -19,7 +19,9 @@ from pymc_dpgmm.partitions import (
     draw_start,
     finite_dirichlet,
     mixture_of_finite_mixtures,
+    n_clusters_pmf,
     pitman_yor,
+    solve_for_n_clusters,
 )
 
 # Labels of at most this many rows are stored in two bytes each.
@@ -199,6 +201,16 @@ class CRP(PartitionPrior):
     def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
         return _two_parameter_logp(value, alpha, 0.0, alpha > 0)
 
+    @staticmethod
+    def n_clusters_pmf(alpha: float, n: int) -> np.ndarray:
+        """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
+        return _pmf(chinese_restaurant(alpha), n)
+
+    @staticmethod
+    def alpha_for_n_clusters(expected: float, n: int) -> float:
+        """Return the concentration with which ``expected`` clusters are expected among n rows."""
+        return solve_for_n_clusters(chinese_restaurant, expected, _checked_integer("n", n))
+
 
 class PitmanYor(PartitionPrior):
     r"""Prior on partitions: the Pitman-Yor process, whose cluster sizes follow a power law.
@@ -242,6 +254,16 @@ class PitmanYor(PartitionPrior):
     def logp(value: Any, alpha: Any, discount: Any, n: Any) -> Any:  # noqa: N805
         inside = (discount >= 0) & (discount < 1) & (alpha > -discount)
         return _two_parameter_logp(value, alpha, discount, inside)
+
+    @staticmethod
+    def n_clusters_pmf(alpha: float, discount: float, n: int) -> np.ndarray:
+        """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
+        return _pmf(pitman_yor(alpha, discount), n)
+
+    @staticmethod
+    def alpha_for_n_clusters(expected: float, discount: float, n: int) -> float:
+        """Return the positive alpha with which ``expected`` clusters are expected among n rows."""
+        return solve_for_n_clusters(lambda alpha: pitman_yor(alpha, discount), expected, _checked_integer("n", n))
 
 
 class FiniteDirichlet(PartitionPrior):
@@ -290,6 +312,18 @@ class FiniteDirichlet(PartitionPrior):
         inside = (alpha > 0) & (n_components >= 1)
         return _two_parameter_logp(value, alpha, -alpha / m, inside, most=m)
 
+    @staticmethod
+    def n_clusters_pmf(alpha: float, n_components: int, n: int) -> np.ndarray:
+        """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
+        return _pmf(finite_dirichlet(alpha, n_components), n)
+
+    @staticmethod
+    def alpha_for_n_clusters(expected: float, n_components: int, n: int) -> float:
+        """Return the alpha with which ``expected`` clusters are expected among n rows."""
+        return solve_for_n_clusters(
+            lambda alpha: finite_dirichlet(alpha, n_components), expected, _checked_integer("n", n)
+        )
+
 
 class MFM(PartitionPrior):
     r"""Prior on partitions: a mixture of finite mixtures, with a prior on the number of components.
@@ -332,21 +366,40 @@ class MFM(PartitionPrior):
     @classmethod
     def dist(cls, gamma: Any, n: Any, *, components: Any = None, **kwargs: Any) -> Any:
         gamma = _checked_positive("gamma", gamma)
+        return cls._made([gamma, cls._log_components(components, _checked_rows(n)[0])], n, kwargs)
+
+    @staticmethod
+    def _log_components(components: Any, n: Any) -> Any:
+        """Log probabilities of 1, 2, ... components, as far as n rows need them."""
         components = pm.Geometric.dist(0.1) if components is None else components
-        if (
-            not is_variable(components)
-            or components.ndim != 0
-            or components.dtype not in pm.vartypes.discrete_types
-        ):
+        scalar = is_variable(components) and components.ndim == 0
+        if not scalar or components.dtype not in pm.vartypes.discrete_types:
             raise TypeError(
                 "components must be a scalar distribution on the integers made with .dist, such as "
                 f"pm.Poisson.dist(3), got {components!r}"
             )
-        numbers = pt.arange(1, pt.as_tensor(_checked_rows(n)[0]) + N_TERMS + 1)
-        log_none = pm.logp(components, 0)
+        numbers = pt.arange(1, pt.as_tensor(n) + N_TERMS + 1)
         # At least one: divided by 1 - p(0).
-        log_components = pm.logp(components, numbers) - pt.log(-pt.expm1(log_none))
-        return cls._made([gamma, log_components], n, kwargs)
+        return pm.logp(components, numbers) - pt.log(-pt.expm1(pm.logp(components, 0)))
+
+    @classmethod
+    def _numeric(cls, gamma: float, n: int, components: Any) -> GibbsType | None:
+        log_components = np.asarray(cls._log_components(components, _checked_integer("n", n)).eval())
+        return mixture_of_finite_mixtures(gamma, log_components, n)
+
+    @classmethod
+    def n_clusters_pmf(cls, gamma: float, n: int, *, components: Any = None) -> np.ndarray:
+        """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
+        return _pmf(cls._numeric(gamma, n, components), n)
+
+    @classmethod
+    def gamma_for_n_clusters(cls, expected: float, n: int, *, components: Any = None) -> float:
+        """Return the gamma with which ``expected`` clusters are expected among n rows."""
+        prior = cls._numeric(1.0, n, components)
+        assert prior is not None
+        return solve_for_n_clusters(
+            lambda gamma: prior._replace(discount=-gamma), expected, _checked_integer("n", n)
+        )
 
     def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
         sizes = partition_sizes(value)
@@ -362,6 +415,12 @@ class MFM(PartitionPrior):
         )
         log_v = n_clusters * pt.log(safe) + pt.logsumexp(terms)
         return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
+
+
+def _pmf(prior: GibbsType | None, n: int) -> np.ndarray:
+    if prior is None:
+        raise ValueError("the parameters of the prior must be inside their support")
+    return n_clusters_pmf(prior, _checked_integer("n", n))
 
 
 def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:

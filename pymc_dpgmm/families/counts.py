@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from pymc_dpgmm.dispatch import compiled
 
@@ -49,6 +49,18 @@ def check_positive(name: str, value: np.ndarray) -> None:
 def is_sparse(values: Any) -> bool:
     """Tell a SciPy sparse matrix or array from an array."""
     return bool(issparse(values))
+
+
+def as_triplets(matrix: Any) -> np.ndarray:
+    """Return the non-zeros of a sparse matrix as rows of row index, column index and value: (m, 3)."""
+    entries = matrix.tocoo()
+    return np.column_stack([entries.row, entries.col, entries.data]).astype(np.float64)
+
+
+def from_triplets(triplets: np.ndarray, shape: tuple[int, int]) -> Any:
+    """Return the sparse matrix of :func:`as_triplets`, in CSR form."""
+    row, column = triplets[:, :2].astype(np.int64).T
+    return csr_array((triplets[:, 2], (row, column)), shape=shape)
 
 
 def check_counts(what: str, values: Any) -> None:
