@@ -280,9 +280,7 @@ def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any
     named = _named_dims(model, name, part.name, part, None)
     if rows is None or part.checked.values.ndim == 1:
         return (rows,) if rows else named
-    if named is None:
-        return None
-    return (rows, *named[1:])
+    return (rows, *named[1:]) if named else (rows, None)
 
 
 def _n_rows(part: _Part, shape: tuple[int, ...]) -> Any:

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
 
@@ -102,6 +103,159 @@ CASES = {
     "latent-without-base": (lambda: dp.DPMixture("y", 1.0, shape=(3, 2)), ValueError, "needs a base measure"),
     "shape-mismatch": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, shape=(5, 2)), ValueError, "shape is"),
     "base-class": (lambda: dp.DPMixture("y", 1.0, NIW, observed=ROWS), TypeError, "base must be a base measure"),
+    "negative-counts": (
+        lambda: dp.DPMixture("y", 1.0, dp.GammaPoisson(1, 1), observed=[1, -2, 3]),
+        ValueError,
+        "must be counts 0, 1, 2, ..., got negative values, as -2.0 in row 1",
+    ),
+    "fractional-counts": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial(1), observed=[[1, 2], [0, 0.5]]),
+        ValueError,
+        "got fractional values, as 0.5 in row 1",
+    ),
+    "negative-sparse-counts": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial(1), observed=csr_array([[1, 2], [0, -3]])),
+        ValueError,
+        "got negative values, as -3.0 in row 1",
+    ),
+    "fractional-sparse-counts": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial(1), observed=csr_array([[1, 2], [0, 0.3]])),
+        ValueError,
+        "got fractional values, as 0.3 in row 1",
+    ),
+    "sparse-for-niw": (
+        lambda: dp.DPMixture("y", 1.0, NIW(0, 1, 4, EYE), observed=csr_array(ROWS)),
+        TypeError,
+        "sparse, which NormalInverseWishart does not take",
+    ),
+    "not-binary": (
+        lambda: dp.DPMixture("y", 1.0, dp.BetaBernoulli(1, 1), observed=[[0, 1], [1, 2]]),
+        ValueError,
+        "must be 0 or 1, got 2.0 in row 1",
+    ),
+    "category-out-of-range": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletCategorical(1, [2, 3]), observed=[[0, 2], [2, 0]]),
+        ValueError,
+        r"column 0 must have codes 0\.\.1, got 2.0 in row 1",
+    ),
+    "category-missing": (
+        lambda: dp.DPMixture(
+            "y", 1.0, dp.DirichletCategorical(1, 2), observed=pd.Series(pd.Categorical(["a", None, "b"]))
+        ),
+        ValueError,
+        "1 NaN; missing values",
+    ),
+    "levels": (lambda: dp.DirichletCategorical(1, [2, 0]), ValueError, "levels must be at least 1"),
+    "fractional-levels": (lambda: dp.DirichletCategorical(1, 2.5), TypeError, "levels must be an integer"),
+    "levels-and-a": (lambda: dp.DirichletCategorical([1, 2, 3], [2, 2]), ValueError, "a has shape"),
+    "more-successes": (
+        lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 3]), observed=[1, 4]),
+        ValueError,
+        "must not exceed trials, got 4.0 of 3.0 in row 1",
+    ),
+    "trials-of-other-rows": (
+        lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 3, 3]), observed=[1, 2]),
+        ValueError,
+        "trials has 3 rows, but the data has 2",
+    ),
+    "exposure": (
+        lambda: dp.DPMixture("y", 1.0, dp.GammaPoisson(1, 1, [1.0, 0.0]), observed=[1, 2]),
+        ValueError,
+        "exposure must be > 0, got 0.0 in row 1",
+    ),
+    "random-exposure": (
+        lambda: dp.GammaPoisson(1, 1, pm.Gamma.dist(1, 1, shape=3)),
+        TypeError,
+        "exposure must be numbers or pm.Data",
+    ),
+    "covariates": (
+        lambda: dp.DPMixture("y", 1.0, dp.LinearRegression(0, 1, 1, 1, ROWS), observed=[1.0, 2.0]),
+        ValueError,
+        "covariates has 6 rows, but the data has 2",
+    ),
+    "regression-of-a-matrix": (
+        lambda: dp.DPMixture("y", 1.0, dp.LinearRegression(0, 1, 1, 1, ROWS), observed=ROWS),
+        ValueError,
+        r"LinearRegression needs data of shape \(n,\)",
+    ),
+    "precision": (
+        lambda: dp.LinearRegression(0, [[1, 2], [2, 1]], 1, 1, ROWS),
+        ValueError,
+        "precision must be positive definite",
+    ),
+    "coefficients": (
+        lambda: dp.DPMixture("y", 1.0, dp.LinearRegression([0, 0, 0], 1, 1, 1, ROWS), observed=ROWS[:, 0]),
+        ValueError,
+        r"agree on the number of columns p|mu has shape \(3,\)",
+    ),
+    "latent-counts": (
+        lambda: dp.DPMixture("y", 1.0, dp.GammaPoisson(1, 1), shape=(4,)),
+        ValueError,
+        "GammaPoisson describes observed data only",
+    ),
+    "negative-discount": (lambda: dp.PitmanYor("z", 1.0, -0.1, 5), ValueError, r"discount must lie in \[0, 1\)"),
+    "discount-one": (
+        lambda: dp.PYMixture("y", 1.0, 1.0, observed=ROWS),
+        ValueError,
+        r"discount must lie in \[0, 1\)",
+    ),
+    "alpha-below-discount": (
+        lambda: dp.PYMixture("y", -0.3, 0.3, observed=ROWS),
+        ValueError,
+        "alpha must be > -discount, got alpha = -0.3 and discount = 0.3",
+    ),
+    "no-components": (
+        lambda: dp.FiniteMixture("y", 1.0, 0, observed=ROWS),
+        ValueError,
+        "n_components must be at least 1, got 0",
+    ),
+    "fractional-components": (
+        lambda: dp.FiniteMixture("y", 1.0, 2.5, observed=ROWS),
+        TypeError,
+        "n_components must be an integer",
+    ),
+    "gamma": (lambda: dp.MFMixture("y", 0.0, observed=ROWS), ValueError, "gamma must be a finite number > 0"),
+    "components": (
+        lambda: dp.MFMixture("y", 1.0, components=pm.Normal.dist(3), observed=ROWS),
+        TypeError,
+        "components must be a scalar distribution on the integers",
+    ),
+    "number-of-components": (
+        lambda: dp.MFMixture("y", 1.0, components=3, observed=ROWS),
+        TypeError,
+        "components must be a scalar distribution on the integers",
+    ),
+    "views-of-different-lengths": (
+        lambda: dp.DPMixture("y", 1.0, {"a": None, "b": None}, observed={"a": ROWS, "b": ROWS[:4]}),
+        ValueError,
+        "same number of rows, got a with 6 rows, b with 4 rows",
+    ),
+    "labels-of-other-rows": (
+        lambda: dp.CollapsedMixture("y", dp.CRP("z", 1.0, 5), NIW(0, 1, 4, EYE), observed=ROWS),
+        ValueError,
+        "labels z are for n = 5 rows, but the data has 6",
+    ),
+    "views-without-data": (
+        lambda: dp.DPMixture("y", 1.0, {"a": None}, observed=ROWS),
+        TypeError,
+        "observed must be a DataFrame or a dict",
+    ),
+    "views-differ": (
+        lambda: dp.DPMixture("y", 1.0, {"a": None}, observed={"b": ROWS}),
+        ValueError,
+        r"same views, got \['a'\] and \['b'\]",
+    ),
+    "view-without-columns": (
+        lambda: dp.DPMixture("y", 1.0, {"a": None}, observed=pd.DataFrame(ROWS)),
+        TypeError,
+        r"base\['a'\] must be \(columns, base\)",
+    ),
+    "unknown-column": (
+        lambda: dp.DPMixture("y", 1.0, {"a": (["u", 0], None)}, observed=pd.DataFrame(ROWS)),
+        ValueError,
+        r"no columns \['u'\], which the view 'a' names",
+    ),
+    "no-views": (lambda: dp.DPMixture("y", 1.0, {}, observed=pd.DataFrame(ROWS)), ValueError, "no views"),
     "float-labels": (
         lambda: dp.CollapsedMixture("y", np.zeros(6), NIW(0, 1, 4, EYE), observed=ROWS, shape=(6, 2)),
         TypeError,
@@ -119,6 +273,10 @@ def test_bad_input(case):
         before = registered(model)
         with pytest.raises(error, match=message):
             build()
+        if case == "labels-of-other-rows":
+            # Labels of their own are a line of their own.
+            del model.named_vars["z"]
+            return
         assert registered(model) == before
 
 

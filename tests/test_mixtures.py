@@ -1,0 +1,220 @@
+"""Mixtures in one line of a model: several views, sparse counts, and every prior on partitions."""
+
+import exact
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from scipy.sparse import csr_array
+from test_families import CASES
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.testing import assert_matches, codes, log_likelihoods, normalized, partitions
+
+RNG = np.random.default_rng(4)
+N = 12
+FRAME = pd.DataFrame(
+    {
+        "height": RNG.normal(size=N),
+        "weight": RNG.normal(size=N),
+        "smoker": RNG.random(N) < 0.4,
+        "region": pd.Categorical(
+            RNG.choice(["north", "south", "west"], size=N), ["north", "south", "west", "east"]
+        ),
+        "visits": RNG.poisson(3.0, size=N),
+    },
+    index=[f"p{i}" for i in range(N)],
+)
+VIEWS = {
+    "body": (["height", "weight"], None),
+    "habit": ("smoker", dp.BetaBernoulli(1.0, 2.0)),
+    "place": (["region"], dp.DirichletCategorical),
+    "visits": ("visits", dp.GammaPoisson(1.0, 0.5)),
+}
+LABELS = np.array([0, 1, 0, 2, 1, 1, 0, 0, 2, 2, 1, 0])
+
+
+def test_views_of_a_table():
+    with pm.Model() as model:
+        views = dp.DPMixture("y", 0.8, VIEWS, observed=FRAME)
+    assert list(views) == list(VIEWS)
+    assert views["body"] is model["y_body"]
+    assert model.named_vars_to_dims["y_labels"] == ("y_obs",)
+    assert model.named_vars_to_dims["y_body"] == ("y_obs", "y_body_feature")
+    assert model.named_vars_to_dims["y_habit"] == ("y_obs",)
+    assert model.coords["y_obs"] == tuple(FRAME.index)
+    assert model.coords["y_body_feature"] == ("height", "weight")
+    logps = model.point_logps({"y_labels": LABELS}, round_vals=10)
+    body = dp.NormalInverseWishart.from_data(FRAME[["height", "weight"]]).numbers(2)._asdict()
+    place = dp.DirichletCategorical(1.0, [4]).numbers(1)._asdict()
+    expected = {
+        "y_body": lambda own: exact.niw_log_marginal(FRAME[["height", "weight"]].to_numpy()[own], **body),
+        "y_habit": lambda own: exact.beta_bernoulli_log_marginal(
+            FRAME[["smoker"]].to_numpy(float)[own], np.ones(1), np.full(1, 2.0)
+        ),
+        "y_place": lambda own: exact.categorical_log_marginal(
+            FRAME["region"].cat.codes.to_numpy()[own][:, None], **place
+        ),
+        "y_visits": lambda own: exact.gamma_poisson_log_marginal(
+            np.column_stack([FRAME["visits"], np.ones(N)])[own], np.ones(1), np.full(1, 0.5)
+        ),
+    }
+    for name, slow in expected.items():
+        assert logps[name] == pytest.approx(sum(slow(k == LABELS) for k in range(3)), rel=1e-8)
+
+
+def test_views_of_arrays():
+    data = {"a": RNG.normal(size=(N, 2)), "b": csr_array(RNG.poisson(0.5, size=(N, 5)))}
+    with pm.Model(coords={"row": range(N)}) as model:
+        dp.DPMixture("y", 1.0, {"a": None, "b": dp.DirichletMultinomial(0.5)}, observed=data, dims="row")
+    assert model.named_vars_to_dims["y_labels"] == ("row",)
+    assert np.isfinite(model.compile_logp()(model.initial_point(0)))
+
+
+def test_sparse_counts_have_the_density_of_dense_ones():
+    counts = RNG.poisson(0.4, size=(N, 30))
+    counts[3] = 0
+    models = []
+    for observed in (counts, csr_array(counts), pd.DataFrame(counts)):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, dp.DirichletMultinomial(pm.Gamma("a", 2, 2)), observed=observed)
+        point = model.initial_point(1) | {"y_labels": LABELS}
+        models.append((model.compile_logp()(point), model.compile_dlogp([model["a"]])(point)))
+        with model:
+            drawn = pm.sample_prior_predictive(2, random_seed=1).prior_predictive["y"].to_numpy()
+        np.testing.assert_array_equal(drawn.sum(axis=-1)[0, 0], counts.sum(axis=1))
+    for logp, gradient in models[1:]:
+        assert logp == pytest.approx(models[0][0], rel=1e-12)
+        np.testing.assert_allclose(gradient, models[0][1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", [name for name in CASES if name not in ("niw-tight",)])
+def test_every_family_in_a_model(case):
+    """The density of a model is the slow one, and its gradient that of finite differences."""
+    base, values, d, _ = CASES[case]
+    is_vector = d == 1 and 1 in base.family.takes
+    observed = values[:, 0] if is_vector else values[:, :d]
+    with pm.Model() as model:
+        variables = {}
+        for name, value in base.parameters.items():
+            if np.ndim(value) == 0 and name != "levels":
+                variables[name] = pm.Uniform(name, 0.5 * value, 2.0 * value) if value > 0 else value
+        arguments = base.parameters | variables
+        if case.startswith("categorical"):
+            arguments |= {"levels": base.parameters["levels"].astype(int)}
+        made = type(base)(**arguments, **base.given)
+        dp.DPMixture("y", 1.0, made, observed=observed)
+    labels = np.array([0, 1, 0, 2, 1, 1, 0, 0, 2])
+    point = model.initial_point(2) | {"y_labels": labels}
+    numbers = {
+        name: float(
+            model.rvs_to_transforms[rv].backward(point[model.rvs_to_values[rv].name], *rv.owner.inputs).eval()
+        )
+        for name, rv in variables.items()
+        if rv in model.free_RVs
+    }
+    params = made.numbers(d, base.parameters | numbers)._asdict()
+    slow = exact.LOG_MARGINALS[base.family.name]
+    expected = sum(slow(values[labels == k], **params) for k in range(3))
+    assert model.compile_logp([model["y"]])(point) == pytest.approx(expected, rel=1e-8)
+    free = [rv for rv in model.free_RVs if rv.name != "y_labels"]
+    if free:
+        logp, gradient = model.compile_logp(), model.compile_dlogp(free)(point)
+        for i, rv in enumerate(free):
+            name = model.rvs_to_values[rv].name
+            up, down = (logp(point | {name: point[name] + step}) for step in (1e-5, -1e-5))
+            assert gradient[i] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
+    with model:
+        drawn = pm.sample_prior_predictive(3, random_seed=1).prior_predictive["y"].to_numpy()
+    assert drawn.shape == (1, 3, *observed.shape)
+    assert np.all(np.isfinite(drawn))
+
+
+def test_given_data_may_be_pm_data_that_changes():
+    counts, exposure = RNG.poisson(2.0, size=N).astype(float), RNG.gamma(2.0, size=N)
+    with pm.Model() as model:
+        y, e = pm.Data("y_data", counts), pm.Data("exposure", exposure)
+        dp.DPMixture("y", 1.0, dp.GammaPoisson(1.0, 1.0, e), observed=y)
+        logp = model.compile_logp([model["y"]])
+        first = logp({"y_labels": LABELS})
+        pm.set_data({"y_data": counts[:8], "exposure": 2.0 * exposure[:8]})
+        second = logp({"y_labels": LABELS[:8]})
+    for got, n, factor in ((first, N, 1.0), (second, 8, 2.0)):
+        values = np.column_stack([counts[:n], factor * exposure[:n]])
+        slow = sum(
+            exact.gamma_poisson_log_marginal(values[LABELS[:n] == k], np.ones(1), np.ones(1)) for k in range(3)
+        )
+        assert got == pytest.approx(slow, rel=1e-9)
+
+
+MIXTURES = {
+    "PYMixture": (lambda base, **k: dp.PYMixture("y", 0.5, 0.3, base, **k), exact.log_pitman_yor, (0.5, 0.3)),
+    "FiniteMixture": (
+        lambda base, **k: dp.FiniteMixture("y", 1.5, 3, base, **k),
+        exact.log_finite_dirichlet,
+        (1.5, 3),
+    ),
+    "MFMixture": (
+        lambda base, **k: dp.MFMixture("y", 0.8, base, components=pm.Geometric.dist(0.3), **k),
+        exact.log_mfm,
+        (0.8, np.log(0.3) + np.arange(150) * np.log(0.7)),
+    ),
+}
+
+
+@pytest.mark.parametrize("mixture", MIXTURES)
+def test_other_priors_through_pm_sample(mixture):
+    add, log_prior, parameters = MIXTURES[mixture]
+    base, values, d, _ = CASES["nig-columns"]
+    rows = values[:6]
+    with pm.Model():
+        add(base, observed=rows)
+        idata = pm.sample(
+            5_000, tune=200, chains=2, cores=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    all_labels = partitions(6)
+    log_joint = log_likelihoods(
+        all_labels, lambda own: exact.nig_log_marginal(rows[own], **base.numbers(d)._asdict())
+    )
+    p = normalized(log_joint + np.array([log_prior(labels, *parameters) for labels in all_labels]))
+    drawn = idata.posterior["y_labels"].to_numpy().astype(np.int64)
+    assert_matches(codes(drawn), all_labels, p)
+    counts = idata.posterior["y_n_clusters"].to_numpy()
+    assert np.array_equal(counts, drawn.max(axis=-1) + 1)
+    assert mixture != "FiniteMixture" or counts.max() == 3
+
+
+@pytest.mark.slow
+def test_random_parameters_of_a_pitman_yor_process():
+    """NUTS on alpha and discount, our step on the labels: against quadrature over both."""
+    base, values, d, _ = CASES["nig-columns"]
+    rows = values[:5]
+    with pm.Model():
+        alpha, discount = pm.Gamma("alpha", 2.0, 2.0), pm.Beta("discount", 2.0, 3.0)
+        dp.PYMixture("y", alpha, discount, base, observed=rows)
+        idata = pm.sample(
+            20_000,
+            tune=1_000,
+            chains=2,
+            cores=1,
+            random_seed=1,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    all_labels = partitions(5)
+    log_joint = log_likelihoods(
+        all_labels, lambda own: exact.nig_log_marginal(rows[own], **base.numbers(d)._asdict())
+    )
+    total = np.zeros(len(all_labels))
+    means = np.zeros(2)
+    for a in (np.arange(120) + 0.5) * 0.06:
+        for s in (np.arange(60) + 0.5) / 60:
+            weight = a * np.exp(-2.0 * a) * s * (1 - s) ** 2
+            joint = weight * np.exp(log_joint + [exact.log_pitman_yor(p, a, s) for p in all_labels])
+            total += joint
+            means += joint.sum() * np.array([a, s])
+    drawn = idata.posterior["y_labels"].to_numpy().astype(np.int64)
+    assert_matches(codes(drawn), all_labels, total / total.sum())
+    means /= total.sum()
+    assert float(idata.posterior["alpha"].mean()) == pytest.approx(means[0], abs=0.03)
+    assert float(idata.posterior["discount"].mean()) == pytest.approx(means[1], abs=0.01)
