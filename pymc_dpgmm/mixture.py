@@ -238,7 +238,7 @@ def _add_views(
     named = {view: _view_dims(model, name, part, dims) for view, part in parts.items()}
     for view in parts:
         _check_dims(model, named[view], shapes[view])
-    row_dims = next((d[:1] for d in named.values() if d), None)
+    row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
     labels = prior(
         f"{name}_labels", _n_rows(first, (next(iter(numbers.values())),)), dims=row_dims, initval=initval
     )
@@ -280,7 +280,8 @@ def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any
     named = _named_dims(model, name, part.name, part, None)
     if rows is None or part.checked.values.ndim == 1:
         return (rows,) if rows else named
-    return (rows, *named[1:]) if named else (rows, None)
+    # PyMC has no dims of which only some are named.
+    return (rows, *named[1:]) if named else None
 
 
 def _n_rows(part: _Part, shape: tuple[int, ...]) -> Any:
