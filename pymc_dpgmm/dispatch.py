@@ -46,8 +46,13 @@ def enlarged(array: np.ndarray, length: int) -> np.ndarray:
     return larger
 
 
-def verb(declaration: Callable[..., Any]) -> Callable[..., Any]:
-    """Declare a verb; the body of the declaration is its docstring, the contract."""
+def verb(declaration: Callable[..., Any], allocates: bool = False) -> Callable[..., Any]:
+    """Declare a verb; the body of the declaration is its docstring, the contract.
+
+    Implementations are compiled without reference counts, which cost several times the arithmetic of a predictive,
+    and half of the compiled code. They may not make arrays, then, only slices of those they are given, nor return
+    any: a verb that does is declared with :func:`array_verb`.
+    """
     implementations: dict[type, Callable[..., Any]] = {}
 
     @functools.wraps(declaration)
@@ -62,7 +67,13 @@ def verb(declaration: Callable[..., Any]) -> Callable[..., Any]:
         return implementation(first, *args)
 
     dispatch.implementations = implementations  # type: ignore[attr-defined]
+    dispatch.counts_references = allocates  # type: ignore[attr-defined]
     return dispatch
+
+
+def array_verb(declaration: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a verb whose implementations make or return arrays."""
+    return verb(declaration, allocates=True)
 
 
 def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -99,7 +110,12 @@ def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callab
         overload(
             declared,
             strict=True,
-            jit_options={"fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True},
+            jit_options={
+                "fastmath": FASTMATH,
+                "error_model": "numpy",
+                "no_cfunc_wrapper": True,
+                "_nrt": declared.counts_references,  # type: ignore[attr-defined]
+            },
         )(choose)
         return function
 

@@ -10,7 +10,12 @@ import pymc_dpgmm as dp
 
 ROWS = np.array([[0.1, 2.0], [1.5, 2.2], [-0.3, 0.4], [1.1, 3.0], [0.2, -1.0]])
 LABELS = np.array([3, 0, 3, 0, 1])
-NIW = {"mu": np.array([0.3, 1.0]), "kappa": 0.4, "nu": 3.5, "psi": np.array([[1.0, 0.3], [0.3, 0.8]])}
+NIW = {
+    "mu": np.array([0.3, 1.0]),
+    "kappa": 0.4,
+    "nu": 3.5,
+    "psi": np.array([[1.0, 0.3 * 0.8**0.5], [0.3 * 0.8**0.5, 0.8]]),
+}
 NIG = {"mu": np.array([0.3, 1.0]), "kappa": 0.4, "a": 1.2, "b": np.array([0.7, 0.5])}
 
 
@@ -21,7 +26,8 @@ def niw_model(labels_value=None):
         kappa = pm.Gamma("kappa", 2.0, 3.0)
         extra = pm.Exponential("extra", 1.0)
         diagonal = pm.HalfNormal("diagonal", 2.0, shape=2)
-        psi = pm.math.stack([[diagonal[0], 0.3], [0.3, diagonal[1]]])
+        between = 0.3 * pm.math.sqrt(diagonal[0] * diagonal[1])
+        psi = pm.math.stack([[diagonal[0], between], [between, diagonal[1]]])
         dp.DPMixture("y", alpha, dp.NormalInverseWishart(mu, kappa, 1.0 + extra, psi), observed=ROWS)
     return model
 

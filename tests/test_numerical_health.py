@@ -84,4 +84,4 @@ def test_factor_after_many_changes(kind):
         log_det = 2 * np.log(np.diag(lower)).sum() + 2 * np.log(unit).sum()
         assert state.stats.log_det[k] == pytest.approx(float(log_det), abs=1e-7)
         np.testing.assert_allclose(state.stats.mean[k], mean.astype(float), atol=1e-8 * np.abs(x).max())
-        assert np.all(np.isfinite([log_predictive(state.stats, k, row) for row in state.rows]))
+        assert np.all(np.isfinite([log_predictive(state.stats, k, state.rows, i) for i in range(len(state.rows))]))

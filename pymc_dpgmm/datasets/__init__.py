@@ -6,10 +6,15 @@
 ``galaxies.csv``
     Velocities of 82 galaxies in the Corona Borealis region, in 1000 km/s. From R's ``MASS::galaxies`` / 1000
     (Roeder 1990, JASA 85, 617-624), kept as distributed there: its 26.69 is 26.96 in the paper.
+``digits.csv``
+    1,797 handwritten digits, binarised: the digit, and 8 x 8 pixels as 64 bits in hexadecimal, row by row, 1 where
+    the pixel is at least 8 of 16. From the test set of the UCI Machine Learning Repository's *Optical Recognition
+    of Handwritten Digits* (Alpaydin and Kaynak 1998; CC BY 4.0), as distributed with scikit-learn 1.9.1.
 """
 
 from importlib.resources import files
 
+import numpy as np
 import pandas as pd
 
 
@@ -17,6 +22,14 @@ def load_old_faithful() -> pd.DataFrame:
     """Return the Old Faithful eruptions: 272 rows, columns ``duration`` and ``waiting`` in minutes."""
     with (files(__package__) / "old_faithful.csv").open() as source:
         return pd.read_csv(source, header=None, names=["duration", "waiting"])
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """Return binarised handwritten digits: pixels, (1797, 64) of 0 and 1, and digits, (1797,) int64."""
+    with (files(__package__) / "digits.csv").open() as source:
+        lines = [line.strip().split(",") for line in source]
+    pixels = np.array([[int(bit) for bit in f"{int(code, 16):064b}"] for _, code in lines], dtype=np.int64)
+    return pixels, np.array([int(digit) for digit, _ in lines])
 
 
 def load_galaxies() -> pd.Series:

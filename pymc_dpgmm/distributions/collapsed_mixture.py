@@ -83,7 +83,12 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         family = FAMILIES[self.family]
         given = np.asarray(numbers.pop()) if family.given else np.empty((len(labels), 0))
-        rows = family.draw_rows(rng, family.params(*as_numbers(numbers)), np.asarray(labels), given)
+        drawn = family.params(*as_numbers(numbers))
+        if not family.supports(drawn):
+            raise ValueError(
+                f"the parameters of {self.family} are outside their support, so there is no draw: {drawn}"
+            )
+        rows = family.draw_rows(rng, drawn, np.asarray(labels), given)
         return rows[:, 0] if self.is_vector else rows
 
 

@@ -91,7 +91,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     stats.size[k] += 1
     for j in range(stats.a.shape[0]):
         stats.ones[k, j] += x[j]
@@ -99,7 +100,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     stats.size[k] -= 1
     for j in range(stats.a.shape[0]):
         stats.ones[k, j] -= x[j]
@@ -107,7 +109,7 @@ def _(stats, k, x):
     return True
 
 
-@compiled(inline="always", fastmath=FASTMATH)
+@compiled(_nrt=False, fastmath=FASTMATH)
 def _scalar_product(u, v):
     total = 0.0
     for j in range(u.shape[0]):
@@ -116,12 +118,14 @@ def _scalar_product(u, v):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     return stats.of_zeros[k] + _scalar_product(stats.logit[k], x)
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     n = stats.size[k]
     total = -stats.norms[n - 1]

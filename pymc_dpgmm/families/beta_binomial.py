@@ -85,7 +85,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     stats.size[k] += 1
     stats.constant[k] += x[2 * d]
@@ -95,7 +96,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     stats.size[k] -= 1
     stats.constant[k] -= x[2 * d]
@@ -112,7 +114,8 @@ def _log_evidence(a, b, successes, failures):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     total = x[2 * d]
     for j in range(d):
@@ -122,7 +125,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     total = x[2 * d]
     for j in range(d):

@@ -76,7 +76,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     stats.size[k] += 1
     for j in range(x.shape[0]):
         place = x[j]
@@ -85,7 +86,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     stats.size[k] -= 1
     for j in range(x.shape[0]):
         place = x[j]
@@ -95,7 +97,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     log_weight = stats.log_weight[k]
     total = -stats.norms[stats.size[k]]
     for j in range(x.shape[0]):
@@ -104,7 +107,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     total = -stats.norms[stats.size[k] - 1]
     for j in range(x.shape[0]):
         total += math.log(stats.a[x[j]] + (stats.counts[k, x[j]] - 1.0))

@@ -40,15 +40,6 @@ class Params(NamedTuple):
     a: np.ndarray
 
 
-class Row(NamedTuple):
-    """Columns with counts, the counts, their sum, and the log of the multinomial coefficient."""
-
-    columns: np.ndarray
-    counts: np.ndarray
-    total: float
-    constant: float
-
-
 class Rows(NamedTuple):
     """Rows one after the other: row i is ``columns[starts[i]:starts[i + 1]]``, and so on."""
 
@@ -79,12 +70,6 @@ class Stats(NamedTuple):
     counts: np.ndarray
     total: np.ndarray
     constant: np.ndarray
-
-
-@implements(verbs.row, Rows)
-def _(rows, i):
-    start, stop = rows.starts[i], rows.starts[i + 1]
-    return Row(rows.columns[start:stop], rows.counts[start:stop], rows.totals[i], rows.constants[i])
 
 
 @implements(verbs.summarize, Summary)
@@ -120,35 +105,37 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     stats.size[k] += 1
-    stats.total[k] += x.total
-    stats.constant[k] += x.constant
-    for t in range(x.columns.shape[0]):
-        stats.counts[k, x.columns[t]] += x.counts[t]
+    stats.total[k] += rows.totals[i]
+    stats.constant[k] += rows.constants[i]
+    for t in range(rows.starts[i], rows.starts[i + 1]):
+        stats.counts[k, rows.columns[t]] += rows.counts[t]
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     stats.size[k] -= 1
-    stats.total[k] -= x.total
-    stats.constant[k] -= x.constant
-    for t in range(x.columns.shape[0]):
-        stats.counts[k, x.columns[t]] -= x.counts[t]
+    stats.total[k] -= rows.totals[i]
+    stats.constant[k] -= rows.constants[i]
+    for t in range(rows.starts[i], rows.starts[i + 1]):
+        stats.counts[k, rows.columns[t]] -= rows.counts[t]
     return True
 
 
-@compiled()
-def _log_row(a, sum_a, sums, total, columns, counts, row_total, removed):
-    """Log of the gamma functions' ratio for a row, without the ``removed`` (0 or 1) of it that is in the sums."""
-    log_sum = -log_rising(sum_a + (total - removed * row_total), row_total)
+@compiled(_nrt=False)
+def _log_row(stats, k, rows, i, removed):
+    """Log predictive of a row; ``removed`` of it (0 or 1) is in the slot and does not count."""
+    counts = stats.counts[k]
+    total = rows.totals[i]
+    log_sum = rows.constants[i] - log_rising(stats.sum_a + (stats.total[k] - removed * total), total)
     product = 1.0
-    for t in range(columns.shape[0]):
-        count = counts[t]
-        weight = a[columns[t]] + (sums[columns[t]] - removed * count)
+    for t in range(rows.starts[i], rows.starts[i + 1]):
+        count, column = rows.counts[t], rows.columns[t]
+        weight = stats.a[column] + (counts[column] - removed * count)
         if count <= _FEW:
-            for i in range(int(count)):
-                product *= weight + i
+            for c in range(int(count)):
+                product *= weight + c
             if not _SMALL < product < _LARGE:
                 log_sum += math.log(product)
                 product = 1.0
@@ -158,17 +145,13 @@ def _log_row(a, sum_a, sums, total, columns, counts, row_total, removed):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
-    return x.constant + _log_row(
-        stats.a, stats.sum_a, stats.counts[k], stats.total[k], x.columns, x.counts, x.total, 0.0
-    )
+def _(stats, k, rows, i):
+    return _log_row(stats, k, rows, i, 0.0)
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
-    return x.constant + _log_row(
-        stats.a, stats.sum_a, stats.counts[k], stats.total[k], x.columns, x.counts, x.total, 1.0
-    )
+def _(stats, k, rows, i):
+    return _log_row(stats, k, rows, i, 1.0)
 
 
 @compiled()

@@ -93,7 +93,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     stats.size[k] += 1
     stats.constant[k] += x[2 * d]
@@ -105,7 +106,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     stats.size[k] -= 1
     stats.constant[k] -= x[2 * d]
@@ -123,7 +125,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     total = x[2 * d]
     for j in range(d):
@@ -137,7 +140,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.a.shape[0]
     total = x[2 * d]
     for j in range(d):

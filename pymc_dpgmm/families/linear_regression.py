@@ -159,7 +159,7 @@ def _(stats, k, summary, j):
     stats.constant[k] = stats.norms[stats.size[k]] - 0.5 * math.log(stats.squares[k])
 
 
-@compiled(inline="always", fastmath=FASTMATH)
+@compiled(_nrt=False, fastmath=FASTMATH)
 def _fitted(mean, x):
     """Value of a regression at the covariates of a row."""
     total = 0.0
@@ -168,7 +168,7 @@ def _fitted(mean, x):
     return total
 
 
-@compiled(inline="always", fastmath=FASTMATH)
+@compiled(_nrt=False, fastmath=FASTMATH)
 def _leverage(factor, x):
     """``x' inv(Lambda_n) x`` for the covariates of a row."""
     total = 0.0
@@ -206,7 +206,8 @@ def _change(stats, k, x, sign):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     _change(stats, k, x, 1.0)
     stats.size[k] += 1
     stats.error[k] += ROUNDING
@@ -214,7 +215,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     left, changed = _change(stats, k, x, -1.0)
     share = left * changed
     # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
@@ -226,7 +228,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     spread = 1.0 + _leverage(stats.factor[k], x)
     residual = x[0] - _fitted(stats.mean[k], x)
     exponent = stats.a + 0.5 * (stats.size[k] + 1.0)
@@ -235,7 +238,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| left, and
     # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 left).
     n = stats.size[k]

@@ -34,9 +34,8 @@ from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
-# Columns that share one logarithm of the product of their t arguments, where they share the exponent: few
-# enough that the product cannot overflow.
-_BLOCK = 8
+# Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
+_LARGEST = 1e300
 
 
 class Params(NamedTuple):
@@ -65,7 +64,7 @@ class Stats(NamedTuple):
     kappa: np.ndarray
     a: np.ndarray
     b: np.ndarray
-    block: int
+    is_common: bool
     size: np.ndarray
     mean: np.ndarray
     scale: np.ndarray
@@ -150,7 +149,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     n = stats.size[k]
     for j in range(stats.mu.shape[0]):
         kappa_n = stats.kappa[j] + n
@@ -163,7 +163,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     n = stats.size[k]
     smallest = 1.0
     for j in range(stats.mu.shape[0]):
@@ -182,34 +183,36 @@ def _(stats, k, x):
     return good
 
 
-@compiled(inline="always", fastmath=FASTMATH)
-def _product(rate, shift, x, start, stop):
-    """Product of ``1 + ((x - mean) / scale)^2`` over some columns."""
+@compiled(_nrt=False, fastmath=FASTMATH)
+def _product(rate, shift, x):
+    """Product of ``1 + ((x - mean) / scale)^2`` over the columns."""
     product = 1.0
-    for j in range(start, stop):
+    for j in range(rate.shape[0]):
         root = rate[j] * x[j] - shift[j]
         product *= 1.0 + root * root
     return product
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
-    d = stats.mu.shape[0]
-    block = stats.block
+def _(stats, k, rows, i):
+    x = rows[i]
     half = 0.5 * stats.size[k] + 0.5
     rate = stats.rate[k]
     shift = stats.shift[k]
+    if stats.is_common:
+        product = _product(rate, shift, x)
+        if product < _LARGEST:
+            return stats.constant[k] - (stats.a[0] + half) * math.log(product)
     total = stats.constant[k]
-    # A range with a step would cost ten times the arithmetic, in reference counts.
-    for q in range((d + block - 1) // block):
-        start = q * block
-        product = _product(rate, shift, x, start, min(start + block, d))
-        total -= (stats.a[start] + half) * math.log(product)
+    for j in range(rate.shape[0]):
+        root = rate[j] * x[j] - shift[j]
+        total -= (stats.a[j] + half) * math.log(1.0 + root * root)
     return total
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
     # density is a ratio of two marginal likelihoods.
     n = stats.size[k]
@@ -312,7 +315,7 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
         kappa=np.ascontiguousarray(params.kappa, dtype=np.float64),
         a=np.ascontiguousarray(params.a, dtype=np.float64),
         b=np.ascontiguousarray(params.b, dtype=np.float64),
-        block=_BLOCK if np.all(params.a == params.a[0]) else 1,
+        is_common=bool(np.all(params.a == params.a[0])),
         size=np.zeros(capacity, dtype=np.int64),
         mean=np.zeros((capacity, d)),
         scale=np.zeros((capacity, d)),

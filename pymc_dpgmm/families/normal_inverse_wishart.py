@@ -187,7 +187,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.mu.shape[0]
     n = stats.size[k]
     kappa_n = stats.kappa + n
@@ -211,7 +212,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.mu.shape[0]
     n = stats.size[k]
     kappa_n = stats.kappa + n
@@ -240,14 +242,16 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     squared = scaled_squared_norm(stats.factor[k], stats.shift[k], x)
     exponent = 0.5 * (stats.nu + 1.0 + stats.size[k])
     return stats.constant[k] - exponent * math.log(1.0 + squared)
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     # With q = (x - mu_n)' inv(Psi_n) (x - mu_n) and n counting x, |Psi_{n-1}| = |Psi_n| left, where
     # left = 1 - kappa_n q / (kappa_n - 1), and the density is a ratio of two marginal likelihoods.
     n = stats.size[k]

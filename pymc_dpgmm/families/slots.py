@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
-from pymc_dpgmm.dispatch import compiled, enlarged, implements, verb
+from pymc_dpgmm.dispatch import array_verb, compiled, enlarged, implements, verb
 
 
-@verb
+@array_verb
 def resize(slots, capacity):
     """Return statistics, or a summary, with ``capacity`` slots: those of the given one first, then unused ones."""
 

@@ -78,7 +78,7 @@ def _refresh(stats, k):
     stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half * stats.log_squares[k]
 
 
-@compiled(inline="always", fastmath=FASTMATH)
+@compiled(_nrt=False, fastmath=FASTMATH)
 def _distance(weight, mean, x):
     """Half the squared distance of a row from a mean, in units of the relative scales."""
     total = 0.0
@@ -105,7 +105,8 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     kappa_n = stats.kappa + stats.size[k]
     stats.squares[k] += kappa_n / (kappa_n + 1.0) * _distance(stats.weight, stats.mean[k], x)
     for j in range(stats.mu.shape[0]):
@@ -116,7 +117,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     kappa_n = stats.kappa + stats.size[k]
     lost = kappa_n / (kappa_n - 1.0) * _distance(stats.weight, stats.mean[k], x)
     left = max(1.0 - lost / stats.squares[k], ROUNDING)
@@ -132,7 +134,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     d = stats.mu.shape[0]
     kappa_n = stats.kappa + stats.size[k]
     exponent = stats.a + 0.5 * d * (stats.size[k] + 1.0)
@@ -141,7 +144,8 @@ def _(stats, k, x):
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
+    x = rows[i]
     # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
     d = stats.mu.shape[0]
     n = stats.size[k]

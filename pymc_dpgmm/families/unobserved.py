@@ -46,23 +46,23 @@ def _(stats, k, summary, j):
 
 
 @implements(verbs.add, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     stats.size[k] += 1
 
 
 @implements(verbs.remove, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     stats.size[k] -= 1
     return True
 
 
 @implements(verbs.log_predictive, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     return 0.0
 
 
 @implements(verbs.log_predictive_without, Stats)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     return 0.0
 
 

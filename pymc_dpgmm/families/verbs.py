@@ -10,8 +10,8 @@ A family is described by three ``NamedTuple`` classes of arrays (see :mod:`pymc_
     What a sampler keeps of a number of clusters, one slot each, to evaluate predictives fast: it depends
     on the parameters, and changes in place when a row joins or leaves.
 
-Slots are indices along the first axis of an array. Rows are what ``row(rows, i)`` returns: vectors where the
-data is an array, as it is for most families.
+Slots are indices along the first axis of an array. ``rows`` is the data as the family represents it, an (n, c)
+array for most, and ``i`` the index of a row.
 """
 
 from collections.abc import Callable
@@ -20,17 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import implements, verb
-
-
-@verb
-def row(rows, i):
-    """Return row ``i`` of the data."""
-
-
-@implements(row, np.ndarray)
-def _(rows, i):
-    return rows[i]
+from pymc_dpgmm.dispatch import verb
 
 
 @verb
@@ -67,13 +57,13 @@ def fit(stats, k, summary, j):
 
 
 @verb
-def add(stats, k, x):
-    """Let row ``x`` join slot ``k``."""
+def add(stats, k, rows, i):
+    """Let row ``i`` join slot ``k``."""
 
 
 @verb
-def remove(stats, k, x):
-    """Let row ``x`` leave slot ``k``, which holds at least one more row.
+def remove(stats, k, rows, i):
+    """Let row ``i`` leave slot ``k``, which holds at least one more row.
 
     Returns
     -------
@@ -83,13 +73,13 @@ def remove(stats, k, x):
 
 
 @verb
-def log_predictive(stats, k, x):
-    """Log posterior predictive density of row ``x`` given the rows of slot ``k``."""
+def log_predictive(stats, k, rows, i):
+    """Log posterior predictive density of row ``i`` given the rows of slot ``k``."""
 
 
 @verb
-def log_predictive_without(stats, k, x):
-    """Log posterior predictive density of ``x``, a row of slot ``k``, given its other rows (one or more).
+def log_predictive_without(stats, k, rows, i):
+    """Log posterior predictive density of row ``i`` of slot ``k`` given its other rows (one or more).
 
     Returns
     -------

@@ -22,7 +22,7 @@ class View(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two things of a kind, one a view: rows, a row, summaries, or statistics."""
+    """Two things of a kind, one a view: rows, summaries, or statistics."""
 
     first: Any
     rest: Any
@@ -31,11 +31,6 @@ class Pair(NamedTuple):
 def paired(parts: Sequence[Any]) -> Any:
     """Nest one thing per view into pairs; a single one stays what it is."""
     return reduce(lambda rest, first: Pair(first, rest), reversed(parts[:-1]), parts[-1])
-
-
-@implements(verbs.row, Pair)
-def _(rows, i):
-    return Pair(verbs.row(rows.first, i), verbs.row(rows.rest, i))
 
 
 @implements(verbs.summarize, Pair)
@@ -68,28 +63,28 @@ def _(stats, source, target):
 
 
 @implements(verbs.add, Pair)
-def _(stats, k, x):
-    verbs.add(stats.first, k, x.first)
-    verbs.add(stats.rest, k, x.rest)
+def _(stats, k, rows, i):
+    verbs.add(stats.first, k, rows.first, i)
+    verbs.add(stats.rest, k, rows.rest, i)
 
 
 @implements(verbs.remove, Pair)
-def _(stats, k, x):
+def _(stats, k, rows, i):
     # Both are asked: a slot of which one view is undefined is fitted anew in all.
-    first = verbs.remove(stats.first, k, x.first)
-    rest = verbs.remove(stats.rest, k, x.rest)
+    first = verbs.remove(stats.first, k, rows.first, i)
+    rest = verbs.remove(stats.rest, k, rows.rest, i)
     return first and rest
 
 
 @implements(verbs.log_predictive, Pair)
-def _(stats, k, x):
-    return verbs.log_predictive(stats.first, k, x.first) + verbs.log_predictive(stats.rest, k, x.rest)
+def _(stats, k, rows, i):
+    return verbs.log_predictive(stats.first, k, rows.first, i) + verbs.log_predictive(stats.rest, k, rows.rest, i)
 
 
 @implements(verbs.log_predictive_without, Pair)
-def _(stats, k, x):
-    return verbs.log_predictive_without(stats.first, k, x.first) + verbs.log_predictive_without(
-        stats.rest, k, x.rest
+def _(stats, k, rows, i):
+    return verbs.log_predictive_without(stats.first, k, rows.first, i) + verbs.log_predictive_without(
+        stats.rest, k, rows.rest, i
     )
 
 

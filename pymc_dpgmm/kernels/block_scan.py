@@ -24,7 +24,7 @@ from numba import config
 
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.slots import resize
-from pymc_dpgmm.families.verbs import combine, fit, log_predictive, log_predictive_without, row, summarize
+from pymc_dpgmm.families.verbs import combine, fit, log_predictive, log_predictive_without, summarize
 from pymc_dpgmm.kernels.gibbs import NEGLIGIBLE, choose, random_order
 from pymc_dpgmm.kernels.state import State, canonicalize, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
@@ -178,13 +178,12 @@ def propose(prior, state, plan, start, stop):
     cumulative = np.empty(n_fixed + 1)
     for t in range(start, stop):
         i = plan.order[t]
-        x = row(state.rows, i)
         own = state.slots[i]
         log_weights[n_fixed] = log_new + state.prior_predictive[i]
         largest = log_weights[n_fixed]
         present = log_weights[n_fixed]
         for j in range(n_fixed):
-            log_weights[j] = seats[j] + log_predictive(plan.fixed, slots[j], x)
+            log_weights[j] = seats[j] + log_predictive(plan.fixed, slots[j], state.rows, i)
             largest = max(largest, log_weights[j])
             if slots[j] == own:
                 present = log_weights[j]
@@ -208,13 +207,14 @@ def _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights):
 
     Returns their number, and the log of the sum of the weights.
     """
-    x = row(state.rows, i)
     n_choices = 0
     largest = -math.inf
     for place in range(n_clusters):
         k = slots[place]
         if plan.sizes[k] == 0:
-            log_weights[n_choices] = log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, x)
+            log_weights[n_choices] = log_seat(prior, state.sizes[k]) + log_predictive(
+                state.stats, k, state.rows, i
+            )
             largest = max(largest, log_weights[n_choices])
             n_choices += 1
     log_weights[n_choices] = log_seat_new(prior, n_clusters) + state.prior_predictive[i]
@@ -271,17 +271,16 @@ def settle(rng, prior, state, plan, b):
         proposed = plan.proposed[t]
         if proposed == own:
             continue
-        x = row(state.rows, i)
         alone = state.sizes[own] == 1
         detached = False
         n_choices = 0
         # Weights of a row's clusters, given all other rows.
         if plan.sizes[own] > 0:
-            present = log_predictive_without(state.stats, own, x)
+            present = log_predictive_without(state.stats, own, state.rows, i)
             if math.isnan(present):
                 leave(state, i)
                 detached = True
-                present = log_predictive(state.stats, own, x)
+                present = log_predictive(state.stats, own, state.rows, i)
             present += log_seat(prior, state.sizes[own] - (not detached))
         else:
             leave(state, i)
@@ -293,7 +292,7 @@ def settle(rng, prior, state, plan, b):
                 place[last], place[own] = place[own], n_clusters
             n_choices, present = _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights)
         if proposed != ELSEWHERE:
-            wanted = log_seat(prior, state.sizes[proposed]) + log_predictive(state.stats, proposed, x)
+            wanted = log_seat(prior, state.sizes[proposed]) + log_predictive(state.stats, proposed, state.rows, i)
         elif n_choices > 0:
             wanted = present
         else:

@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import register_jitable
 
-from pymc_dpgmm.dispatch import implements, verb
+from pymc_dpgmm.dispatch import array_verb, implements
 from pymc_dpgmm.partitions import GibbsType
 
 
-@verb
+@array_verb
 def redraw(law, rng, prior, n_clusters, n):
     """Return a prior on partitions with parameters drawn given that ``n`` rows form ``n_clusters``."""
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without, row
+from pymc_dpgmm.families.verbs import log_predictive, log_predictive_without
 from pymc_dpgmm.kernels.state import canonicalize, count_clusters, grow, join, leave, more_slots, open_slot
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
@@ -46,12 +46,42 @@ def choose(rng, log_weights, n_choices):
     return choice
 
 
-@compiled()
-def weigh(stats, x, seats, slots, start, stop, log_weights):
-    """Set the log weights of a row ``x`` that is in none of ``slots[start:stop]``."""
+@compiled(_nrt=False)
+def weigh(stats, rows, i, seats, slots, start, stop, log_weights):
+    """Set the log weights of row ``i``, which is in none of ``slots[start:stop]``."""
     for j in range(start, stop):
         k = slots[j]
-        log_weights[j] = seats[k] + log_predictive(stats, k, x)
+        log_weights[j] = seats[k] + log_predictive(stats, k, rows, i)
+
+
+@compiled(_nrt=False)
+def draw_place(rng, prior, state, i, slots, seats, own_place, n_clusters, opening, detached, log_weights):
+    """Draw a place in the list of slots for a row: one of the clusters', or ``n_clusters`` for a new one.
+
+    Most rows stay where they are, and this is all that a scan does for them. It makes no arrays, and is compiled
+    without the reference counts that would cost as much as the arithmetic.
+
+    Returns
+    -------
+    int
+        -1 if too many digits would be lost: the row must leave its slot, and be ``detached``, first.
+    """
+    own = slots[own_place]
+    weigh(state.stats, state.rows, i, seats, slots, 0, own_place, log_weights)
+    weigh(state.stats, state.rows, i, seats, slots, own_place + 1, n_clusters, log_weights)
+    if state.sizes[own] + detached == 1:
+        # The only row of a slot: staying there is opening a new cluster.
+        log_weights[own_place] = log_seat_new(prior, n_clusters - 1) + state.prior_predictive[i]
+        return choose(rng, log_weights, n_clusters)
+    if detached:
+        density = log_predictive(state.stats, own, state.rows, i)
+    else:
+        density = log_predictive_without(state.stats, own, state.rows, i)
+        if math.isnan(density):
+            return -1
+    log_weights[own_place] = log_seat(prior, state.sizes[own] - (not detached)) + density
+    log_weights[n_clusters] = opening + state.prior_predictive[i]
+    return choose(rng, log_weights, n_clusters + 1)
 
 
 @compiled()
@@ -93,29 +123,19 @@ def gibbs_scan(rng, prior, state):
     n_moved = 0
     for t in range(n):
         i = order[t]
-        x = row(state.rows, i)
         own = state.slots[i]
         alone = state.sizes[own] == 1
-        detached = False
         own_place = place[own]
-        weigh(state.stats, x, seats, slots_in_use, 0, own_place, log_weights)
-        weigh(state.stats, x, seats, slots_in_use, own_place + 1, n_clusters, log_weights)
-        if alone:
-            # The only row of a slot: staying there is opening a new cluster.
-            log_weights[own_place] = log_seat_new(prior, n_clusters - 1) + state.prior_predictive[i]
-        else:
-            density = log_predictive_without(state.stats, own, x)
-            if math.isnan(density):
-                leave(state, i)
-                detached = True
-                density = log_predictive(state.stats, own, x)
-            log_weights[own_place] = log_seat(prior, state.sizes[own] - (not detached)) + density
-        n_choices = n_clusters
-        if not alone:
-            log_weights[n_clusters] = opening + state.prior_predictive[i]
-            n_choices += 1
-        choice = choose(rng, log_weights, n_choices)
-
+        detached = False
+        choice = draw_place(
+            rng, prior, state, i, slots_in_use, seats, own_place, n_clusters, opening, False, log_weights
+        )
+        if choice < 0:
+            leave(state, i)
+            detached = True
+            choice = draw_place(
+                rng, prior, state, i, slots_in_use, seats, own_place, n_clusters, opening, True, log_weights
+            )
         if choice == own_place:
             if detached:
                 join(state, i, own)

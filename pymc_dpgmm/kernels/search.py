@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.slots import move
-from pymc_dpgmm.families.verbs import fit, log_predictive, row, summarize
+from pymc_dpgmm.families.verbs import fit, log_predictive, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.split_merge import (
     LEFT,
@@ -96,8 +96,8 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
         b = order[place]
         n_b = state.sizes[b]
         collect(state, b, work.own, 0)
-        x = row(state.rows, work.own[int(rng.random() * n_b)])
-        partner, _ = choose_partner(rng, prior, state, order, n_clusters, place, x)
+        i = work.own[int(rng.random() * n_b)]
+        partner, _ = choose_partner(rng, prior, state, order, n_clusters, place, i)
         a = order[partner]
         collect(state, a, work.own, n_b)
         counts[LEFT], counts[RIGHT] = state.sizes[a], n_b
@@ -139,9 +139,8 @@ def log_sum_over_labellings(prior, state, doubt):
         doubt[k] = 0.0
     total = log_joint(prior, state)
     for i in range(state.slots.shape[0]):
-        x = row(state.rows, i)
         for k in range(n_clusters):
-            log_weights[k] = seats[k] + log_predictive(state.stats, k + 1, x)
+            log_weights[k] = seats[k] + log_predictive(state.stats, k + 1, state.rows, i)
         own = state.slots[i]
         chosen = log_weights[own - 1]
         largest = log_weights.max()
@@ -162,7 +161,7 @@ def _dissolve(rng, prior, state, dissolved):
     shuffle(rng, own, 0, own.shape[0])
     order = np.arange(1, n_clusters + 1)
     for i in own:
-        place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, row(state.rows, i))
+        place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, i)
         unlink(state, i)
         join(state, i, place + 1)
     canonicalize(state)

@@ -22,7 +22,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.slots import move
-from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, row, summarize
+from pymc_dpgmm.families.verbs import add, combine, fit, log_marginal, log_predictive, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.state import canonicalize, collect, count_clusters, grow, link, more_slots, unlink
 from pymc_dpgmm.partitions import log_seat, log_split
@@ -98,8 +98,12 @@ def allocate_rows(rng, prior, state, work, start, stop, left, right, forced):
     log_q = 0.0
     odds = log_seat(prior, work.counts[RIGHT]) - log_seat(prior, work.counts[LEFT])
     for t in range(start, stop):
-        x = row(state.rows, work.own[t])
-        gain = odds + log_predictive(state.stats, right, x) - log_predictive(state.stats, left, x)
+        i = work.own[t]
+        gain = (
+            odds
+            + log_predictive(state.stats, right, state.rows, i)
+            - log_predictive(state.stats, left, state.rows, i)
+        )
         shrink = math.exp(-abs(gain))
         likely = RIGHT if gain > 0.0 else LEFT
         if not forced:
@@ -145,9 +149,9 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
     """
     own, side, counts = work.own, work.side, work.counts
     move(state.stats, 0, right)
-    add(state.stats, right, row(state.rows, own[0]))
+    add(state.stats, right, state.rows, own[0])
     move(state.stats, 0, left)
-    add(state.stats, left, row(state.rows, own[1]))
+    add(state.stats, left, state.rows, own[1])
     side[0], side[1] = RIGHT, LEFT
     counts[LEFT] = 1
     counts[RIGHT] = 1
@@ -157,7 +161,7 @@ def allocate_sequentially(rng, prior, state, work, size, left, right, forced, bo
         log_q += allocate_rows(rng, prior, state, work, t, t + 1, left, right, forced)
         if log_q < bound:
             return -math.inf
-        add(state.stats, right if side[t] == RIGHT else left, row(state.rows, own[t]))
+        add(state.stats, right if side[t] == RIGHT else left, state.rows, own[t])
         counts[side[t]] += 1
     if start < size:
         summarize_half(state, work, 0, start, LEFT, LEFT)
@@ -249,15 +253,15 @@ def log_choose_pair(total, n_left, n_right):
 
 
 @compiled()
-def choose_partner(rng, prior, state, order, n_clusters, excluded, x):
-    """Draw a cluster other than ``order[excluded]`` for row ``x``: its place and the log probability.
+def choose_partner(rng, prior, state, order, n_clusters, excluded, i):
+    """Draw a cluster other than ``order[excluded]`` for row ``i``: its place and the log probability.
 
-    The probability is proportional to the weight the cluster would have for ``x`` in a Gibbs scan.
+    The probability is proportional to the weight the cluster would have for it in a Gibbs scan.
     """
     log_weights = np.empty(n_clusters)
     for place in range(n_clusters):
         k = order[place]
-        log_weights[place] = log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, x)
+        log_weights[place] = log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, state.rows, i)
     log_weights[excluded] = -math.inf
     largest = log_weights.max()
     cumulative = log_weights.copy()
@@ -266,14 +270,16 @@ def choose_partner(rng, prior, state, order, n_clusters, excluded, x):
 
 
 @compiled()
-def log_choose_partner(prior, state, order, n_clusters, divided, x, slot, size):
+def log_choose_partner(prior, state, order, n_clusters, divided, i, slot, size):
     """Log probability that ``choose_partner`` draws the cluster in ``slot`` once ``order[divided]`` is divided."""
-    own = log_seat(prior, size) + log_predictive(state.stats, slot, x)
+    own = log_seat(prior, size) + log_predictive(state.stats, slot, state.rows, i)
     total = 1.0
     for place in range(n_clusters):
         if place != divided:
             k = order[place]
-            total += math.exp(log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, x) - own)
+            total += math.exp(
+                log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, state.rows, i) - own
+            )
     return -math.log(total)
 
 
@@ -358,8 +364,7 @@ def propose_split(rng, prior, state, work, order, n_clusters, kind):
                 own[0] = founder
         shuffle(rng, own, 1, size)
         log_q = allocate_sequentially(rng, prior, state, work, size, left, right, False, -math.inf)
-        x = row(state.rows, founder)
-        log_partner = log_choose_partner(prior, state, order, n_clusters, place, x, left, counts[LEFT])
+        log_partner = log_choose_partner(prior, state, order, n_clusters, place, founder, left, counts[LEFT])
         log_selection = log_sequential_selection(n, n_clusters, counts[LEFT], counts[RIGHT], log_partner)
     log_target = log_target_ratio(prior, state, n_clusters, left, counts[LEFT], right, counts[RIGHT], whole)
     return log_target + log_selection - log_q, place, size
@@ -394,8 +399,7 @@ def propose_merge(rng, prior, state, work, order, n_clusters, kind, bound):
     if kind == SEQUENTIAL:
         t = int(rng.random() * n_right)
         own[0], own[t] = own[t], own[0]
-        x = row(state.rows, own[0])
-        left_place, log_partner = choose_partner(rng, prior, state, order, n_clusters, right_place, x)
+        left_place, log_partner = choose_partner(rng, prior, state, order, n_clusters, right_place, own[0])
     left = order[left_place]
     n_left = state.sizes[left]
     collect(state, left, own, n_right)

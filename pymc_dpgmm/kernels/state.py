@@ -13,7 +13,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.slots import move, resize
-from pymc_dpgmm.families.verbs import add, fit, log_marginal, log_predictive, remove, row, summarize
+from pymc_dpgmm.families.verbs import add, fit, log_marginal, log_predictive, remove, summarize
 from pymc_dpgmm.families.views import View, paired
 from pymc_dpgmm.partitions import canonical_labels, log_eppf
 
@@ -96,7 +96,7 @@ def _fill(state, n_clusters):
     for k in range(n_clusters + 1):
         refit(state, k)
     for i in range(state.slots.shape[0]):
-        state.prior_predictive[i] = log_predictive(state.stats, 0, row(state.rows, i))
+        state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows, i)
 
 
 @compiled()
@@ -167,7 +167,7 @@ def refit(state, k):
 def join(state, i, k):
     """Let row ``i``, which is in no slot, join slot ``k``, which has rows or was opened."""
     link(state, i, k)
-    add(state.stats, k, row(state.rows, i))
+    add(state.stats, k, state.rows, i)
 
 
 @compiled()
@@ -181,7 +181,7 @@ def leave(state, i):
     """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
     k = state.slots[i]
     unlink(state, i)
-    if not remove(state.stats, k, row(state.rows, i)):
+    if not remove(state.stats, k, state.rows, i):
         refit(state, k)
 
 

@@ -1,0 +1,284 @@
+"""Cost of a Gibbs scan per (row, cluster) for every family beside its own arithmetic floor; see benchmarks/README.md.
+
+Usage: ``python benchmarks/families.py [FOLDER]``. Prints a table and writes ``FOLDER/families.json``. The floor of a
+family is the least work per (row, cluster) that its predictive takes: its arithmetic on contiguous arrays, and one
+exponential for the choice.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import numpy as np
+from numba import njit
+from scipy.sparse import csr_array
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.cholesky import scaled_squared_norm
+from pymc_dpgmm.dispatch import FASTMATH
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families.counts import log_rising
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.state import count_clusters, initial_state
+from pymc_dpgmm.partitions import chinese_restaurant
+
+REPEATS = 21
+OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy"}
+
+
+@njit(**OPTIONS)
+def triangular_floor(rows, factors, shifts):
+    """A triangular product, a logarithm: full covariance."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(factors.shape[0]):
+            squared = scaled_squared_norm(factors[k], shifts[k], rows[i])
+            total += math.exp(-3.0 * math.log(1.0 + squared))
+    return total
+
+
+@njit(**OPTIONS)
+def columns_floor(rows, rates, shifts):
+    """A product over columns, a logarithm: independent columns."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(rates.shape[0]):
+            product = 1.0
+            for j in range(rows.shape[1]):
+                root = rates[k, j] * rows[i, j] - shifts[k, j]
+                product *= 1.0 + root * root
+            total += math.exp(-3.0 * math.log(product))
+    return total
+
+
+@njit(**OPTIONS)
+def distance_floor(rows, means, weights):
+    """A weighted distance, a logarithm: one scale."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(means.shape[0]):
+            squared = 0.0
+            for j in range(rows.shape[1]):
+                difference = rows[i, j] - means[k, j]
+                squared += weights[j] * difference * difference
+            total += math.exp(-3.0 * math.log(1.0 + squared))
+    return total
+
+
+@njit(**OPTIONS)
+def regression_floor(rows, factors, means):
+    """A triangular and a scalar product, two logarithms."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        x = rows[i, 1:]
+        for k in range(factors.shape[0]):
+            fitted = 0.0
+            leverage = 1.0
+            for j in range(means.shape[1]):
+                fitted += means[k, j] * x[j]
+                root = 0.0
+                for m in range(j + 1):
+                    root += factors[k, j, m] * x[m]
+                leverage += root * root
+            residual = rows[i, 0] - fitted
+            total += math.exp(-0.5 * math.log(leverage) - 3.0 * math.log(1.0 + residual * residual / leverage))
+    return total
+
+
+@njit(**OPTIONS)
+def product_floor(rows, logits):
+    """A scalar product: binary columns."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(logits.shape[0]):
+            value = 0.0
+            for j in range(rows.shape[1]):
+                value += logits[k, j] * rows[i, j]
+            total += math.exp(-abs(value))
+    return total
+
+
+@njit(**OPTIONS)
+def lookup_floor(rows, log_weights):
+    """One look into a table per column: categories."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(log_weights.shape[0]):
+            value = 0.0
+            for j in range(rows.shape[1]):
+                value += log_weights[k, rows[i, j]]
+            total += math.exp(-abs(value))
+    return total
+
+
+@njit(**OPTIONS)
+def words_floor(starts, columns, counts, totals, weights, sums):
+    """As many factors as counts, a logarithm, and a ratio of gamma functions for the total."""
+    total = 0.0
+    for i in range(totals.shape[0]):
+        for k in range(weights.shape[0]):
+            product = 1.0
+            for t in range(starts[i], starts[i + 1]):
+                weight = weights[k, columns[t]]
+                for c in range(int(counts[t])):
+                    product *= weight + c
+                product *= 1e-3
+            total += math.exp(-abs(math.log(product) - log_rising(sums[k], totals[i])))
+    return total
+
+
+@njit(**OPTIONS)
+def poisson_floor(rows, shapes, rates):
+    """A ratio of gamma functions and a logarithm."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(shapes.shape[0]):
+            value = log_rising(shapes[k, 0], rows[i, 0])
+            value -= (shapes[k, 0] + rows[i, 0]) * math.log(rates[k, 0] + rows[i, 1])
+            total += math.exp(-abs(value))
+    return total
+
+
+@njit(**OPTIONS)
+def binomial_floor(rows, a, b):
+    """Three ratios of gamma functions."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(a.shape[0]):
+            value = log_rising(a[k, 0], rows[i, 0]) + log_rising(b[k, 0], rows[i, 1])
+            value -= log_rising(a[k, 0] + b[k, 0], rows[i, 0] + rows[i, 1])
+            total += math.exp(-abs(value))
+    return total
+
+
+def slots(array, k):
+    return array[1 : k + 1].copy()
+
+
+def cases(n, n_clusters, rng, labels):
+    """Name, size, base measure, values, and arguments of the floor from a state with k clusters."""
+    for d in (2, 16):
+        # Far apart, on a grid in every pair of columns.
+        rows = np.where(np.arange(d) % 2, labels[:, None] % 4, labels[:, None] // 4) * 15.0 + rng.normal(
+            size=(n, d)
+        )
+        yield (
+            f"normal-inverse-Wishart, d = {d}", dp.NormalInverseWishart.from_data(rows), rows,
+            triangular_floor, lambda s, k: (s.rows, slots(s.stats.factor, k), slots(s.stats.shift, k)),
+        )  # fmt: skip
+        yield (
+            f"normal-inverse-gamma, d = {d}", dp.NormalInverseGamma.from_data(rows), rows,
+            columns_floor, lambda s, k: (s.rows, slots(s.stats.rate, k), slots(s.stats.shift, k)),
+        )  # fmt: skip
+        yield (
+            f"spherical, d = {d}", dp.SphericalNormalInverseGamma.from_data(rows), rows,
+            distance_floor, lambda s, k: (s.rows, slots(s.stats.mean, k), s.stats.weight),
+        )  # fmt: skip
+    for p in (2, 8):
+        x = np.column_stack([np.ones(n), rng.normal(size=(n, p - 1))])
+        slopes = rng.normal(size=(n_clusters, p)) * 20.0
+        y = np.sum(x * slopes[labels], axis=1) + rng.normal(size=n)
+        yield (
+            f"regression, p = {p}", dp.LinearRegression(0.0, 0.01, 1.5, 1.0, x), np.column_stack([y, x]),
+            regression_floor, lambda s, k: (s.rows, slots(s.stats.factor, k), slots(s.stats.mean, k)),
+        )  # fmt: skip
+    for d in (16, 64):
+        p = rng.beta(0.3, 0.3, size=(n_clusters, d))
+        bits = (rng.random((n, d)) < p[labels]).astype(float)
+        yield (
+            f"beta-Bernoulli, d = {d}", dp.BetaBernoulli(0.5, 0.5), bits,
+            product_floor, lambda s, k: (s.rows, slots(s.stats.logit, k)),
+        )  # fmt: skip
+    d, levels = 16, 5
+    p = rng.dirichlet(np.full(levels, 0.2), size=(n_clusters, d)).cumsum(axis=-1)
+    codes = (rng.random((n, d, 1)) > p[labels]).sum(axis=-1).clip(max=levels - 1).astype(float)
+    yield (
+        f"Dirichlet-categorical, d = {d}", dp.DirichletCategorical(0.5, np.full(d, levels)), codes,
+        lookup_floor, lambda s, k: (s.rows, slots(s.stats.log_weight, k)),
+    )  # fmt: skip
+    for d, total in ((50, 30), (2_000, 100)):
+        p = rng.dirichlet(np.full(d, 0.1), size=n_clusters)
+        words = np.stack([rng.multinomial(total, p[label]) for label in labels])
+        values = csr_array(words.astype(float))
+        yield (
+            f"Dirichlet-multinomial, d = {d}, {values.nnz / n:.0f} non-zeros", dp.DirichletMultinomial(0.1), values,
+            words_floor,
+            lambda s, k: (
+                s.rows.starts, s.rows.columns, s.rows.counts, s.rows.totals,
+                s.stats.a + slots(s.stats.counts, k), s.stats.sum_a + slots(s.stats.total, k),
+            ),
+        )  # fmt: skip
+    for mean in (2.0, 40.0):
+        y = rng.poisson(mean * (1.0 + labels) ** 2).astype(float)
+        yield (
+            f"gamma-Poisson, counts about {y.mean():.0f}", dp.GammaPoisson(1.0, 0.05),
+            np.column_stack([y, np.ones(n)]),
+            poisson_floor,
+            lambda s, k: (s.rows, s.stats.a + slots(s.stats.counts, k), slots(s.stats.rate, k)),
+        )  # fmt: skip
+    trials = rng.poisson(80, size=n).astype(float)
+    won = rng.binomial(trials.astype(int), (labels + 0.5) / n_clusters).astype(float)
+    yield (
+        "beta-binomial, 80 trials", dp.BetaBinomial(1.0, 1.0, trials), np.column_stack([won, trials]),
+        binomial_floor,
+        lambda s, k: (
+            s.rows, s.stats.a + slots(s.stats.successes, k), s.stats.b + slots(s.stats.failures, k),
+        ),
+    )  # fmt: skip
+
+
+def measure(name, base, values, floor, arguments, n, labels, rng):
+    d = len(next(iter(base.parameters.values()))) if name.startswith("Dirichlet-cat") else values.shape[1]
+    d //= 2 if base.family.name in ("GammaPoisson", "BetaBinomial") else 1
+    state = initial_state([View(base.family, base.numbers(d), values)], labels)
+    prior = chinese_restaurant(0.1)
+    for _ in range(10):
+        state, _ = gibbs_scan(rng, prior, state)
+    k = count_clusters(state)
+    floor(*arguments(state, k))
+    floors, scans, moved = [], [], 0
+    for _ in range(REPEATS):
+        k = count_clusters(state)
+        given = arguments(state, k)
+        start = time.perf_counter()
+        floor(*given)
+        middle = time.perf_counter()
+        state, n_moved = gibbs_scan(rng, prior, state)
+        scans.append((time.perf_counter() - middle) / (n * k) * 1e9)
+        floors.append((middle - start) / (n * k) * 1e9)
+        moved += n_moved
+    return {
+        "family": name,
+        "K": k,
+        "moved_share": moved / n / REPEATS,
+        "floor_ns": float(np.median(floors)),
+        "scan_ns": float(np.median(scans)),
+        "ratio": float(np.median(np.array(scans) / np.array(floors))),
+    }
+
+
+def main(folder):
+    n, n_clusters = 2_000, 10
+    rng = np.random.default_rng(0)
+    labels = np.sort(rng.integers(n_clusters, size=n))
+    results = []
+    print(f"{'family':48} {'K':>4} {'moved':>7} {'floor ns':>9} {'scan ns':>9} {'ratio':>6}")
+    for case in cases(n, n_clusters, rng, labels):
+        row = measure(*case, n, labels, rng)
+        results.append(row)
+        print(
+            f"{row['family']:48} {row['K']:4d} {row['moved_share']:7.3f} {row['floor_ns']:9.1f} "
+            f"{row['scan_ns']:9.1f} {row['ratio']:6.2f}"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "families.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "results"))

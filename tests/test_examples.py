@@ -1,0 +1,64 @@
+"""Examples and the documented family of one's own run, and recover known truth."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pymc_dpgmm.testing import check_family
+
+ROOT = Path(__file__).parent.parent
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_family_of_ones_own_keeps_the_contract():
+    own = load(ROOT / "docs" / "gamma_exponential.py")
+    check_family(own.GammaExponential(1.3, 0.4), own.TIMES, own.slow_log_marginal)
+    with pytest.raises(AssertionError):
+        check_family(
+            own.GammaExponential(1.3, 0.4),
+            own.TIMES,
+            lambda values, a, b: own.slow_log_marginal(values, a, 1.1 * b),
+        )
+
+
+@pytest.mark.slow
+def test_the_documented_family_as_a_program():
+    done = subprocess.run(
+        [sys.executable, ROOT / "docs" / "gamma_exponential.py"], capture_output=True, text=True, check=True
+    )
+    assert "agrees with the enumeration" in done.stdout
+
+
+# Least agreement with the truth: (adjusted Rand index, most clusters).
+RECOVERED = {
+    "digits": (0.4, 40),
+    "counts": (0.95, 6),
+    "mixed_table": (0.75, 8),
+    "regressions": (0.7, 5),
+    "clonal_reads": (0.95, 7),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", RECOVERED)
+def test_example_recovers_the_truth(name, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    module = load(ROOT / "examples" / f"{name}.py")
+    draws_a_picture = name in ("digits", "regressions", "clonal_reads")
+    result = module.main(tmp_path) if draws_a_picture else module.main()
+    agreement, most = RECOVERED[name]
+    assert result["adjusted_rand_index"] > agreement
+    assert result["n_clusters"] < most
+    assert np.ptp(result["n_clusters_by_chain"]) < 1.5
+    assert (tmp_path / f"{name}.png").exists() == draws_a_picture
