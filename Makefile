@@ -39,6 +39,7 @@ lint: env
 
 bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
+	$(BIN)/python -W ignore benchmarks/families.py $(RESULTS)
 
 # MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
 bench-split-merge: env
