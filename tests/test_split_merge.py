@@ -64,9 +64,8 @@ class Matrix:
             log_q = sm.allocate_sequentially(
                 rng, self.prior, state, work, len(order), left, right, True, -math.inf
             )
-            x = state.rows[order[0]]
             log_partner = sm.log_choose_partner(
-                self.prior, state, order_of_slots, n_clusters, k, x, left, work.counts[0]
+                self.prior, state, order_of_slots, n_clusters, k, order[0], left, work.counts[0]
             )
         else:
             sm.fit_halves(state, work, len(order), left, right)
