@@ -17,10 +17,7 @@ import pymc_dpgmm as dp
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-
-# Okabe and Ito's colours, which colour-blind readers can tell apart.
-COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"]
-MARKERS = ["o", "^", "s", "D", "v", "P", "X", "*"]
+from common import COLORS, MARKERS
 
 
 def fit(data: pd.DataFrame) -> tuple[pm.Model, xr.DataTree]:

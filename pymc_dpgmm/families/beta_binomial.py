@@ -19,6 +19,7 @@ from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising
 from pymc_dpgmm.families.slots import slotted
+from pymc_dpgmm.families.sums import no_sums
 from pymc_dpgmm.families.verbs import Family
 
 
@@ -27,16 +28,6 @@ class Params(NamedTuple):
 
     a: np.ndarray
     b: np.ndarray
-
-
-@slotted("size", "successes", "failures", "constant")
-class Summary(NamedTuple):
-    """Number of rows, sums of successes and failures, and of the rows' constants: (K,), (K, d), (K, d), (K,)."""
-
-    size: np.ndarray
-    successes: np.ndarray
-    failures: np.ndarray
-    constant: np.ndarray
 
 
 @slotted("size", "successes", "failures", "constant")
@@ -51,37 +42,13 @@ class Stats(NamedTuple):
     constant: np.ndarray
 
 
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    d = summary.successes.shape[1]
-    summary.size[k] = members.shape[0]
-    summary.constant[k] = 0.0
-    for j in range(d):
-        summary.successes[k, j] = 0.0
-        summary.failures[k, j] = 0.0
-    for i in members:
-        summary.constant[k] += rows[i, 2 * d]
-        for j in range(d):
-            summary.successes[k, j] += rows[i, j]
-            summary.failures[k, j] += rows[i, d + j]
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    summary.size[k] += summary.size[j]
-    summary.constant[k] += summary.constant[j]
-    for column in range(summary.successes.shape[1]):
-        summary.successes[k, column] += summary.successes[j, column]
-        summary.failures[k, column] += summary.failures[j, column]
-
-
 @implements(verbs.fit, Stats)
 def _(stats, k, summary, j):
     stats.size[k] = summary.size[j]
     stats.constant[k] = summary.constant[j]
     for column in range(stats.a.shape[0]):
-        stats.successes[k, column] = summary.successes[j, column]
-        stats.failures[k, column] = summary.failures[j, column]
+        stats.successes[k, column] = summary.first[j, column]
+        stats.failures[k, column] = summary.second[j, column]
 
 
 @implements(verbs.add, Stats)
@@ -150,13 +117,13 @@ def _(params, summary):
     for k in range(summary.size.shape[0]):
         total += summary.constant[k]
         for j in range(params.a.shape[0]):
-            total += _log_evidence(params.a[j], params.b[j], summary.successes[k, j], summary.failures[k, j])
+            total += _log_evidence(params.a[j], params.b[j], summary.first[k, j], summary.second[k, j])
     return total
 
 
 @implements(verbs.log_marginal_gradient, Params)
 def _(params, summary):
-    a_n, b_n = params.a + summary.successes, params.b + summary.failures
+    a_n, b_n = params.a + summary.first, params.b + summary.second
     common = digamma(params.a + params.b) - digamma(a_n + b_n)
     return Params(
         a=np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
@@ -183,22 +150,9 @@ def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.ascontiguousarray(np.column_stack([successes, failures, constants])), None
 
 
-def _allocate(capacity: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    return (
-        np.zeros(capacity, dtype=np.int64),
-        np.zeros((capacity, d)),
-        np.zeros((capacity, d)),
-        np.zeros(capacity),
-    )
-
-
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    return Summary(*_allocate(capacity, len(params.a)))
-
-
 def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     a, b = (np.ascontiguousarray(value, dtype=np.float64) for value in params)
-    return Stats(a, b, *_allocate(capacity, len(a)))
+    return Stats(a, b, *no_sums(capacity, len(a)))
 
 
 def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
@@ -215,7 +169,7 @@ FAMILY = Family(
     axes={"a": "d", "b": "d"},
     check=check_positive,
     check_values=_check_values,
-    allocate_summary=_allocate_summary,
+    allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
     allocate_stats=_allocate_stats,
     represent=_represent,
     draw_rows=_draw_rows,

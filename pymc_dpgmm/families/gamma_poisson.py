@@ -23,6 +23,7 @@ from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
+from pymc_dpgmm.families.sums import no_sums
 from pymc_dpgmm.families.verbs import Family
 
 
@@ -31,16 +32,6 @@ class Params(NamedTuple):
 
     a: np.ndarray
     b: np.ndarray
-
-
-@slotted("size", "counts", "exposure", "constant")
-class Summary(NamedTuple):
-    """Number of rows, sums of counts and exposures, and of the rows' constants: (K,), (K, d), (K, d), (K,)."""
-
-    size: np.ndarray
-    counts: np.ndarray
-    exposure: np.ndarray
-    constant: np.ndarray
 
 
 @slotted("size", "counts", "rate", "log_rate", "constant", "error")
@@ -57,38 +48,14 @@ class Stats(NamedTuple):
     error: np.ndarray
 
 
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    d = summary.counts.shape[1]
-    summary.size[k] = members.shape[0]
-    summary.constant[k] = 0.0
-    for j in range(d):
-        summary.counts[k, j] = 0.0
-        summary.exposure[k, j] = 0.0
-    for i in members:
-        summary.constant[k] += rows[i, 2 * d]
-        for j in range(d):
-            summary.counts[k, j] += rows[i, j]
-            summary.exposure[k, j] += rows[i, d + j]
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    summary.size[k] += summary.size[j]
-    summary.constant[k] += summary.constant[j]
-    for column in range(summary.counts.shape[1]):
-        summary.counts[k, column] += summary.counts[j, column]
-        summary.exposure[k, column] += summary.exposure[j, column]
-
-
 @implements(verbs.fit, Stats)
 def _(stats, k, summary, j):
     stats.size[k] = summary.size[j]
     stats.constant[k] = summary.constant[j]
     stats.error[k] = 0.0
     for column in range(stats.a.shape[0]):
-        stats.counts[k, column] = summary.counts[j, column]
-        stats.rate[k, column] = stats.b[column] + summary.exposure[j, column]
+        stats.counts[k, column] = summary.first[j, column]
+        stats.rate[k, column] = stats.b[column] + summary.second[j, column]
         stats.log_rate[k, column] = math.log(stats.rate[k, column])
 
 
@@ -171,15 +138,15 @@ def _(params, summary):
     for k in range(summary.size.shape[0]):
         total += summary.constant[k]
         for j in range(params.a.shape[0]):
-            rate = params.b[j] + summary.exposure[k, j]
-            total += _log_evidence(params.a[j], params.b[j], summary.counts[k, j], rate, math.log(rate))
+            rate = params.b[j] + summary.second[k, j]
+            total += _log_evidence(params.a[j], params.b[j], summary.first[k, j], rate, math.log(rate))
     return total
 
 
 @implements(verbs.log_marginal_gradient, Params)
 def _(params, summary):
-    rate = params.b + summary.exposure
-    shape = params.a + summary.counts
+    rate = params.b + summary.second
+    shape = params.a + summary.first
     return Params(
         a=np.sum(digamma(shape) - digamma(params.a) + np.log(params.b / rate), axis=0),
         b=np.sum(params.a / params.b - shape / rate, axis=0),
@@ -199,16 +166,6 @@ def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
     counts, exposure = np.hsplit(values, 2)
     constants = np.sum(xlogy(counts, exposure) - gammaln(counts + 1.0), axis=1)
     return np.ascontiguousarray(np.column_stack([values, constants])), None
-
-
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    d = len(params.a)
-    return Summary(
-        size=np.zeros(capacity, dtype=np.int64),
-        counts=np.zeros((capacity, d)),
-        exposure=np.zeros((capacity, d)),
-        constant=np.zeros(capacity),
-    )
 
 
 def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
@@ -239,7 +196,7 @@ FAMILY = Family(
     axes={"a": "d", "b": "d"},
     check=check_positive,
     check_values=_check_values,
-    allocate_summary=_allocate_summary,
+    allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
     allocate_stats=_allocate_stats,
     represent=_represent,
     draw_rows=_draw_rows,
