@@ -52,6 +52,8 @@ class GibbsType(NamedTuple):
         The :math:`\sigma` of above.
     most : float
         No partition has more clusters than this; infinity if there is no bound.
+    reach : float
+        For mixtures of finite mixtures, the number of components up to which all but 1e-12 of their prior lies.
     log_v : (n + 2,) or (0,) float64 array
         :math:`\log V_n(K)` at index K for mixtures of finite mixtures, NaN where it has not been needed yet.
     log_components : (L,) or (0,) float64 array
@@ -61,6 +63,7 @@ class GibbsType(NamedTuple):
     alpha: float
     discount: float
     most: float
+    reach: float
     log_v: np.ndarray
     log_components: np.ndarray
 
@@ -74,7 +77,7 @@ def pitman_yor(alpha: float, discount: float) -> GibbsType | None:
     """Return the Pitman-Yor process, or None unless 0 <= discount < 1 and alpha > -discount."""
     if not (0.0 <= discount < 1.0 and -discount < alpha < math.inf):
         return None
-    return GibbsType(float(alpha), float(discount), math.inf, np.empty(0), np.empty(0))
+    return GibbsType(float(alpha), float(discount), math.inf, 0.0, np.empty(0), np.empty(0))
 
 
 def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
@@ -82,13 +85,13 @@ def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
 
     None unless 0 < alpha < infinity and n_components >= 1.
     """
-    if not (0.0 < alpha < math.inf and n_components >= 1):
+    if not (0.0 < alpha < math.inf and n_components >= 1 and n_components == math.floor(n_components)):
         return None
-    return GibbsType(float(alpha), -alpha / n_components, float(n_components), np.empty(0), np.empty(0))
+    return GibbsType(float(alpha), -alpha / n_components, float(n_components), 0.0, np.empty(0), np.empty(0))
 
 
 def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:
-    r"""Return the prior of a mixture with a random number of components, each with Dirichlet parameter ``gamma``.
+    r"""Return the prior of a mixture with a random number of components, each with Dirichlet parameter gamma.
 
     .. math:: V_n(K) = \gamma^K \sum_{m \ge K} p(m) \frac{m!}{(m - K)!}
         \frac{\Gamma(\gamma m)}{\Gamma(\gamma m + n)}
@@ -98,8 +101,8 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
     Parameters
     ----------
     gamma : float
-    log_components : (n + N_TERMS,) array
-        ``log_components[k]`` is the log probability of k + 1 components.
+    log_components : (L,) array, L at least ``n_terms(n)``
+        ``log_components[k]`` is the log probability of k + 1 components. They must sum to one.
     n : int
 
     Returns
@@ -110,22 +113,34 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
     log_components = np.asarray(log_components, dtype=np.float64)
     if not (0.0 < gamma < math.inf and np.all(log_components < math.inf)):
         return None
-    return GibbsType(0.0, -float(gamma), math.inf, np.full(n + 2, math.nan), log_components)
+    possible = np.flatnonzero(log_components > -math.inf)
+    if not len(possible):
+        raise ValueError("the prior on the number of components has no mass where the sum over it looks")
+    most = float(possible[-1] + 1) if possible[-1] + 1 < len(log_components) else math.inf
+    reach = float(np.sum(np.cumsum(np.exp(log_components)) < 1.0 - 1e-12))
+    return GibbsType(0.0, -float(gamma), most, reach, np.full(n + 2, math.nan), log_components)
 
 
-# Terms of the series of V_n(K) that are summed. The last one must be below this share of the largest, or the sum
-# is refused as cut off.
+# V_n(K) is a sum over numbers of components from K to 8 K + N_TERMS and four times the reach of their prior: its
+# largest terms are at a multiple of K at the most. The last term must be below this share of the largest, or the
+# sum is refused as cut off.
 N_TERMS = 1_000
-_LAST_SHARE = 1e-10
+LAST_SHARE = 1e-10
+
+
+def n_terms(n: int) -> int:
+    """Return how many numbers of components the sums for n rows look at, at the most."""
+    return 8 * n + N_TERMS
 
 
 @compiled()
-def _log_series(gamma, log_components, n, n_clusters):
+def _log_series(gamma, log_components, reach, n, n_clusters):
     """Log of V_n(K) for a mixture of finite mixtures, and how much smaller the last term is than the largest."""
     largest = -math.inf
     total = 0.0
     last = -math.inf
-    for m in range(n_clusters, min(n_clusters + N_TERMS, log_components.shape[0] + 1)):
+    stop = 8 * n_clusters + N_TERMS + 4 * int(reach)
+    for m in range(n_clusters, min(stop, log_components.shape[0] + 1)):
         last = (
             math.lgamma(m + 1.0)
             - math.lgamma(m - n_clusters + 1.0)
@@ -148,8 +163,8 @@ def _log_v(prior, n_clusters):
     """Log of V_n(K), computed when it is first asked for."""
     if math.isnan(prior.log_v[n_clusters]):
         n = prior.log_v.shape[0] - 2
-        value, last = _log_series(-prior.discount, prior.log_components, n, n_clusters)
-        if last > math.log(_LAST_SHARE):
+        value, last = _log_series(-prior.discount, prior.log_components, prior.reach, n, n_clusters)
+        if last > math.log(LAST_SHARE):
             raise ValueError("the prior on the number of components has too heavy a tail: its series was cut off")
         prior.log_v[n_clusters] = value
     return prior.log_v[n_clusters]
@@ -165,10 +180,10 @@ def _(prior, n_clusters):
     if n_clusters == 0:
         # The first row has no choice.
         return 0.0
-    if prior.log_v.shape[0] > 0:
-        return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     if n_clusters >= prior.most:
         return -math.inf
+    if prior.log_v.shape[0] > 0:
+        return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     return math.log(prior.alpha + n_clusters * prior.discount)
 
 
@@ -275,7 +290,8 @@ def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: fl
 
     def excess(log_parameter: float) -> float:
         prior = make(math.exp(log_parameter))
-        assert prior is not None
+        if prior is None:
+            raise ValueError("the other parameters of the prior must be inside their support")
         return expected_n_clusters(prior, n) - expected
 
     low, high = math.log(1e-10), math.log(1e10)

@@ -11,10 +11,10 @@ from test_families import CASES
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions import (
-    N_TERMS,
     chinese_restaurant,
     finite_dirichlet,
     mixture_of_finite_mixtures,
+    n_terms,
     pitman_yor,
 )
 from pymc_dpgmm.testing import assert_matches, draw_codes, log_likelihoods, normalized, partitions
@@ -24,7 +24,7 @@ FEW_DRAWS = 200_000
 N = 6
 # Poisson(2) conditioned on 1 or more.
 LOG_COMPONENTS = np.array(
-    [-2 + m * np.log(2) - np.sum(np.log(np.arange(1, m + 1))) for m in range(1, N + N_TERMS + 1)]
+    [-2 + m * np.log(2) - np.sum(np.log(np.arange(1, m + 1))) for m in range(1, n_terms(N) + 1)]
 )
 LOG_COMPONENTS -= np.log1p(-np.exp(-2))
 

@@ -147,6 +147,17 @@ def test_given_data_may_be_pm_data_that_changes():
         assert got == pytest.approx(slow, rel=1e-9)
 
 
+def test_a_scalar_exposure_follows_the_data():
+    counts = RNG.poisson(2.0, size=N).astype(float)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.GammaPoisson(1.0, 1.0, 2.5), observed=pm.Data("counts", counts))
+        pm.set_data({"counts": counts[:8]})
+        got = model.compile_logp([model["y"]])({"y_labels": LABELS[:8]})
+    values = np.column_stack([counts[:8], np.full(8, 2.5)])
+    slow = sum(exact.gamma_poisson_log_marginal(values[LABELS[:8] == k], np.ones(1), np.ones(1)) for k in range(3))
+    assert got == pytest.approx(slow, rel=1e-9)
+
+
 MIXTURES = {
     "PYMixture": (lambda base, **k: dp.PYMixture("y", 0.5, 0.3, base, **k), exact.log_pitman_yor, (0.5, 0.3)),
     "FiniteMixture": (

@@ -8,7 +8,6 @@ from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import (
-    N_TERMS,
     canonical_labels,
     chinese_restaurant,
     cluster_sizes,
@@ -22,6 +21,7 @@ from pymc_dpgmm.partitions import (
     log_split,
     mixture_of_finite_mixtures,
     n_clusters_pmf,
+    n_terms,
     pitman_yor,
 )
 
@@ -31,7 +31,7 @@ N_ROWS = 7
 
 def poisson_components(n):
     """Poisson(2) conditioned on 1 or more: log probabilities of 1, 2, ... components."""
-    m = np.arange(1, n + N_TERMS + 1)
+    m = np.arange(1, n_terms(n) + 1)
     return m * np.log(2.0) - gammaln(m + 1.0) - np.log(np.expm1(2.0))
 
 
@@ -192,10 +192,51 @@ def test_prior_draws_and_starts(kind):
 
 
 def test_a_heavy_tail_of_components_is_refused():
-    log_components = -2.0 * np.log(np.arange(1, 3 + N_TERMS + 1)) - np.log(np.pi**2 / 6)
+    log_components = -2.0 * np.log(np.arange(1, n_terms(3) + 1)) - np.log(np.pi**2 / 6)
     prior = mixture_of_finite_mixtures(1.0, log_components, 3)
     with pytest.raises(ValueError, match="too heavy a tail"):
         log_eppf(prior, np.array([1, 1, 1]), 3)
+
+
+COMPONENTS = {
+    "bounded": lambda: pm.DiscreteUniform.dist(1, 4),
+    "around-zero": lambda: pm.DiscreteUniform.dist(-2, 4),
+    "far": lambda: pm.DiscreteUniform.dist(1500, 1600),
+    "wide": lambda: pm.Geometric.dist(0.001),
+    "default": lambda: None,
+}
+
+
+@pytest.mark.parametrize("kind", COMPONENTS)
+def test_components_of_many_kinds(kind):
+    """Densities sum to one, agree with the number of clusters, and starts are possible."""
+    n = 5
+    with pm.Model() as model:
+        dp.MFM("z", 0.7, n, components=COMPONENTS[kind]())
+    logp, all_labels = model.compile_logp(), exact.partitions(n)
+    p = np.exp([logp({"z": labels}) for labels in all_labels])
+    assert p.sum() == pytest.approx(1.0, abs=1e-9)
+    pmf = dp.MFM.n_clusters_pmf(0.7, n, components=COMPONENTS[kind]())
+    np.testing.assert_allclose(pmf, np.bincount(all_labels.max(axis=1) + 1, p, minlength=n + 1), atol=1e-9)
+    with pm.Model() as model:
+        dp.MFM("z", 0.7, 200, components=COMPONENTS[kind]())
+    logp = model.compile_logp()
+    assert all(np.isfinite(logp(model.initial_point(seed))) for seed in range(10))
+    apart = logp({"z": np.arange(200)})
+    assert np.isfinite(apart) == (kind not in ("bounded", "around-zero"))
+
+
+def test_components_that_hold_no_mass_are_refused():
+    with pm.Model() as model:
+        dp.MFM("z", 1.0, 10, components=pm.Poisson.dist(pm.Gamma("mean", 1.0, 1.0)))
+    with pytest.raises(AssertionError, match="too heavy a tail"):
+        model.compile_logp()({"mean_log__": np.log(1e4), "z": np.zeros(10, dtype=int)})
+    for bad in (
+        lambda: dp.PitmanYor.alpha_for_n_clusters(5, 1.5, 100),
+        lambda: dp.FiniteDirichlet.n_clusters_pmf(1.0, 2.5, 5),
+    ):
+        with pytest.raises(ValueError, match="inside their support"):
+            bad()
 
 
 def test_canonical_labels():

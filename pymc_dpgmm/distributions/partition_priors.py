@@ -6,12 +6,17 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
+from pytensor.raise_op import Assert
+from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
 from pymc_dpgmm.distributions.starts import spread_starts
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
+    LAST_SHARE,
     N_TERMS,
     GibbsType,
     chinese_restaurant,
@@ -20,10 +25,14 @@ from pymc_dpgmm.partitions import (
     finite_dirichlet,
     mixture_of_finite_mixtures,
     n_clusters_pmf,
+    n_terms,
     pitman_yor,
     solve_for_n_clusters,
 )
 
+# Mass of the prior on the number of components that may be missing, and the most numbers looked at for it.
+_MISSING = 1e-6
+_MOST_TERMS = 2**20
 # Labels of at most this many rows are stored in two bytes each.
 _MOST_ROWS_INT16 = 32_767
 
@@ -153,7 +162,13 @@ class PartitionPrior(Discrete):
 
 def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
     """Over-dispersed start of labels, for PyMC."""
-    most = inputs[3].astype("float64") if isinstance(op, FiniteDirichletRV) else np.inf
+    most: Any = np.inf
+    if isinstance(op, FiniteDirichletRV):
+        most = inputs[3].astype("float64")
+    if isinstance(op, MFMRV):
+        log_components = inputs[3]
+        possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
+        most = possible.max().astype("float64")
     return RandomStartRV()(inputs[-1], most, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 
 
@@ -354,8 +369,8 @@ class MFM(PartitionPrior):
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind or outside its range. Sampling raises where the tail of ``components``
-        is so heavy that 1,000 terms of the sum do not suffice.
+        If an argument is of the wrong kind or outside its range. AssertionError in evaluating the density where
+        the tail of ``components`` is so heavy that a sum over it is cut off.
     """
 
     rv_op = MFMRV()
@@ -378,9 +393,18 @@ class MFM(PartitionPrior):
                 "components must be a scalar distribution on the integers made with .dist, such as "
                 f"pm.Poisson.dist(3), got {components!r}"
             )
-        numbers = pt.arange(1, pt.as_tensor(n) + N_TERMS + 1)
-        # At least one: divided by 1 - p(0).
-        return pm.logp(components, numbers) - pt.log(-pt.expm1(pm.logp(components, 0)))
+        wanted = n_terms(n)
+        log_p, total = _log_masses(components, wanted)
+        if _is_fixed(components) and not is_variable(wanted):
+            # As many numbers as hold its mass.
+            while wanted < _MOST_TERMS and not _holds_mass(log_p.eval(), float(total.eval())):
+                wanted *= 2
+                log_p, total = _log_masses(components, wanted)
+        enough = Assert(
+            "the prior on the number of components has too heavy a tail: a part of its mass is beyond the numbers "
+            "that the sum over it looks at"
+        )
+        return enough(log_p - pt.logsumexp(log_p), total > 1.0 - _MISSING)
 
     @classmethod
     def _numeric(cls, gamma: float, n: int, components: Any) -> GibbsType | None:
@@ -405,15 +429,20 @@ class MFM(PartitionPrior):
         sizes = partition_sizes(value)
         safe = pt.switch(gamma > 0, gamma, 1.0)
         n_clusters = pt.maximum(sizes.shape[0], 1)
-        m = n_clusters + pt.arange(N_TERMS)
+        # The same terms as in pymc_dpgmm.partitions.
+        reach = pt.lt(pt.cumsum(pt.exp(log_components)), 1.0 - 1e-12).sum()
+        log_p = log_components[n_clusters - 1 : 8 * n_clusters + N_TERMS + 4 * reach - 1]
+        m = n_clusters + pt.arange(log_p.shape[0])
         terms = (
             pt.gammaln(m + 1.0)
             - pt.gammaln(m - n_clusters + 1.0)
             + pt.gammaln(safe * m)
             - pt.gammaln(safe * m + value.shape[0])
-            + log_components[n_clusters - 1 : n_clusters - 1 + N_TERMS]
+            + log_p
         )
-        log_v = n_clusters * pt.log(safe) + pt.logsumexp(terms)
+        whole = Assert("the sum over the number of components was cut off: its prior has too heavy a tail")
+        cut = terms[-1] > terms.max() + np.log(LAST_SHARE)
+        log_v = n_clusters * pt.log(safe) + whole(pt.logsumexp(terms), ~cut)
         return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
 
 
@@ -421,6 +450,28 @@ def _pmf(prior: GibbsType | None, n: int) -> np.ndarray:
     if prior is None:
         raise ValueError("the parameters of the prior must be inside their support")
     return n_clusters_pmf(prior, _checked_integer("n", n))
+
+
+def _log_masses(components: Any, wanted: Any) -> tuple[Any, Any]:
+    """Log probabilities of 1, 2, ..., ``wanted`` components, and the mass of all these and of smaller numbers."""
+    log_p = pm.logp(components, pt.arange(1, wanted + 1)).astype("float64")
+    smaller = pm.logp(components, pt.arange(-N_TERMS, 1)).astype("float64")
+    return log_p, pt.exp(log_p).sum() + pt.exp(smaller).sum()
+
+
+def _holds_mass(log_p: np.ndarray, total: float) -> bool:
+    """Tell whether all but a negligible part of a law's mass has been seen."""
+    return total > 1.0 - _MISSING and bool(log_p[-1] < log_p.max() - 40.0)
+
+
+def _is_fixed(distribution: Any) -> bool:
+    """Tell whether no random variable and no data is behind a distribution's parameters."""
+    return not any(
+        isinstance(a.type, pt.TensorType)
+        and (isinstance(a, SharedVariable) or (a.owner is not None and isinstance(a.owner.op, RandomVariable)))
+        for a in ancestors([distribution])
+        if a is not distribution
+    )
 
 
 def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:

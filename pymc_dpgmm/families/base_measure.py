@@ -162,12 +162,15 @@ class BaseMeasure:
         """
         n, d = shape[0], 1 if len(shape) == 1 else shape[1]
         return [
-            self._columns(name, self.given[name], int(n), d if letter == "d" else None)
+            self._columns(name, self.given[name], int(n), d if letter == "d" else None, data)
             for name, letter in self.family.given.items()
         ]
 
-    def _columns(self, name: str, value: Any, n: int, width: int | None) -> Any:
+    def _columns(self, name: str, value: Any, n: int, width: int | None, data: Any) -> Any:
         """Return one thing that is given as a matrix."""
+        if value.ndim == 0 and is_variable(data):
+            # As many rows as the data has, whatever it is set to later.
+            return value + 0.0 * (data[:, None] if data.ndim == 1 else data)
         if value.ndim == 0:
             return np.broadcast_to(value, (n, width or 1))
         if not is_variable(value):

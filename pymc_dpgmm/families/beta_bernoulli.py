@@ -20,8 +20,9 @@ from pymc_dpgmm.families.counts import check_positive, log_rising
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
-# Columns that share one logarithm of a product of weights, which are between 1e-30 and 1e9, say.
+# Columns that share one logarithm of a product of weights, unless it is smaller than this.
 _BLOCK = 8
+_SMALLEST = 1e-280
 
 
 class Params(NamedTuple):
@@ -109,7 +110,7 @@ def _(stats, k, rows, i):
     return True
 
 
-@compiled(_nrt=False, fastmath=FASTMATH)
+@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
 def _scalar_product(u, v):
     total = 0.0
     for j in range(u.shape[0]):
@@ -135,7 +136,13 @@ def _(stats, k, rows, i):
             one = stats.a[j] + (stats.ones[k, j] - 1.0)
             zero = stats.b[j] + (n - stats.ones[k, j] - 1.0)
             product *= x[j] * one + (1.0 - x[j]) * zero
-        total += math.log(product)
+        if product > _SMALLEST:
+            total += math.log(product)
+        else:
+            for j in range(q * _BLOCK, min((q + 1) * _BLOCK, d)):
+                one = stats.a[j] + (stats.ones[k, j] - 1.0)
+                zero = stats.b[j] + (n - stats.ones[k, j] - 1.0)
+                total += math.log(one if x[j] > 0.0 else zero)
     return total
 
 

@@ -159,7 +159,7 @@ def _(stats, k, summary, j):
     stats.constant[k] = stats.norms[stats.size[k]] - 0.5 * math.log(stats.squares[k])
 
 
-@compiled(_nrt=False, fastmath=FASTMATH)
+@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
 def _fitted(mean, x):
     """Value of a regression at the covariates of a row."""
     total = 0.0
@@ -168,7 +168,7 @@ def _fitted(mean, x):
     return total
 
 
-@compiled(_nrt=False, fastmath=FASTMATH)
+@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
 def _leverage(factor, x):
     """``x' inv(Lambda_n) x`` for the covariates of a row."""
     total = 0.0

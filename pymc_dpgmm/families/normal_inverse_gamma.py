@@ -183,7 +183,7 @@ def _(stats, k, rows, i):
     return good
 
 
-@compiled(_nrt=False, fastmath=FASTMATH)
+@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
 def _product(rate, shift, x):
     """Product of ``1 + ((x - mean) / scale)^2`` over the columns."""
     product = 1.0

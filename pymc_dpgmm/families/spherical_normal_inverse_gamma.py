@@ -78,7 +78,7 @@ def _refresh(stats, k):
     stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half * stats.log_squares[k]
 
 
-@compiled(_nrt=False, fastmath=FASTMATH)
+@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
 def _distance(weight, mean, x):
     """Half the squared distance of a row from a mean, in units of the relative scales."""
     total = 0.0

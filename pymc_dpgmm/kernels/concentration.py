@@ -70,4 +70,4 @@ def _(law, rng, prior, n_clusters, n):
 @implements(redraw, GammaConcentration)
 def _(law, rng, prior, n_clusters, n):
     alpha = draw_concentration(rng, prior.alpha, n_clusters, n, law.shape, law.rate)
-    return GibbsType(alpha, prior.discount, prior.most, prior.log_v, prior.log_components)
+    return GibbsType(alpha, prior.discount, prior.most, prior.reach, prior.log_v, prior.log_components)

@@ -46,7 +46,7 @@ def choose(rng, log_weights, n_choices):
     return choice
 
 
-@compiled(_nrt=False)
+@compiled(_nrt=False, forceinline=True)
 def weigh(stats, rows, i, seats, slots, start, stop, log_weights):
     """Set the log weights of row ``i``, which is in none of ``slots[start:stop]``."""
     for j in range(start, stop):
@@ -54,7 +54,7 @@ def weigh(stats, rows, i, seats, slots, start, stop, log_weights):
         log_weights[j] = seats[k] + log_predictive(stats, k, rows, i)
 
 
-@compiled(_nrt=False)
+@compiled(_nrt=False, forceinline=True)
 def draw_place(rng, prior, state, i, slots, seats, own_place, n_clusters, opening, detached, log_weights):
     """Draw a place in the list of slots for a row: one of the clusters', or ``n_clusters`` for a new one.
 

@@ -86,7 +86,7 @@ def shuffle(rng, own, start, stop):
         own[t], own[other] = own[other], own[t]
 
 
-@compiled()
+@compiled(_nrt=False)
 def allocate_rows(rng, prior, state, work, start, stop, left, right, forced):
     """Draw the halves of ``own[start:stop]`` independently, given the halves' statistics as they are.
 
