@@ -7,6 +7,8 @@ RESULTS := results
 # inlined into another.
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pymc_dpgmm/*/*.py | cksum | cut -d' ' -f1)
 
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+
 .PHONY: env demo test test-slow test-zarr lint bench bench-split-merge clean
 
 env: $(VENV)/.installed
@@ -21,10 +23,10 @@ demo: env
 	$(BIN)/python examples/old_faithful.py $(RESULTS)
 
 test: env lint
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-slow: env
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m slow
 
 # An environment with the versions that PyMC's ZarrTrace works with.
 test-zarr:
