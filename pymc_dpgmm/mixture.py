@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,9 @@ from pymc_dpgmm.distributions import (
 )
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
+from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.units import check_units
 
 
 def DPMixture(  # noqa: N802
@@ -31,6 +33,8 @@ def DPMixture(  # noqa: N802
     observed: Any = None,
     shape: tuple[int, ...] | None = None,
     dims: Any = None,
+    offset: Any = None,
+    unit: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
@@ -59,6 +63,13 @@ def DPMixture(  # noqa: N802
         (n, d) or (n,), for a latent mixture.
     dims : str or tuple of str, optional
         Names of the dimensions of the data; the labels take the first. With views, the name of the first.
+    offset : scalar, (n,) or (n, d) array_like or variable, optional
+        What is subtracted from the rows before they are clustered, such as ``X @ coefficients``: see
+        :class:`CollapsedMixture`. With views, a dict of these for some of the views.
+    unit : (n,) array_like or pm.Data, optional
+        Which unit (subject, site, ...) each row belongs to, if all rows of a unit are in one cluster: numbers
+        0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
+        ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
     initval : (n,) integer array_like, optional
         Start of the labels, see :class:`CRP`.
 
@@ -76,7 +87,7 @@ def DPMixture(  # noqa: N802
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return CRP(labels, alpha, n, **kwargs)
 
-    return _add_mixture(name, prior, base, observed, shape, dims, initval)
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
 
 def PYMixture(  # noqa: N802
@@ -88,6 +99,8 @@ def PYMixture(  # noqa: N802
     observed: Any = None,
     shape: tuple[int, ...] | None = None,
     dims: Any = None,
+    offset: Any = None,
+    unit: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a Pitman-Yor process mixture to the current model: see :func:`DPMixture` and :class:`PitmanYor`.
@@ -97,14 +110,14 @@ def PYMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > -discount
     discount : scalar or variable, in [0, 1)
-    base, observed, shape, dims, initval
+    base, observed, shape, dims, offset, unit, initval
         As in :func:`DPMixture`.
     """
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return PitmanYor(labels, alpha, discount, n, **kwargs)
 
-    return _add_mixture(name, prior, base, observed, shape, dims, initval)
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
 
 def FiniteMixture(  # noqa: N802
@@ -116,6 +129,8 @@ def FiniteMixture(  # noqa: N802
     observed: Any = None,
     shape: tuple[int, ...] | None = None,
     dims: Any = None,
+    offset: Any = None,
+    unit: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
@@ -127,14 +142,14 @@ def FiniteMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
     n_components : int or integer variable, >= 1
-    base, observed, shape, dims, initval
+    base, observed, shape, dims, offset, unit, initval
         As in :func:`DPMixture`.
     """
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return FiniteDirichlet(labels, alpha, n_components, n, **kwargs)
 
-    return _add_mixture(name, prior, base, observed, shape, dims, initval)
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
 
 def MFMixture(  # noqa: N802
@@ -146,6 +161,8 @@ def MFMixture(  # noqa: N802
     observed: Any = None,
     shape: tuple[int, ...] | None = None,
     dims: Any = None,
+    offset: Any = None,
+    unit: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with an unknown number of components: see :func:`DPMixture` and :class:`MFM`.
@@ -156,22 +173,38 @@ def MFMixture(  # noqa: N802
     gamma : scalar or variable, > 0
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
-    base, observed, shape, dims, initval
+    base, observed, shape, dims, offset, unit, initval
         As in :func:`DPMixture`.
     """
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return MFM(labels, gamma, n, components=components, **kwargs)
 
-    return _add_mixture(name, prior, base, observed, shape, dims, initval)
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
+
+
+class _Request(NamedTuple):
+    """What a user asks for: a name, a function that makes labels, and the arguments of all mixtures."""
+
+    name: str
+    prior: Callable[..., Any]
+    base: Any
+    observed: Any
+    shape: Any
+    dims: Any
+    offset: Any
+    unit: Any
+    initval: Any
 
 
 class _Part:
     """One view: its data as far as it is given, and its base measure."""
 
-    def __init__(self, name: str, base: Any, observed: Any) -> None:
+    def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any) -> None:
         self.name = name
         self.given = observed
+        self.offset = offset
+        self.unit = unit
         self.checked: Observed | None = None
         self.base = base
         if observed is None:
@@ -182,16 +215,21 @@ class _Part:
         if base is None:
             self.base = _default_base(self.checked.values)
 
+    def n_rows(self, shape: tuple[int, ...]) -> Any:
+        """Return the number of rows, which may change where the data is pm.Data."""
+        if self.checked is not None and isinstance(self.checked.data, SharedVariable):
+            return self.checked.data.shape[0]
+        return shape[0]
 
-def _add_mixture(
-    name: str, prior: Callable[..., Any], base: Any, observed: Any, shape: Any, dims: Any, initval: Any
-) -> Any:
+
+def _add_mixture(request: _Request) -> Any:
     """Add labels, data on them, and the number of clusters."""
     model = pm.modelcontext(None)
     with unchanged_on_error(model):
-        if isinstance(base, Mapping):
-            return _add_views(model, name, prior, base, observed, shape, dims, initval)
-        part = _Part(name, base, observed)
+        if isinstance(request.base, Mapping):
+            return _add_views(model, request)
+        name, shape, dims = request.name, request.shape, request.dims
+        part = _Part(name, request.base, request.observed, request.offset, request.unit)
         if part.checked is None:
             if shape is None:
                 raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
@@ -205,46 +243,95 @@ def _add_mixture(
             dims = _named_dims(model, name, name, part, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         _check_dims(model, dims, shape)
-        labels = prior(f"{name}_labels", _n_rows(part, shape), dims=dims and dims[:1], initval=initval)
-        mixture = _add_part(model, part, labels, shape, dims)
-        _count_clusters(name, labels)
-    return mixture
+        labels = _add_labels(model, request, [(part, shape)], dims and dims[:1])
+        return _add_part(model, part, labels, shape, dims)
 
 
-def _add_views(
-    model: pm.Model,
-    name: str,
-    prior: Callable[..., Any],
-    bases: Mapping[str, Any],
-    observed: Any,
-    shape: Any,
-    dims: Any,
-    initval: Any,
-) -> dict[str, Any]:
-    if shape is not None:
+def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
+    name, dims = request.name, request.dims
+    if request.shape is not None:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
+    split = _split_views(request.base, request.observed)
+    offsets = _by_view("offset", request.offset, split)
+    units = request.unit if isinstance(request.unit, Mapping) else dict.fromkeys(split, request.unit)
+    units = _by_view("unit", units, split)
     parts = {
-        view: _Part(f"{name}_{view}", base, data) for view, (base, data) in _split_views(bases, observed).items()
+        view: _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view))
+        for view, (base, data) in split.items()
     }
     if not parts:
         raise ValueError("base has no views")
-    numbers = {view: part.checked.values.shape[0] for view, part in parts.items() if part.checked is not None}
-    if len(set(numbers.values())) != 1:
-        listed = ", ".join(f"{view} with {n} rows" for view, n in numbers.items())
-        raise ValueError(f"all views must have the same number of rows, got {listed}")
-    first, shapes = next(iter(parts.values())), {v: p.checked.values.shape for v, p in parts.items() if p.checked}
+    shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
     named = {view: _view_dims(model, name, part, dims) for view, part in parts.items()}
     for view in parts:
         _check_dims(model, named[view], shapes[view])
     row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
-    labels = prior(
-        f"{name}_labels", _n_rows(first, (next(iter(numbers.values())),)), dims=row_dims, initval=initval
+    labels = _add_labels(model, request, [(part, shapes[view]) for view, part in parts.items()], row_dims)
+    return {view: _add_part(model, part, labels, shapes[view], named[view]) for view, part in parts.items()}
+
+
+def _by_view(what: str, given: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a dict of what is given for some of the views."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise TypeError(f"{what} of several views must be a dict of views, got {type(given).__name__}")
+    unknown = [view for view in given if view not in views]
+    if unknown:
+        raise ValueError(f"{what} names the views {unknown}, but there are {list(views)}")
+    return given
+
+
+def _add_labels(
+    model: pm.Model, request: _Request, parts: Sequence[tuple[_Part, tuple[int, ...]]], row_dims: Any
+) -> Any:
+    """Add the labels of rows, or of units, and the number of their clusters."""
+    counts: dict[str, Any] = {}
+    numbers: dict[str, int] = {}
+    names = None
+    for part, shape in parts:
+        if part.unit is None:
+            counts[part.name], numbers[part.name] = part.n_rows(shape), shape[0]
+            continue
+        part.unit, numbers[part.name], own = _numbered_units(part.unit, shape[0])
+        names = own if names is None else names
+        if own is not None and not np.array_equal(names, own):
+            raise ValueError("the units of all views must have the same names")
+        counts[part.name] = (part.unit.max() + 1) if is_variable(part.unit) else numbers[part.name]
+    if len(set(numbers.values())) > 1:
+        of_what = "rows" if all(part.unit is None for part, _ in parts) else "rows or units"
+        listed = ", ".join(f"{part} with {n}" for part, n in numbers.items())
+        raise ValueError(f"all views must have the same number of {of_what}, got {listed}")
+    if any(part.unit is not None for part, _ in parts):
+        row_dims = None
+        if names is not None:
+            row_dims = (f"{request.name}_unit",)
+            model.add_coord(row_dims[0], names)
+    labels = request.prior(
+        f"{request.name}_labels", next(iter(counts.values())), dims=row_dims, initval=request.initval
     )
-    mixtures = {view: _add_part(model, part, labels, shapes[view], named[view]) for view, part in parts.items()}
-    _count_clusters(name, labels)
-    return mixtures
+    pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
+    return labels
+
+
+def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
+    """Return the number of each row's unit, how many units there are, and their names unless they may change."""
+    if is_variable(unit):
+        if not isinstance(unit, SharedVariable):
+            raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")
+        return unit, check_units(unit.get_value(borrow=True), n_rows), None
+    values = np.asarray(unit)
+    if values.dtype.kind in "iu":
+        n_units = check_units(values, n_rows)
+        return values, n_units, np.arange(n_units)
+    if values.dtype.kind not in "OUS":
+        raise TypeError(f"unit must be integers or names, got dtype {values.dtype}")
+    codes, names = pd.factorize(values, sort=True)
+    if np.any(codes < 0):
+        raise ValueError(f"unit has {np.sum(codes < 0)} missing values")
+    return codes, check_units(codes, n_rows), np.asarray(names)
 
 
 def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any, Any]]:
@@ -284,24 +371,17 @@ def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any
     return (rows, *named[1:]) if named else None
 
 
-def _n_rows(part: _Part, shape: tuple[int, ...]) -> Any:
-    """Return the number of rows, which may change where the data is pm.Data."""
-    if part.checked is not None and isinstance(part.checked.data, SharedVariable):
-        return part.checked.data.shape[0]
-    return shape[0]
-
-
 def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
     spread_starts(model, list(getattr(part.base, "parameters", {}).values()))
     data = None if part.checked is None else part.given
     if part.checked is not None and is_sparse(part.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
         dims = None
-    return CollapsedMixture(part.name, labels, part.base, observed=data, shape=shape, dims=dims)
-
-
-def _count_clusters(name: str, labels: Any) -> None:
-    pm.Deterministic(f"{name}_n_clusters", partition_sizes(labels).shape[0])
+    if part.unit is not None:
+        labels = labels[part.unit]
+    return CollapsedMixture(
+        part.name, labels, part.base, observed=data, shape=shape, dims=dims, offset=part.offset
+    )
 
 
 def _default_base(values: np.ndarray) -> BaseMeasure:

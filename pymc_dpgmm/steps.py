@@ -30,6 +30,7 @@ from pymc_dpgmm.distributions import (
     as_numbers,
     dependents,
     mixture_values,
+    of_units,
     split_inputs,
 )
 from pymc_dpgmm.distributions.observed import check_values
@@ -103,12 +104,15 @@ class MixtureTarget:
         self.name = mixture.name
         op = mixture.owner.op
         self.family: Family = FAMILIES[op.family]
-        _, params, given = split_inputs(op, mixture.owner.inputs)
+        inputs = split_inputs(op, mixture.owner.inputs)
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
-        self._values = PointFunction(model, [mixture_values(op, rows, given)])
-        self._params = PointFunction(model, params)
+        self._values = PointFunction(model, [mixture_values(op, rows, inputs)])
+        self._params = PointFunction(model, inputs.params)
+        _, unit = of_units(inputs.labels)
+        self._unit = None if unit is None else PointFunction(model, [unit])
         self._sparse = SparseValues() if op.is_sparse else None
         self._checked: Any = None
+        self._checked_unit: Any = None
 
     def view(self, point: dict[str, np.ndarray], n: int) -> View:
         """Return the numbers at a point.
@@ -119,11 +123,16 @@ class MixtureTarget:
             If there are not as many rows as labels, or values that are not data of the family's kind.
         """
         (values,) = self._values(point)
+        unit = None if self._unit is None else self._unit(point)[0]
         params = self.family.params(*as_numbers(self._params(point)))
         if self._sparse is not None:
-            values = self._sparse(values, (n, len(params[0])))
+            values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
+        if unit is not self._checked_unit:
+            if unit is not None:
+                self._check_unit(unit, values.shape[0], n)
+            self._checked_unit = unit
         if values is not self._checked:
-            if values.shape[0] != n:
+            if unit is None and values.shape[0] != n:
                 raise ValueError(
                     f"there are {n} labels, but {self.name} has {values.shape[0]} rows: labels, also starting "
                     "labels, need one per row"
@@ -131,7 +140,15 @@ class MixtureTarget:
             check_values(values)
             self.family.check_values(params, values)
             self._checked = values
-        return View(self.family, params, values)
+        return View(self.family, params, values, unit)
+
+    def _check_unit(self, unit: np.ndarray, n_rows: int, n: int) -> None:
+        if len(unit) != n_rows:
+            raise ValueError(f"{self.name} has {n_rows} rows, but {len(unit)} of them have a unit")
+        if unit.min() < 0 or unit.max() >= n:
+            raise ValueError(
+                f"there are {n} labels, but the units of {self.name} reach from {unit.min()} to {unit.max()}"
+            )
 
 
 class LabelsTarget:
@@ -162,12 +179,14 @@ class LabelsTarget:
         mixtures = dependents(model, rv)
         for other in mixtures:
             owner = other.owner
-            plain = (
-                other in model.basic_RVs
-                and isinstance(owner.op, CollapsedMixtureRV)
-                and owner.inputs[2] is rv
-                and rv not in set(ancestors(owner.inputs[3:], blockers=model.basic_RVs))
-            )
+            if other not in model.basic_RVs or not isinstance(owner.op, CollapsedMixtureRV):
+                plain = False
+            else:
+                labels, unit = of_units(owner.inputs[2])
+                others = [*owner.inputs[3:], *([] if unit is None else [unit])]
+                # Units are data: the labels that rows have may not depend on anything random but their own.
+                plain = labels is rv and rv not in set(ancestors(others, blockers=model.basic_RVs))
+                plain = plain and (unit is None or not set(ancestors([unit])) & set(model.basic_RVs))
             if not plain:
                 raise NotImplementedError(
                     f"{other.name} depends on the labels {rv.name}: labels are sampled for CollapsedMixtures "
@@ -198,14 +217,16 @@ class LabelsTarget:
                 f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
                 f"{labels.max()}"
             )
-        if not all(family.supports(params) for family, params, _ in views):
+        if not all(view.family.supports(view.params) for view in views):
             return None
         return Kept(labels, views, initial_state(views, labels))
 
 
 def _same_view(view: View, other: View) -> bool:
-    return same_values(view.values, other.values) and all(
-        np.array_equal(new, old) for new, old in zip(view.params, other.params, strict=True)
+    return (
+        same_values(view.values, other.values)
+        and (view.unit is other.unit or np.array_equal(view.unit, other.unit))
+        and all(np.array_equal(new, old) for new, old in zip(view.params, other.params, strict=True))
     )
 
 

@@ -154,7 +154,7 @@ def draw_codes(
     codes : (n_draws,) int64 array
     tally : (2, 7) int64 array
     """
-    n = views[0].values.shape[0]
+    n = views[0].values.shape[0] if views[0].unit is None else int(views[0].unit.max()) + 1
     drawn = np.empty(n_draws, dtype=np.int64)
     tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
     law = Given(0.0) if law is None else law

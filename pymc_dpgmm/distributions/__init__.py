@@ -6,6 +6,7 @@ from pymc_dpgmm.distributions.collapsed_mixture import (
     mixture_logp,
     mixture_support_point,
     mixture_values,
+    of_units,
     split_inputs,
 )
 from pymc_dpgmm.distributions.models import dependents
@@ -37,6 +38,7 @@ __all__ = [
     "mixture_logp",
     "mixture_support_point",
     "mixture_values",
+    "of_units",
     "partition_sizes",
     "partition_support_point",
     "split_inputs",

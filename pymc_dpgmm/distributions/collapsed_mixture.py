@@ -1,7 +1,7 @@
 """The PyMC face of a mixture: data given the labels of its rows."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -10,10 +10,12 @@ from pymc.distributions.distribution import Distribution
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
+from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dpgmm.distributions.observed import check_observed
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV
+from pymc_dpgmm.distributions.starts import spread_starts
 from pymc_dpgmm.families import FAMILIES, BaseMeasure
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
@@ -30,6 +32,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         Whether the value is (n,) in place of (n, 1).
     is_sparse : bool
         Whether the value is a table of the non-zeros: row index, column index and value.
+    has_offset : bool
+        Whether the mixture is that of the value less an offset, the last input.
     from_prior : bool
         Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
         from data would silently give nonsense, so by default drawing is refused; where a graph draws the labels
@@ -38,7 +42,17 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 
     name = "CollapsedMixture"
     dtype = "float64"
-    __props__ = ("name", "signature", "dtype", "inplace", "family", "is_vector", "is_sparse", "from_prior")
+    __props__ = (
+        "name",
+        "signature",
+        "dtype",
+        "inplace",
+        "family",
+        "is_vector",
+        "is_sparse",
+        "has_offset",
+        "from_prior",
+    )
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
 
     def __init__(
@@ -46,26 +60,30 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         family: str = "NormalInverseWishart",
         is_vector: bool = False,
         is_sparse: bool = False,
+        has_offset: bool = False,
         from_prior: bool = False,
         **kwargs: Any,
     ) -> None:
         self.family = family
         self.is_vector = is_vector
         self.is_sparse = is_sparse
+        self.has_offset = has_offset
         self.from_prior = from_prior
         axes = FAMILIES[family].axes.values()
-        inputs = ["n", *(",".join(letters) for letters in axes), *(["n,g"] if FAMILIES[family].given else [])]
         drawn = "n" if is_vector else "n,d"
+        inputs = ["n", *(",".join(letters) for letters in axes)]
+        inputs += ["n,g"] if FAMILIES[family].given else []
+        inputs += [drawn] if has_offset else []
         kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
         super().__init__(**kwargs)
 
     def drawing_op(self, node: Apply) -> "CollapsedMixtureRV":
         """Return the op that may draw at this place of a graph."""
-        labels = node.inputs[2]
+        labels, _ = of_units(node.inputs[2])
         if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
             return self
         return CollapsedMixtureRV(
-            self.family, self.is_vector, self.is_sparse, from_prior=True, inplace=self.inplace
+            self.family, self.is_vector, self.is_sparse, self.has_offset, from_prior=True, inplace=self.inplace
         )
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
@@ -82,6 +100,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         if size:
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         family = FAMILIES[self.family]
+        offset = np.asarray(numbers.pop()) if self.has_offset else 0.0
         given = np.asarray(numbers.pop()) if family.given else np.empty((len(labels), 0))
         drawn = family.params(*as_numbers(numbers))
         if not family.supports(drawn):
@@ -89,7 +108,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
                 f"the parameters of {self.family} are outside their support, so there is no draw: {drawn}"
             )
         rows = family.draw_rows(rng, drawn, np.asarray(labels), given)
-        return rows[:, 0] if self.is_vector else rows
+        return (rows[:, 0] if self.is_vector else rows) + offset
 
 
 @register_canonicalize("fast_compile")
@@ -111,11 +130,15 @@ class CollapsedMixture(Distribution):
     ----------
     name : str
     labels : (n,) integer variable
-        Such as a :class:`CRP`.
+        Such as a :class:`CRP`. Several rows of one unit that must share a cluster have the labels
+        ``labels[unit]``, where ``unit`` (n,) are numbers that tell the unit of each row.
     base : BaseMeasure
     observed : (n,) or (n, d) array_like, pandas object or pm.Data, optional
     shape : tuple of int, optional
         (n,) or (n, d), for a latent mixture.
+    offset : scalar, (n,) or (n, d) array_like or variable, optional
+        What is subtracted from the rows before they are clustered, such as the mean of a regression. For
+        matrices also (1, d) or (n, 1). For families of reals only.
     dims : tuple of str, optional
 
     Raises
@@ -134,9 +157,13 @@ class CollapsedMixture(Distribution):
         *,
         observed: Any = None,
         shape: Sequence[int] | None = None,
+        offset: Any = None,
         **kwargs: Any,
     ) -> Any:
         _check_base(base)
+        if offset is not None:
+            spread_starts(pm.modelcontext(kwargs.get("model")), [offset])
+            kwargs["offset"] = offset
         if observed is None:
             if not base.family.has_data_gradient:
                 raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
@@ -148,7 +175,7 @@ class CollapsedMixture(Distribution):
             base.check_shape(shape)
             given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
             _check_with_given(base, checked.values, given)
-            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values)}
+            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values), "data": observed}
         return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
 
     @classmethod
@@ -165,6 +192,8 @@ class CollapsedMixture(Distribution):
         shape: Any = None,
         given: Any = None,
         is_sparse: bool = False,
+        offset: Any = None,
+        data: Any = None,
         **kwargs: Any,
     ) -> Any:
         labels = pt.as_tensor(labels)
@@ -188,7 +217,10 @@ class CollapsedMixture(Distribution):
         inputs = [labels, *params]
         if base.family.given:
             inputs.append(_joined(base.given_columns(shape) if given is None else given))
-        return super().dist(inputs, op=CollapsedMixtureRV(base.family.name, is_vector, is_sparse), **kwargs)
+        if offset is not None:
+            inputs.append(_checked_offset(offset, base, shape, data))
+        op = CollapsedMixtureRV(base.family.name, is_vector, is_sparse, has_offset=offset is not None)
+        return super().dist(inputs, op=op, **kwargs)
 
 
 def _check_base(base: Any) -> None:
@@ -196,6 +228,27 @@ def _check_base(base: Any) -> None:
         raise TypeError(
             f"base must be a base measure such as dp.NormalInverseWishart(...), got {type(base).__name__}"
         )
+
+
+def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:
+    """Return an offset as a variable of the shape of the rows, which may change where they are pm.Data."""
+    if not base.family.has_data_gradient:
+        raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
+    if not is_variable(offset):
+        offset = np.asarray(offset)
+        if offset.dtype.kind not in "biuf":
+            raise TypeError(f"offset must be real numbers or a variable, got dtype {offset.dtype}")
+        if not np.all(np.isfinite(offset)):
+            raise ValueError("offset must be finite, got NaN or infinite values")
+    offset = pt.as_tensor(offset).astype("float64")
+    if offset.ndim not in (0, len(shape)):
+        raise ValueError(
+            f"offset must be a scalar or have {len(shape)} dimensions like the data, got {offset.ndim}"
+        )
+    lengths = zip(offset.type.shape, shape[-offset.ndim :] if offset.ndim else (), strict=True)
+    if any(own not in (None, 1, int(wanted)) for own, wanted in lengths):
+        raise ValueError(f"offset has shape {offset.type.shape}, but the data has shape {tuple(shape)}")
+    return pt.broadcast_to(offset, data.shape if is_variable(data) else tuple(shape))
 
 
 def _check_with_given(base: BaseMeasure, values: Any, given: Sequence[Any]) -> None:
@@ -212,6 +265,11 @@ def _check_with_given(base: BaseMeasure, values: Any, given: Sequence[Any]) -> N
 
 def _check_rows(labels: Variable, shape: Sequence[int]) -> None:
     """Raise ValueError where labels of a known number are not as many as the data has rows."""
+    labels, unit = of_units(labels)
+    if unit is not None:
+        if isinstance(unit, Constant) and unit.data.shape != (int(shape[0]),):
+            raise ValueError(f"{unit.data.size} rows have a unit, but the data has {shape[0]} rows")
+        return
     if labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
         return
     n = labels.owner.inputs[-1]
@@ -225,27 +283,53 @@ def _joined(columns: Sequence[Any]) -> Any:
     return np.concatenate(columns, axis=1)
 
 
-def mixture_values(op: CollapsedMixtureRV, value: Any, given: Sequence[Any]) -> Any:
-    """Return data, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
-    if op.is_sparse:
-        return value
-    columns = value[:, None] if op.is_vector else value
-    return pt.concatenate([columns, *given], axis=1) if given else columns
+class MixtureInputs(NamedTuple):
+    """Inputs of a mixture's node: ``given`` and ``offset`` are lists of one variable or none."""
+
+    labels: Variable
+    params: Sequence[Variable]
+    given: Sequence[Variable]
+    offset: Sequence[Variable]
 
 
-def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> tuple[Any, Sequence[Any], Sequence[Any]]:
-    """Return labels, parameters and what is given with the rows, of all inputs of a mixture's node."""
+def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs:
+    """Tell the inputs of a mixture's node apart."""
     _, _, labels, *others = inputs
     n_params = len(FAMILIES[op.family].axes)
-    return labels, others[:n_params], others[n_params:]
+    params, rest = others[:n_params], others[n_params:]
+    n_given = len(rest) - op.has_offset
+    return MixtureInputs(labels, params, rest[:n_given], rest[n_given:])
+
+
+def of_units(labels: Variable) -> tuple[Variable, Variable | None]:
+    """Return labels of units and the unit of each row, for labels of rows that are ``labels_of_units[unit]``.
+
+    Other labels are returned as they are, with None.
+    """
+    node = labels.owner
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
+        return labels, None
+    return node.inputs[0], node.inputs[1]
+
+
+def mixture_values(op: CollapsedMixtureRV, value: Any, inputs: MixtureInputs) -> Any:
+    """Return data less its offset, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
+    if op.is_sparse:
+        return value
+    for offset in inputs.offset:
+        value = value - offset
+    columns = value[:, None] if op.is_vector else value
+    return pt.concatenate([columns, *inputs.given], axis=1) if inputs.given else columns
 
 
 def mixture_logp(op: CollapsedMixtureRV, values: Any, *inputs: Any, **_: Any) -> Any:
     """Log density of a collapsed mixture, for PyMC."""
-    labels, params, given = split_inputs(op, inputs)
-    return MarginalLikelihoodOp(op.family, op.is_sparse)(labels, mixture_values(op, values[0], given), *params)
+    parts = split_inputs(op, inputs)
+    rows = mixture_values(op, values[0], parts)
+    return MarginalLikelihoodOp(op.family, op.is_sparse)(parts.labels, rows, *parts.params)
 
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
     """Start of a latent mixture: a draw of its prior given the labels it starts from."""
-    return CollapsedMixtureRV(op.family, op.is_vector, op.is_sparse, from_prior=True).make_node(*inputs).outputs[1]
+    drawing = CollapsedMixtureRV(op.family, op.is_vector, op.is_sparse, op.has_offset, from_prior=True)
+    return drawing.make_node(*inputs).outputs[1]

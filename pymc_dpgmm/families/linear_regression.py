@@ -12,9 +12,9 @@ with known covariates x of length p. For the n rows of a cluster
 degrees of freedom, location :math:`x' \mu_n` and squared scale :math:`b_n (1 + x' \Lambda_n^{-1} x) / a_n`.
 
 Rows hold y, less its fit by one regression of all rows so that sums of squares keep their digits, then the
-covariates. Stats keep the inverse of the Cholesky factor of :math:`\Lambda_n`. What is left of :math:`b_n` after
-subtraction has 16 digits less twice those by which the fitted values of a cluster, after that one regression, exceed
-its residuals.
+covariates. Stats keep the inverse of the Cholesky factor of :math:`\Lambda_n`. What subtraction leaves of
+:math:`b_n` has 16 digits less twice those by which the fitted values of a cluster, after that one regression,
+exceed its residuals.
 """
 
 import math

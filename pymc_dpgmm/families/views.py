@@ -14,11 +14,22 @@ from pymc_dpgmm.families.verbs import Family
 
 
 class View(NamedTuple):
-    """Data of one family: its parameters as numbers, and its values."""
+    """Data of one family.
+
+    Parameters
+    ----------
+    family : Family
+    params : NamedTuple
+        Its parameters, as numbers.
+    values : (n, c) array or sparse matrix
+    unit : (n,) int array, optional
+        What each row belongs to, where labels are those of units.
+    """
 
     family: Family
     params: Any
     values: Any
+    unit: Any = None
 
 
 class Pair(NamedTuple):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.families.units import uses_scratch
 from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
 from pymc_dpgmm.kernels.concentration import redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
@@ -232,7 +233,7 @@ class Schedule:
     ) -> tuple[State, Any, Drawn]:
         """Move the labels, and draw the prior's parameters if their law is given; in tuning, learn from it."""
         n = len(state.slots)
-        n_threads = self.options.threads or available_threads()
+        n_threads = 1 if uses_scratch(state.stats) else self.options.threads or available_threads()
         if tuning and self.search_left > 0:
             return self._search(rng, prior, law, state, n_threads)
         if self.n_sweeps == 0:

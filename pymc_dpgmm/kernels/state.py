@@ -13,6 +13,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.slots import move, resize
+from pymc_dpgmm.families.units import GroupedStats, GroupedSummary, grouped
 from pymc_dpgmm.families.verbs import add, fit, log_marginal, log_predictive, remove, summarize
 from pymc_dpgmm.families.views import View, paired
 from pymc_dpgmm.partitions import canonical_labels, log_eppf
@@ -57,8 +58,9 @@ def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
     Parameters
     ----------
     views : sequence of View
-        Data of the same rows, of one family or several; parameters inside their support.
+        Data of the same rows, or units, of one family or several; parameters inside their support.
     labels : (n,) integer array, values in 0..n-1
+        Of rows, or of units.
 
     Returns
     -------
@@ -68,12 +70,7 @@ def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
     labels, n_clusters = canonical_labels(labels)
     n = len(labels)
     capacity = n_clusters + 8
-    rows, stats, summary = [], [], []
-    for family, params, values in views:
-        represented, origin = family.represent(params, values)
-        rows.append(represented)
-        stats.append(family.allocate_stats(family.shift(params, origin), n, capacity))
-        summary.append(family.allocate_summary(params, N_SUMMARIES))
+    rows, stats, summary = zip(*(_allocate(view, n, capacity) for view in views), strict=True)
     state = State(
         rows=paired(rows),
         slots=labels + 1,
@@ -86,6 +83,18 @@ def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
     )
     _fill(state, n_clusters)
     return state
+
+
+def _allocate(view: View, n: int, capacity: int) -> tuple[Any, Any, Any]:
+    """Return rows, statistics and scratch summaries of one view, for ``n`` labels."""
+    family, params = view.family, view.params
+    rows, origin = family.represent(params, view.values)
+    params, n_rows = family.shift(params, origin), view.values.shape[0]
+    summary = family.allocate_summary(params, N_SUMMARIES)
+    if view.unit is None:
+        return rows, family.allocate_stats(params, n_rows, capacity), summary
+    stats = GroupedStats(family.allocate_stats(params, n_rows, capacity + 1), capacity)
+    return grouped(rows, view.unit, n), stats, GroupedSummary(summary, np.empty(n_rows, dtype=np.int64))
 
 
 @compiled()
