@@ -24,7 +24,7 @@ from pymc_dpgmm.cholesky import scaled_squared_norm
 from pymc_dpgmm.dispatch import FASTMATH
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.counts import log_rising
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
 from pymc_dpgmm.partitions import chinese_restaurant
 
@@ -239,7 +239,7 @@ def measure(name, base, values, floor, arguments, n, labels, rng):
     state = initial_state([View(base.family, base.numbers(d), values)], labels)
     prior = chinese_restaurant(0.1)
     for _ in range(10):
-        state, _ = gibbs_scan(rng, prior, state)
+        state, _ = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
     k = count_clusters(state)
     floor(*arguments(state, k))
     floors, scans, moved = [], [], 0
@@ -249,7 +249,7 @@ def measure(name, base, values, floor, arguments, n, labels, rng):
         start = time.perf_counter()
         floor(*given)
         middle = time.perf_counter()
-        state, n_moved = gibbs_scan(rng, prior, state)
+        state, n_moved = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
         scans.append((time.perf_counter() - middle) / (n * k) * 1e9)
         floors.append((middle - start) / (n * k) * 1e9)
         moved += n_moved

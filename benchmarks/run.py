@@ -23,7 +23,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.cholesky import scaled_squared_norm
 from pymc_dpgmm.dispatch import FASTMATH
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
 from pymc_dpgmm.partitions import chinese_restaurant
 
@@ -53,7 +53,7 @@ def made_state(n, d, n_clusters, separation, seed=0):
     state = initial_state([View(base.family, base.numbers(d), rows)], labels)
     prior = chinese_restaurant(0.1)
     for _ in range(20):
-        state, _ = gibbs_scan(rng, prior, state)
+        state, _ = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
     return rng, prior, state
 
 
@@ -68,7 +68,7 @@ def scan_against_floor(n, d, n_clusters, separation=12.0):
         start = time.perf_counter()
         floor(state.rows, *arrays, exponents)
         middle = time.perf_counter()
-        state, n_moved = gibbs_scan(rng, prior, state)
+        state, n_moved = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
         scans.append(time.perf_counter() - middle)
         floors.append(middle - start)
         moved += n_moved
@@ -147,7 +147,7 @@ PROBE_MEMORY = """
 import re, numpy as np
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.state import initial_state
 from pymc_dpgmm.partitions import chinese_restaurant
 def status(field):
@@ -159,7 +159,7 @@ def work(rng, rows):
     base = dp.NormalInverseWishart.from_data(rows)
     state = initial_state([View(base.family, base.numbers(rows.shape[1]), rows)], np.zeros(len(rows), dtype=np.int64))
     for _ in range(3):
-        state, _ = gibbs_scan(rng, chinese_restaurant(1.0), state)
+        state, _ = gibbs_scan(rng, chinese_restaurant(1.0), state, random_order(rng, len(state.slots)))
     return sum(a.nbytes for a in (*state[:6], *state.stats, *state.summary) if isinstance(a, np.ndarray))
 work(*data(1000, {d}))
 made = data({n}, {d})

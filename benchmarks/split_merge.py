@@ -23,7 +23,7 @@ from numba import njit
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels.concentration import Given, draw_concentration
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
 from pymc_dpgmm.partitions import chinese_restaurant
@@ -230,7 +230,7 @@ draw_alpha = njit(draw_concentration)
 def bare_gibbs(rng, alpha, state, counts):
     """Collapsed Gibbs scans and draws of alpha ~ Gamma(1, 1), and nothing else."""
     for t in range(counts.shape[0]):
-        state, _ = gibbs_scan(rng, chinese_restaurant(alpha), state)
+        state, _ = gibbs_scan(rng, chinese_restaurant(alpha), state, random_order(rng, len(state.slots)))
         counts[t] = count_clusters(state)
         alpha = draw_alpha(rng, alpha, counts[t], state.slots.shape[0], 1.0, 1.0)
     return state

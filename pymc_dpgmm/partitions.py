@@ -338,6 +338,36 @@ def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     return canonical, n_clusters
 
 
+def matched_names(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Follow clusters from one labelling to another: a permutation of names.
+
+    Clusters of one and of the other labelling are matched in the order of the number of rows that they share, and
+    where pairs share equally many, of the first row that they share. Names without a partner are matched in
+    increasing order. The way back is therefore the inverse.
+
+    Parameters
+    ----------
+    labels, others : (n,) integer arrays
+        Canonical.
+
+    Returns
+    -------
+    names : (m,) int64 array
+        What was name k becomes ``names[k]``; m is the larger number of clusters.
+    """
+    m = int(max(labels.max(), others.max())) + 1
+    pairs, first, shared = np.unique(labels.astype(np.int64) * m + others, return_index=True, return_counts=True)
+    names = np.full(m, -1, dtype=np.int64)
+    taken = np.zeros(m, dtype=np.bool_)
+    for pair in pairs[np.lexsort((first, -shared))]:
+        name, other = divmod(int(pair), m)
+        if names[name] < 0 and not taken[other]:
+            names[name] = other
+            taken[other] = True
+    names[names < 0] = np.flatnonzero(~taken)
+    return names
+
+
 @compiled()
 def cluster_sizes(labels: np.ndarray) -> np.ndarray:
     """Return the sizes of the clusters in order of first appearance.

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.linker import JAXLinker
 from pytensor.tensor.random.basic import GammaRV
+from pytensor.tensor.subtensor import AdvancedSubtensor
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -36,6 +37,7 @@ from pymc_dpgmm.distributions import (
 from pymc_dpgmm.distributions.observed import check_values
 from pymc_dpgmm.families import FAMILIES, Family, View
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
+from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule, check_count
 from pymc_dpgmm.kernels.split_merge import (
@@ -49,7 +51,7 @@ from pymc_dpgmm.kernels.split_merge import (
     SPLITS_TRIED,
 )
 from pymc_dpgmm.kernels.state import State, count_clusters, initial_state
-from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes
+from pymc_dpgmm.partitions import GibbsType, canonical_labels, chinese_restaurant, cluster_sizes, matched_names
 
 # Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
 # would take a good part of a second.
@@ -151,14 +153,99 @@ class MixtureTarget:
             )
 
 
-class LabelsTarget:
-    """One vector of labels in a model: its prior, the mixtures on it, and its place in the point.
+class Dependents:
+    """Whatever depends on labels but is no mixture on them: random variables and potentials.
 
-    Raises
-    ------
-    NotImplementedError
-        If any other part of the model depends on the labels.
+    Free variables that labels index along their first axis, as in ``theta[labels]``, are renamed with clusters.
+
+    Parameters
+    ----------
+    model : pm.Model
+    labels, value : variables
+        The random variable and its value.
+    others : list of variables
     """
+
+    def __init__(self, model: pm.Model, labels: Variable, value: Variable, others: Sequence[Variable]) -> None:
+        self.names = ", ".join(other.name for other in others)
+        indexed = _indexed_by(model, labels, others)
+        behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
+        logp = model.logp(vars=list(dict.fromkeys([*others, *behind])))
+        needed = set(ancestors([logp]))
+        inputs = [v for v in model.value_vars if v in needed and v is not value]
+        self.inputs = [v.name for v in inputs]
+        self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
+        # Compiled code would not notice an index out of range.
+        function = compile_function([value, *inputs], logp, mode=_SMALL_GRAPH, on_unused_input="ignore")
+        self._function = lambda labels, point: function(
+            labels.astype(value.dtype), *(point[name] for name in self.inputs)
+        )
+
+    def at(self, point: dict[str, np.ndarray], labels: np.ndarray) -> "DependentsAt":
+        """Return their density at a point.
+
+        Raises
+        ------
+        ValueError
+            If the labels index out of range.
+        """
+        try:
+            return DependentsAt(self, labels, point, float(self._function(labels, point)))
+        except IndexError as error:
+            raise ValueError(
+                f"{self.names} index something with labels up to {labels.max()} that is shorter ({error}): let "
+                "it have one entry per row, or bound the number of clusters with dp.FiniteMixture"
+            ) from None
+
+    def log_density(self, labels: np.ndarray, point: dict[str, np.ndarray]) -> float:
+        """Return the log density, -inf where labels index out of range."""
+        try:
+            value = float(self._function(labels, point))
+        except IndexError:
+            return -np.inf
+        return -np.inf if np.isnan(value) else value
+
+
+class DependentsAt(NamedTuple):
+    """Dependents of labels, at some labels and a point, and their log density."""
+
+    dependents: Dependents
+    labels: np.ndarray
+    point: dict[str, np.ndarray]
+    value: float
+
+    def proposed(self, labels: np.ndarray) -> "DependentsAt":
+        """Return them at other labels, with what labels index renamed."""
+        point, renamed = self.point, self.dependents.renamed
+        if renamed:
+            names, point = matched_names(self.labels, labels), dict(point)
+            if any(len(point[name]) < len(names) for name in renamed):
+                return DependentsAt(self.dependents, labels, self.point, -np.inf)
+            for name in renamed:
+                point[name] = point[name].copy()
+                point[name][names] = self.point[name][: len(names)]
+        return DependentsAt(self.dependents, labels, point, self.dependents.log_density(labels, point))
+
+
+def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -> list[Variable]:
+    """Return the free variables that expressions index as ``theta[labels]``, and whose entries may be permuted."""
+    roots = [root for other in others for root in (other.owner.inputs if other in model.basic_RVs else [other])]
+    found = []
+    for variable in ancestors(roots, blockers=model.basic_RVs):
+        node = variable.owner
+        if node is None or not isinstance(node.op, AdvancedSubtensor) or node.op.idx_list[0] != 0:
+            continue
+        theta, index = node.inputs[:2]
+        if theta not in model.free_RVs or theta in found or of_units(index)[0] is not labels:
+            continue
+        transform = model.rvs_to_transforms[theta]
+        if transform is None or transform.ndim_supp == 0:
+            found.append(theta)
+    return found
+
+
+class LabelsTarget:
+    """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
@@ -169,30 +256,21 @@ class LabelsTarget:
             )
         self.name = value.name
         self.dtype = value.dtype
-        self.mixtures = [MixtureTarget(model, mixture) for mixture in self._mixtures_on(model, rv)]
+        mixtures, others = self._dependents(model, rv)
+        self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
+        self.dependents = Dependents(model, rv, value, others) if others else None
         self._op = rv.owner.op
         self._parameters = PointFunction(model, rv.owner.inputs[2:-1])
         self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
     @staticmethod
-    def _mixtures_on(model: pm.Model, rv: Variable) -> list[Variable]:
-        mixtures = dependents(model, rv)
-        for other in mixtures:
-            owner = other.owner
-            if other not in model.basic_RVs or not isinstance(owner.op, CollapsedMixtureRV):
-                plain = False
-            else:
-                labels, unit = of_units(owner.inputs[2])
-                others = [*owner.inputs[3:], *([] if unit is None else [unit])]
-                # Units are data: the labels that rows have may not depend on anything random but their own.
-                plain = labels is rv and rv not in set(ancestors(others, blockers=model.basic_RVs))
-                plain = plain and (unit is None or not set(ancestors([unit])) & set(model.basic_RVs))
-            if not plain:
-                raise NotImplementedError(
-                    f"{other.name} depends on the labels {rv.name}: labels are sampled for CollapsedMixtures "
-                    "on them, and no other part of the model may depend on them yet"
-                )
-        return mixtures
+    def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
+        """Return the mixtures that the kernels know, and whatever else depends on the labels."""
+        mixtures: list[Variable] = []
+        others: list[Variable] = []
+        for other in dependents(model, rv):
+            (mixtures if _is_plain_mixture(model, rv, other) else others).append(other)
+        return mixtures, others
 
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
         """Return the prior on partitions at a point; None where its parameters are outside their support."""
@@ -220,6 +298,16 @@ class LabelsTarget:
         if not all(view.family.supports(view.params) for view in views):
             return None
         return Kept(labels, views, initial_state(views, labels))
+
+
+def _is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
+    """Tell whether a variable depends on labels as a mixture on them, or on those of units, and not otherwise."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
+        return False
+    own, unit = of_units(other.owner.inputs[2])
+    if own is not labels or labels in set(ancestors(other.owner.inputs[3:], blockers=model.basic_RVs)):
+        return False
+    return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
 
 
 def _same_view(view: View, other: View) -> bool:
@@ -316,7 +404,7 @@ class LabelsStep(BlockedStep):
         self.concentrations = [drawn.get(target.name) for target in self.targets]
         self.options = options
         self.kept: list[Kept | None] = [None] * len(self.targets)
-        self.schedules = [Schedule(options, 0) for _ in self.targets]
+        self.schedules = self._new_schedules(0)
         self.tune = True
         self.rng = pm.util.get_random_generator(rng)
         self.stats_dtypes_shapes: dict[str, Any] = {
@@ -331,7 +419,13 @@ class LabelsStep(BlockedStep):
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.kept = [None] * len(self.targets)
-        self.schedules = [Schedule(self.options, tune) for _ in self.targets]
+        self.schedules = self._new_schedules(tune)
+
+    def _new_schedules(self, tune: int) -> list[Any]:
+        return [
+            Schedule(self.options, tune) if target.dependents is None else CorrectedSchedule(self.options)
+            for target in self.targets
+        ]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels given everything else in the point."""
@@ -350,7 +444,13 @@ class LabelsStep(BlockedStep):
         drawn = NOTHING_DRAWN
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
-            state, prior, drawn = self.schedules[position].draw(self.rng, prior, law, kept.state, self.tune)
+            given = (self.rng, prior, law, kept.state, self.tune)
+            if target.dependents is None:
+                state, prior, drawn = self.schedules[position].draw(*given)
+            else:
+                rest = target.dependents.at(point, canonical_labels(kept.labels)[0])
+                state, prior, drawn, rest = self.schedules[position].draw(*given, rest)
+                point.update({name: rest.point[name] for name in target.dependents.renamed})
             if concentration is not None:
                 concentration.write(point, prior.alpha)
             labels = (state.slots - 1).astype(target.dtype)

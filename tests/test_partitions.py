@@ -19,6 +19,7 @@ from pymc_dpgmm.partitions import (
     log_seat,
     log_seat_new,
     log_split,
+    matched_names,
     mixture_of_finite_mixtures,
     n_clusters_pmf,
     n_terms,
@@ -261,3 +262,15 @@ def test_starts_are_spread(n):
     if n == 500:
         assert max(counts) > 40
         assert 5 < np.median(counts) < 10
+
+
+def test_matched_names_follow_clusters_and_lead_back():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        labels, others = (canonical_labels(rng.integers(k, size=12))[0] for k in rng.integers(1, 8, size=2))
+        names, back = matched_names(labels, others), matched_names(others, labels)
+        np.testing.assert_array_equal(back[names], np.arange(len(names)))
+        assert len(names) == max(labels.max(), others.max()) + 1
+    moved = np.array([0, 1, 1, 1, 2, 2, 2])
+    np.testing.assert_array_equal(matched_names(np.array([0, 0, 0, 0, 1, 1, 1]), moved), [1, 2, 0])
+    np.testing.assert_array_equal(matched_names(moved, np.array([0, 0, 0, 0, 1, 1, 1])), [2, 0, 1])

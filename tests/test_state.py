@@ -7,7 +7,7 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
 from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
 
@@ -40,7 +40,7 @@ def test_bookkeeping(case, start):
     rng = np.random.default_rng(0)
     counts = set()
     for scan in range(60):
-        state, n_moved = gibbs_scan(rng, prior, state)
+        state, n_moved = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
         assert 0 <= n_moved <= n
         n_clusters = count_clusters(state)
         counts.add(n_clusters)

@@ -289,20 +289,6 @@ def test_standalone_options_that_make_no_sense():
             dp.SplitMerge(sequential=0, random=0)
 
 
-def test_refuses_what_depends_on_labels():
-    with pm.Model() as model:
-        dp.DPMixture("y", 1.0, observed=ROWS)
-        theta = pm.Normal("theta", shape=40)
-        pm.Normal("w", theta[model["y_labels"]], observed=np.zeros(40))
-    with pytest.raises(NotImplementedError, match="w depends on the labels y_labels"):
-        sample(model)
-    with pm.Model() as model:
-        dp.DPMixture("y", 1.0, observed=ROWS)
-        pm.Potential("p", -model["y_n_clusters"].astype("float64"))
-    with pytest.raises(NotImplementedError, match="p depends on the labels y_labels"):
-        sample(model)
-
-
 def test_refuses_other_samplers():
     model = mixture_model()
     with model:

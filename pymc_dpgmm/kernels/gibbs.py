@@ -1,4 +1,4 @@
-"""Collapsed Gibbs: one scan over all rows in random order (Neal 2000, Algorithm 3)."""
+"""Collapsed Gibbs: one row after the other (Neal 2000, Algorithm 3)."""
 
 import math
 
@@ -85,8 +85,8 @@ def draw_place(rng, prior, state, i, slots, seats, own_place, n_clusters, openin
 
 
 @compiled()
-def gibbs_scan(rng, prior, state):
-    """Draw the cluster of every row given those of all others, once each in random order.
+def gibbs_scan(rng, prior, state, order):
+    """Draw the clusters of rows, one after the other, each given those of all other rows.
 
     Row i joins a cluster of m other rows with probability proportional to its seating weight times the
     posterior predictive density of row i given those rows, or opens a cluster with the prior's weight for a
@@ -100,6 +100,8 @@ def gibbs_scan(rng, prior, state):
         A prior on partitions.
     state : State
         Canonical; changed in place.
+    order : (m,) int64 array
+        The rows, such as :func:`random_order` of all.
 
     Returns
     -------
@@ -108,7 +110,6 @@ def gibbs_scan(rng, prior, state):
     n_moved : int
         Number of rows whose set of companions was changed by their own draw.
     """
-    n = state.slots.shape[0]
     n_clusters = count_clusters(state)
     capacity = state.sizes.shape[0]
     # Slots in use, in no order, and their places in that list; the rest of the list are free slots.
@@ -119,9 +120,8 @@ def gibbs_scan(rng, prior, state):
         seats[k] = log_seat(prior, state.sizes[k])
     opening = log_seat_new(prior, n_clusters)
     log_weights = np.empty(capacity)
-    order = random_order(rng, n)
     n_moved = 0
-    for t in range(n):
+    for t in range(order.shape[0]):
         i = order[t]
         own = state.slots[i]
         alone = state.sizes[own] == 1

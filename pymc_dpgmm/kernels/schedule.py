@@ -9,7 +9,7 @@ from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.units import uses_scratch
 from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
 from pymc_dpgmm.kernels.concentration import redraw
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.search import log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
@@ -121,7 +121,7 @@ def sweep(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally):
     for _ in range(n_sweeps):
         prior = redraw(law, rng, prior, count_clusters(state), state.slots.shape[0])
         for _ in range(n_scans):
-            state, moved = gibbs_scan(rng, prior, state)
+            state, moved = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
             n_moved += moved
         if n_moves.sum() > 0:
             state = split_merge(rng, prior, state, n_moves, tally)
@@ -145,7 +145,7 @@ def scan(rng: np.random.Generator, prior: Any, state: State, n_scans: int, n_thr
     n_moved = 0
     for _ in range(n_scans):
         if len(state.slots) < MANY_ROWS:
-            state, moved = gibbs_scan(rng, prior, state)
+            state, moved = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
         else:
             state, moved = block_scan(rng, prior, state, n_threads)
         n_moved += moved

@@ -1,0 +1,151 @@
+"""Other parts of a model that depend on the labels: the density of canonical labels is the model's."""
+
+import exact
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from exact import assert_matches, codes
+from scipy.stats import multivariate_normal, norm
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.testing import log_likelihoods, normalized, partitions
+
+ROWS = np.array([0.0, 0.7, 1.1, 2.6, 0.4])
+EXTRA = np.array([0.2, 1.4, 0.1, 1.9, -0.4])
+THETA = np.array([-0.3, 1.5, 0.4, -1.0, 0.8])
+BASE = {"mu": 0.5, "kappa": 0.3, "a": 2.0, "b": 0.8}
+LABELS = partitions(len(ROWS))
+
+
+def log_prior_and_rows(alpha=0.9):
+    log_rows = log_likelihoods(LABELS, lambda rows: exact.nig_log_marginal(ROWS[rows][:, None], **BASE))
+    return log_rows + np.array([exact.log_eppf(labels, alpha) for labels in LABELS])
+
+
+def extra_density(labels, theta=THETA):
+    return norm.logpdf(EXTRA, np.asarray(theta)[labels], 0.8).sum()
+
+
+def indexed_model(theta=THETA, **kwargs):
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS, **kwargs)
+        pm.Normal("w", pt.as_tensor(theta)[model["y_labels"]], 0.8, observed=EXTRA)
+    return model
+
+
+def drawn_codes(model, step, n_draws, seed=1, between=lambda rng, point: None):
+    with model:
+        step = step()
+    rng = np.random.default_rng(seed + 1)
+    step.setup_chain(np.random.default_rng(seed), 300, n_draws)
+    point = model.initial_point(random_seed=seed)
+    found = np.empty((n_draws, len(ROWS)), dtype=np.int64)
+    for draw in range(-300, n_draws):
+        point, _ = step.step(point)
+        between(rng, point)
+        if draw == -1:
+            step.stop_tuning()
+        found[draw] = point["y_labels"]
+    return codes(found)
+
+
+STEPS = {
+    "default": dp.DPMixtureStep,
+    "gibbs": dp.CollapsedGibbs,
+    # Sequential moves alone are irreducible on so few rows.
+    "split-merge": lambda: dp.SplitMerge(sequential=4, random=2),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_labels_as_an_index(step):
+    p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
+    without = normalized(log_prior_and_rows())
+    assert p.max() < 0.6
+    assert exact.total_variation(p, without) > 0.2
+    assert_matches(drawn_codes(indexed_model(), STEPS[step], 20_000), LABELS, p)
+
+
+def test_an_index_out_of_range_has_density_zero():
+    reached = LABELS.max(axis=1) < 3
+    p = np.zeros(len(LABELS))
+    log_p = log_prior_and_rows()[reached] + np.array([extra_density(labels) for labels in LABELS[reached]])
+    p[reached] = normalized(log_p)
+    model = indexed_model(THETA[:3], initval=np.zeros(5, dtype=int))
+    assert_matches(drawn_codes(model, dp.DPMixtureStep, 20_000), LABELS, p)
+
+
+def test_a_start_out_of_range_is_named():
+    model = indexed_model(THETA[:3], initval=np.arange(5))
+    with model:
+        step = dp.DPMixtureStep()
+    with pytest.raises(ValueError, match="w index something with labels up to 4 that is shorter"):
+        step.step(model.initial_point())
+
+
+def test_a_potential_of_the_number_of_clusters():
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
+        pm.Potential("few", -1.5 * model["y_n_clusters"].astype("float64"))
+    p = normalized(log_prior_and_rows() - 1.5 * LABELS.max(axis=1))
+    assert_matches(drawn_codes(model, dp.DPMixtureStep, 20_000), LABELS, p)
+
+
+def test_a_ratio_left_out_is_seen():
+    p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
+    with pytest.raises(AssertionError, match="total variation"):
+        assert_matches(drawn_codes(model, dp.DPMixtureStep, 20_000), LABELS, p)
+
+
+PRIOR_MEANS = np.array([0.0, 0.6, -0.5, 0.3, 1.0])
+
+
+def draw_theta(rng, point):
+    """Exact draw given labels: theta[k] ~ N(mean[k], 1), w ~ N(theta[labels], 0.8)."""
+    counts = np.bincount(point["y_labels"], minlength=5)
+    sums = np.bincount(point["y_labels"], weights=EXTRA, minlength=5)
+    precision = 1 + counts / 0.64
+    point["theta"] = (PRIOR_MEANS + sums / 0.64) / precision + rng.normal(size=5) / np.sqrt(precision)
+
+
+def test_unknowns_that_labels_index_are_renamed_with_the_clusters():
+    # Their prior means differ, so that renaming changes the prior density.
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
+        theta = pm.Normal("theta", PRIOR_MEANS, 1.0)
+        pm.Normal("w", theta[model["y_labels"]], 0.8, observed=EXTRA)
+    log_w = np.array(
+        [
+            sum(
+                multivariate_normal.logpdf(
+                    EXTRA[labels == k],
+                    np.full(np.sum(labels == k), PRIOR_MEANS[k]),
+                    0.64 * np.eye(np.sum(labels == k)) + 1.0,
+                )
+                for k in range(labels.max() + 1)
+            )
+            for labels in LABELS
+        ]
+    )
+    p = normalized(log_prior_and_rows() + log_w)
+    assert_matches(drawn_codes(model, dp.DPMixtureStep, 40_000, between=draw_theta), LABELS, p)
+
+
+def test_effects_of_clusters_beside_nuts_and_a_gamma_concentration():
+    rng = np.random.default_rng(3)
+    group = np.repeat([0, 1], 20)
+    rows = np.where(group, 6.0, -6.0) + rng.normal(size=40)
+    extra = np.where(group, -1.0, 2.0) + 0.3 * rng.normal(size=40)
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1, 2)
+        dp.DPMixture("y", alpha, dp.NormalInverseGamma(0.0, 0.02, 2.0, 2.0), observed=rows)
+        theta = pm.Normal("theta", 0, 3, shape=40)
+        pm.Normal("w", theta[model["y_labels"]], 0.3, observed=extra)
+        drawn = pm.sample(300, tune=500, chains=2, cores=1, random_seed=1, progressbar=False)
+    together = (drawn.posterior["y_labels"].values[..., :20] == drawn.posterior["y_labels"].values[..., :1]).mean()
+    assert together > 0.9
+    np.testing.assert_allclose(drawn.posterior["theta"].mean(("chain", "draw"))[:2], [2.0, -1.0], atol=0.3)
+    assert np.isfinite(drawn.sample_stats["y_labels_log_joint"].values).all()
