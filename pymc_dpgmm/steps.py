@@ -34,7 +34,7 @@ from pymc_dpgmm.distributions import (
     of_units,
     split_inputs,
 )
-from pymc_dpgmm.distributions.observed import check_values
+from pymc_dpgmm.distributions.observed import check_values, count_missing
 from pymc_dpgmm.families import FAMILIES, Family, View
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
@@ -80,12 +80,19 @@ class PointFunction:
     def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""
         if self._names:
-            return self._function(*(point[name] for name in self._names))
+            return self._evaluate(*(point[name] for name in self._names))
         shared = [variable.get_value(borrow=True) for variable in self._shared]
         if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
-            self._last = self._function()
+            self._last = self._evaluate()
             self._last_shared = shared
         return self._last
+
+    def _evaluate(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        # PyMC masks missing entries of pm.Data.
+        return [
+            np.ma.filled(value, np.nan) if isinstance(value, np.ma.MaskedArray) else value
+            for value in self._function(*inputs)
+        ]
 
 
 class Kept(NamedTuple):
@@ -140,6 +147,11 @@ class MixtureTarget:
                     "labels, need one per row"
                 )
             check_values(values)
+            n_missing = count_missing(values)
+            if n_missing and not self.family.takes_missing:
+                raise ValueError(
+                    f"{self.name} has {n_missing} missing entries (NaN), and none when the model was built"
+                )
             self.family.check_values(params, values)
             self._checked = values
         return View(self.family, params, values, unit)

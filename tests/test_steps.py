@@ -164,7 +164,7 @@ def test_new_data_are_rechecked():
         idata = sample(model, draws=5, tune=5)
         assert idata.posterior["y_labels"].shape == (2, 5, 10)
         pm.set_data({"data": np.where(np.arange(40)[:, None] == 3, np.nan, ROWS)})
-        with pytest.raises(ValueError, match="missing values are not supported"):
+        with pytest.raises(ValueError, match="2 missing entries"):
             sample(model, draws=5, tune=5)
 
 

@@ -12,11 +12,11 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dpgmm.distributions.observed import check_observed
+from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV
 from pymc_dpgmm.distributions.starts import spread_starts
-from pymc_dpgmm.families import FAMILIES, BaseMeasure
+from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
 
@@ -174,8 +174,12 @@ class CollapsedMixture(Distribution):
             shape, observed = checked.values.shape, checked.data
             base.check_shape(shape)
             given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
-            _check_with_given(base, checked.values, given)
-            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values), "data": observed}
+            family = _family_for(base, checked.values)
+            _check_with_given(base, family, checked.values, given)
+            if count_missing(checked.values) and not is_variable(observed):
+                # PyMC would impute what is missing in an array.
+                observed = pt.constant(observed)
+            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values), "data": observed, "family": family}
         return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
 
     @classmethod
@@ -194,6 +198,7 @@ class CollapsedMixture(Distribution):
         is_sparse: bool = False,
         offset: Any = None,
         data: Any = None,
+        family: Any = None,
         **kwargs: Any,
     ) -> Any:
         labels = pt.as_tensor(labels)
@@ -219,7 +224,7 @@ class CollapsedMixture(Distribution):
             inputs.append(_joined(base.given_columns(shape) if given is None else given))
         if offset is not None:
             inputs.append(_checked_offset(offset, base, shape, data))
-        op = CollapsedMixtureRV(base.family.name, is_vector, is_sparse, has_offset=offset is not None)
+        op = CollapsedMixtureRV((family or base.family).name, is_vector, is_sparse, has_offset=offset is not None)
         return super().dist(inputs, op=op, **kwargs)
 
 
@@ -251,16 +256,27 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
     return pt.broadcast_to(offset, data.shape if is_variable(data) else tuple(shape))
 
 
-def _check_with_given(base: BaseMeasure, values: Any, given: Sequence[Any]) -> None:
+def _family_for(base: BaseMeasure, values: Any) -> Family:
+    """Return the family for data, which may have missing entries."""
+    n_missing = count_missing(values)
+    if n_missing == 0:
+        return base.family
+    if base.family.incomplete is None:
+        raise ValueError(
+            f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take"
+        )
+    return base.family.incomplete
+
+
+def _check_with_given(base: BaseMeasure, family: Family, values: Any, given: Sequence[Any]) -> None:
     """Raise ValueError where data and what is given with it are not of the family's kind, as far as is known."""
     if is_sparse(values):
-        base.check_values(values)
+        base.check_values(values, family)
         return
     if any(is_variable(column) for column in given):
         return
-    base.check_values(
-        _joined([values.reshape(len(values), -1), *given]) if given else values.reshape(len(values), -1)
-    )
+    columns = [values.reshape(len(values), -1), *given]
+    base.check_values(_joined(columns), family)
 
 
 def _check_rows(labels: Variable, shape: Sequence[int]) -> None:

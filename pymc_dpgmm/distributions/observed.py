@@ -16,7 +16,7 @@ from pymc_dpgmm.families.counts import as_triplets, is_sparse
 class Observed(NamedTuple):
     """Checked observed data: what PyMC registers, its current values, and the labels of its axes.
 
-    What PyMC registers of a sparse matrix are its non-zeros as triplets.
+    Missing entries are NaN. What PyMC registers of a sparse matrix are its non-zeros as triplets.
     """
 
     data: Any
@@ -33,7 +33,7 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
     TypeError
         If the data is not made of real numbers.
     ValueError
-        If it is empty, has missing or infinite values, or has the wrong number of dimensions.
+        If it is empty, has infinite values, or has the wrong number of dimensions.
     """
     index, columns = None, None
     if is_sparse(observed):
@@ -52,6 +52,8 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
     else:
         values = observed if isinstance(observed, np.ma.MaskedArray) else np.asarray(observed)
     check_values(values)
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(np.float64), np.nan)
     if is_variable(observed):
         return Observed(observed, np.asarray(values, dtype=np.float64), index, columns)
     values = np.array(values, dtype=np.float64)
@@ -75,8 +77,6 @@ def check_values(values: Any) -> None:
         if not np.all(np.isfinite(values.data)):
             raise ValueError("observed must be finite, got NaN or infinite values")
         return
-    if np.ma.is_masked(values):
-        raise ValueError("observed has masked entries; missing values are not supported yet")
     if values.dtype.kind == "O":
         with contextlib.suppress(TypeError, ValueError):
             values = values.astype(np.float64)
@@ -86,8 +86,10 @@ def check_values(values: Any) -> None:
         raise ValueError(f"observed must have shape (n,) or (n, d), got {values.shape}")
     if values.size == 0:
         raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
-    n_missing = int(np.isnan(values.astype(np.float64)).sum())
-    if n_missing:
-        raise ValueError(f"observed has {n_missing} NaN; missing values are not supported yet")
-    if not np.all(np.isfinite(values.astype(np.float64))):
+    if np.any(np.isinf(values.astype(np.float64))):
         raise ValueError("observed must be finite, got infinite values")
+
+
+def count_missing(values: Any) -> int:
+    """Return the number of missing entries (NaN) in checked data."""
+    return 0 if is_sparse(values) else int(np.isnan(values).sum())

@@ -40,7 +40,9 @@ class BaseMeasure:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "family" in cls.__dict__:
-            FAMILIES[cls.family.name] = cls.family
+            for family in (cls.family, cls.family.incomplete):
+                if family is not None:
+                    FAMILIES[family.name] = family
 
     def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
@@ -65,20 +67,22 @@ class BaseMeasure:
         Parameters
         ----------
         data : (n,) or (n, d) array_like of finite numbers
+            Missing entries (NaN) are left out.
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
         rows = np.asarray(data, dtype=np.float64)
         rows = rows[:, None] if rows.ndim == 1 else rows
-        n_bad = int(np.sum(~np.isfinite(rows)))
+        n_bad = int(np.sum(np.isinf(rows)))
         if n_bad:
-            raise ValueError(
-                f"data has {n_bad} values that are NaN or infinite; only finite numbers are supported"
-            )
+            raise ValueError(f"data has {n_bad} values that are infinite")
         if rows.ndim != 2 or rows.size == 0:
             raise ValueError(
                 f"data must be (n,) or (n, d) finite numbers with n and d at least 1, got shape {np.shape(data)}"
             )
+        empty = np.flatnonzero(np.all(np.isnan(rows), axis=0))
+        if len(empty):
+            raise ValueError(f"all entries of column {empty[0]} are missing; give the parameters")
         defaults: dict[str, Any] = cls.family.from_data(rows)
         return cls(**defaults)
 
@@ -141,10 +145,11 @@ class BaseMeasure:
         if not any(is_variable(value) for value in self.parameters.values()):
             self.numbers(d)
 
-    def check_values(self, values: Any) -> None:
-        """Raise ValueError where data, with columns for what is given, is not of the family's kind."""
+    def check_values(self, values: Any, family: Family | None = None) -> None:
+        """Raise ValueError where data, with columns for what is given, is not of a family's kind."""
+        family = self.family if family is None else family
         known = {name: None if is_variable(value) else value for name, value in self.parameters.items()}
-        self.family.check_values(self.family.params(**known), values)
+        family.check_values(family.params(**known), values)
 
     def to_numpy(self, observed: Any) -> np.ndarray:
         """Turn a pandas object into an array of numbers."""

@@ -8,15 +8,16 @@ zeros, so that the log predictive of a row is a scalar product.
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import psi as digamma
 
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families import beta_binomial, verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.counts import check_positive, log_rising
+from pymc_dpgmm.families.counts import check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
@@ -231,6 +232,26 @@ FAMILY = Family(
     allocate_stats=_allocate_stats,
     draw_rows=_draw_rows,
     from_data=lambda rows: {"a": np.ones(rows.shape[1]), "b": np.ones(rows.shape[1])},
+)
+
+
+def _represent_incomplete(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
+    return beta_binomial.represent(params, missing_as_nothing(np.hstack([values, np.ones_like(values)])))
+
+
+# One trial, or none where an entry is missing.
+FAMILY = replace(
+    FAMILY,
+    incomplete=replace(
+        beta_binomial.FAMILY,
+        name="IncompleteBetaBernoulli",
+        takes_missing=True,
+        check_values=lambda params, values: _check_values(params, np.where(np.isnan(values), 0.0, values)),
+        represent=_represent_incomplete,
+        draw_rows=_draw_rows,
+        given={},
+        incomplete=None,
+    ),
 )
 
 

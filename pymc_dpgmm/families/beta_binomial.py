@@ -8,6 +8,7 @@ and F failures in a cluster, p is Beta(a + S, b + F), and the predictive of x su
 Rows hold successes, failures, and the sum over columns of the logs of the binomial coefficients.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising
+from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.sums import no_sums
 from pymc_dpgmm.families.verbs import Family
@@ -143,7 +144,8 @@ def _check_values(params: Params, values: np.ndarray) -> None:
         )
 
 
-def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
+def represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
+    """Return successes, failures and constants of rows of successes and trials."""
     successes, trials = np.hsplit(values, 2)
     failures = trials - successes
     constants = np.sum(gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(failures + 1.0), axis=1)
@@ -171,9 +173,20 @@ FAMILY = Family(
     check_values=_check_values,
     allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
     allocate_stats=_allocate_stats,
-    represent=_represent,
+    represent=represent,
     draw_rows=_draw_rows,
     given={"trials": "d"},
+)
+# No successes out of no trials have probability 1, whatever p is.
+FAMILY = replace(
+    FAMILY,
+    incomplete=replace(
+        FAMILY,
+        name="IncompleteBetaBinomial",
+        takes_missing=True,
+        check_values=lambda params, values: _check_values(params, missing_as_nothing(values)),
+        represent=lambda params, values: represent(params, missing_as_nothing(values)),
+    ),
 )
 
 

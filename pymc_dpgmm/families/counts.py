@@ -46,6 +46,13 @@ def check_positive(name: str, value: np.ndarray) -> None:
         raise ValueError(f"{name} must be > 0, got {value}")
 
 
+def missing_as_nothing(values: np.ndarray) -> np.ndarray:
+    """Return counts, and what is given with each of them, with 0 of 0 where counts are missing (NaN)."""
+    counts, given = np.hsplit(values, 2)
+    missing = np.isnan(counts)
+    return np.hstack([np.where(missing, 0.0, counts), np.where(missing, 0.0, given)])
+
+
 def is_sparse(values: Any) -> bool:
     """Tell a SciPy sparse matrix or array from an array."""
     return bool(issparse(values))

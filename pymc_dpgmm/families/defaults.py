@@ -14,6 +14,7 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
     Parameters
     ----------
     rows : (n, d) float64 array
+        NaN where an entry is missing.
 
     Returns
     -------
@@ -21,6 +22,6 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
         Divisor n. A column whose standard deviation is below 1e-10 times its largest absolute value
         takes (1e-10 times that value) squared; a column of zeros takes 1.
     """
-    largest = np.abs(rows).max(axis=0)
+    largest = np.nanmax(np.abs(rows), axis=0)
     floor = np.where(largest > 0, _SMALLEST_SPREAD * largest, 1.0) ** 2
-    return np.maximum(rows.var(axis=0), floor)
+    return np.maximum(np.nanvar(rows, axis=0), floor)

@@ -11,6 +11,7 @@ Rows hold counts, exposures, and the sum over columns of x log e - log x!, which
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising
+from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.sums import no_sums
@@ -203,8 +204,26 @@ FAMILY = Family(
     given={"exposure": "d"},
     from_data=lambda rows: {
         "a": np.ones(rows.shape[1]),
-        "b": 1.0 / np.maximum(rows.mean(axis=0), 1.0 / len(rows)),
+        "b": 1.0 / np.maximum(np.nanmean(rows, axis=0), 1.0 / len(rows)),
     },
+)
+
+
+def _check_incomplete(params: Params, values: np.ndarray) -> None:
+    counts, exposure = np.hsplit(values, 2)
+    _check_values(params, np.hstack([np.where(np.isnan(counts), 0.0, counts), exposure]))
+
+
+# No counts of no exposure have probability 1, whatever the rate is.
+FAMILY = replace(
+    FAMILY,
+    incomplete=replace(
+        FAMILY,
+        name="IncompleteGammaPoisson",
+        takes_missing=True,
+        check_values=_check_incomplete,
+        represent=lambda params, values: _represent(params, missing_as_nothing(values)),
+    ),
 )
 
 

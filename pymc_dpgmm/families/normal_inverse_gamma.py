@@ -19,6 +19,7 @@ the t density is :math:`1 + (r x - r \mu_n)^2`.
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from scipy.special import gammaln
 from scipy.special import psi as digamma
 
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families import incomplete_normal_inverse_gamma, verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.origins import centred, shift_mean
@@ -341,7 +342,7 @@ def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, giv
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
     return {
-        "mu": rows.mean(axis=0),
+        "mu": np.nanmean(rows, axis=0),
         "kappa": 0.01,
         "a": 1.5,
         "b": 0.05 * column_variances(rows),
@@ -359,6 +360,17 @@ FAMILY = Family(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
+)
+FAMILY = replace(
+    FAMILY,
+    incomplete=replace(
+        FAMILY,
+        name="IncompleteNormalInverseGamma",
+        takes_missing=True,
+        params=incomplete_normal_inverse_gamma.Params,
+        allocate_summary=incomplete_normal_inverse_gamma.allocate_summary,
+        allocate_stats=incomplete_normal_inverse_gamma.allocate_stats,
+    ),
 )
 
 

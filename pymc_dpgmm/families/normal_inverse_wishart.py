@@ -447,7 +447,7 @@ def _draw_factor(rng: np.random.Generator, nu: float, scale: np.ndarray) -> np.n
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     return {
-        "mu": rows.mean(axis=0),
+        "mu": np.nanmean(rows, axis=0),
         "kappa": 0.01,
         "nu": rows.shape[1] + 2.0,
         "psi": np.diag(0.1 * column_variances(rows)),

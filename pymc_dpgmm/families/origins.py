@@ -6,8 +6,10 @@ import numpy as np
 
 
 def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows with column means zero, and the means."""
-    means = values.mean(axis=0)
+    """Return rows with column means zero, and the means; missing entries (NaN) stay missing."""
+    # Not np.nanmean, which warns of columns without entries.
+    present = ~np.isnan(values)
+    means = np.where(present, values, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
     return np.ascontiguousarray(values - means), means
 
 

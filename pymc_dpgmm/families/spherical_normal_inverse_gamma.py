@@ -275,7 +275,7 @@ def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, giv
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     variances = column_variances(rows)
     return {
-        "mu": rows.mean(axis=0),
+        "mu": np.nanmean(rows, axis=0),
         "kappa": 0.01,
         "a": 1.5,
         "b": 0.05,

@@ -148,6 +148,10 @@ class Family:
         ``(rows) -> dict`` of default parameters.
     takes : tuple of int
         Numbers of dimensions that data may have: 1 for (n,), 2 for (n, d).
+    incomplete : Family or None
+        The family of the same parameters, under another name, for data with missing entries (NaN).
+    takes_missing : bool
+        Whether this is such a family.
     takes_sparse : bool
         Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
         CSR form, without columns for what is given.
@@ -168,6 +172,8 @@ class Family:
     from_data: Callable[[np.ndarray], dict[str, np.ndarray | float]] | None = None
     takes: tuple[int, ...] = (1, 2)
     takes_sparse: bool = False
+    incomplete: "Family | None" = None
+    takes_missing: bool = False
 
     def supports(self, params: NamedTuple) -> bool:
         """Tell whether numeric parameters are inside the family's support."""

@@ -1,0 +1,217 @@
+"""Missing entries, at random, that integrate out."""
+
+import exact
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from exact import assert_matches
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.testing import Contract, draw_codes, log_likelihoods, normalized, partitions
+
+N = 6
+
+
+def gaps(seed, shape):
+    """Which entries are missing: about a third, all of one row, and not all of any column."""
+    rng = np.random.default_rng(seed)
+    missing = rng.random(shape) < 0.35
+    missing[2] = True
+    missing[3] = False
+    return missing
+
+
+def by_column(log_marginal, n_given=0):
+    """Log marginal likelihood of the entries that are there, column by column."""
+
+    def slow(values, **params):
+        values = np.asarray(values)
+        d = values.shape[1] // (1 + n_given)
+        total = 0.0
+        for j in range(d):
+            own = ~np.isnan(values[:, j])
+            columns = values[own][:, j::d]
+            total += log_marginal(
+                columns, **{name: np.broadcast_to(v, d)[j : j + 1] for name, v in params.items()}
+            )
+        return total
+
+    return slow
+
+
+def made(seed, draw, given=None):
+    rng = np.random.default_rng(seed)
+    values = draw(rng).astype(float)
+    values[gaps(seed, values.shape)] = np.nan
+    return values if given is None else np.hstack([values, np.broadcast_to(given, values.shape)])
+
+
+TRIALS = np.array([4, 7, 3])
+CASES = {
+    "nig": (
+        dp.NormalInverseGamma([0.3, -0.2], [0.4, 0.7], [1.6, 2.5], [0.7, 1.4]),
+        made(0, lambda rng: rng.normal(size=(N, 2)) + rng.integers(2, size=(N, 1)) * 1.5),
+        by_column(exact.nig_log_marginal),
+        2,
+    ),
+    "bernoulli": (
+        dp.BetaBernoulli([0.6, 1.4, 0.9], [0.8, 0.5, 1.2]),
+        made(1, lambda rng: rng.integers(2, size=(N, 3))),
+        by_column(exact.LOG_MARGINALS["BetaBernoulli"]),
+        3,
+    ),
+    "poisson": (
+        dp.GammaPoisson([0.8, 1.7], [0.3, 0.6], exposure=np.ones(N)),
+        made(2, lambda rng: rng.poisson(3, size=(N, 2)), given=np.linspace(0.5, 2, N)[:, None]),
+        by_column(exact.LOG_MARGINALS["GammaPoisson"], n_given=1),
+        2,
+    ),
+    "binomial": (
+        dp.BetaBinomial([0.7, 1.2, 0.5], [1.5, 0.6, 0.8], trials=TRIALS[:1].repeat(N)),
+        made(3, lambda rng: rng.binomial(TRIALS, 0.4, size=(N, 3)), given=TRIALS),
+        by_column(exact.LOG_MARGINALS["BetaBinomial"], n_given=1),
+        3,
+    ),
+}
+
+
+def incomplete(base):
+    """The same base measure for rows with gaps, for what takes base measures alone."""
+    family = base.family.incomplete
+    kind = type("Incomplete", (type(base),), {"family": family})
+    other = object.__new__(kind)
+    other.parameters, other.given = base.parameters, base.given
+    return other
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_contract_of_families(case):
+    base, values, slow, d = CASES[case]
+    contract = Contract(incomplete(base), values, slow, d=d)
+    contract.check_predictives_telescope()
+    contract.check_summaries_combine()
+    contract.check_adding_equals_fitting()
+    contract.check_add_then_remove()
+    contract.check_density_without_a_row()
+
+
+@pytest.mark.parametrize("case", ["nig"])
+def test_partition_frequencies(case):
+    check_frequencies(case, 200_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_partition_frequencies_long(case):
+    check_frequencies(case, 1_000_000)
+
+
+def check_frequencies(case, n_draws):
+    base, values, slow, d = CASES[case]
+    family = base.family.incomplete
+    view = View(family, family.params(*base.numbers(d)), values)
+    all_labels = partitions(N)
+    log_rows = log_likelihoods(all_labels, lambda members: slow(values[members], **view.params._asdict()))
+    p = normalized(log_rows + np.array([exact.log_eppf(labels, 0.8) for labels in all_labels]))
+    assert p.max() < 0.9
+    drawn, _ = draw_codes([view], chinese_restaurant(0.8), n_draws)
+    assert_matches(drawn, all_labels, p)
+
+
+def test_a_family_without_gaps_is_the_family_with_none():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(N, 2))
+    with_gaps = np.vstack([values, [[np.nan, 0.3]], [[0.1, np.nan]]])
+    base = CASES["nig"][0]
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, base, observed=with_gaps)
+    with pm.Model() as separate:
+        labels = dp.CRP("y_labels", 1.0, N + 2)
+        for j, name in enumerate("ab"):
+            own = dp.NormalInverseGamma(*(v[j] for v in base.parameters.values()))
+            rows = np.flatnonzero(~np.isnan(with_gaps[:, j]))
+            dp.CollapsedMixture(name, labels[rows], own, observed=with_gaps[rows, j])
+    for seed in range(5):
+        point = {"y_labels": np.random.default_rng(seed).integers(3, size=N + 2)}
+        np.testing.assert_allclose(model.compile_logp()(point), separate.compile_logp()(point), rtol=1e-12)
+
+
+def test_gradients():
+    base, values, _, _ = CASES["nig"]
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=2)
+        shift = pm.Normal("shift", 0, 1, shape=(1, 2))
+        own = dp.NormalInverseGamma(mu, base.parameters["kappa"], base.parameters["a"], base.parameters["b"])
+        dp.DPMixture("y", 1.0, own, observed=values, offset=shift)
+    logp, labels = model.compile_logp(), np.array([0, 1, 0, 1, 1, 0])
+    point = {"mu": np.array([0.2, -0.4]), "shift": np.array([[0.3, 0.1]]), "y_labels": labels}
+    for name in ("mu", "shift"):
+        gradient = np.ravel(model.compile_dlogp(model[name])(point))
+        for j in range(2):
+            high, low = dict(point), dict(point)
+            step = np.zeros(point[name].shape)
+            step.flat[j] = 1e-5
+            high[name], low[name] = point[name] + step, point[name] - step
+            np.testing.assert_allclose(gradient[j], (logp(high) - logp(low)) / 2e-5, rtol=1e-5)
+
+
+def test_a_row_without_entries_follows_the_prior_given_the_other_rows():
+    values = np.array([-3.0, -3.2, -2.9, 3.1, 3.0, np.nan])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.05, 2.0, 0.1), observed=values)
+        step = dp.DPMixtureStep()
+    step.setup_chain(np.random.default_rng(1), 0, 3_000)
+    point, found = model.initial_point(random_seed=1), []
+    for _ in range(3_000):
+        point, _ = step.step(point)
+        found.append(point["y_labels"])
+    found = np.array(found)
+    usual = (found[:, :5] == [0, 0, 0, 1, 1]).all(axis=1)
+    assert usual.mean() > 0.9
+    # Chinese restaurant: 3, 2 and alpha = 1 of 6.
+    shares = np.bincount(found[usual, 5], minlength=3) / usual.sum()
+    np.testing.assert_allclose(shares, np.array([3, 2, 1]) / 6, atol=0.04)
+
+
+def test_data_frames_masked_arrays_and_defaults():
+    frame = pd.DataFrame({"a": [0.1, np.nan, 2.0, 1.5], "b": [1.0, 2.0, np.nan, 0.5]})
+    masked = np.ma.masked_invalid(frame.to_numpy())
+    densities = []
+    for observed in (frame, masked, frame.to_numpy()):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, dp.NormalInverseGamma.from_data(frame), observed=observed)
+        assert [v.name for v in model.free_RVs] == ["y_labels"]
+        densities.append(model.compile_logp()({"y_labels": np.array([0, 0, 1, 1])}))
+    assert densities[0] == densities[1] == densities[2]
+    np.testing.assert_allclose(dp.NormalInverseGamma.from_data(frame).parameters["mu"], [1.2, 3.5 / 3])
+
+
+@pytest.mark.parametrize(
+    ("base", "observed", "message"),
+    [
+        (dp.DirichletMultinomial([1.0, 1.0]), [[1, np.nan], [2, 1]], "DirichletMultinomial does not take"),
+        (dp.BetaBernoulli(1.0, 1.0), [[1, np.nan], [2, 1]], "binary columns must be 0 or 1, got 2.0 in row 1"),
+        (None, [np.nan, np.nan], "all entries of column 0 are missing"),
+    ],
+)
+def test_bad_input(base, observed, message):
+    with pm.Model() as model, pytest.raises(ValueError, match=message):
+        dp.DPMixture("y", 1.0, base, observed=np.array(observed))
+    assert not model.named_vars
+
+
+def test_entries_that_get_lost_later_are_named():
+    with pm.Model() as model:
+        data = pm.Data("data", np.array([0.1, 0.7, 2.0]))
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 1.0, 1.0, 1.0), observed=data)
+        step = dp.DPMixtureStep()
+        pm.set_data({"data": np.array([0.1, np.nan, 2.0])})
+        with pytest.raises(ValueError, match=r"1 missing entries \(NaN\), and none when the model was built"):
+            step.step(model.initial_point())
+
+
+def test_every_incomplete_family_is_registered():
+    assert {family.incomplete.name for family in FAMILIES.values() if family.incomplete} <= set(FAMILIES)
