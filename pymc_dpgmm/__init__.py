@@ -56,6 +56,8 @@ __all__ = [
 ]
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
+_logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_logp)
+_support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
 _support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
 _support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):

@@ -62,7 +62,7 @@ def verb(declaration: Callable[..., Any], allocates: bool = False) -> Callable[.
         except KeyError:
             raise TypeError(
                 f"{declaration.__name__} is not implemented for {type(first).__name__}; it is for "
-                f"{', '.join(c.__name__ for c in implementations) or 'nothing'}"
+                f"{', '.join(f'{c.__module__}.{c.__name__}' for c in implementations) or 'nothing'}"
             ) from None
         return implementation(first, *args)
 

@@ -18,6 +18,7 @@ from pymc_dpgmm.distributions import (
     partition_sizes,
     spread_starts,
 )
+from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import is_variable
@@ -48,17 +49,18 @@ def DPMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
         Concentration: a number or any PyMC variable.
-    base : BaseMeasure or dict, optional
-        Prior of every cluster's parameters. By default ``NormalInverseWishart.from_data(observed)`` for (n, d)
-        data and ``NormalInverseGamma.from_data(observed)`` for (n,) data; a latent mixture needs one.
+    base : BaseMeasure, class of one, or dict, optional
+        Prior of every cluster's parameters; of a class, its ``from_data``. By default
+        ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
+        for (n,) data; a latent mixture needs one.
 
         For rows with columns of several types, a dict of views: with a DataFrame, ``{view: (columns, base)}``,
         where ``columns`` is a column or a list of them; otherwise ``{view: base}``, with ``observed`` a dict of
-        the same views. The views are independent given the labels. A base may be None as above, or a class with
-        ``from_data``.
+        the same views. The views are independent given the labels.
     observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        Finite numbers. The index and columns of a pandas object become coords of the dims ``{name}_obs`` and
-        ``{name}_feature``, unless ``dims`` are given.
+        Numbers; NaN or masked where an entry is missing at random, for families that take that. The index and
+        columns of a pandas object become coords of the dims ``{name}_obs`` and ``{name}_feature``, unless ``dims``
+        are given.
     shape : tuple of int, optional
         (n, d) or (n,), for a latent mixture.
     dims : str or tuple of str, optional
@@ -208,9 +210,11 @@ class _Part:
         self.checked: Observed | None = None
         self.base = base
         if observed is None:
-            if base is None:
+            if not isinstance(base, BaseMeasure):
                 raise ValueError("a latent mixture needs a base measure, there is no data to make one from")
             return
+        if isinstance(base, type) and issubclass(base, BaseMeasure):
+            base = self.base = base.from_data(observed)
         self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
         if base is None:
             self.base = _default_base(self.checked.values)
@@ -257,10 +261,10 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     offsets = _by_view("offset", request.offset, split)
     units = request.unit if isinstance(request.unit, Mapping) else dict.fromkeys(split, request.unit)
     units = _by_view("unit", units, split)
-    parts = {
-        view: _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view))
-        for view, (base, data) in split.items()
-    }
+    parts = {}
+    for view, (base, data) in split.items():
+        with _naming(view):
+            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view))
     if not parts:
         raise ValueError("base has no views")
     shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
@@ -269,7 +273,11 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
         _check_dims(model, named[view], shapes[view])
     row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
     labels = _add_labels(model, request, [(part, shapes[view]) for view, part in parts.items()], row_dims)
-    return {view: _add_part(model, part, labels, shapes[view], named[view]) for view, part in parts.items()}
+    mixtures = {}
+    for view, part in parts.items():
+        with _naming(view):
+            mixtures[view] = _add_part(model, part, labels, shapes[view], named[view])
+    return mixtures
 
 
 def _by_view(what: str, given: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -355,10 +363,19 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
         views = {view: (base, observed[view]) for view, base in bases.items()}
     else:
         raise TypeError("with a dict of base measures, observed must be a DataFrame or a dict of the same views")
-    return {
-        view: (base.from_data(data) if isinstance(base, type) and issubclass(base, BaseMeasure) else base, data)
-        for view, (base, data) in views.items()
-    }
+    taken = [view for view in views if view in ("labels", "n_clusters")]
+    if taken:
+        raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
+    return views
+
+
+@contextlib.contextmanager
+def _naming(view: str) -> Iterator[None]:
+    """Let errors say which view they are of."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"view {view!r}: {error}") from None
 
 
 def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any:
@@ -414,41 +431,3 @@ def _check_dims(model: pm.Model, dims: Any, shape: tuple[int, ...]) -> None:
         coord = model.coords.get(dim)
         if coord is not None and len(coord) != length:
             raise ValueError(f"dimension {dim!r} has {len(coord)} coords, but the data has {length} along it")
-
-
-_REGISTRIES = (
-    "named_vars",
-    "free_RVs",
-    "observed_RVs",
-    "deterministics",
-    "potentials",
-    "data_vars",
-    "values_to_rvs",
-    "rvs_to_values",
-    "rvs_to_transforms",
-    "rvs_to_initial_values",
-    "named_vars_to_dims",
-    "_coords",
-    "_dim_lengths",
-)
-
-
-@contextlib.contextmanager
-def unchanged_on_error(model: pm.Model) -> Iterator[None]:
-    """Put back what a model has registered if the body raises."""
-    models = [model]
-    while models[-1].parent is not None:
-        models.append(models[-1].parent)
-    containers = [getattr(m, key) for m in models for key in _REGISTRIES]
-    before = [list(c) if isinstance(c, list) else dict(c) for c in containers]
-    try:
-        yield
-    except BaseException:
-        # The containers of a nested model pass changes on to its parent's, which are put back themselves.
-        for container, content in zip(containers, before, strict=True):
-            if isinstance(container, list):
-                list.__setitem__(container, slice(None), content)
-            else:
-                dict.clear(container)
-                dict.update(container, content)
-        raise

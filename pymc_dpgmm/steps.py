@@ -26,6 +26,7 @@ from pymc_dpgmm.distributions import (
     CRPRV,
     NO_JAX,
     CollapsedMixtureRV,
+    MissingEntriesRV,
     PartitionRV,
     SparseValues,
     as_numbers,
@@ -38,6 +39,7 @@ from pymc_dpgmm.distributions.observed import check_values, count_missing
 from pymc_dpgmm.families import FAMILIES, Family, View
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
+from pymc_dpgmm.kernels.imputation import impute_views
 from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule, check_count
 from pymc_dpgmm.kernels.split_merge import (
@@ -117,6 +119,11 @@ class MixtureTarget:
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
         self._values = PointFunction(model, [mixture_values(op, rows, inputs)])
         self._params = PointFunction(model, inputs.params)
+        self.missing: Any = None
+        self.positions: Any = None
+        if inputs.missing:
+            self.missing, self.positions = inputs.missing
+        self._offset = PointFunction(model, inputs.offset) if inputs.offset else None
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
         self._sparse = SparseValues() if op.is_sparse else None
@@ -155,6 +162,19 @@ class MixtureTarget:
             self.family.check_values(params, values)
             self._checked = values
         return View(self.family, params, values, unit)
+
+    def absent(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return where entries are missing: an array of bools."""
+        found = np.zeros(shape, dtype=np.bool_)
+        found.flat[self.positions.data] = True
+        return found
+
+    def write_missing(self, point: dict[str, np.ndarray], entries: np.ndarray, absent: np.ndarray) -> None:
+        """Set the missing entries in a point, given them less the offset."""
+        if self._offset is not None:
+            (offset,) = self._offset(point)
+            entries = entries + offset.reshape(absent.shape)[absent]
+        point[self.missing.name] = entries
 
     def _check_unit(self, unit: np.ndarray, n_rows: int, n: int) -> None:
         if len(unit) != n_rows:
@@ -205,8 +225,8 @@ class Dependents:
             return DependentsAt(self, labels, point, float(self._function(labels, point)))
         except IndexError as error:
             raise ValueError(
-                f"{self.names} index something with labels up to {labels.max()} that is shorter ({error}): let "
-                "it have one entry per row, or bound the number of clusters with dp.FiniteMixture"
+                f"labels up to {labels.max()} index something shorter in {self.names} ({error}): give it one "
+                "entry per row, or bound the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
             ) from None
 
     def log_density(self, labels: np.ndarray, point: dict[str, np.ndarray]) -> float:
@@ -399,13 +419,15 @@ class LabelsStep(BlockedStep):
         rng: Any,
         compile_kwargs: dict[str, Any] | None,
         concentrations: Sequence[Variable] = (),
+        imputed: Sequence[Variable] = (),
     ) -> None:
         if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
             raise NotImplementedError(NO_JAX)
         labels = [rv for rv in model.free_RVs if _is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
-        self.vars += list(concentrations)
+        self.vars += [*concentrations, *imputed]
+        self.imputed = [value.name for value in imputed]
         drawn = {c.labels: c for c in (_Concentration(model, value) for value in concentrations)}
         strangers = [c.name for labels, c in drawn.items() if labels not in {t.name for t in self.targets}]
         if strangers:
@@ -454,6 +476,8 @@ class LabelsStep(BlockedStep):
         prior, law = (target.prior(point), GIVEN) if concentration is None else concentration.read(point)
         kept = target.state(point, self.kept[position])
         drawn = NOTHING_DRAWN
+        if kept is not None and prior is not None and self.imputed:
+            kept = self._impute(target, point, prior, kept)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             given = (self.rng, prior, law, kept.state, self.tune)
@@ -482,6 +506,28 @@ class LabelsStep(BlockedStep):
             **_tallied(drawn.tally),
             "seconds": time.perf_counter() - started,
         }
+
+    def _impute(self, target: LabelsTarget, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept) -> Kept:
+        """Draw what is missing in the rows, with the rows' clusters."""
+        absent = [
+            mixture.absent(view.values.shape)
+            if mixture.missing is not None and mixture.missing.name in self.imputed
+            else None
+            for mixture, view in zip(target.mixtures, kept.views, strict=False)
+        ]
+        if all(gaps is None for gaps in absent):
+            return kept
+        values = [view.values for view in kept.views]
+        state, entries = impute_views(self.rng, prior, kept.state, values, absent)
+        views = []
+        for mixture, view, drawn, gaps in zip(target.mixtures, kept.views, entries, absent, strict=True):
+            if drawn is not None and gaps is not None:
+                mixture.write_missing(point, drawn, gaps)
+                completed = view.values.copy()
+                completed[gaps] = drawn
+                view = view._replace(values=completed)
+            views.append(view)
+        return Kept((state.slots - 1).astype(target.dtype), views, state)
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
         columns, stats = [], {}
@@ -570,6 +616,9 @@ class DPMixtureStep(LabelsStep):
         alone: list[Any] = []
         strange: list[Any] = []
         for value, rv in zip(values, given, strict=True):
+            if _is_missing(rv):
+                (own if _labels_of_missing(model, rv) in labels else strange).append(value)
+                continue
             crp = None if _is_partition(rv) else _sole_crp(model, rv)
             if _is_partition(rv) or crp in labels:
                 own.append(value)
@@ -601,18 +650,24 @@ class DPMixtureStep(LabelsStep):
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
         options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
-        concentrations: list[Variable] = []
-        labels = None
-        if vars is not None:
+        if vars is None:
+            own = [rv for rv in model.free_RVs if _is_partition(rv) or _labels_of_missing(model, rv) is not None]
+            values = get_value_vars_from_user_vars(own, model)
+        else:
             values = get_value_vars_from_user_vars(vars, model)
-            concentrations = [v for v in values if not _is_partition(model.values_to_rvs[v])]
-            labels = [v for v in values if _is_partition(model.values_to_rvs[v])]
-        self._setup(labels, model, options, rng, compile_kwargs, concentrations)
+        kinds: dict[str, list[Variable]] = {"labels": [], "imputed": [], "concentrations": []}
+        for value in values:
+            rv = model.values_to_rvs[value]
+            kind = "labels" if _is_partition(rv) else "imputed" if _is_missing(rv) else "concentrations"
+            kinds[kind].append(value)
+        self._setup(
+            kinds["labels"], model, options, rng, compile_kwargs, kinds["concentrations"], kinds["imputed"]
+        )
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Ideal for labels and for the gamma concentration of one CRP, incompatible with everything else."""
-        if _is_partition(var):
+        """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
+        if _is_partition(var) or _is_missing(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not _is_gamma(var):
             return Competence.INCOMPATIBLE
@@ -700,6 +755,28 @@ class SplitMerge(LabelsStep):
 
 def _is_partition(var: Any) -> bool:
     return var.owner is not None and isinstance(var.owner.op, PartitionRV)
+
+
+def _is_missing(var: Any) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, MissingEntriesRV)
+
+
+def _labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
+    """Return the labels together with which missing entries can be drawn, or None if there are none.
+
+    That is so where nothing but a mixture on labels of rows depends on them, and nothing else on the labels.
+    """
+    depending = dependents(model, missing) if _is_missing(missing) else []
+    if len(depending) != 1:
+        return None
+    (mixture,) = depending
+    labels = mixture.owner.inputs[2]
+    if labels not in model.free_RVs:
+        return None
+    for other in dependents(model, labels):
+        if not _is_plain_mixture(model, labels, other) or other.owner.inputs[2] is not labels:
+            return None
+    return labels
 
 
 @dataclass_state

@@ -253,7 +253,11 @@ class Contract:
         """Run all checks."""
         for name in dir(self):
             if name.startswith("check_") and name != "check_all":
-                getattr(self, name)()
+                try:
+                    getattr(self, name)()
+                except AssertionError as error:
+                    claim = str(getattr(self, name).__doc__).splitlines()[0]
+                    raise AssertionError(f"{self.family.name} fails {name}: {claim}\n{error}") from error
 
     def stats(self, members: Sequence[int], capacity: int = 4) -> Any:
         """Statistics with slot 0 without rows and slot 1 fitted to the given rows."""

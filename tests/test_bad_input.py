@@ -20,18 +20,19 @@ def with_value(value):
 
 NIW = dp.NormalInverseWishart
 NIG = dp.NormalInverseGamma
+SPHERICAL = dp.SphericalNormalInverseGamma(0.0, 1.0, 1.0, 1.0)
 
 CASES = {
-    "nan": (lambda: dp.DPMixture("y", 1.0, observed=with_value(np.nan)), ValueError, "missing entries"),
+    "nan": (lambda: dp.DPMixture("y", 1.0, SPHERICAL, observed=with_value(np.nan)), ValueError, "missing entries"),
     "nan-frame": (
-        lambda: dp.DPMixture("y", 1.0, observed=pd.DataFrame(with_value(np.nan))),
+        lambda: dp.DPMixture("y", 1.0, SPHERICAL, observed=pd.DataFrame(with_value(np.nan))),
         ValueError,
         "1 missing entries",
     ),
     "masked": (
-        lambda: dp.DPMixture("y", 1.0, observed=np.ma.masked_greater(ROWS, 3.0)),
+        lambda: dp.DPMixture("y", 1.0, SPHERICAL, observed=np.ma.masked_greater(ROWS, 3.0)),
         ValueError,
-        r"missing entries \(NaN\), which NormalInverseWishart does not take",
+        r"missing entries \(NaN\), which SphericalNormalInverseGamma does not take",
     ),
     "infinite": (lambda: dp.DPMixture("y", 1.0, observed=with_value(np.inf)), ValueError, "must be finite"),
     "three-dimensional": (
@@ -102,7 +103,39 @@ CASES = {
     "latent-without-shape": (lambda: dp.DPMixture("y", 1.0, NIW(0, 1, 4, EYE)), ValueError, "needs shape"),
     "latent-without-base": (lambda: dp.DPMixture("y", 1.0, shape=(3, 2)), ValueError, "needs a base measure"),
     "shape-mismatch": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, shape=(5, 2)), ValueError, "shape is"),
-    "base-class": (lambda: dp.DPMixture("y", 1.0, NIW, observed=ROWS), TypeError, "base must be a base measure"),
+    "base-of-another-kind": (
+        lambda: dp.DPMixture("y", 1.0, "niw", observed=ROWS),
+        TypeError,
+        "base must be a base measure",
+    ),
+    "latent-base-class": (lambda: dp.DPMixture("y", 1.0, NIW, shape=(5, 2)), ValueError, "needs a base measure"),
+    "columns-of-text": (
+        lambda: dp.DPMixture("y", 1.0, NIW, observed=pd.DataFrame({"a": [0.1, 2.0], "b": ["x", "y"]})),
+        TypeError,
+        "the columns b are not",
+    ),
+    "view-errors-name-the-view": (
+        lambda: dp.DPMixture(
+            "y", 1.0, {"a": NIG(0, 1, 1, 1), "b": dp.BetaBernoulli(1, 1)}, observed={"a": [0.1, 1], "b": [0, 2]}
+        ),
+        ValueError,
+        "view 'b': binary columns must be 0 or 1",
+    ),
+    "view-named-labels": (
+        lambda: dp.DPMixture("y", 1.0, {"labels": NIG(0, 1, 1, 1)}, observed={"labels": [0.1, 1]}),
+        ValueError,
+        "a view cannot be named 'labels'",
+    ),
+    "levels-for-one-column": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletCategorical(1.0, 3), observed=[[0, 1], [2, 0]]),
+        ValueError,
+        "levels must have one number per column: the data has 2, levels 1",
+    ),
+    "counts-of-one-column": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial([1.0, 1.0]), observed=[1, 2]),
+        ValueError,
+        r"got 1 dimensions; reshape it to \(n, 1\)$",
+    ),
     "negative-counts": (
         lambda: dp.DPMixture("y", 1.0, dp.GammaPoisson(1, 1), observed=[1, -2, 3]),
         ValueError,

@@ -5,7 +5,9 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from exact import assert_matches
+from exact import assert_matches, codes
+from scipy.special import logsumexp, multigammaln
+from scipy.stats import kstest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
@@ -215,3 +217,125 @@ def test_entries_that_get_lost_later_are_named():
 
 def test_every_incomplete_family_is_registered():
     assert {family.incomplete.name for family in FAMILIES.values() if family.incomplete} <= set(FAMILIES)
+
+
+PSI = np.array([[0.9, 0.5], [0.5, 1.4]])
+NIW = {"mu": np.array([0.4, -0.2]), "kappa": 0.4, "nu": 3.6, "psi": PSI}
+GAPPED = np.array([[0.1, 0.3], [np.nan, 1.6], [1.9, 1.2], [0.5, np.nan], [np.nan, np.nan]])
+# Nodes and weights of the integral over one entry: Gauss and Legendre on (-1, 1), mapped to the line.
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(120)
+LINE = 0.5 + np.tan(0.5 * np.pi * NODES)
+LOG_WEIGHTS = np.log(WEIGHTS * 0.5 * np.pi / np.cos(0.5 * np.pi * NODES) ** 2)
+
+
+def niw_on_grids(rows):
+    """Log marginal likelihood of rows (n, d) of arrays that broadcast, up to what depends on n alone."""
+    mu, kappa, nu, psi = NIW["mu"], NIW["kappa"], NIW["nu"], NIW["psi"]
+    n = len(rows)
+    means = [sum(row[j] for row in rows) / n for j in range(2)]
+    scale = [
+        [
+            psi[i, j]
+            + sum((row[i] - means[i]) * (row[j] - means[j]) for row in rows)
+            + kappa * n / (kappa + n) * (means[i] - mu[i]) * (means[j] - mu[j])
+            for j in range(2)
+        ]
+        for i in range(2)
+    ]
+    log_det = np.log(scale[0][0] * scale[1][1] - scale[0][1] * scale[1][0])
+    constant = np.log(kappa / (kappa + n)) + multigammaln(0.5 * (nu + n), 2) - multigammaln(0.5 * nu, 2)
+    return constant - n * np.log(np.pi) + 0.5 * nu * np.log(np.linalg.det(psi)) - 0.5 * (nu + n) * log_det
+
+
+def integrated(members):
+    """Log marginal likelihood of a cluster's present entries, by quadrature over the missing ones."""
+    free = {(1, 0): LINE[:, None], (3, 1): LINE[None, :]}
+    rows = [[free.get((i, j), GAPPED[i, j]) for j in range(2)] for i in members if i != 4]
+    if not rows:
+        return 0.0
+    value = niw_on_grids(rows)
+    if 1 in members:
+        value = value + LOG_WEIGHTS[:, None]
+    if 3 in members:
+        value = value + LOG_WEIGHTS[None, :]
+    return logsumexp(value)
+
+
+def drawn_with_gaps(observed, n_draws, offset=None, seed=1):
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.9, dp.NormalInverseWishart(**NIW), observed=observed, offset=offset)
+        step = dp.DPMixtureStep()
+    assert {v.name for v in step.vars} == {"y_labels", "y_missing"}
+    step.setup_chain(np.random.default_rng(seed), 0, n_draws)
+    point = model.initial_point(random_seed=seed)
+    labels, missing = [], []
+    for _ in range(n_draws):
+        point, _ = step.step(point)
+        labels.append(point["y_labels"])
+        missing.append(point["y_missing"])
+    return np.array(labels), np.array(missing)
+
+
+def test_full_covariance_with_missing_entries():
+    all_labels = partitions(len(GAPPED))
+    log_rows = log_likelihoods(all_labels, lambda members: integrated(list(members)))
+    p = normalized(log_rows + np.array([exact.log_eppf(labels, 0.9) for labels in all_labels]))
+    assert p.max() < 0.6
+    labels, missing = drawn_with_gaps(GAPPED, 40_000)
+    assert_matches(codes(labels), all_labels, p)
+    # The entry of row 1 where it is with row 2 alone, against its density on the grid.
+    alone = (labels[:, 1] == labels[:, 2]) & np.all(labels[:, [0, 3, 4]] != labels[:, 1:2], axis=1)
+    density = np.exp(niw_on_grids([[LINE, 1.6], [1.9, 1.2]]) + LOG_WEIGHTS)
+    cumulative = np.cumsum(density) / density.sum()
+    drawn = missing[alone, 0][::3]
+    assert len(drawn) > 500
+    assert kstest(drawn, lambda x: np.interp(x, LINE, cumulative)).pvalue > 1e-3
+
+
+def test_a_cluster_drawn_as_if_nothing_were_missing_is_seen():
+    all_labels = partitions(len(GAPPED))
+    filled = np.where(np.isnan(GAPPED), np.nanmean(GAPPED, axis=0), GAPPED)
+    log_rows = log_likelihoods(all_labels, lambda members: exact.niw_log_marginal(filled[members], **NIW))
+    p = normalized(log_rows + np.array([exact.log_eppf(labels, 0.9) for labels in all_labels]))
+    labels, _ = drawn_with_gaps(GAPPED, 40_000)
+    with pytest.raises(AssertionError, match="total variation"):
+        assert_matches(codes(labels), all_labels, p)
+
+
+def test_missing_entries_beside_an_offset_and_far_from_zero():
+    labels, missing = drawn_with_gaps(GAPPED, 4_000)
+    shifted, moved = drawn_with_gaps(GAPPED + 1e4, 4_000, offset=np.full((5, 2), 1e4))
+    np.testing.assert_allclose(np.median(moved - 1e4, axis=0), np.median(missing, axis=0), atol=0.2)
+    np.testing.assert_allclose((shifted == 0).mean(axis=0), (labels == 0).mean(axis=0), atol=0.08)
+
+
+def test_nuts_draws_missing_entries_where_clusters_have_no_exact_draw():
+    # Other parts of the model depend on the labels, or units have several rows.
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(**NIW), observed=GAPPED, unit=[0, 0, 1, 1, 2])
+        drawn = pm.sample(
+            30, tune=30, chains=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    assert drawn.posterior["y_missing"].shape == (1, 30, 4)
+    assert np.isnan(drawn.observed_data["y"].values).sum() == 4
+    with model:
+        assert pm.sample_prior_predictive(2, random_seed=1).prior_predictive["y"].shape == (1, 2, 5, 2)
+
+
+def test_imputation_through_sample():
+    rng = np.random.default_rng(0)
+    group = rng.integers(2, size=120)
+    complete = np.column_stack([group * 6.0, group * -6.0]) + rng.multivariate_normal(
+        [0, 0], [[1, 0.8], [0.8, 1]], 120
+    )
+    observed = complete.copy()
+    observed[:40, 0] = np.nan
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=observed)
+        drawn = pm.sample(200, tune=200, chains=2, cores=1, random_seed=1, progressbar=False)
+    imputed = drawn.posterior["y_missing"].mean(("chain", "draw")).values
+    # The other column tells the cluster, and within it the conditional mean with standard deviation 0.6.
+    error = imputed - complete[:40, 0]
+    assert np.sqrt(np.mean(error**2)) < 0.85
+    spread = np.median(drawn.posterior["y_missing"].std(("chain", "draw")))
+    assert 0.5 < spread < 0.9

@@ -9,6 +9,7 @@ from pymc_dpgmm.distributions.collapsed_mixture import (
     of_units,
     split_inputs,
 )
+from pymc_dpgmm.distributions.missing_entries import MissingEntriesRV, missing_logp, missing_support_point
 from pymc_dpgmm.distributions.models import dependents
 from pymc_dpgmm.distributions.operations import NO_JAX, SparseValues, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
@@ -30,11 +31,14 @@ __all__ = [
     "CollapsedMixture",
     "CollapsedMixtureRV",
     "FiniteDirichlet",
+    "MissingEntriesRV",
     "PartitionRV",
     "PitmanYor",
     "SparseValues",
     "as_numbers",
     "dependents",
+    "missing_logp",
+    "missing_support_point",
     "mixture_logp",
     "mixture_support_point",
     "mixture_values",

@@ -12,6 +12,8 @@ from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_dpgmm.distributions.missing_entries import MissingEntries
+from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV
@@ -32,6 +34,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         Whether the value is (n,) in place of (n, 1).
     is_sparse : bool
         Whether the value is a table of the non-zeros: row index, column index and value.
+    has_missing : bool
+        Whether missing entries of the value (NaN) are unknowns: two inputs, their values and their positions.
     has_offset : bool
         Whether the mixture is that of the value less an offset, the last input.
     from_prior : bool
@@ -50,6 +54,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         "family",
         "is_vector",
         "is_sparse",
+        "has_missing",
         "has_offset",
         "from_prior",
     )
@@ -60,6 +65,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         family: str = "NormalInverseWishart",
         is_vector: bool = False,
         is_sparse: bool = False,
+        has_missing: bool = False,
         has_offset: bool = False,
         from_prior: bool = False,
         **kwargs: Any,
@@ -67,12 +73,14 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         self.family = family
         self.is_vector = is_vector
         self.is_sparse = is_sparse
+        self.has_missing = has_missing
         self.has_offset = has_offset
         self.from_prior = from_prior
         axes = FAMILIES[family].axes.values()
         drawn = "n" if is_vector else "n,d"
         inputs = ["n", *(",".join(letters) for letters in axes)]
         inputs += ["n,g"] if FAMILIES[family].given else []
+        inputs += ["m", "m"] if has_missing else []
         inputs += [drawn] if has_offset else []
         kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
         super().__init__(**kwargs)
@@ -82,8 +90,18 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         labels, _ = of_units(node.inputs[2])
         if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
             return self
+        return self.for_prior(inplace=self.inplace)
+
+    def for_prior(self, inplace: bool = False) -> "CollapsedMixtureRV":
+        """Return the op that draws from the prior."""
         return CollapsedMixtureRV(
-            self.family, self.is_vector, self.is_sparse, self.has_offset, from_prior=True, inplace=self.inplace
+            self.family,
+            self.is_vector,
+            self.is_sparse,
+            self.has_missing,
+            self.has_offset,
+            from_prior=True,
+            inplace=inplace,
         )
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
@@ -101,6 +119,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         family = FAMILIES[self.family]
         offset = np.asarray(numbers.pop()) if self.has_offset else 0.0
+        if self.has_missing:
+            numbers = numbers[:-2]
         given = np.asarray(numbers.pop()) if family.given else np.empty((len(labels), 0))
         drawn = family.params(*as_numbers(numbers))
         if not family.supports(drawn):
@@ -160,27 +180,36 @@ class CollapsedMixture(Distribution):
         offset: Any = None,
         **kwargs: Any,
     ) -> Any:
-        _check_base(base)
-        if offset is not None:
-            spread_starts(pm.modelcontext(kwargs.get("model")), [offset])
-            kwargs["offset"] = offset
-        if observed is None:
-            if not base.family.has_data_gradient:
-                raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
-        else:
-            checked = check_observed(observed, base)
-            if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
-                raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
-            shape, observed = checked.values.shape, checked.data
-            base.check_shape(shape)
-            given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
-            family = _family_for(base, checked.values)
-            _check_with_given(base, family, checked.values, given)
-            if count_missing(checked.values) and not is_variable(observed):
-                # PyMC would impute what is missing in an array.
-                observed = pt.constant(observed)
-            kwargs |= {"given": given, "is_sparse": is_sparse(checked.values), "data": observed, "family": family}
-        return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
+        model = pm.modelcontext(kwargs.get("model"))
+        with unchanged_on_error(model):
+            _check_base(base)
+            if offset is not None:
+                spread_starts(model, [offset])
+                kwargs["offset"] = offset
+            if observed is None:
+                if not base.family.has_data_gradient:
+                    raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
+            else:
+                checked = check_observed(observed, base)
+                if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
+                    raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
+                shape, observed = checked.values.shape, checked.data
+                base.check_shape(shape)
+                given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
+                family = _family_for(base, checked.values)
+                if count_missing(checked.values):
+                    # PyMC would impute what is missing in an array.
+                    observed = pt.constant(observed)
+                    if family.draws_missing:
+                        kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
+                _check_with_given(base, family, checked.values, given)
+                kwargs |= {
+                    "given": given,
+                    "is_sparse": is_sparse(checked.values),
+                    "data": observed,
+                    "family": family,
+                }
+            return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
 
     @classmethod
     def rv_op(cls, labels: Any, *params: Any, op: CollapsedMixtureRV, size: Any = None, rng: Any = None) -> Any:
@@ -197,6 +226,7 @@ class CollapsedMixture(Distribution):
         given: Any = None,
         is_sparse: bool = False,
         offset: Any = None,
+        missing: Any = None,
         data: Any = None,
         family: Any = None,
         **kwargs: Any,
@@ -222,9 +252,17 @@ class CollapsedMixture(Distribution):
         inputs = [labels, *params]
         if base.family.given:
             inputs.append(_joined(base.given_columns(shape) if given is None else given))
+        if missing is not None:
+            inputs += [missing, pt.constant(np.flatnonzero(np.isnan(data.data)))]
         if offset is not None:
             inputs.append(_checked_offset(offset, base, shape, data))
-        op = CollapsedMixtureRV((family or base.family).name, is_vector, is_sparse, has_offset=offset is not None)
+        op = CollapsedMixtureRV(
+            (family or base.family).name,
+            is_vector,
+            is_sparse,
+            has_missing=missing is not None,
+            has_offset=offset is not None,
+        )
         return super().dist(inputs, op=op, **kwargs)
 
 
@@ -259,7 +297,7 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
 def _family_for(base: BaseMeasure, values: Any) -> Family:
     """Return the family for data, which may have missing entries."""
     n_missing = count_missing(values)
-    if n_missing == 0:
+    if n_missing == 0 or base.family.draws_missing:
         return base.family
     if base.family.incomplete is None:
         raise ValueError(
@@ -300,11 +338,15 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 class MixtureInputs(NamedTuple):
-    """Inputs of a mixture's node: ``given`` and ``offset`` are lists of one variable or none."""
+    """Inputs of a mixture's node: ``given`` and ``offset`` are lists of one variable or none.
+
+    ``missing`` is a list of the values and of the positions of missing entries, or empty.
+    """
 
     labels: Variable
     params: Sequence[Variable]
     given: Sequence[Variable]
+    missing: Sequence[Variable]
     offset: Sequence[Variable]
 
 
@@ -313,8 +355,8 @@ def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs
     _, _, labels, *others = inputs
     n_params = len(FAMILIES[op.family].axes)
     params, rest = others[:n_params], others[n_params:]
-    n_given = len(rest) - op.has_offset
-    return MixtureInputs(labels, params, rest[:n_given], rest[n_given:])
+    ends = np.cumsum([bool(FAMILIES[op.family].given), 2 * op.has_missing, op.has_offset])
+    return MixtureInputs(labels, params, rest[: ends[0]], rest[ends[0] : ends[1]], rest[ends[1] :])
 
 
 def of_units(labels: Variable) -> tuple[Variable, Variable | None]:
@@ -332,6 +374,9 @@ def mixture_values(op: CollapsedMixtureRV, value: Any, inputs: MixtureInputs) ->
     """Return data less its offset, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
     if op.is_sparse:
         return value
+    if inputs.missing:
+        entries, positions = inputs.missing
+        value = pt.set_subtensor(value.ravel()[positions], entries).reshape(value.shape)
     for offset in inputs.offset:
         value = value - offset
     columns = value[:, None] if op.is_vector else value
@@ -347,5 +392,4 @@ def mixture_logp(op: CollapsedMixtureRV, values: Any, *inputs: Any, **_: Any) ->
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
     """Start of a latent mixture: a draw of its prior given the labels it starts from."""
-    drawing = CollapsedMixtureRV(op.family, op.is_vector, op.is_sparse, op.has_offset, from_prior=True)
-    return drawing.make_node(*inputs).outputs[1]
+    return op.for_prior().make_node(*inputs).outputs[1]

@@ -1,4 +1,7 @@
-"""What depends on what in a model."""
+"""What depends on what in a model, and models that errors leave as they were."""
+
+import contextlib
+from collections.abc import Iterator
 
 import pymc as pm
 from pytensor.graph.basic import Variable
@@ -19,3 +22,41 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
         if variable in set(ancestors(roots, blockers=random - {other})):
             found.append(other)
     return found
+
+
+_REGISTRIES = (
+    "named_vars",
+    "free_RVs",
+    "observed_RVs",
+    "deterministics",
+    "potentials",
+    "data_vars",
+    "values_to_rvs",
+    "rvs_to_values",
+    "rvs_to_transforms",
+    "rvs_to_initial_values",
+    "named_vars_to_dims",
+    "_coords",
+    "_dim_lengths",
+)
+
+
+@contextlib.contextmanager
+def unchanged_on_error(model: pm.Model) -> Iterator[None]:
+    """Put back what a model has registered if the body raises."""
+    models = [model]
+    while models[-1].parent is not None:
+        models.append(models[-1].parent)
+    containers = [getattr(m, key) for m in models for key in _REGISTRIES]
+    before = [list(c) if isinstance(c, list) else dict(c) for c in containers]
+    try:
+        yield
+    except BaseException:
+        # The containers of a nested model pass changes on to its parent's, which are put back themselves.
+        for container, content in zip(containers, before, strict=True):
+            if isinstance(container, list):
+                list.__setitem__(container, slice(None), content)
+            else:
+                dict.clear(container)
+                dict.update(container, content)
+        raise

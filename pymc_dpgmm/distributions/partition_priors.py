@@ -219,7 +219,7 @@ class CRP(PartitionPrior):
     @staticmethod
     def n_clusters_pmf(alpha: float, n: int) -> np.ndarray:
         """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
-        return _pmf(chinese_restaurant(alpha), n)
+        return _pmf(chinese_restaurant(alpha), n, f"alpha must be > 0, got {alpha}")
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, n: int) -> float:
@@ -273,12 +273,21 @@ class PitmanYor(PartitionPrior):
     @staticmethod
     def n_clusters_pmf(alpha: float, discount: float, n: int) -> np.ndarray:
         """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
-        return _pmf(pitman_yor(alpha, discount), n)
+        return _pmf(
+            pitman_yor(alpha, discount),
+            n,
+            f"discount must lie in [0, 1) and alpha be > -discount, got alpha = {alpha} and discount = {discount}",
+        )
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, discount: float, n: int) -> float:
-        """Return the positive alpha with which ``expected`` clusters are expected among n rows."""
-        return solve_for_n_clusters(lambda alpha: pitman_yor(alpha, discount), expected, _checked_integer("n", n))
+        """Return the alpha, which may be negative, with which ``expected`` clusters are expected among n rows."""
+        if not 0 <= discount < 1:
+            raise ValueError(f"discount must lie in [0, 1), got {discount}")
+        above = solve_for_n_clusters(
+            lambda above: pitman_yor(above - discount, discount), expected, _checked_integer("n", n)
+        )
+        return above - discount
 
 
 class FiniteDirichlet(PartitionPrior):
@@ -330,7 +339,11 @@ class FiniteDirichlet(PartitionPrior):
     @staticmethod
     def n_clusters_pmf(alpha: float, n_components: int, n: int) -> np.ndarray:
         """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
-        return _pmf(finite_dirichlet(alpha, n_components), n)
+        return _pmf(
+            finite_dirichlet(alpha, n_components),
+            n,
+            f"alpha must be > 0 and n_components an integer of at least 1, got {alpha} and {n_components}",
+        )
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, n_components: int, n: int) -> float:
@@ -414,7 +427,7 @@ class MFM(PartitionPrior):
     @classmethod
     def n_clusters_pmf(cls, gamma: float, n: int, *, components: Any = None) -> np.ndarray:
         """Return the prior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
-        return _pmf(cls._numeric(gamma, n, components), n)
+        return _pmf(cls._numeric(gamma, n, components), n, f"gamma must be > 0, got {gamma}")
 
     @classmethod
     def gamma_for_n_clusters(cls, expected: float, n: int, *, components: Any = None) -> float:
@@ -446,9 +459,9 @@ class MFM(PartitionPrior):
         return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
 
 
-def _pmf(prior: GibbsType | None, n: int) -> np.ndarray:
+def _pmf(prior: GibbsType | None, n: int, otherwise: str) -> np.ndarray:
     if prior is None:
-        raise ValueError("the parameters of the prior must be inside their support")
+        raise ValueError(otherwise)
     return n_clusters_pmf(prior, _checked_integer("n", n))
 
 

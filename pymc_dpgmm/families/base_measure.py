@@ -15,6 +15,32 @@ def is_variable(value: Any) -> bool:
     return hasattr(value, "owner") and hasattr(value, "type")
 
 
+def as_reals(what: str, data: Any) -> np.ndarray:
+    """Return data as float64 numbers.
+
+    Raises
+    ------
+    TypeError
+        If it is not made of real numbers; columns of a DataFrame are named.
+    """
+    if hasattr(data, "columns"):
+        bad = [str(c) for c, dtype in zip(data.columns, data.dtypes, strict=True) if dtype.kind not in "biuf"]
+        bad = [c for c in bad if not _converts(data[c])]
+        if bad:
+            raise TypeError(f"{what} must be real numbers, but the columns {', '.join(bad)} are not")
+    if not _converts(data):
+        raise TypeError(f"{what} must be real numbers, got dtype {np.asarray(data).dtype}")
+    return np.asarray(data, dtype=np.float64)
+
+
+def _converts(data: Any) -> bool:
+    try:
+        np.asarray(data, dtype=np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 class BaseMeasure:
     """Base measure of a mixture: the prior of every cluster's parameters.
 
@@ -71,7 +97,7 @@ class BaseMeasure:
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
-        rows = np.asarray(data, dtype=np.float64)
+        rows = as_reals("data", data)
         rows = rows[:, None] if rows.ndim == 1 else rows
         n_bad = int(np.sum(np.isinf(rows)))
         if n_bad:
@@ -136,7 +162,7 @@ class BaseMeasure:
         takes = self.family.takes
         if len(shape) not in takes:
             wanted = " or ".join({1: "(n,)", 2: "(n, d)"}[ndim] for ndim in takes)
-            hint = "; reshape it to (n, 1), or use NormalInverseGamma" if 1 not in takes else ""
+            hint = "; reshape it to (n, 1)" if len(shape) == 1 and 2 in takes else ""
             raise ValueError(f"{name} needs data of shape {wanted}, got {len(shape)} dimensions{hint}")
         d = 1 if len(shape) == 1 else shape[1]
         for parameter, values in self._implied_lengths().items():

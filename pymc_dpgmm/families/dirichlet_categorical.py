@@ -223,6 +223,15 @@ FAMILY = Family(
 )
 
 
+def _is_categorical(column: Any) -> bool:
+    return isinstance(column.dtype, pd.CategoricalDtype)
+
+
+def _as_categories(column: Any) -> Any:
+    """Return a column of text as a categorical one, and others as they are."""
+    return column.astype("category") if pd.api.types.infer_dtype(column, skipna=True) == "string" else column
+
+
 class DirichletCategorical(BaseMeasure):
     """Base measure of columns of category codes that are independent within a cluster, for (n,) or (n, d) data.
 
@@ -234,12 +243,13 @@ class DirichletCategorical(BaseMeasure):
         Prior numbers of rows at each level: one for all levels, one per column, or one per column and level, where
         L is the largest number of levels and entries past a column's own levels are ignored.
     levels : int or (d,) integer array_like
-        Number of levels of each column, >= 1.
+        Number of levels of each column, >= 1: one number for one column.
 
     Notes
     -----
     ``from_data`` takes a = 1 and, as levels, the categories of categorical columns of a DataFrame, or the largest
-    code plus one. Categorical columns are turned into their codes wherever data is taken.
+    code plus one. Categorical columns are turned into their codes wherever data is taken, and columns of text into
+    those of their sorted values.
     """
 
     family = FAMILY
@@ -263,18 +273,20 @@ class DirichletCategorical(BaseMeasure):
         if not is_variable(a):
             self.numbers(len(numbers))
 
+    def check_shape(self, shape: Any) -> None:
+        """Raise ValueError where there is not one number of levels for each column of data of this shape."""
+        d, given = 1 if len(shape) == 1 else shape[1], len(self.parameters["levels"])
+        if d != given:
+            raise ValueError(f"levels must have one number per column: the data has {d}, levels {given}")
+        super().check_shape(shape)
+
     @classmethod
     def from_data(cls, data: Any) -> "DirichletCategorical":
         """Make a base measure from columns of codes, or a DataFrame; see the class."""
         frame = data.to_frame() if isinstance(data, pd.Series) else data
         if isinstance(frame, pd.DataFrame):
-            levels = [
-                len(frame[name].cat.categories)
-                if isinstance(frame[name].dtype, pd.CategoricalDtype)
-                else int(frame[name].max()) + 1
-                for name in frame
-            ]
-            return cls(1.0, levels)
+            columns = [_as_categories(frame[name]) for name in frame]
+            return cls(1.0, [len(c.cat.categories) if _is_categorical(c) else int(c.max()) + 1 for c in columns])
         codes = np.asarray(data)
         largest = codes.reshape(len(codes), -1).max(axis=0)
         return cls(1.0, largest.astype(np.int64) + 1)
@@ -283,7 +295,8 @@ class DirichletCategorical(BaseMeasure):
         """Turn a pandas object into codes: those of categorical columns, NaN where one has no category."""
         if isinstance(observed, pd.DataFrame):
             return np.column_stack([self.to_numpy(observed[name]) for name in observed])
-        if isinstance(observed.dtype, pd.CategoricalDtype):
+        observed = _as_categories(observed)
+        if _is_categorical(observed):
             codes = observed.cat.codes.to_numpy().astype(np.float64)
             return np.where(codes < 0, np.nan, codes)
         return observed.to_numpy()

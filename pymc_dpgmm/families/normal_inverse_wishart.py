@@ -262,6 +262,108 @@ def _(stats, k, rows, i):
 
 
 @compiled()
+def _condition(stats, k, x, absent):
+    """Condition the predictive of a slot on the entries of ``x`` that are not absent.
+
+    With A the slot's factor, its argument 1 + |A (x - mu_n)|^2 is least, 1 + q, where the absent entries are at
+    their conditional mean: mu_n + delta, with B' B delta = -B' r, B the absent columns of A, and r = A (x - mu_n)
+    with the absent entries at mu_n.
+
+    Returns
+    -------
+    n_absent : int
+    columns : (d,) int64 array
+        Absent ones first.
+    root : (d, d) array
+        The first (n_absent, n_absent) are the Cholesky factor of B' B.
+    delta : (d,) array
+    squared : float
+        q.
+    """
+    d = x.shape[0]
+    factor = stats.factor[k]
+    columns = np.empty(d, dtype=np.int64)
+    n_absent = 0
+    for j in range(d):
+        if absent[j]:
+            columns[n_absent] = j
+            n_absent += 1
+    residual = np.zeros(d)
+    for i in range(d):
+        for j in range(i + 1):
+            if not absent[j]:
+                residual[i] += factor[i, j] * (x[j] - stats.mean[k, j])
+    root, delta = np.zeros((d, d)), np.zeros(d)
+    squared = 0.0
+    for i in range(d):
+        squared += residual[i] * residual[i]
+    # The Cholesky factor of B' B row by row, and forward substitution with it.
+    for s in range(n_absent):
+        for t in range(s + 1):
+            value = 0.0
+            for i in range(columns[s], d):
+                value += factor[i, columns[s]] * factor[i, columns[t]]
+            for u in range(t):
+                value -= root[s, u] * root[t, u]
+            root[s, t] = math.sqrt(value) if s == t else value / root[t, t]
+        value = 0.0
+        for i in range(columns[s], d):
+            value -= factor[i, columns[s]] * residual[i]
+        for u in range(s):
+            value -= root[s, u] * delta[u]
+        delta[s] = value / root[s, s]
+        squared -= delta[s] * delta[s]
+    _solve_transposed(root, delta, n_absent)
+    return n_absent, columns, root, delta, max(squared, 0.0)
+
+
+@compiled()
+def _solve_transposed(root, vector, n):
+    """Replace ``vector[:n]`` by inv(root') vector, for a lower triangular root."""
+    for s in range(n - 1, -1, -1):
+        for u in range(s + 1, n):
+            vector[s] -= root[u, s] * vector[u]
+        vector[s] /= root[s, s]
+
+
+@implements(verbs.log_predictive_present, Stats)
+def _(stats, k, rows, i, absent):
+    # The marginal of a t is a t with as many degrees of freedom.
+    n_absent, _, root, _, squared = _condition(stats, k, rows[i], absent[i])
+    d = stats.mu.shape[0]
+    n_present = d - n_absent
+    freedom = stats.nu + stats.size[k] - d + 1.0
+    log_det = 0.0
+    for j in range(d):
+        log_det += math.log(stats.factor[k, j, j])
+    for s in range(n_absent):
+        log_det -= math.log(root[s, s])
+    return (
+        math.lgamma(0.5 * (freedom + n_present))
+        - math.lgamma(0.5 * freedom)
+        - 0.5 * n_present * math.log(math.pi)
+        + log_det
+        - 0.5 * (freedom + n_present) * math.log1p(squared)
+    )
+
+
+@implements(verbs.draw_absent, Stats)
+def _(stats, k, rows, i, absent, rng):
+    # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
+    n_absent, columns, root, delta, squared = _condition(stats, k, rows[i], absent[i])
+    d = stats.mu.shape[0]
+    freedom = stats.nu + stats.size[k] + 1.0 - n_absent
+    scale = math.sqrt((1.0 + squared) / (2.0 * rng.standard_gamma(0.5 * freedom)))
+    step = np.empty(d)
+    for s in range(n_absent):
+        step[s] = scale * rng.standard_normal()
+    _solve_transposed(root, step, n_absent)
+    for s in range(n_absent):
+        j = columns[s]
+        rows[i, j] = stats.mean[k, j] + delta[s] + step[s]
+
+
+@compiled()
 def _log_multivariate_gamma_ratio(nu: float, n: int, d: int) -> float:
     """Log of Gamma_d((nu + n) / 2) / Gamma_d(nu / 2)."""
     total = 0.0
@@ -466,6 +568,7 @@ FAMILY = Family(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
+    draws_missing=True,
     takes=(2,),
 )
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import verb
+from pymc_dpgmm.dispatch import array_verb, verb
 
 
 @verb
@@ -93,6 +93,19 @@ def log_marginal(stats, k):
     """Log marginal likelihood of the rows of slot ``k``."""
 
 
+@array_verb
+def log_predictive_present(stats, k, rows, i, absent):
+    """Log posterior predictive density of the entries of row ``i`` that are not ``absent[i]``, given slot ``k``.
+
+    Implemented, with :func:`draw_absent`, where missing entries do not integrate out.
+    """
+
+
+@array_verb
+def draw_absent(stats, k, rows, i, absent, rng):
+    """Set the absent entries of row ``i`` to a draw of their predictive given slot ``k`` and its other entries."""
+
+
 def _accept(*_: Any) -> None:
     """Accept anything."""
 
@@ -152,6 +165,8 @@ class Family:
         The family of the same parameters, under another name, for data with missing entries (NaN).
     takes_missing : bool
         Whether this is such a family.
+    draws_missing : bool
+        Whether missing entries do not integrate out, but :func:`draw_absent` draws them.
     takes_sparse : bool
         Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
         CSR form, without columns for what is given.
@@ -174,6 +189,7 @@ class Family:
     takes_sparse: bool = False
     incomplete: "Family | None" = None
     takes_missing: bool = False
+    draws_missing: bool = False
 
     def supports(self, params: NamedTuple) -> bool:
         """Tell whether numeric parameters are inside the family's support."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
-from pymc_dpgmm.dispatch import implements
+from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import slots, verbs
 from pymc_dpgmm.families.verbs import Family
 
@@ -97,6 +97,31 @@ def _(stats, k, rows, i):
     return verbs.log_predictive_without(stats.first, k, rows.first, i) + verbs.log_predictive_without(
         stats.rest, k, rows.rest, i
     )
+
+
+@compiled()
+def _log_predictive_present(stats, k, rows, i, absent):
+    if absent is None:
+        return verbs.log_predictive(stats, k, rows, i)
+    return verbs.log_predictive_present(stats, k, rows, i, absent)
+
+
+@implements(verbs.log_predictive_present, Pair)
+def _(stats, k, rows, i, absent):
+    first = _log_predictive_present(stats.first, k, rows.first, i, absent.first)
+    return first + _log_predictive_present(stats.rest, k, rows.rest, i, absent.rest)
+
+
+@compiled()
+def _draw_absent(stats, k, rows, i, absent, rng):
+    if absent is not None:
+        verbs.draw_absent(stats, k, rows, i, absent, rng)
+
+
+@implements(verbs.draw_absent, Pair)
+def _(stats, k, rows, i, absent, rng):
+    _draw_absent(stats.first, k, rows.first, i, absent.first, rng)
+    _draw_absent(stats.rest, k, rows.rest, i, absent.rest, rng)
 
 
 @implements(verbs.log_marginal, Pair)
