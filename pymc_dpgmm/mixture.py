@@ -16,7 +16,6 @@ from pymc_dpgmm.distributions import (
     FiniteDirichlet,
     PitmanYor,
     partition_sizes,
-    spread_starts,
 )
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
@@ -389,7 +388,6 @@ def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any
 
 
 def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
-    spread_starts(model, list(getattr(part.base, "parameters", {}).values()))
     data = None if part.checked is None else part.given
     if part.checked is not None and is_sparse(part.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.

@@ -830,7 +830,7 @@ class ConcentrationGibbs(BlockedStep):
         point = dict(point)
         for target in self._targets:
             prior, law = target.read(point)
-            sizes = cluster_sizes(point[target.labels])
+            sizes = cluster_sizes(target.labels_at(point))
             if len(sizes) and prior is not None and law is not GIVEN:
                 target.write(point, redraw(law, self.rng, prior, len(sizes), int(sizes.sum())).alpha)
         return point, [{}]
@@ -848,7 +848,9 @@ class _Concentration:
                 "default transform or none, and where one CRP, and nothing else, depends on it"
             )
         self.name = value.name
+        # None where the labels are observed.
         self.labels = model.rvs_to_values[labels].name
+        self._labels = PointFunction(model, [labels])
         shape, scale = rv.owner.inputs[2:]
         self._numbers = PointFunction(model, [rv, shape, scale])
         transform = model.rvs_to_transforms[rv]
@@ -868,6 +870,10 @@ class _Concentration:
         alpha, shape, scale = (float(value) for value in self._numbers(point))
         proper = shape > 0 and scale > 0
         return chinese_restaurant(alpha), GammaConcentration(shape, 1.0 / scale) if proper else GIVEN
+
+    def labels_at(self, point: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the labels at a point."""
+        return self._labels(point)[0]
 
     def write(self, point: dict[str, np.ndarray], alpha: float) -> None:
         """Replace the concentration in a point."""

@@ -21,7 +21,6 @@ from pymc_dpgmm.distributions.partition_priors import (
     PitmanYor,
     partition_support_point,
 )
-from pymc_dpgmm.distributions.starts import spread_starts
 
 __all__ = [
     "CRP",
@@ -46,5 +45,4 @@ __all__ = [
     "partition_sizes",
     "partition_support_point",
     "split_inputs",
-    "spread_starts",
 ]

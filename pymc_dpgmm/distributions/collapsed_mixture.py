@@ -17,7 +17,6 @@ from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV
-from pymc_dpgmm.distributions.starts import spread_starts
 from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
@@ -184,7 +183,6 @@ class CollapsedMixture(Distribution):
         with unchanged_on_error(model):
             _check_base(base)
             if offset is not None:
-                spread_starts(model, [offset])
                 kwargs["offset"] = offset
             if observed is None:
                 if not base.family.has_data_gradient:

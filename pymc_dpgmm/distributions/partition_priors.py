@@ -13,7 +13,6 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
-from pymc_dpgmm.distributions.starts import spread_starts
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
     LAST_SHARE,
@@ -145,12 +144,10 @@ class PartitionPrior(Discrete):
     """
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
-        model = pm.modelcontext(kwargs.get("model"))
         refuse_jax()
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         if initval is not None and not isinstance(initval, str):
             initval = _checked_start(initval, n).astype(_checked_rows(n)[1])
-        spread_starts(model, [*args, *kwargs.values()])
         return super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
 
     @classmethod
