@@ -215,8 +215,10 @@ def test_entries_that_get_lost_later_are_named():
             step.step(model.initial_point())
 
 
-def test_every_incomplete_family_is_registered():
-    assert {family.incomplete.name for family in FAMILIES.values() if family.incomplete} <= set(FAMILIES)
+def test_every_incomplete_family_is_registered_and_has_a_case():
+    names = {family.incomplete.name for family in FAMILIES.values() if family.incomplete}
+    assert names == {family.name for family in FAMILIES.values() if family.takes_missing}
+    assert names == {base.family.incomplete.name for base, *_ in CASES.values()}
 
 
 PSI = np.array([[0.9, 0.5], [0.5, 1.4]])
@@ -309,6 +311,7 @@ def test_missing_entries_beside_an_offset_and_far_from_zero():
     np.testing.assert_allclose((shifted == 0).mean(axis=0), (labels == 0).mean(axis=0), atol=0.08)
 
 
+@pytest.mark.slow
 def test_nuts_draws_missing_entries_where_clusters_have_no_exact_draw():
     # Other parts of the model depend on the labels, or units have several rows.
     with pm.Model() as model:

@@ -50,7 +50,7 @@ def posterior(views, alpha):
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("n_moves", [(1, 3), (0, 0)])
+@pytest.mark.parametrize("n_moves", [(1, 3), pytest.param((0, 0), marks=pytest.mark.slow)])
 def test_partition_frequencies(case, n_moves):
     views = [view(case)]
     all_labels, p = posterior(views, 0.9)
