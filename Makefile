@@ -9,7 +9,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pym
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge clean
+.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge calibration clean
 
 env: $(VENV)/.installed
 
@@ -42,6 +42,9 @@ lint: env
 bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
 	$(BIN)/python -W ignore benchmarks/families.py $(RESULTS)
+
+calibration: env
+	$(BIN)/python benchmarks/calibration.py $(RESULTS)
 
 # MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
 bench-split-merge: env

@@ -17,6 +17,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import numpy as np
+import pymc as pm
 from numba import njit
 
 import pymc_dpgmm as dp
@@ -178,6 +179,31 @@ def memory(n=100_000, d=8):
     return {"n": n, "d": d, "data_MiB": data, "state_MiB": held, "peak_growth_MiB": grown}
 
 
+def leapfrog(n, d=2, n_clusters=10):
+    """Microseconds of one log density and its gradient in alpha, mu, kappa and nu while the labels stand still."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(n_clusters, size=n)
+    rows = 8.0 * rng.normal(size=(n_clusters, d))[labels] + rng.normal(size=(n, d))
+    with pm.Model() as model:
+        alpha, mu = pm.LogNormal("alpha", 0.0, 1.0), pm.Normal("mu", 0.0, 10.0, shape=d)
+        kappa, nu = pm.Gamma("kappa", 1.0, 1.0), pm.Exponential("nu", 0.2)
+        dp.DPMixture("y", alpha, dp.NormalInverseWishart(mu, kappa, nu + d + 1, np.eye(d)), observed=rows)
+    value = model.rvs_to_values[model["y_labels"]]
+    function = model.logp_dlogp_function([v for v in model.value_vars if v is not value], ravel_inputs=True)
+    function.set_extra_values({value.name: labels.astype(value.dtype)})
+    start = model.initial_point()
+    start.pop(value.name)
+    point = pm.blocking.DictToArrayBijection.map(start).data
+    function(point)
+    timings = []
+    for repeat in range(REPEATS):
+        started = time.perf_counter()
+        for step in range(100):
+            function(point + 1e-5 * (100 * repeat + step))
+        timings.append((time.perf_counter() - started) * 1e4)
+    return {"n": n, "us": float(np.median(timings))}
+
+
 def show(title, rows):
     print(f"\n{title}")
     rows = rows if isinstance(rows, list) else [rows]
@@ -206,12 +232,14 @@ def main(folder):
         "first_draw": first_draw(),
         "draws_per_second": draws_per_second(),
         "memory": memory(),
+        "leapfrog": [leapfrog(n) for n in (1_000, 10_000, 100_000)],
     }
     show("(a) Gibbs scan against its arithmetic floor, ns per (row, cluster)", results["scan_against_floor"])
     show("(b) growth with n, d and K", results["growth"])
     show("(c) seconds to the first draw", [{"cache": k, **v} for k, v in results["first_draw"].items()])
     show("(d) pm.sample on Old Faithful", results["draws_per_second"])
     show("(e) memory", results["memory"])
+    show("(f) log density and gradient in the hyperparameters, labels standing still", results["leapfrog"])
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "bench.json").write_text(json.dumps(results, indent=1))
 

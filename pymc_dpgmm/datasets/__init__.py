@@ -10,6 +10,9 @@
     1,797 handwritten digits, binarised: the digit, and 8 x 8 pixels as 64 bits in hexadecimal, row by row, 1 where
     the pixel is at least 8 of 16. From the test set of the UCI Machine Learning Repository's *Optical Recognition
     of Handwritten Digits* (Alpaydin and Kaynak 1998; CC BY 4.0), as distributed with scikit-learn 1.9.1.
+``rat_tumors.csv``
+    Rats with a tumour, and all rats, in 71 control groups (Tarone 1982, Biometrics 38, 215-220; Gelman et al.
+    2013, Bayesian Data Analysis, table 5.1).
 """
 
 from importlib.resources import files
@@ -36,3 +39,9 @@ def load_galaxies() -> pd.Series:
     """Return the velocities of 82 galaxies, named ``velocity``, in 1000 km/s."""
     with (files(__package__) / "galaxies.csv").open() as source:
         return pd.read_csv(source, header=None, names=["velocity"])["velocity"]
+
+
+def load_rat_tumors() -> pd.DataFrame:
+    """Return 71 control groups of laboratory rats: columns ``tumors``, rats with one, and ``rats``, all."""
+    with (files(__package__) / "rat_tumors.csv").open() as source:
+        return pd.read_csv(source)

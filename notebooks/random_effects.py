@@ -1,0 +1,72 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: py:percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Random effects of unknown shape: tumours in 71 groups of rats
+#
+# In 71 groups of untreated rats, how many had a tumour? Groups differ in size, from 10 to 52 rats, and in their
+# rate (Tarone 1982). A hierarchical model needs a distribution of rates across groups. In place of assuming that
+# the logits of the rates are normal, let them have a Dirichlet process mixture for their distribution.
+
+# %%
+import arviz as az
+import matplotlib.pyplot as plt
+import numpy as np
+import pymc as pm
+
+import pymc_dpgmm as dp
+
+data = dp.datasets.load_rat_tumors()
+rats, tumors = data["rats"].to_numpy(), data["tumors"].to_numpy()
+(tumors / rats).min(), (tumors / rats).max()
+
+# %% [markdown]
+# Without `observed` the mixture is latent: `logit` is an ordinary unknown of the model, which NUTS samples given
+# the labels, and the labels are sampled given it. The mixture has hyperparameters of its own: the mean of the
+# clusters' means, and how large the clusters' variances are.
+
+# %%
+with pm.Model(coords={"group": data.index}) as model:
+    alpha = pm.Gamma("alpha", 2.0, 2.0)
+    mean = pm.Normal("mean", -2.0, 1.0)
+    spread = pm.HalfNormal("spread", 0.5)
+    base = dp.NormalInverseGamma(mu=mean, kappa=0.3, a=3.0, b=2.0 * spread**2)
+    logit = dp.DPMixture("logit", alpha, base, shape=(len(data),), dims="group")
+    pm.Binomial("y", n=rats, logit_p=logit, observed=tumors, dims="group")
+    idata = pm.sample(1000, tune=1000, chains=4, random_seed=1, target_accept=0.95, progressbar=False)
+
+# %%
+az.summary(idata, var_names=["alpha", "mean", "spread", "logit_n_clusters"])
+
+# %% [markdown]
+# Each group's rate is drawn towards those of groups like it, small groups more than large ones.
+
+# %%
+rate = 1 / (1 + np.exp(-idata.posterior["logit"]))
+estimate = rate.mean(("chain", "draw")).to_numpy()
+low, high = np.quantile(rate, [0.1, 0.9], axis=(0, 1))
+figure, axes = plt.subplots(figsize=(5, 4), layout="constrained")
+axes.errorbar(tumors / rats, estimate, [estimate - low, high - estimate], fmt="none", color="0.8")
+axes.scatter(tumors / rats, estimate, s=rats, alpha=0.6, color="#0072B2")
+axes.axline((0, 0), slope=1, color="black", linewidth=0.8)
+axes.set(xlabel="observed share of rats with a tumour", ylabel="posterior mean and 80 % interval")
+
+# %% [markdown]
+# The last group, 4 of 14, is the current experiment. Bayesian Data Analysis (section 5.3), with a beta
+# distribution of rates, puts its posterior mean near 0.21. Here it is much the same, without a shape having been
+# assumed.
+
+# %%
+current = float(rate.isel(group=-1).mean())
+assert 0.16 < current < 0.26
+# Groups without any tumour are drawn up, those with the most down.
+assert estimate[0] > 0.02
+assert estimate[66] < (tumors / rats)[66]
+current
