@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent.parent
 def load(path):
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
+    # As an import would: compiled code in the cache refers to modules by name.
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module
 
