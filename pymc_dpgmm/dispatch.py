@@ -9,15 +9,60 @@ captured by a closure, would be compiled again in every process.)
 """
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit, types
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import overload
 
 # Sums may be reordered into vector lanes. NaN and infinity keep their meaning.
 FASTMATH = {"reassoc", "contract"}
+
+
+def _outside_modules(signature: Any) -> list[str]:
+    """Return the modules outside this package that define ``NamedTuple`` classes of a signature."""
+    found, left = set(), list(getattr(signature, "args", signature))
+    while left:
+        kind = left.pop()
+        if isinstance(kind, types.BaseNamedTuple):
+            found.add(kind.instance_class.__module__)
+        left.extend(getattr(kind, "types", ()))
+    return sorted(name for name in found if name.split(".")[0] != __name__.split(".")[0])
+
+
+class _Cache(FunctionCache):
+    """On-disk cache whose index of types from elsewhere is a file of its own.
+
+    An index names its types by their modules, and cannot be read where one of these is missing: a family of one's
+    own would keep everybody else from the compiled code of this package.
+    """
+
+    _cache_file: Any
+
+    def _load_overload(self, sig: Any, target_context: Any) -> Any:
+        return self._with_own_index(sig, super()._load_overload, sig, target_context)
+
+    def _save_overload(self, sig: Any, data: Any) -> None:
+        self._with_own_index(sig, super()._save_overload, sig, data)
+
+    def _with_own_index(self, sig: Any, call: Callable[..., Any], *args: Any) -> Any:
+        modules = _outside_modules(sig)
+        if not modules:
+            return call(*args)
+        common: Any = self._cache_file
+        digest = hashlib.sha256("\n".join(modules).encode()).hexdigest()[:12]
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path,
+            filename_base=f"{self._impl.filename_base}.{digest}",
+            source_stamp=self._impl.locator.get_source_stamp(),
+        )
+        try:
+            return call(*args)
+        finally:
+            self._cache_file = common
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -30,7 +75,13 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         with ``inline="always"``: otherwise they are optimised once for themselves and again with every caller of
         their callers.
     """
-    return njit(cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        dispatcher = njit(cache=True, error_model="numpy", no_cfunc_wrapper=True, **options)(function)
+        dispatcher._cache = _Cache(function)
+        return dispatcher
+
+    return decorate
 
 
 @compiled()
