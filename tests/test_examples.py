@@ -51,6 +51,8 @@ RECOVERED = {
 }
 
 
+# What is held here is the truth recovered, as users run it. PyMC's own check at the end of a fit looks at single
+# labels, and ArviZ warns of those that are constant.
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RECOVERED)
