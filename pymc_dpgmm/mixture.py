@@ -35,6 +35,8 @@ def DPMixture(  # noqa: N802
     dims: Any = None,
     offset: Any = None,
     unit: Any = None,
+    known_labels: Any = None,
+    must_link: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
@@ -71,6 +73,8 @@ def DPMixture(  # noqa: N802
         Which unit (subject, site, ...) each row belongs to, if all rows of a unit are in one cluster: numbers
         0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
         ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
+    known_labels, must_link : (n,) array_like, optional
+        What is known of the partition, see :class:`CRP`. With units, one entry per unit.
     initval : (n,) integer array_like, optional
         Start of the labels, see :class:`CRP`.
 
@@ -84,9 +88,10 @@ def DPMixture(  # noqa: N802
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range. The model is then as it was before.
     """
+    known = {"known_labels": known_labels, "must_link": must_link}
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return CRP(labels, alpha, n, **kwargs)
+        return CRP(labels, alpha, n, **known, **kwargs)
 
     return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
@@ -102,6 +107,8 @@ def PYMixture(  # noqa: N802
     dims: Any = None,
     offset: Any = None,
     unit: Any = None,
+    known_labels: Any = None,
+    must_link: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a Pitman-Yor process mixture to the current model: see :func:`DPMixture` and :class:`PitmanYor`.
@@ -111,12 +118,13 @@ def PYMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > -discount
     discount : scalar or variable, in [0, 1)
-    base, observed, shape, dims, offset, unit, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
         As in :func:`DPMixture`.
     """
+    known = {"known_labels": known_labels, "must_link": must_link}
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return PitmanYor(labels, alpha, discount, n, **kwargs)
+        return PitmanYor(labels, alpha, discount, n, **known, **kwargs)
 
     return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
@@ -132,6 +140,8 @@ def FiniteMixture(  # noqa: N802
     dims: Any = None,
     offset: Any = None,
     unit: Any = None,
+    known_labels: Any = None,
+    must_link: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
@@ -143,12 +153,13 @@ def FiniteMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
     n_components : int or integer variable, >= 1
-    base, observed, shape, dims, offset, unit, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
         As in :func:`DPMixture`.
     """
+    known = {"known_labels": known_labels, "must_link": must_link}
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return FiniteDirichlet(labels, alpha, n_components, n, **kwargs)
+        return FiniteDirichlet(labels, alpha, n_components, n, **known, **kwargs)
 
     return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 
@@ -164,6 +175,8 @@ def MFMixture(  # noqa: N802
     dims: Any = None,
     offset: Any = None,
     unit: Any = None,
+    known_labels: Any = None,
+    must_link: Any = None,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with an unknown number of components: see :func:`DPMixture` and :class:`MFM`.
@@ -174,12 +187,13 @@ def MFMixture(  # noqa: N802
     gamma : scalar or variable, > 0
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
-    base, observed, shape, dims, offset, unit, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
         As in :func:`DPMixture`.
     """
+    known = {"known_labels": known_labels, "must_link": must_link}
 
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return MFM(labels, gamma, n, components=components, **kwargs)
+        return MFM(labels, gamma, n, components=components, **known, **kwargs)
 
     return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
 

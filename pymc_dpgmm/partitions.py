@@ -58,6 +58,9 @@ class GibbsType(NamedTuple):
         :math:`\log V_n(K)` at index K for mixtures of finite mixtures, NaN where it has not been needed yet.
     log_components : (L,) or (0,) float64 array
         Log prior probability of k + 1 components at index k, for these mixtures.
+    extra : float
+        How many more rows there are than those that sizes of clusters count, where several rows move as one. It
+        matters to :math:`V_n` alone.
     """
 
     alpha: float
@@ -66,6 +69,7 @@ class GibbsType(NamedTuple):
     reach: float
     log_v: np.ndarray
     log_components: np.ndarray
+    extra: float
 
 
 def chinese_restaurant(alpha: float) -> GibbsType | None:
@@ -77,7 +81,7 @@ def pitman_yor(alpha: float, discount: float) -> GibbsType | None:
     """Return the Pitman-Yor process, or None unless 0 <= discount < 1 and alpha > -discount."""
     if not (0.0 <= discount < 1.0 and -discount < alpha < math.inf):
         return None
-    return GibbsType(float(alpha), float(discount), math.inf, 0.0, np.empty(0), np.empty(0))
+    return GibbsType(float(alpha), float(discount), math.inf, 0.0, np.empty(0), np.empty(0), 0.0)
 
 
 def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
@@ -87,7 +91,7 @@ def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
     """
     if not (0.0 < alpha < math.inf and n_components >= 1 and n_components == math.floor(n_components)):
         return None
-    return GibbsType(float(alpha), -alpha / n_components, float(n_components), 0.0, np.empty(0), np.empty(0))
+    return GibbsType(float(alpha), -alpha / n_components, float(n_components), 0.0, np.empty(0), np.empty(0), 0.0)
 
 
 def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:
@@ -118,7 +122,7 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
         raise ValueError("the prior on the number of components has no mass where the sum over it looks")
     most = float(possible[-1] + 1) if possible[-1] + 1 < len(log_components) else math.inf
     reach = float(np.sum(np.cumsum(np.exp(log_components)) < 1.0 - 1e-12))
-    return GibbsType(0.0, -float(gamma), most, reach, np.full(n + 2, math.nan), log_components)
+    return GibbsType(0.0, -float(gamma), most, reach, np.full(n + 2, math.nan), log_components, 0.0)
 
 
 # V_n(K) is a sum over numbers of components from K to 8 K + N_TERMS and four times the reach of their prior: its
@@ -199,7 +203,7 @@ def _(prior, sizes, n_clusters):
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)
-    return total + math.lgamma(prior.alpha + 1.0) - math.lgamma(prior.alpha + n)
+    return total + math.lgamma(prior.alpha + 1.0) - math.lgamma(prior.alpha + n + prior.extra)
 
 
 @implements(log_split, GibbsType)

@@ -22,6 +22,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_dpgmm.constraints import allow, blocks_of
 from pymc_dpgmm.distributions import (
     CRPRV,
     NO_JAX,
@@ -30,13 +31,14 @@ from pymc_dpgmm.distributions import (
     PartitionRV,
     SparseValues,
     as_numbers,
+    constraints_on,
     dependents,
     mixture_values,
     of_units,
     split_inputs,
 )
 from pymc_dpgmm.distributions.observed import check_values, count_missing
-from pymc_dpgmm.families import FAMILIES, Family, View
+from pymc_dpgmm.families import FAMILIES, Family, View, constrained
 from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.imputation import impute_views
@@ -52,7 +54,7 @@ from pymc_dpgmm.kernels.split_merge import (
     SPLITS,
     SPLITS_TRIED,
 )
-from pymc_dpgmm.kernels.state import State, count_clusters, initial_state
+from pymc_dpgmm.kernels.state import State, initial_state
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, chinese_restaurant, cluster_sizes, matched_names
 
 # Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
@@ -213,8 +215,10 @@ class Dependents:
             labels.astype(value.dtype), *(point[name] for name in self.inputs)
         )
 
-    def at(self, point: dict[str, np.ndarray], labels: np.ndarray) -> "DependentsAt":
-        """Return their density at a point.
+    def at(
+        self, point: dict[str, np.ndarray], labels: np.ndarray, labels_of: Callable[[State], np.ndarray]
+    ) -> "DependentsAt":
+        """Return their density at a point, with labels that a function reads from states of the kernels.
 
         Raises
         ------
@@ -222,7 +226,7 @@ class Dependents:
             If the labels index out of range.
         """
         try:
-            return DependentsAt(self, labels, point, float(self._function(labels, point)))
+            return DependentsAt(self, labels_of, labels, point, float(self._function(labels, point)))
         except IndexError as error:
             raise ValueError(
                 f"labels up to {labels.max()} index something shorter in {self.names} ({error}): give it one "
@@ -242,21 +246,23 @@ class DependentsAt(NamedTuple):
     """Dependents of labels, at some labels and a point, and their log density."""
 
     dependents: Dependents
+    labels_of: Callable[[State], np.ndarray]
     labels: np.ndarray
     point: dict[str, np.ndarray]
     value: float
 
-    def proposed(self, labels: np.ndarray) -> "DependentsAt":
-        """Return them at other labels, with what labels index renamed."""
+    def proposed(self, state: State) -> "DependentsAt":
+        """Return them at the labels of another state, with what labels index renamed."""
         point, renamed = self.point, self.dependents.renamed
+        labels = self.labels_of(state)
         if renamed:
             names, point = matched_names(self.labels, labels), dict(point)
             if any(len(point[name]) < len(names) for name in renamed):
-                return DependentsAt(self.dependents, labels, self.point, -np.inf)
+                return self._replace(labels=labels, value=-np.inf)
             for name in renamed:
                 point[name] = point[name].copy()
                 point[name][names] = self.point[name][: len(names)]
-        return DependentsAt(self.dependents, labels, point, self.dependents.log_density(labels, point))
+        return self._replace(labels=labels, point=point, value=self.dependents.log_density(labels, point))
 
 
 def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -> list[Variable]:
@@ -292,6 +298,8 @@ class LabelsTarget:
         self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
         self.dependents = Dependents(model, rv, value, others) if others else None
         self._op = rv.owner.op
+        self._constraints = constraints_on(rv)
+        self._blocks = None if self._constraints is None else blocks_of(self._constraints)
         self._parameters = PointFunction(model, rv.owner.inputs[2:-1])
         self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
@@ -308,16 +316,24 @@ class LabelsTarget:
         """Return the prior on partitions at a point; None where its parameters are outside their support."""
         parameters, n = self._parameters(point), len(point[self.name])
         if parameters is not self._last[0] or n != self._last[1]:
-            self._last = (parameters, n, self._op.prior(*as_numbers(parameters), n))
+            prior = self._op.prior(*as_numbers(parameters), n)
+            if prior is not None and self._blocks is not None:
+                prior = prior._replace(extra=float(n - len(self._blocks.first)))
+            self._last = (parameters, n, prior)
         return self._last[2]
 
-    def state(self, point: dict[str, np.ndarray], kept: Kept | None) -> Kept | None:
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
         """Return the state at a point: the kept one if nothing it was made from has changed.
 
-        Returns None where the base measures' parameters are outside their support.
+        It is one of rows, or of the blocks of rows that constraints make. Returns None where the base measures'
+        parameters are outside their support.
         """
         labels = point[self.name]
         views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
+        if self._blocks is not None:
+            block = self._blocks.of_row
+            views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
+            views.append(View(constrained.FAMILY, constrained.Params(prior.discount), self._blocks.table))
         if not views:
             views = [View(FAMILIES["Unobserved"], NOTHING_OBSERVED, np.zeros((len(labels), 0)))]
         if kept is not None and np.array_equal(labels, kept.labels) and all(map(_same_view, views, kept.views)):
@@ -327,9 +343,17 @@ class LabelsTarget:
                 f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
                 f"{labels.max()}"
             )
+        if self._constraints is not None and not allow(self._constraints, labels):
+            raise ValueError(f"{self.name} contradicts its known_labels or must_link")
         if not all(view.family.supports(view.params) for view in views):
             return None
-        return Kept(labels, views, initial_state(views, labels))
+        own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
+        return Kept(labels, views, initial_state(views, own))
+
+    def labels_of(self, state: State) -> np.ndarray:
+        """Return the labels of rows that a state stands for."""
+        labels = (state.slots - 1).astype(self.dtype)
+        return labels if self._blocks is None else labels[self._blocks.of_row]
 
 
 def _is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
@@ -473,8 +497,9 @@ class LabelsStep(BlockedStep):
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         concentration = self.concentrations[position]
-        prior, law = (target.prior(point), GIVEN) if concentration is None else concentration.read(point)
-        kept = target.state(point, self.kept[position])
+        prior = target.prior(point)
+        law = GIVEN if concentration is None else concentration.law(point)
+        kept = None if prior is None else target.state(point, prior, self.kept[position])
         drawn = NOTHING_DRAWN
         if kept is not None and prior is not None and self.imputed:
             kept = self._impute(target, point, prior, kept)
@@ -484,17 +509,15 @@ class LabelsStep(BlockedStep):
             if target.dependents is None:
                 state, prior, drawn = self.schedules[position].draw(*given)
             else:
-                rest = target.dependents.at(point, canonical_labels(kept.labels)[0])
+                rest = target.dependents.at(point, target.labels_of(kept.state), target.labels_of)
                 state, prior, drawn, rest = self.schedules[position].draw(*given, rest)
                 point.update({name: rest.point[name] for name in target.dependents.renamed})
             if concentration is not None:
                 concentration.write(point, prior.alpha)
-            labels = (state.slots - 1).astype(target.dtype)
+            labels = target.labels_of(state)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
-            sizes = state.sizes[1 : count_clusters(state) + 1]
-        else:
-            sizes = cluster_sizes(point[target.name])
+        sizes = cluster_sizes(point[target.name])
         shares = sizes / sizes.sum()
         return {
             "n_clusters": len(sizes),
@@ -771,7 +794,7 @@ def _labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
         return None
     (mixture,) = depending
     labels = mixture.owner.inputs[2]
-    if labels not in model.free_RVs:
+    if labels not in model.free_RVs or constraints_on(labels) is not None:
         return None
     for other in dependents(model, labels):
         if not _is_plain_mixture(model, labels, other) or other.owner.inputs[2] is not labels:
@@ -829,7 +852,7 @@ class ConcentrationGibbs(BlockedStep):
         """Draw the concentrations given the labels."""
         point = dict(point)
         for target in self._targets:
-            prior, law = target.read(point)
+            prior, law = chinese_restaurant(target.concentration(point)), target.law(point)
             sizes = cluster_sizes(target.labels_at(point))
             if len(sizes) and prior is not None and law is not GIVEN:
                 target.write(point, redraw(law, self.rng, prior, len(sizes), int(sizes.sum())).alpha)
@@ -852,7 +875,8 @@ class _Concentration:
         self.labels = model.rvs_to_values[labels].name
         self._labels = PointFunction(model, [labels])
         shape, scale = rv.owner.inputs[2:]
-        self._numbers = PointFunction(model, [rv, shape, scale])
+        self._alpha = PointFunction(model, [rv])
+        self._numbers = PointFunction(model, [shape, scale])
         transform = model.rvs_to_transforms[rv]
         self._to_value: Callable[..., Any] | None = None
         if transform is not None:
@@ -862,14 +886,14 @@ class _Concentration:
             self._behind = [v for v in model.value_vars if v in needed]
             self._to_value = compile_function([free, *self._behind], inputs, mode=_SMALL_GRAPH)
 
-    def read(self, point: dict[str, np.ndarray]) -> tuple[GibbsType | None, Given | GammaConcentration]:
-        """Return the prior on partitions at a point, None outside its support, and the law of its concentration.
+    def concentration(self, point: dict[str, np.ndarray]) -> float:
+        """Return the concentration at a point."""
+        return float(self._alpha(point)[0])
 
-        Where the law's own parameters are outside their support, the concentration counts as given.
-        """
-        alpha, shape, scale = (float(value) for value in self._numbers(point))
-        proper = shape > 0 and scale > 0
-        return chinese_restaurant(alpha), GammaConcentration(shape, 1.0 / scale) if proper else GIVEN
+    def law(self, point: dict[str, np.ndarray]) -> Given | GammaConcentration:
+        """Return the law of the concentration, as given where its own parameters are outside their support."""
+        shape, scale = (float(value) for value in self._numbers(point))
+        return GammaConcentration(shape, 1.0 / scale) if shape > 0 and scale > 0 else GIVEN
 
     def labels_at(self, point: dict[str, np.ndarray]) -> np.ndarray:
         """Return the labels at a point."""

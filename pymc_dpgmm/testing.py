@@ -133,8 +133,9 @@ def draw_codes(
     n_moves: Sequence[int] = (1, 3),
     law: Any = None,
     seed: int = 1,
+    labels: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw partitions of tiny data with the kernels of the default sampler, from all rows in one cluster.
+    """Draw partitions of tiny data with the kernels of the default sampler.
 
     Parameters
     ----------
@@ -148,6 +149,8 @@ def draw_codes(
     law : NamedTuple, optional
         Of the prior's parameters, which are then drawn too.
     seed : int
+    labels : (n,) integer array, optional
+        The start. By default all rows are in one cluster.
 
     Returns
     -------
@@ -158,7 +161,7 @@ def draw_codes(
     drawn = np.empty(n_draws, dtype=np.int64)
     tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
     law = Given(0.0) if law is None else law
-    state = initial_state(views, np.zeros(n, dtype=np.int64))
+    state = initial_state(views, np.zeros(n, dtype=np.int64) if labels is None else labels)
     run_sweeps(np.random.default_rng(seed), prior, law, state, n_scans, np.array(n_moves), tally, drawn)
     return drawn, tally
 

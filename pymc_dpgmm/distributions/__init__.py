@@ -19,6 +19,7 @@ from pymc_dpgmm.distributions.partition_priors import (
     FiniteDirichlet,
     PartitionRV,
     PitmanYor,
+    constraints_on,
     partition_support_point,
 )
 
@@ -35,6 +36,7 @@ __all__ = [
     "PitmanYor",
     "SparseValues",
     "as_numbers",
+    "constraints_on",
     "dependents",
     "missing_logp",
     "missing_support_point",

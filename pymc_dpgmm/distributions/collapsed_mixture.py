@@ -16,7 +16,7 @@ from pymc_dpgmm.distributions.missing_entries import MissingEntries
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
-from pymc_dpgmm.distributions.partition_priors import PartitionRV
+from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
@@ -324,9 +324,9 @@ def _check_rows(labels: Variable, shape: Sequence[int]) -> None:
         return
     if labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
         return
-    n = labels.owner.inputs[-1]
-    if isinstance(n, Constant) and int(n.data) != int(shape[0]):
-        raise ValueError(f"the labels {labels.name} are for n = {int(n.data)} rows, but the data has {shape[0]}")
+    n = fixed_rows(labels)
+    if n is not None and n != int(shape[0]):
+        raise ValueError(f"the labels {labels.name} are for n = {n} rows, but the data has {shape[0]}")
 
 
 def _joined(columns: Sequence[Any]) -> Any:

@@ -84,16 +84,19 @@ def refuse_jax() -> None:
 
 
 class PartitionSizesOp(NumbersOp):
-    """Sizes of the clusters of labels, in order of first appearance; empty if they are no partition."""
+    """Sizes of the clusters of labels, in order of first appearance.
+
+    Empty if the labels are no partition, or one that does not keep the constraints that may be a second input.
+    """
 
     __props__ = ()
 
-    def make_node(self, labels: Any) -> Apply:
-        return Apply(self, [pt.as_tensor(labels)], [pt.lvector()])
+    def make_node(self, labels: Any, *constraints: Any) -> Apply:
+        return Apply(self, [pt.as_tensor(labels), *constraints], [pt.lvector()])
 
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
         sizes = PartitionSizes()
-        return lambda labels: (sizes(labels),)
+        return lambda labels, *constraints: (sizes(labels, *constraints),)
 
 
 partition_sizes = PartitionSizesOp()

@@ -7,11 +7,12 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
@@ -37,32 +38,44 @@ _MOST_ROWS_INT16 = 32_767
 
 
 class RandomStartRV(LabelsMixtureRV):
-    """Over-dispersed starting labels: see :func:`pymc_dpgmm.partitions.draw_start`."""
+    """Over-dispersed starting labels: see :func:`pymc_dpgmm.partitions.draw_start`.
+
+    The parameters are the most clusters, and n or constraints.
+    """
 
     name = "random_start"
     signature = "(),()->(n)"
     dtype = "int64"
 
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
-        return (dist_params[0],)
+        return (_n_rows(dist_params[-1]),)
 
-    def rng_fn(self, rng: np.random.Generator, n: Any, most: Any, size: Any) -> np.ndarray:
+    def rng_fn(self, rng: np.random.Generator, most: Any, n: Any, size: Any) -> np.ndarray:
+        if np.ndim(n) == 2:
+            return draw_constrained_start(rng, np.asarray(n), float(most))
         return draw_start(rng, int(n), float(most))
 
 
 class PartitionRV(LabelsMixtureRV):
-    """Labels of n rows from a prior on partitions; n is the last parameter."""
+    """Labels of n rows from a prior on partitions.
+
+    The last parameter is n, or constraints on n rows (2, n): see :mod:`pymc_dpgmm.constraints`. These cut the
+    prior off, without making up for the mass that is lost: what is known of the partition is data.
+    """
 
     dtype = "int64"
 
     def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
+        if np.ndim(dist_params[-1]) != self.ndims_params[-1]:
+            op = type(self)(dtype=self.dtype, inplace=self.inplace, **_signature_with(True, self.signature))
+            return op.make_node(rng, size, *dist_params)
         # Without a static shape, starting labels of the wrong length reach the step method, which names them.
         node = super().make_node(rng, size, *dist_params)
         drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
         return Apply(self, node.inputs, [node.outputs[0].type(), drawn])
 
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
-        return (dist_params[-1],)
+        return (_n_rows(dist_params[-1]),)
 
     def prior(self, *params: Any) -> GibbsType | None:
         """Return the prior with numeric parameters, n being the last; None outside their support."""
@@ -70,6 +83,11 @@ class PartitionRV(LabelsMixtureRV):
 
     def rng_fn(self, rng: np.random.Generator, *arguments: Any) -> np.ndarray:
         *params, size = arguments
+        if self.ndims_params[-1] == 2:
+            raise NotImplementedError(
+                "draws from a prior on partitions with known_labels or must_link are not supported; leave these "
+                "out for draws from the prior"
+            )
         n = int(np.ravel(params[-1])[0])
         if size is None:
             return self._draw(rng, params, n)
@@ -147,14 +165,18 @@ class PartitionPrior(Discrete):
         refuse_jax()
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         if initval is not None and not isinstance(initval, str):
-            initval = _checked_start(initval, n).astype(_checked_rows(n)[1])
+            constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
+            initval = _checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
         return super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
 
     @classmethod
     def _made(cls, params: list[Any], n: Any, kwargs: dict[str, Any]) -> Any:
+        constraints = _constraints(n, kwargs.pop("known_labels", None), kwargs.pop("must_link", None))
         n, dtype = _checked_rows(n)
         kwargs.pop("shape", None)
-        return super().dist([*params, n], dtype=dtype, **kwargs)
+        return super().dist(
+            [*params, n if constraints is None else pt.constant(constraints)], dtype=dtype, **kwargs
+        )
 
 
 def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
@@ -166,7 +188,27 @@ def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
         log_components = inputs[3]
         possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
         most = possible.max().astype("float64")
-    return RandomStartRV()(inputs[-1], most, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+    start = RandomStartRV(**_signature_with(inputs[-1].ndim == 2, RandomStartRV.signature))
+    return start(most, inputs[-1], rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+def fixed_rows(labels: Any) -> int | None:
+    """Return how many rows a prior's labels are for, None if that may change."""
+    n = labels.owner.inputs[-1]
+    if not isinstance(n, Constant):
+        return None
+    return int(n.data) if n.ndim == 0 else n.data.shape[1]
+
+
+def constraints_on(labels: Any) -> np.ndarray | None:
+    """Return the constraints on a prior's labels, if there are any."""
+    last = labels.owner.inputs[-1]
+    return None if last.ndim == 0 else np.asarray(last.data)
+
+
+def _signature_with(constrained: bool, signature: str) -> dict[str, str]:
+    """Return the signature of a random variable whose last parameter is n or, if constrained, constraints."""
+    return {"signature": signature.replace("()->(n)", "(c,n)->(n)") if constrained else signature}
 
 
 class CRP(PartitionPrior):
@@ -189,6 +231,14 @@ class CRP(PartitionPrior):
         Number of rows.
     dims : str, optional
         Name of the labels' dimension.
+    known_labels : (n,) array_like, optional
+        What is known of some rows' clusters: integers or names, and -1, None or NaN where nothing is. Rows with
+        equal known labels share a cluster, rows with different ones do not. As the names of clusters have no
+        meaning here, look up the draws of a row to find the cluster of its known label.
+    must_link : (n,) array_like, optional
+        Rows with equal entries, integers or names, share a cluster; -1, None or NaN tells nothing. Unlike the rows
+        of one unit (see :func:`DPMixture`), they are single draws of the process that are known to coincide, and
+        count as such in the prior.
     initval : (n,) integer array_like, optional
         Start of all chains. By default each chain starts from its own random partition, whose number of labels
         is log-uniform on 1..min(n, 50).
@@ -211,7 +261,7 @@ class CRP(PartitionPrior):
         return cls._made([_checked_positive("alpha", alpha)], n, kwargs)
 
     def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
-        return _two_parameter_logp(value, alpha, 0.0, alpha > 0)
+        return _two_parameter_logp(value, n, alpha, 0.0, alpha > 0)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n: int) -> np.ndarray:
@@ -240,7 +290,7 @@ class PitmanYor(PartitionPrior):
     alpha : scalar or variable, > -discount
         Concentration.
     discount : scalar or variable, in [0, 1)
-    n, dims, initval
+    n, dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
     Raises
@@ -265,7 +315,7 @@ class PitmanYor(PartitionPrior):
 
     def logp(value: Any, alpha: Any, discount: Any, n: Any) -> Any:  # noqa: N805
         inside = (discount >= 0) & (discount < 1) & (alpha > -discount)
-        return _two_parameter_logp(value, alpha, discount, inside)
+        return _two_parameter_logp(value, n, alpha, discount, inside)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, discount: float, n: int) -> np.ndarray:
@@ -305,7 +355,7 @@ class FiniteDirichlet(PartitionPrior):
         Sum of the Dirichlet parameters.
     n_components : int or integer variable, >= 1
         Number of components m. The number of clusters, components with rows, is at most this.
-    n, dims, initval
+    n, dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
     Raises
@@ -326,12 +376,17 @@ class FiniteDirichlet(PartitionPrior):
                 raise TypeError("n_components must be an integer or a scalar variable with integer values")
         else:
             n_components = _checked_integer("n_components", n_components)
+            constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
+            if constraints is not None and n_known(constraints) > n_components:
+                raise ValueError(
+                    f"known_labels have {n_known(constraints)} clusters, but n_components is {n_components}"
+                )
         return cls._made([_checked_positive("alpha", alpha), n_components], n, kwargs)
 
     def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
         m = pt.maximum(n_components, 1)
         inside = (alpha > 0) & (n_components >= 1)
-        return _two_parameter_logp(value, alpha, -alpha / m, inside, most=m)
+        return _two_parameter_logp(value, n, alpha, -alpha / m, inside, most=m)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n_components: int, n: int) -> np.ndarray:
@@ -373,7 +428,7 @@ class MFM(PartitionPrior):
         Prior of the number of components: a distribution of PyMC on the integers, made with ``.dist``, such as
         ``pm.Poisson.dist(3)``; its own parameters may be variables. It is conditioned on there being at least one
         component. By default ``pm.Geometric.dist(0.1)``, with mean 10.
-    dims, initval
+    dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
     Raises
@@ -436,7 +491,7 @@ class MFM(PartitionPrior):
         )
 
     def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
-        sizes = partition_sizes(value)
+        sizes = _sizes(value, n)
         safe = pt.switch(gamma > 0, gamma, 1.0)
         n_clusters = pt.maximum(sizes.shape[0], 1)
         # The same terms as in pymc_dpgmm.partitions.
@@ -484,6 +539,16 @@ def _is_fixed(distribution: Any) -> bool:
     )
 
 
+def _n_rows(n: Any) -> Any:
+    """Return the number of rows, given it or constraints."""
+    return n if n.ndim == 0 else n.shape[1]
+
+
+def _sizes(value: Any, n: Any) -> Any:
+    """Sizes of the clusters, none if the density is zero; ``n`` are rows or constraints."""
+    return partition_sizes(value) if n.ndim == 0 else partition_sizes(value, n)
+
+
 def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
     """Log EPPF of a Gibbs-type prior; see :class:`pymc_dpgmm.partitions.GibbsType`."""
     n_clusters = sizes.shape[0]
@@ -491,9 +556,9 @@ def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
     return pt.switch(inside & (n_clusters > 0), log_v + within, -np.inf)
 
 
-def _two_parameter_logp(value: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
+def _two_parameter_logp(value: Any, n: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
     """Log EPPF with weights of the number of clusters as of a Pitman-Yor process."""
-    sizes = partition_sizes(value)
+    sizes = _sizes(value, n)
     n_clusters = sizes.shape[0]
     inside = inside & (n_clusters <= most)
     # Outside the support any number inside does for the branch that is not taken.
@@ -546,7 +611,19 @@ def _checked_rows(n: Any) -> tuple[Any, str]:
     return n, "int16" if n <= _MOST_ROWS_INT16 else "int32"
 
 
-def _checked_start(initval: Any, n: Any) -> Any:
+def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None:
+    """Return constraints, None where nothing is known."""
+    given = [groups for groups in (known_labels, must_link) if groups is not None]
+    if not given:
+        return None
+    if any(map(is_variable, given)):
+        raise TypeError("known_labels and must_link must be arrays, not variables")
+    # Data that may change has as many rows as are told of now.
+    n = len(np.atleast_1d(np.asarray(given[0]))) if is_variable(n) else _checked_integer("n", n)
+    return make_constraints(n, known_labels, must_link)
+
+
+def _checked_start(initval: Any, n: Any, constraints: np.ndarray | None = None) -> Any:
     start = np.asarray(initval)
     if start.dtype.kind not in "iu":
         raise TypeError(f"initval of labels must be integers, got dtype {start.dtype}")
@@ -557,4 +634,6 @@ def _checked_start(initval: Any, n: Any) -> Any:
             f"initval of labels must lie in 0..n-1 = 0..{len(start) - 1}, got values from {start.min()} to "
             f"{start.max()}"
         )
+    if constraints is not None and not allow(constraints, start):
+        raise ValueError("initval of labels contradicts known_labels or must_link")
     return start

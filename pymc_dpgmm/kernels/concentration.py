@@ -11,7 +11,10 @@ from pymc_dpgmm.partitions import GibbsType
 
 @array_verb
 def redraw(law, rng, prior, n_clusters, n):
-    """Return a prior on partitions with parameters drawn given that ``n`` rows form ``n_clusters``."""
+    """Return a prior on partitions with parameters drawn given that ``n`` rows form ``n_clusters``.
+
+    To ``n`` the prior adds its ``extra`` rows.
+    """
 
 
 class Given(NamedTuple):
@@ -29,7 +32,7 @@ class GammaConcentration(NamedTuple):
 
 @register_jitable
 def draw_concentration(
-    rng: np.random.Generator, alpha: float, n_clusters: int, n: int, shape: float, rate: float
+    rng: np.random.Generator, alpha: float, n_clusters: int, n: float, shape: float, rate: float
 ) -> float:
     """Draw alpha given the number of clusters, through an auxiliary beta variable.
 
@@ -38,7 +41,7 @@ def draw_concentration(
     rng : numpy.random.Generator
     alpha : float, > 0
         The current value.
-    n_clusters, n : int, >= 1
+    n_clusters, n : int or float, >= 1
         Number of clusters and of rows.
     shape, rate : float, > 0
         Parameters of the gamma prior.
@@ -69,5 +72,7 @@ def _(law, rng, prior, n_clusters, n):
 
 @implements(redraw, GammaConcentration)
 def _(law, rng, prior, n_clusters, n):
-    alpha = draw_concentration(rng, prior.alpha, n_clusters, n, law.shape, law.rate)
-    return GibbsType(alpha, prior.discount, prior.most, prior.reach, prior.log_v, prior.log_components)
+    alpha = draw_concentration(rng, prior.alpha, n_clusters, n + prior.extra, law.shape, law.rate)
+    return GibbsType(
+        alpha, prior.discount, prior.most, prior.reach, prior.log_v, prior.log_components, prior.extra
+    )

@@ -34,8 +34,8 @@ class Rest(Protocol):
     def value(self) -> float:
         """Its log density."""
 
-    def proposed(self, labels: np.ndarray) -> Self:
-        """Return it at other, canonical labels, renamed as they are."""
+    def proposed(self, state: State) -> Self:
+        """Return it at the labels of another, canonical state, renamed as they are."""
 
 
 # Shares of accepted sets of rows between which the size of the sets stays what it is.
@@ -103,7 +103,7 @@ _TRIED_ONLY = np.array([1, 0, 0, 1, 0, 0, 1])
 
 def _decide(rng: np.random.Generator, state: State, rest: Rest, proposed: State) -> tuple[State, Rest, bool]:
     """Accept or reject a proposal; return the state, the rest, and whether it was accepted."""
-    proposed_rest = rest.proposed(proposed.slots - 1)
+    proposed_rest = rest.proposed(proposed)
     if rest.value == -math.inf or math.log(rng.random()) < proposed_rest.value - rest.value:
         return proposed, proposed_rest, True
     return state, rest, False

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.constraints import allow
 from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.verbs import (
     Family,
@@ -36,17 +37,22 @@ def summarize_clusters(summary, rows, labels, sizes):
 
 
 class PartitionSizes:
-    """Sizes of the clusters of labels, kept while the labels stay the same."""
+    """Sizes of the clusters of labels, kept while the labels stay the same.
+
+    Constraints, if there are any, are :mod:`pymc_dpgmm.constraints` and never change.
+    """
 
     def __init__(self) -> None:
         self._labels = np.empty(0, dtype=np.int64)
         self._sizes = np.empty(0, dtype=np.int64)
 
-    def __call__(self, labels: np.ndarray) -> np.ndarray:
-        """Return :func:`~pymc_dpgmm.partitions.cluster_sizes` of ``labels``."""
+    def __call__(self, labels: np.ndarray, constraints: np.ndarray | None = None) -> np.ndarray:
+        """Return :func:`~pymc_dpgmm.partitions.cluster_sizes` of ``labels``, empty if constraints are not kept."""
         if not np.array_equal(labels, self._labels):
             self._sizes = cluster_sizes(labels)
             self._labels = labels.copy()
+            if constraints is not None and not allow(constraints, labels):
+                self._sizes = self._sizes[:0]
         return self._sizes
 
 

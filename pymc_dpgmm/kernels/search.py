@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families.slots import move
-from pymc_dpgmm.families.verbs import fit, log_predictive, summarize
+from pymc_dpgmm.families.verbs import fit, log_marginal, log_predictive, summarize
 from pymc_dpgmm.kernels.gibbs import choose
 from pymc_dpgmm.kernels.split_merge import (
     LEFT,
@@ -98,6 +98,9 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
         collect(state, b, work.own, 0)
         i = work.own[int(rng.random() * n_b)]
         partner, _ = choose_partner(rng, prior, state, order, n_clusters, place, i)
+        if partner < 0:
+            place += 1
+            continue
         a = order[partner]
         collect(state, a, work.own, n_b)
         counts[LEFT], counts[RIGHT] = state.sizes[a], n_b
@@ -110,7 +113,9 @@ def _try_merges(rng, prior, state, work, order, n_clusters):
         log_target = log_target_ratio(
             prior, state, n_clusters - 1, left, counts[LEFT], right, counts[RIGHT], spare
         )
-        if log_q == math.inf or math.log(rng.random()) < log_q - log_target:
+        # Two clusters that are known to differ have no union.
+        possible = log_marginal(state.stats, spare) > -math.inf
+        if possible and (log_q == math.inf or math.log(rng.random()) < log_q - log_target):
             largest = max(largest, min(n_b, size - n_b))
             for t in range(size):
                 work.side[t] = LEFT
@@ -155,16 +160,19 @@ def log_sum_over_labellings(prior, state, doubt):
 
 @compiled(inline="always")
 def _dissolve(rng, prior, state, dissolved):
-    """Let every row of one of two or more clusters join another one."""
+    """Let every row of one of two or more clusters join another one; return whether they could."""
     n_clusters = count_clusters(state)
     own = members(state, dissolved)
     shuffle(rng, own, 0, own.shape[0])
     order = np.arange(1, n_clusters + 1)
     for i in own:
         place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, i)
+        if place < 0:
+            return False
         unlink(state, i)
         join(state, i, place + 1)
     canonicalize(state)
+    return True
 
 
 @compiled()
@@ -174,7 +182,7 @@ def without_one(rng, prior, state):
     Returns
     -------
     rival : State
-        Canonical.
+        Canonical. With the clusters of the given state if no others can have the rows of the one given up.
     size : int
         Rows of the cluster given up.
     present : float
@@ -187,7 +195,8 @@ def without_one(rng, prior, state):
     log_weights = np.log(doubt[1:])
     dissolved = choose(rng, log_weights, n_clusters) + 1
     rival = copy(state)
-    _dissolve(rng, prior, rival, dissolved)
+    if not _dissolve(rng, prior, rival, dissolved):
+        rival = copy(state)
     return rival, state.sizes[dissolved], present
 
 

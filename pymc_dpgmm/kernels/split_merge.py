@@ -256,7 +256,8 @@ def log_choose_pair(total, n_left, n_right):
 def choose_partner(rng, prior, state, order, n_clusters, excluded, i):
     """Draw a cluster other than ``order[excluded]`` for row ``i``: its place and the log probability.
 
-    The probability is proportional to the weight the cluster would have for it in a Gibbs scan.
+    The probability is proportional to the weight the cluster would have for it in a Gibbs scan. The place is -1
+    where no other cluster can have the row.
     """
     log_weights = np.empty(n_clusters)
     for place in range(n_clusters):
@@ -264,6 +265,8 @@ def choose_partner(rng, prior, state, order, n_clusters, excluded, i):
         log_weights[place] = log_seat(prior, state.sizes[k]) + log_predictive(state.stats, k, state.rows, i)
     log_weights[excluded] = -math.inf
     largest = log_weights.max()
+    if largest == -math.inf:
+        return -1, largest
     cumulative = log_weights.copy()
     place = choose(rng, cumulative, n_clusters)
     return place, log_weights[place] - largest - math.log(cumulative[n_clusters - 1])
@@ -400,6 +403,8 @@ def propose_merge(rng, prior, state, work, order, n_clusters, kind, bound):
         t = int(rng.random() * n_right)
         own[0], own[t] = own[t], own[0]
         left_place, log_partner = choose_partner(rng, prior, state, order, n_clusters, right_place, own[0])
+        if left_place < 0:
+            return -math.inf, 0, 0, n_right
     left = order[left_place]
     n_left = state.sizes[left]
     collect(state, left, own, n_right)
