@@ -4,9 +4,11 @@ import exact
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor
 import pytest
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.distributions.operations import JointOp
 
 ROWS = np.array([[0.1, 2.0], [1.5, 2.2], [-0.3, 0.4], [1.1, 3.0], [0.2, -1.0]])
 LABELS = np.array([3, 0, 3, 0, 1])
@@ -191,3 +193,15 @@ def test_starts_differ_by_chain_and_the_users_win():
     points = [model.initial_point(random_seed=seed) for seed in range(20)]
     assert len({p["y_labels"].max() for p in points}) > 5
     assert all(np.array_equal(p["z_labels"], LABELS) for p in points)
+
+
+def test_value_and_gradients_come_from_one_node():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(mu, 0.3, 2.0, 1.0), shape=(5,))
+    value = model.logp()
+    wanted = [value, *pytensor.grad(value, model.continuous_value_vars)]
+    nodes = model.compile_fn(wanted, inputs=model.value_vars).f.maker.fgraph.apply_nodes
+    ops = [node.op for node in nodes if "Marginal" in type(node.op).__name__ or isinstance(node.op, JointOp)]
+    assert len(ops) == 1
+    assert len(ops[0].parts) == 3

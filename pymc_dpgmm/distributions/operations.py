@@ -11,9 +11,12 @@ from typing import Any
 import numba
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.mode import optdb
 from pytensor.gradient import disconnected_type, grad_undefined
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
@@ -120,7 +123,7 @@ class SparseValues:
 class _MarginalOp(NumbersOp):
     """Part of the log marginal likelihood of values given labels; the inputs are labels, values, parameters."""
 
-    __props__ = ("family", "is_sparse")
+    __props__: tuple[str, ...] = ("family", "is_sparse")
 
     def __init__(self, family: str, is_sparse: bool = False) -> None:
         self.family = family
@@ -196,6 +199,51 @@ class DataGradientOp(_MarginalOp):
 
     def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
         return (likelihood.data_gradient(*arguments),)
+
+
+class JointOp(_MarginalOp):
+    """Several of these parts at once, of the same inputs, from the same kept statistics.
+
+    Parameters
+    ----------
+    parts : tuple of _MarginalOp
+        Of one family.
+    """
+
+    __props__ = (*_MarginalOp.__props__, "parts")
+
+    def __init__(self, parts: tuple[_MarginalOp, ...]) -> None:
+        super().__init__(parts[0].family, parts[0].is_sparse)
+        self.parts = parts
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [output for part in self.parts for output in part._outputs(inputs)]
+
+    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+        return tuple(value for part in self.parts for value in part._evaluate(likelihood, *arguments))
+
+
+class JoinMarginals(GraphRewriter):
+    """Lets value and gradients of a mixture's density be evaluated by one node."""
+
+    def add_requirements(self, fgraph: Any) -> None:
+        fgraph.attach_feature(ReplaceValidate())
+
+    def apply(self, fgraph: Any) -> None:
+        """Join the nodes that differ in their part only."""
+        alike: dict[Any, list[Apply]] = {}
+        for node in fgraph.toposort():
+            if isinstance(node.op, _MarginalOp) and not isinstance(node.op, JointOp):
+                alike.setdefault((node.op.family, node.op.is_sparse, *node.inputs), []).append(node)
+        for nodes in alike.values():
+            if len(nodes) > 1:
+                outputs = [output for node in nodes for output in node.outputs]
+                joint = JointOp(tuple(node.op for node in nodes)).make_node(*nodes[0].inputs)
+                fgraph.replace_all_validate(list(zip(outputs, joint.outputs, strict=True)), reason="JoinMarginals")
+
+
+# After equal nodes are merged, and before nodes that work in place.
+optdb.register("join_marginals", JoinMarginals(), "fast_run", position=49.2)
 
 
 class LabelsMixtureRV(RandomVariable):

@@ -75,7 +75,7 @@ class MarginalLikelihood:
     Every method takes ``labels`` (n,), ``values`` (n, c) and ``params``, the family's parameters. Where the
     labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
     density is zero: the value is -inf, and the gradients are zero. ValueError is raised where labels and rows
-    differ in length.
+    differ in length. The very same ``params``, asked again, stand for the same labels and values.
     """
 
     def __init__(self, family: Family) -> None:
@@ -88,6 +88,8 @@ class MarginalLikelihood:
         self._summary: Any = None
         self._params: Any = None
         self._supported = False
+        self._given: Any = None
+        self._positive = False
 
     def value(self, labels: np.ndarray, values: Any, params: Any) -> float:
         """Return the log marginal likelihood."""
@@ -112,6 +114,10 @@ class MarginalLikelihood:
 
     def _update(self, labels: np.ndarray, values: Any, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
+        if params is self._given:
+            # The same call asks for value and gradients.
+            return self._positive
+        self._given = None
         if len(labels) != values.shape[0]:
             raise ValueError(f"there are {len(labels)} labels, but the data has {values.shape[0]} rows")
         if self._params is None or any(
@@ -132,4 +138,6 @@ class MarginalLikelihood:
                 self._canonical = canonical_labels(labels)[0]
                 self._summary = self._family.allocate_summary(params, len(sizes))
                 summarize_clusters(self._summary, self._rows, self._canonical, sizes)
-        return self._supported and self._summary is not None
+        self._positive = self._supported and self._summary is not None
+        self._given = params
+        return self._positive
