@@ -171,7 +171,7 @@ def run(name, n_replicates, seed=0, processes=1, **options):
     numbers = [len(part) for part in np.array_split(np.arange(n_replicates), processes)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=quiet) as pool:
         parts = pool.map(
-            partial(_replicates, name, **options), numbers, [[seed, part] for part in range(processes)]
+            partial(_replicates, name, **options), numbers, [1_000 * seed + part for part in range(processes)]
         )
         return joined(ranks for part in parts for ranks in part)
 

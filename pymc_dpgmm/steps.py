@@ -350,6 +350,35 @@ class LabelsTarget:
         own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
         return Kept(labels, views, initial_state(views, own))
 
+    def impute(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        prior: GibbsType,
+        kept: Kept,
+        imputed: Sequence[str],
+    ) -> Kept:
+        """Draw what is missing, of the named variables, with the rows' clusters, and set it in a point."""
+        if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
+            return kept
+        absent = [
+            mixture.absent(view.values.shape)
+            if mixture.missing is not None and mixture.missing.name in imputed
+            else None
+            for mixture, view in zip(self.mixtures, kept.views, strict=True)
+        ]
+        values = [view.values for view in kept.views]
+        state, entries = impute_views(rng, prior, kept.state, values, absent)
+        views = []
+        for mixture, view, drawn, gaps in zip(self.mixtures, kept.views, entries, absent, strict=True):
+            if drawn is not None and gaps is not None:
+                mixture.write_missing(point, drawn, gaps)
+                completed = view.values.copy()
+                completed[gaps] = drawn
+                view = view._replace(values=completed)
+            views.append(view)
+        return Kept(self.labels_of(state), views, state)
+
     def labels_of(self, state: State) -> np.ndarray:
         """Return the labels of rows that a state stands for."""
         labels = (state.slots - 1).astype(self.dtype)
@@ -502,7 +531,7 @@ class LabelsStep(BlockedStep):
         kept = None if prior is None else target.state(point, prior, self.kept[position])
         drawn = NOTHING_DRAWN
         if kept is not None and prior is not None and self.imputed:
-            kept = self._impute(target, point, prior, kept)
+            kept = target.impute(self.rng, point, prior, kept, self.imputed)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             given = (self.rng, prior, law, kept.state, self.tune)
@@ -529,28 +558,6 @@ class LabelsStep(BlockedStep):
             **_tallied(drawn.tally),
             "seconds": time.perf_counter() - started,
         }
-
-    def _impute(self, target: LabelsTarget, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept) -> Kept:
-        """Draw what is missing in the rows, with the rows' clusters."""
-        absent = [
-            mixture.absent(view.values.shape)
-            if mixture.missing is not None and mixture.missing.name in self.imputed
-            else None
-            for mixture, view in zip(target.mixtures, kept.views, strict=False)
-        ]
-        if all(gaps is None for gaps in absent):
-            return kept
-        values = [view.values for view in kept.views]
-        state, entries = impute_views(self.rng, prior, kept.state, values, absent)
-        views = []
-        for mixture, view, drawn, gaps in zip(target.mixtures, kept.views, entries, absent, strict=True):
-            if drawn is not None and gaps is not None:
-                mixture.write_missing(point, drawn, gaps)
-                completed = view.values.copy()
-                completed[gaps] = drawn
-                view = view._replace(values=completed)
-            views.append(view)
-        return Kept((state.slots - 1).astype(target.dtype), views, state)
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
         columns, stats = [], {}

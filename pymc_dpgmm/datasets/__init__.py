@@ -13,6 +13,10 @@
 ``rat_tumors.csv``
     Rats with a tumour, and all rats, in 71 control groups (Tarone 1982, Biometrics 38, 215-220; Gelman et al.
     2013, Bayesian Data Analysis, table 5.1).
+``penguins.csv``
+    344 penguins of the Palmer Archipelago: species, island, four measurements in mm and g, and sex, with gaps.
+    From the R package palmerpenguins (CC0), by way of seaborn's data; collected by K. Gorman and the Palmer
+    Station LTER (Gorman, Williams and Fraser 2014, PLoS ONE 9, e90081).
 """
 
 from importlib.resources import files
@@ -39,6 +43,16 @@ def load_galaxies() -> pd.Series:
     """Return the velocities of 82 galaxies, named ``velocity``, in 1000 km/s."""
     with (files(__package__) / "galaxies.csv").open() as source:
         return pd.read_csv(source, header=None, names=["velocity"])["velocity"]
+
+
+def load_penguins() -> pd.DataFrame:
+    """Return 344 penguins, NaN where something was not recorded.
+
+    Columns ``species``, ``island``, ``bill_length``, ``bill_depth`` and ``flipper_length`` in mm, ``body_mass``
+    in g, and ``sex``. The measurements of 2 rows and the sex of 11 are missing.
+    """
+    with (files(__package__) / "penguins.csv").open() as source:
+        return pd.read_csv(source)
 
 
 def load_rat_tumors() -> pd.DataFrame:

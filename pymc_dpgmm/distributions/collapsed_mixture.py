@@ -117,17 +117,16 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         if size:
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         family = FAMILIES[self.family]
-        offset = np.asarray(numbers.pop()) if self.has_offset else 0.0
-        if self.has_missing:
-            numbers = numbers[:-2]
-        given = np.asarray(numbers.pop()) if family.given else np.empty((len(labels), 0))
-        drawn = family.params(*as_numbers(numbers))
+        parts = split_inputs(self, [rng, size, labels, *numbers])
+        drawn = family.params(*as_numbers(parts.params))
         if not family.supports(drawn):
             raise ValueError(
                 f"the parameters of {self.family} are outside their support, so there is no draw: {drawn}"
             )
-        rows = family.draw_rows(rng, drawn, np.asarray(labels), given)
-        return (rows[:, 0] if self.is_vector else rows) + offset
+        given = parts.given[0] if parts.given else np.empty((len(labels), 0))
+        rows = family.draw_rows(rng, drawn, np.asarray(labels), np.asarray(given))
+        rows = rows[:, 0] if self.is_vector else rows
+        return rows + parts.offset[0] if parts.offset else rows
 
 
 @register_canonicalize("fast_compile")
@@ -336,16 +335,16 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 class MixtureInputs(NamedTuple):
-    """Inputs of a mixture's node: ``given`` and ``offset`` are lists of one variable or none.
+    """Inputs of a mixture's node, or their values: ``given`` and ``offset`` are lists of one or none.
 
     ``missing`` is a list of the values and of the positions of missing entries, or empty.
     """
 
-    labels: Variable
-    params: Sequence[Variable]
-    given: Sequence[Variable]
-    missing: Sequence[Variable]
-    offset: Sequence[Variable]
+    labels: Any
+    params: Sequence[Any]
+    given: Sequence[Any]
+    missing: Sequence[Any]
+    offset: Sequence[Any]
 
 
 def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs:

@@ -1,0 +1,140 @@
+"""Joint-distribution tests (Geweke 2004) of the steps that ``pm.sample`` assigns.
+
+Parameters and labels drawn by the steps given the data, and data drawn anew given them, in turn, have the prior
+for their stationary distribution, whatever the data is at first. Moments of such a chain are compared with those
+of independent draws from the prior.
+"""
+
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.step_methods import CompoundStep
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.partitions import draw_labels
+
+N = 12
+N_TUNE, N_DRAWS, N_PRIOR = 1_500, 12_000, 200_000
+NIG = FAMILIES["NormalInverseGamma"]
+
+
+class Observed:
+    """Reals given labels, with random parameters of the base measure: NUTS for these, the exact draw of alpha."""
+
+    def __init__(self, mistake=1.0):
+        self.mistake = mistake
+
+    def model(self):
+        with pm.Model() as model:
+            alpha = pm.Gamma("alpha", 3.0, 2.0)
+            mu = pm.Normal("mu", 0.5, 1.0)
+            kappa = pm.Gamma("kappa", 4.0, 8.0)
+            b = pm.Gamma("b", 5.0, 5.0)
+            base = dp.NormalInverseGamma(mu, kappa, 4.0, b)
+            dp.DPMixture("y", alpha, base, observed=pm.Data("data", np.zeros(N)))
+        return model
+
+    def prior(self, rng):
+        drawn = {"alpha": rng.gamma(3.0) / 2.0, "mu": rng.normal(0.5), "kappa": rng.gamma(4.0) / 8.0}
+        drawn["b"] = rng.gamma(5.0) / 5.0
+        return drawn | {"y_labels": draw_labels(rng, drawn["alpha"], 0.0, np.inf, N)}
+
+    def data(self, rng, drawn):
+        params = NIG.params(*(np.atleast_1d(v) for v in (drawn["mu"],)), drawn["kappa"], 4.0, self._b(drawn))
+        return NIG.draw_rows(rng, params, np.asarray(drawn["y_labels"]), np.empty((N, 0)))[:, 0]
+
+    def _b(self, drawn):
+        return np.atleast_1d(drawn["b"] * self.mistake)
+
+    def moments(self, drawn, data):
+        shared = [drawn["alpha"], drawn["mu"], drawn["mu"] ** 2, np.log(drawn["kappa"]), np.log(drawn["b"])]
+        return [*shared, *of_labels(drawn["y_labels"]), data.mean(), np.log(data.var())]
+
+
+class Latent:
+    """Counts whose log rates have a mixture for their distribution: NUTS for rates, alpha and discount."""
+
+    def model(self):
+        with pm.Model() as model:
+            alpha = pm.LogNormal("alpha", 0.0, 0.5)
+            discount = pm.Beta("discount", 2.0, 4.0)
+            rate = dp.PYMixture("y", alpha, discount, dp.NormalInverseGamma(0.5, 0.5, 5.0, 0.6), shape=(N,))
+            pm.Poisson("counts", pm.math.exp(rate), observed=pm.Data("data", np.zeros(N)))
+        return model
+
+    def prior(self, rng):
+        alpha, discount = np.exp(0.5 * rng.normal()), rng.beta(2.0, 4.0)
+        labels = draw_labels(rng, alpha, discount, np.inf, N)
+        params = NIG.params(np.array([0.5]), 0.5, 5.0, np.array([0.6]))
+        rates = NIG.draw_rows(rng, params, labels, np.empty((N, 0)))[:, 0]
+        return {"alpha": alpha, "discount": discount, "y_labels": labels, "y": rates}
+
+    def data(self, rng, drawn):
+        return rng.poisson(np.exp(np.minimum(drawn["y"], 20.0))).astype(float)
+
+    def moments(self, drawn, data):
+        shared = [np.log(drawn["alpha"]), drawn["discount"], np.mean(drawn["y"]), drawn["y"][0] ** 2]
+        return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
+
+
+def of_labels(labels):
+    sizes = np.bincount(labels)
+    return [float(np.sum(sizes > 0)), float(np.sum(sizes**2)), float(labels[0] == labels[1])]
+
+
+def successive(case, n_tune, n_draws, seed=1):
+    """Moments of a chain that draws parameters given data, and data given parameters, in turn."""
+    rng = np.random.default_rng(seed)
+    model = case.model()
+    untransform = model.compile_fn(model.unobserved_value_vars, inputs=model.value_vars, on_unused_input="ignore")
+    names = [v.name for v in model.unobserved_value_vars]
+    found = []
+    with model:
+        steps = instantiate_steppers(model, *assign_step_methods(model))
+        step = CompoundStep(steps) if isinstance(steps, list) else steps
+        step.setup_chain(rng, n_tune, n_draws)
+        step.tune = True
+        point = model.initial_point(random_seed=seed)
+        for draw in range(n_tune + n_draws):
+            if draw == n_tune:
+                step.stop_tuning()
+            point, _ = step.step(point)
+            drawn = dict(zip(names, untransform(point), strict=True))
+            data = case.data(rng, drawn)
+            model.set_data("data", data)
+            if draw >= n_tune:
+                found.append(case.moments(drawn, data))
+    return np.array(found)
+
+
+def independent(case, seed=2):
+    rng = np.random.default_rng(seed)
+    draws = []
+    for _ in range(N_PRIOR):
+        drawn = case.prior(rng)
+        draws.append(case.moments(drawn, case.data(rng, drawn)))
+    return np.array(draws)
+
+
+def z_scores(case):
+    chain, prior = successive(case, N_TUNE, N_DRAWS), independent(case)
+    ess = np.array([array_stats.ess(column[None, :], method="mean") for column in chain.T])
+    assert ess.min() > 200
+    variance = prior.var(axis=0)
+    return (chain.mean(axis=0) - prior.mean(axis=0)) / np.sqrt(variance / ess + variance / len(prior))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [Observed(), Latent()], ids=lambda case: type(case).__name__)
+def test_successive_draws_have_the_prior_for_their_distribution(case):
+    # Of nine or ten scores, one exceeds 4 with probability 6e-4.
+    assert np.max(np.abs(z_scores(case))) < 4.0
+
+
+@pytest.mark.slow
+def test_a_small_mistake_is_seen():
+    """Data drawn with a scale that is 10 % too large."""
+    assert np.max(np.abs(z_scores(Observed(mistake=1.1)))) > 5.0
