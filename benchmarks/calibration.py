@@ -115,10 +115,13 @@ def assigned_steps(model):
     return CompoundStep(steps) if isinstance(steps, list) else steps
 
 
-def replicates(name, n, seed, tune=400, thin=8):
-    """Ranks of the true values among ``N_KEPT`` draws, by quantity, of ``n`` data sets."""
+def replicates(name, n, seed, tune=400, thin=8, fitted=None):
+    """Ranks of the true values among ``N_KEPT`` draws, by quantity, of ``n`` data sets.
+
+    The model that is fitted is the one that the data is drawn from, unless another one is given.
+    """
     truths = prior_draws(name, n, seed)
-    model = MODELS[name]({key: value[0] for key, value in truths.items()})
+    model = (fitted or MODELS[name])({key: value[0] for key, value in truths.items()})
     data = [key.removesuffix("_data") for key in model.named_vars if key.endswith("_data")]
     free = [rv.name for rv in model.free_RVs]
     labels_name = next(key for key in free if key.endswith("_labels"))

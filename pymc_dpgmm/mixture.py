@@ -37,6 +37,7 @@ def DPMixture(  # noqa: N802
     unit: Any = None,
     known_labels: Any = None,
     must_link: Any = None,
+    impute: bool = False,
     initval: Any = None,
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
@@ -75,6 +76,9 @@ def DPMixture(  # noqa: N802
         ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
     known_labels, must_link : (n,) array_like, optional
         What is known of the partition, see :class:`CRP`. With units, one entry per unit.
+    impute : bool
+        Whether missing entries of Gaussian data are drawn, as the variable ``{name}_missing``, also where they
+        integrate out: see :class:`CollapsedMixture`.
     initval : (n,) integer array_like, optional
         Start of the labels, see :class:`CRP`.
 
@@ -93,7 +97,7 @@ def DPMixture(  # noqa: N802
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return CRP(labels, alpha, n, **known, **kwargs)
 
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
 
 
 def PYMixture(  # noqa: N802
@@ -109,6 +113,7 @@ def PYMixture(  # noqa: N802
     unit: Any = None,
     known_labels: Any = None,
     must_link: Any = None,
+    impute: bool = False,
     initval: Any = None,
 ) -> Any:
     """Add a Pitman-Yor process mixture to the current model: see :func:`DPMixture` and :class:`PitmanYor`.
@@ -118,7 +123,7 @@ def PYMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > -discount
     discount : scalar or variable, in [0, 1)
-    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
         As in :func:`DPMixture`.
     """
     known = {"known_labels": known_labels, "must_link": must_link}
@@ -126,7 +131,7 @@ def PYMixture(  # noqa: N802
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return PitmanYor(labels, alpha, discount, n, **known, **kwargs)
 
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
 
 
 def FiniteMixture(  # noqa: N802
@@ -142,6 +147,7 @@ def FiniteMixture(  # noqa: N802
     unit: Any = None,
     known_labels: Any = None,
     must_link: Any = None,
+    impute: bool = False,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
@@ -153,7 +159,7 @@ def FiniteMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
     n_components : int or integer variable, >= 1
-    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
         As in :func:`DPMixture`.
     """
     known = {"known_labels": known_labels, "must_link": must_link}
@@ -161,7 +167,7 @@ def FiniteMixture(  # noqa: N802
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return FiniteDirichlet(labels, alpha, n_components, n, **known, **kwargs)
 
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
 
 
 def MFMixture(  # noqa: N802
@@ -177,6 +183,7 @@ def MFMixture(  # noqa: N802
     unit: Any = None,
     known_labels: Any = None,
     must_link: Any = None,
+    impute: bool = False,
     initval: Any = None,
 ) -> Any:
     """Add a mixture with an unknown number of components: see :func:`DPMixture` and :class:`MFM`.
@@ -187,7 +194,7 @@ def MFMixture(  # noqa: N802
     gamma : scalar or variable, > 0
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
-    base, observed, shape, dims, offset, unit, known_labels, must_link, initval
+    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
         As in :func:`DPMixture`.
     """
     known = {"known_labels": known_labels, "must_link": must_link}
@@ -195,7 +202,7 @@ def MFMixture(  # noqa: N802
     def prior(labels: str, n: Any, **kwargs: Any) -> Any:
         return MFM(labels, gamma, n, components=components, **known, **kwargs)
 
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, initval))
+    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
 
 
 class _Request(NamedTuple):
@@ -209,14 +216,16 @@ class _Request(NamedTuple):
     dims: Any
     offset: Any
     unit: Any
+    impute: bool
     initval: Any
 
 
 class _Part:
     """One view: its data as far as it is given, and its base measure."""
 
-    def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any) -> None:
+    def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any, impute: bool) -> None:
         self.name = name
+        self.impute = impute
         self.given = observed
         self.offset = offset
         self.unit = unit
@@ -246,7 +255,7 @@ def _add_mixture(request: _Request) -> Any:
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
         name, shape, dims = request.name, request.shape, request.dims
-        part = _Part(name, request.base, request.observed, request.offset, request.unit)
+        part = _Part(name, request.base, request.observed, request.offset, request.unit, request.impute)
         if part.checked is None:
             if shape is None:
                 raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
@@ -277,7 +286,7 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     parts = {}
     for view, (base, data) in split.items():
         with _naming(view):
-            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view))
+            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), request.impute)
     if not parts:
         raise ValueError("base has no views")
     shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
@@ -409,7 +418,14 @@ def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...],
     if part.unit is not None:
         labels = labels[part.unit]
     return CollapsedMixture(
-        part.name, labels, part.base, observed=data, shape=shape, dims=dims, offset=part.offset
+        part.name,
+        labels,
+        part.base,
+        observed=data,
+        shape=shape,
+        dims=dims,
+        offset=part.offset,
+        impute=part.impute,
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from exact import assert_matches, codes
 from scipy.special import logsumexp, multigammaln
 from scipy.stats import kstest
+from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
@@ -309,6 +310,52 @@ def test_missing_entries_beside_an_offset_and_far_from_zero():
     shifted, moved = drawn_with_gaps(GAPPED + 1e4, 4_000, offset=np.full((5, 2), 1e4))
     np.testing.assert_allclose(np.median(moved - 1e4, axis=0), np.median(missing, axis=0), atol=0.2)
     np.testing.assert_allclose((shifted == 0).mean(axis=0), (labels == 0).mean(axis=0), atol=0.08)
+
+
+def test_entries_that_integrate_out_are_drawn_where_asked_for():
+    base, values, slow, _ = CASES["nig"]
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.8, base, observed=values, impute=True)
+        step = dp.DPMixtureStep()
+    n_draws = 40_000
+    step.setup_chain(np.random.default_rng(1), 0, n_draws)
+    point = model.initial_point(random_seed=1)
+    labels, missing = np.empty((n_draws, N), dtype=int), []
+    for draw in range(n_draws):
+        point, _ = step.step(point)
+        labels[draw] = point["y_labels"]
+        missing.append(point["y_missing"])
+    missing = np.array(missing)
+    all_labels = partitions(N)
+    params = base.numbers(2)._asdict()
+    log_rows = log_likelihoods(all_labels, lambda members: slow(values[members], **params))
+    p = normalized(log_rows + np.array([exact.log_eppf(partition, 0.8) for partition in all_labels]))
+    assert_matches(codes(labels), all_labels, p)
+    # An entry given the rows of its cluster that have the column, at their most frequent: a t (Murphy 2007,
+    # eq. 204).
+    rows, columns = np.nonzero(np.isnan(values))
+    for position in range(2):
+        i, j = rows[position], columns[position]
+        mu, kappa, a, b = (params[key][j] for key in ("mu", "kappa", "a", "b"))
+        company = (labels == labels[:, [i]]) & ~np.isnan(values[:, j])
+        sets, which, counts = np.unique(company, axis=0, return_inverse=True, return_counts=True)
+        x = values[sets[counts.argmax()], j]
+        n = len(x)
+        mean = (kappa * mu + x.sum()) / (kappa + n)
+        b_n = b + 0.5 * (np.sum(x**2) + kappa * mu**2 - (kappa + n) * mean**2)
+        scale = np.sqrt(b_n * (kappa + n + 1) / ((a + 0.5 * n) * (kappa + n)))
+        drawn = missing[which == counts.argmax(), position][::3]
+        assert len(drawn) > 1_000
+        assert kstest(drawn, student_t(2 * a + n, mean, scale).cdf).pvalue > 1e-3
+
+
+def test_only_gaussian_entries_are_drawn():
+    base, values, _, _ = CASES["bernoulli"]
+    with pm.Model(), pytest.raises(ValueError, match="BetaBernoulli integrate out and cannot be drawn"):
+        dp.DPMixture("y", 1.0, base, observed=values, impute=True)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 1.0, 1.0, 1.0), observed=[0.1, np.nan, 2.0], impute=True)
+        assert model["y_missing"].eval().shape == (1,)
 
 
 @pytest.mark.slow

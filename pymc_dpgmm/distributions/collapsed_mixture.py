@@ -157,6 +157,9 @@ class CollapsedMixture(Distribution):
     offset : scalar, (n,) or (n, d) array_like or variable, optional
         What is subtracted from the rows before they are clustered, such as the mean of a regression. For
         matrices also (1, d) or (n, 1). For families of reals only.
+    impute : bool
+        Whether missing entries are drawn, as the variable ``{name}_missing``, also where they would integrate out.
+        Those of a normal-inverse-Wishart are drawn in any case; families of other than Gaussian data cannot.
     dims : tuple of str, optional
 
     Raises
@@ -176,6 +179,7 @@ class CollapsedMixture(Distribution):
         observed: Any = None,
         shape: Sequence[int] | None = None,
         offset: Any = None,
+        impute: bool = False,
         **kwargs: Any,
     ) -> Any:
         model = pm.modelcontext(kwargs.get("model"))
@@ -193,7 +197,7 @@ class CollapsedMixture(Distribution):
                 shape, observed = checked.values.shape, checked.data
                 base.check_shape(shape)
                 given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
-                family = _family_for(base, checked.values)
+                family = _family_for(base, checked.values, impute)
                 if count_missing(checked.values):
                     # PyMC would impute what is missing in an array.
                     observed = pt.constant(observed)
@@ -291,11 +295,15 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
     return pt.broadcast_to(offset, data.shape if is_variable(data) else tuple(shape))
 
 
-def _family_for(base: BaseMeasure, values: Any) -> Family:
-    """Return the family for data, which may have missing entries."""
+def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
+    """Return the family for data, which may have missing entries that are to be drawn."""
     n_missing = count_missing(values)
-    if n_missing == 0 or base.family.draws_missing:
+    if n_missing == 0 or (base.family.draws_missing and (impute or base.family.incomplete is None)):
         return base.family
+    if impute and base.family.incomplete is not None:
+        raise ValueError(
+            f"missing entries of {type(base).__name__} integrate out and cannot be drawn; leave out impute=True"
+        )
     if base.family.incomplete is None:
         raise ValueError(
             f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take"

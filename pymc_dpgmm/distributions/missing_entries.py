@@ -31,7 +31,7 @@ class MissingEntries(Distribution):
     Parameters
     ----------
     name : str
-    values : (n, d) array
+    values : (n,) or (n, d) array
         The data, NaN where an entry is missing. Chains start from draws of normal distributions with the means and
         standard deviations of the columns.
     """
@@ -41,6 +41,7 @@ class MissingEntries(Distribution):
 
     @classmethod
     def dist(cls, values: np.ndarray, **kwargs: Any) -> Any:
+        values = values.reshape(len(values), -1)
         empty = np.flatnonzero(np.all(np.isnan(values), axis=0))
         if len(empty):
             raise ValueError(f"all entries of column {empty[0]} are missing")

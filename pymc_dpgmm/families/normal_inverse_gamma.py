@@ -226,6 +226,34 @@ def _(stats, k, rows, i):
     return total
 
 
+@implements(verbs.log_predictive_present, Stats)
+def _(stats, k, rows, i, absent):
+    n = stats.size[k]
+    total = 0.0
+    for j in range(stats.mu.shape[0]):
+        if not absent[i, j]:
+            a_n = stats.a[j] + 0.5 * n
+            root = stats.rate[k, j] * rows[i, j] - stats.shift[k, j]
+            total += (
+                math.lgamma(a_n + 0.5)
+                - math.lgamma(a_n)
+                + math.log(stats.rate[k, j])
+                - 0.5 * math.log(math.pi)
+                - (a_n + 0.5) * math.log(1.0 + root * root)
+            )
+    return total
+
+
+@implements(verbs.draw_absent, Stats)
+def _(stats, k, rows, i, absent, rng):
+    for j in range(stats.mu.shape[0]):
+        if absent[i, j]:
+            # A t with 2 a_n degrees of freedom, by way of a variance that is b_n over a gamma variable.
+            gamma = rng.standard_gamma(stats.a[j] + 0.5 * stats.size[k])
+            deviation = rng.standard_normal() / (stats.rate[k, j] * math.sqrt(2.0 * gamma))
+            rows[i, j] = stats.mean[k, j] + deviation
+
+
 @compiled()
 def _log_evidence(kappa, a, b, n, scale):
     """Log marginal likelihood of n values of one column (Murphy 2007, eq. 203)."""
@@ -360,6 +388,7 @@ FAMILY = Family(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
+    draws_missing=True,
 )
 FAMILY = replace(
     FAMILY,
@@ -367,6 +396,7 @@ FAMILY = replace(
         FAMILY,
         name="IncompleteNormalInverseGamma",
         takes_missing=True,
+        draws_missing=False,
         params=incomplete_normal_inverse_gamma.Params,
         allocate_summary=incomplete_normal_inverse_gamma.allocate_summary,
         allocate_stats=incomplete_normal_inverse_gamma.allocate_stats,

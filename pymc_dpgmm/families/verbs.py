@@ -97,7 +97,7 @@ def log_marginal(stats, k):
 def log_predictive_present(stats, k, rows, i, absent):
     """Log posterior predictive density of the entries of row ``i`` that are not ``absent[i]``, given slot ``k``.
 
-    Implemented, with :func:`draw_absent`, where missing entries do not integrate out.
+    Implemented, with :func:`draw_absent`, where missing entries can be drawn.
     """
 
 
@@ -166,7 +166,8 @@ class Family:
     takes_missing : bool
         Whether this is such a family.
     draws_missing : bool
-        Whether missing entries do not integrate out, but :func:`draw_absent` draws them.
+        Whether :func:`draw_absent` draws missing entries: always if there is no ``incomplete`` family, in which
+        they integrate out, and otherwise where a user wants to see them.
     takes_sparse : bool
         Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
         CSR form, without columns for what is given.

@@ -1,0 +1,57 @@
+"""A short version of ``make calibration``: ranks of the truth among posterior draws of larger models."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dpgmm as dp
+
+PATH = Path(__file__).parent.parent / "benchmarks" / "calibration.py"
+SPEC = importlib.util.spec_from_file_location("calibration", PATH)
+calibration = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(calibration)
+
+N_REPLICATES = 24
+
+
+def p_values(name, **options):
+    ranks = calibration.joined(calibration.replicates(name, N_REPLICATES, 7, **options))
+    return {key: calibration.p_value(own, n_bins=4) for key, own in ranks.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # single replicates may diverge
+@pytest.mark.parametrize("name", calibration.MODELS)
+def test_ranks_of_the_truth_are_uniform(name):
+    p = p_values(name)
+    assert {"alpha", "n_clusters", "together", "log_joint"} < set(p)
+    # With up to eight quantities in three models, chance alone goes below once in 500 runs.
+    assert min(p.values()) > 1e-4
+
+
+def too_narrow(observed):
+    """As ``two_views``, but for a prior of mu a third as wide."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        mu = pm.Normal("mu", 0.0, 0.7)
+        labels = dp.CRP("y_labels", alpha, 30)
+        data = {key: pm.Data(f"{key}_data", observed[key]) for key in ("y_a", "y_b")}
+        first = dp.NormalInverseGamma(mu, 0.2, 2.0, 1.0)
+        dp.CollapsedMixture("y_a", labels, first, observed=data["y_a"])
+        dp.CollapsedMixture("y_b", labels, dp.BetaBernoulli(0.6, 0.6), observed=data["y_b"])
+    return model
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_wrong_prior_is_seen():
+    assert p_values("two_views", fitted=too_narrow)["mu"] < 1e-4
+
+
+def test_the_uniform_passes_and_others_do_not():
+    rng = np.random.default_rng(0)
+    assert calibration.p_value(rng.integers(100, size=300)) > 1e-3
+    assert calibration.p_value(rng.integers(80, size=300)) < 1e-6
