@@ -443,7 +443,7 @@ class Contract:
         """Gradients equal finite differences, in the parameters and, where implemented, in the rows."""
         labels = np.arange(self.n) % 3
         likelihood = MarginalLikelihood(self.family)
-        gradient = likelihood.gradient(labels, self.values, self.params)
+        gradient = likelihood.at(labels, self.values, self.params).gradient()
         for field, value in self.params._asdict().items():
             value = np.asarray(value)
             numeric = np.zeros(value.shape)
@@ -458,10 +458,10 @@ class Contract:
             for sign in (1, -1):
                 moved = self.values.copy()
                 moved[index] += sign * 1e-6
-                ends.append(likelihood.value(labels, moved, self.params))
+                ends.append(likelihood.at(labels, moved, self.params).value())
             numeric[index] = (ends[0] - ends[1]) / 2e-6
         np.testing.assert_allclose(
-            likelihood.data_gradient(labels, self.values, self.params)[:, : self.d],
+            likelihood.at(labels, self.values, self.params).data_gradient()[:, : self.d],
             numeric,
             rtol=2e-5,
             atol=1e-5 * np.abs(numeric).max(),
@@ -485,5 +485,5 @@ class Contract:
             changed = self.params._replace(**{field: moved if value.ndim else moved.item()})
             if not self.family.supports(changed):
                 return 0.0
-            ends.append(likelihood.value(labels, self.values, changed))
+            ends.append(likelihood.at(labels, self.values, changed).value())
         return (ends[0] - ends[1]) / (2 * step) / (2 if symmetric else 1)

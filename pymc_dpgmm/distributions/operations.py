@@ -24,7 +24,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.families.counts import from_triplets
-from pymc_dpgmm.kernels.marginal import MarginalLikelihood, PartitionSizes, same_values
+from pymc_dpgmm.kernels.marginal import MarginalLikelihood, MarginalLikelihoodAt, PartitionSizes, same_values
 
 NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
@@ -140,7 +140,7 @@ class _MarginalOp(NumbersOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         raise NotImplementedError
 
-    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
+    def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
         raise NotImplementedError
 
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
@@ -152,7 +152,7 @@ class _MarginalOp(NumbersOp):
             numbers = family.params(*as_numbers(params))
             if self.is_sparse:
                 values = sparse(values, (len(labels), len(numbers[0])))
-            return self._evaluate(likelihood, labels, values, numbers)
+            return self._evaluate(likelihood.at(labels, values, numbers))
 
         return evaluate
 
@@ -163,8 +163,8 @@ class MarginalLikelihoodOp(_MarginalOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [pt.dscalar()]
 
-    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
-        return (np.asarray(likelihood.value(*arguments)),)
+    def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
+        return (np.asarray(likelihood.value()),)
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[False]] + [[True]] * (len(node.inputs) - 1)
@@ -187,8 +187,8 @@ class ParameterGradientOp(_MarginalOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [pt.TensorType("float64", (None,) * param.ndim)() for param in inputs[2:]]
 
-    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
-        return tuple(np.asarray(g, dtype=np.float64) for g in likelihood.gradient(*arguments))
+    def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
+        return tuple(np.asarray(g, dtype=np.float64) for g in likelihood.gradient())
 
 
 class DataGradientOp(_MarginalOp):
@@ -197,8 +197,8 @@ class DataGradientOp(_MarginalOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [pt.dmatrix()]
 
-    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
-        return (likelihood.data_gradient(*arguments),)
+    def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
+        return (likelihood.data_gradient(),)
 
 
 class JointOp(_MarginalOp):
@@ -219,8 +219,8 @@ class JointOp(_MarginalOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [output for part in self.parts for output in part._outputs(inputs)]
 
-    def _evaluate(self, likelihood: MarginalLikelihood, *arguments: Any) -> tuple[np.ndarray, ...]:
-        return tuple(value for part in self.parts for value in part._evaluate(likelihood, *arguments))
+    def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
+        return tuple(value for part in self.parts for value in part._evaluate(likelihood))
 
 
 class JoinMarginals(GraphRewriter):

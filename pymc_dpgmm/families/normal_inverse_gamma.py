@@ -24,12 +24,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import incomplete_normal_inverse_gamma, verbs
+from pymc_dpgmm.families import incomplete_normal_inverse_gamma, normal_columns, verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.normal_columns import log_evidence
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
@@ -254,25 +254,11 @@ def _(stats, k, rows, i, absent, rng):
             rows[i, j] = stats.mean[k, j] + deviation
 
 
-@compiled()
-def _log_evidence(kappa, a, b, n, scale):
-    """Log marginal likelihood of n values of one column (Murphy 2007, eq. 203)."""
-    a_n = a + 0.5 * n
-    return (
-        math.lgamma(a_n)
-        - math.lgamma(a)
-        + a * math.log(b)
-        - a_n * math.log(scale)
-        + 0.5 * math.log(kappa / (kappa + n))
-        - 0.5 * n * math.log(2.0 * math.pi)
-    )
-
-
 @implements(verbs.log_marginal, Stats)
 def _(stats, k):
     total = 0.0
     for j in range(stats.mu.shape[0]):
-        total += _log_evidence(stats.kappa[j], stats.a[j], stats.b[j], stats.size[k], stats.scale[k, j])
+        total += log_evidence(stats.kappa[j], stats.a[j], stats.b[j], stats.size[k], stats.scale[k, j])
     return total
 
 
@@ -285,40 +271,18 @@ def _(params, summary):
             kappa = params.kappa[j]
             offset = summary.mean[k, j] - params.mu[j]
             scale = params.b[j] + 0.5 * (summary.squares[k, j] + kappa * n / (kappa + n) * offset * offset)
-            total += _log_evidence(kappa, params.a[j], params.b[j], n, scale)
+            total += log_evidence(kappa, params.a[j], params.b[j], n, scale)
     return total
-
-
-def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return a_n, b_n and mu_n of all clusters and columns: (K, d) each."""
-    size = summary.size[:, None].astype(np.float64)
-    offset = summary.mean - params.mu
-    kappa_n = params.kappa + size
-    scale = params.b + 0.5 * (summary.squares + params.kappa * size / kappa_n * offset**2)
-    return params.a + 0.5 * size, scale, params.mu + size / kappa_n * offset
 
 
 @implements(verbs.log_marginal_gradient, Params)
 def _(params, summary):
-    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
-    # kappa (m - mu)^2 / 2 counts (envelope theorem).
-    a_n, b_n, posterior_mean = _posterior(params, summary)
-    kappa_n = params.kappa + summary.size[:, None]
-    offset = posterior_mean - params.mu
-    pull = a_n / b_n
-    return Params(
-        mu=np.sum(params.kappa * pull * offset, axis=0),
-        kappa=np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * pull * offset**2, axis=0),
-        a=np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n), axis=0),
-        b=np.sum(params.a / params.b - pull, axis=0),
-    )
+    return normal_columns.log_marginal_gradient(params, summary.size[:, None], summary)
 
 
 @implements(verbs.data_gradient, Params)
 def _(params, summary, rows, labels):
-    # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it.
-    a_n, b_n, posterior_mean = _posterior(params, summary)
-    return -(a_n / b_n)[labels] * (rows - posterior_mean[labels])
+    return normal_columns.data_gradient(params, summary.size[:, None], summary, rows, labels)
 
 
 def _check(name: str, value: np.ndarray) -> None:

@@ -4,7 +4,7 @@ Between two evaluations usually only parameters change. The sufficient statistic
 computed anew only when labels or rows differ from those of the last call.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -72,10 +72,9 @@ class MarginalLikelihood:
 
     Notes
     -----
-    Every method takes ``labels`` (n,), ``values`` (n, c) and ``params``, the family's parameters. Where the
-    labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
+    Where the labels are no partition (a value outside 0..n-1) or the parameters are outside their support, the
     density is zero: the value is -inf, and the gradients are zero. ValueError is raised where labels and rows
-    differ in length. The very same ``params``, asked again, stand for the same labels and values.
+    differ in length.
     """
 
     def __init__(self, family: Family) -> None:
@@ -88,36 +87,16 @@ class MarginalLikelihood:
         self._summary: Any = None
         self._params: Any = None
         self._supported = False
-        self._given: Any = None
-        self._positive = False
 
-    def value(self, labels: np.ndarray, values: Any, params: Any) -> float:
-        """Return the log marginal likelihood."""
-        if not self._update(labels, values, params):
-            return -np.inf
-        return log_marginal_likelihood(self._shifted(params), self._summary)
-
-    def gradient(self, labels: np.ndarray, values: Any, params: Any) -> Any:
-        """Return the gradient in the parameters, as parameters."""
-        if not self._update(labels, values, params):
-            return type(params)(*(np.zeros(np.shape(value)) for value in params))
-        return log_marginal_gradient(self._shifted(params), self._summary)
-
-    def data_gradient(self, labels: np.ndarray, values: np.ndarray, params: Any) -> np.ndarray:
-        """Return the gradient in the values: (n, c)."""
-        if not self._update(labels, values, params):
-            return np.zeros_like(values)
-        return data_gradient(self._shifted(params), self._summary, self._rows, self._canonical)
-
-    def _shifted(self, params: Any) -> Any:
-        return self._family.shift(params, self._origin)
+    def at(self, labels: np.ndarray, values: Any, params: Any) -> "MarginalLikelihoodAt":
+        """Return it at labels (n,), values (n, c) and the family's parameters, until it is asked for others."""
+        if self._update(labels, values, params):
+            shifted = self._family.shift(params, self._origin)
+            return MarginalLikelihoodAt(params, shifted, self._summary, self._rows, self._canonical)
+        return MarginalLikelihoodAt(params, None, None, values, labels)
 
     def _update(self, labels: np.ndarray, values: Any, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
-        if params is self._given:
-            # The same call asks for value and gradients.
-            return self._positive
-        self._given = None
         if len(labels) != values.shape[0]:
             raise ValueError(f"there are {len(labels)} labels, but the data has {values.shape[0]} rows")
         if self._params is None or any(
@@ -138,6 +117,30 @@ class MarginalLikelihood:
                 self._canonical = canonical_labels(labels)[0]
                 self._summary = self._family.allocate_summary(params, len(sizes))
                 summarize_clusters(self._summary, self._rows, self._canonical, sizes)
-        self._positive = self._supported and self._summary is not None
-        self._given = params
-        return self._positive
+        return self._supported and self._summary is not None
+
+
+class MarginalLikelihoodAt(NamedTuple):
+    """The log marginal likelihood at some labels, rows and parameters; ``summary`` is None if it is -inf."""
+
+    params: Any
+    shifted: Any
+    summary: Any
+    rows: Any
+    labels: np.ndarray
+
+    def value(self) -> float:
+        """Return the log marginal likelihood."""
+        return -np.inf if self.summary is None else log_marginal_likelihood(self.shifted, self.summary)
+
+    def gradient(self) -> Any:
+        """Return the gradient in the parameters, as parameters."""
+        if self.summary is None:
+            return type(self.params)(*(np.zeros(np.shape(value)) for value in self.params))
+        return log_marginal_gradient(self.shifted, self.summary)
+
+    def data_gradient(self) -> np.ndarray:
+        """Return the gradient in the values: (n, c)."""
+        if self.summary is None:
+            return np.zeros_like(self.rows)
+        return data_gradient(self.shifted, self.summary, self.rows, self.labels)

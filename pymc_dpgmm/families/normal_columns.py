@@ -1,0 +1,58 @@
+"""Columns of normals under a normal-inverse-gamma prior: what complete and incomplete rows share.
+
+The formulas are those of :mod:`pymc_dpgmm.families.normal_inverse_gamma`, with the number of entries that each
+cluster has of each column, or of all columns alike: ``size`` is (K, d) or (K, 1).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.special import psi as digamma
+
+from pymc_dpgmm.dispatch import compiled
+
+
+@compiled()
+def log_evidence(kappa, a, b, n, scale):
+    """Log marginal likelihood of n values of one column, ``scale`` being b_n (Murphy 2007, eq. 203)."""
+    a_n = a + 0.5 * n
+    return (
+        math.lgamma(a_n)
+        - math.lgamma(a)
+        + a * math.log(b)
+        - a_n * math.log(scale)
+        + 0.5 * math.log(kappa / (kappa + n))
+        - 0.5 * n * math.log(2.0 * math.pi)
+    )
+
+
+def posterior(params: Any, size: np.ndarray, summary: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a_n, b_n and mu_n of all clusters and columns: (K, d) each."""
+    offset = summary.mean - params.mu
+    kappa_n = params.kappa + size
+    scale = params.b + 0.5 * (summary.squares + params.kappa * size / kappa_n * offset**2)
+    return params.a + 0.5 * size, scale, params.mu + size / kappa_n * offset
+
+
+def log_marginal_gradient(params: Any, size: np.ndarray, summary: Any) -> Any:
+    """Gradient of the log marginal likelihood in the parameters, as parameters."""
+    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
+    # kappa (m - mu)^2 / 2 counts (envelope theorem).
+    a_n, b_n, posterior_mean = posterior(params, size, summary)
+    kappa_n = params.kappa + size
+    offset = posterior_mean - params.mu
+    pull = a_n / b_n
+    return type(params)(
+        mu=np.sum(params.kappa * pull * offset, axis=0),
+        kappa=np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * pull * offset**2, axis=0),
+        a=np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n), axis=0),
+        b=np.sum(params.a / params.b - pull, axis=0),
+    )
+
+
+def data_gradient(params: Any, size: np.ndarray, summary: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Gradient of the log marginal likelihood in the rows: (n, d)."""
+    # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it.
+    a_n, b_n, posterior_mean = posterior(params, size, summary)
+    return -(a_n / b_n)[labels] * (rows - posterior_mean[labels])
