@@ -9,7 +9,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pym
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge calibration clean
+.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge bench-truncated calibration clean
 
 env: $(VENV)/.installed
 
@@ -45,6 +45,10 @@ bench: env
 
 calibration: env
 	$(BIN)/python benchmarks/calibration.py $(RESULTS)
+
+# The same model truncated, all of it sampled by NUTS.
+bench-truncated: env
+	$(BIN)/python benchmarks/truncated.py $(RESULTS)
 
 # MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
 bench-split-merge: env
