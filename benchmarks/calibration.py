@@ -26,6 +26,8 @@ import pymc_dpgmm as dp
 
 N_KEPT = 99
 N_BINS = 20
+# Okabe and Ito's colours.
+COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 
 
 def given(observed, name):
@@ -195,18 +197,18 @@ def plot(results, path):
     import matplotlib.pyplot as plt
     from scipy.stats import binom
 
-    figure, axes = plt.subplots(1, len(results), figsize=(4.6 * len(results), 3.6), sharey=True, squeeze=False)
+    figure, axes = plt.subplots(1, len(results), figsize=(4.2 * len(results), 4.2), sharey=True, squeeze=False)
     for ax, (name, ranks) in zip(axes[0], results.items(), strict=True):
         n = len(next(iter(ranks.values())))
         grid = np.arange(1, N_KEPT + 1) / (N_KEPT + 1)
         low, high = (binom.ppf(q, n, grid) / n - grid for q in (0.005, 0.995))
         ax.fill_between(grid, low, high, color="0.88", label="99 %, each point")
-        for key, own in ranks.items():
+        for (key, own), colour in zip(ranks.items(), COLOURS, strict=False):
             below = np.searchsorted(np.sort(own), np.arange(1, N_KEPT + 1), side="left") / n
-            ax.plot(grid, below - grid, label=key, linewidth=1)
+            ax.plot(grid, below - grid, label=key.replace("_", " "), color=colour, linewidth=1)
         ax.set_title(f"{name.replace('_', ' ')}, {n} replicates", fontsize=10)
         ax.set_xlabel("rank of the truth / 100")
-        ax.legend(fontsize=7, ncols=2)
+        ax.legend(fontsize=7, ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.18), frameon=False)
     axes[0, 0].set_ylabel("distribution function less uniform")
     figure.tight_layout()
     figure.savefig(path, dpi=120)
