@@ -20,6 +20,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
+from pymc_dpgmm.posterior import co_clustering, point_partition
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
@@ -52,7 +53,9 @@ __all__ = [
     "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
+    "co_clustering",
     "datasets",
+    "point_partition",
 ]
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)

@@ -1,0 +1,70 @@
+"""Draws of partitions, as they lie in the results of ``pm.sample``."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+# Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
+GROUPS = ("posterior", "thinned")
+
+
+class DrawnLabels(NamedTuple):
+    """Draws of the labels of one mixture.
+
+    Parameters
+    ----------
+    labels : (chain, draw, n) DataArray of integers
+    row : str
+        The labels' own dimension.
+    """
+
+    labels: xr.DataArray
+    row: str
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Canonical labels with one line per draw, chains one after the other: (n_draws, n) array."""
+        values = self.labels.transpose("chain", "draw", self.row).to_numpy()
+        return values.reshape(-1, values.shape[-1])
+
+    def coords(self) -> dict[str, Any]:
+        """Coordinates of the rows."""
+        return {str(name): coord for name, coord in self.labels.coords.items() if coord.dims == (self.row,)}
+
+
+def drawn_labels(idata: Any, name: str) -> DrawnLabels:
+    """Return the draws of a mixture's labels.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        As ``pm.sample`` returns it, or as read from a file.
+    name : str
+        Name of the mixture, ``"y"``, or of its labels, ``"y_labels"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such group or no such labels; the message says what there is.
+    """
+    if not isinstance(idata, xr.DataTree):
+        raise TypeError(f"idata must be an xarray.DataTree, as pm.sample returns, got {type(idata).__name__}")
+    groups = [group for group in GROUPS if group in idata.children]
+    if not groups:
+        raise ValueError(f"idata has no group of draws ({' or '.join(GROUPS)}), it has {sorted(idata.children)}")
+    there: list[str] = []
+    for group in groups:
+        dataset = idata[group].dataset
+        for candidate in (f"{name}_labels", name):
+            if candidate in dataset and _are_labels(dataset[candidate]):
+                labels = dataset[candidate]
+                return DrawnLabels(labels, next(str(d) for d in labels.dims if d not in ("chain", "draw")))
+        there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
+    raise ValueError(
+        f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
+    )
+
+
+def _are_labels(values: xr.DataArray) -> bool:
+    return values.dtype.kind in "iu" and values.ndim == 3 and {"chain", "draw"} < set(values.dims)

@@ -1,0 +1,160 @@
+"""What is done with draws of partitions: co-clustering probabilities and point partitions."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.posterior.losses import expected_losses, weights_of_sizes
+from pymc_dpgmm.posterior.point_partition import distinct, search_point_partition
+from pymc_dpgmm.testing import partitions
+
+
+def tree(labels, coords=None, group="posterior"):
+    """Draws (chain, draw, n) as pm.sample would store them."""
+    coords = {"row": np.arange(labels.shape[-1])} if coords is None else coords
+    array = xr.DataArray(labels, dims=("chain", "draw", "row"), coords=coords)
+    return xr.DataTree.from_dict(
+        {group: xr.Dataset({"y_labels": array, "alpha": (("chain", "draw"), labels[..., 0] * 1.0)})}
+    )
+
+
+def random_draws(rng, n, n_draws):
+    draws = [rng.integers(rng.integers(1, n + 1), size=n) for _ in range(n_draws)]
+    return np.array([canonical_labels(draw)[0] for draw in draws])
+
+
+def slow_vi(c, s, a=1.0, b=1.0):
+    """By conditional entropies: H(c | s) counts what is separated, H(s | c) what is united."""
+    joint = np.zeros((c.max() + 1, s.max() + 1))
+    np.add.at(joint, (c, s), 1 / len(c))
+    p = joint[joint > 0]
+    given_s = -np.sum(p * np.log2((joint / joint.sum(axis=0))[joint > 0]))
+    given_c = -np.sum(p * np.log2((joint / joint.sum(axis=1, keepdims=True))[joint > 0]))
+    return a * given_s + b * given_c
+
+
+def slow_binder(c, s, a=1.0, b=1.0):
+    i, j = np.triu_indices(len(c), 1)
+    same_c, same_s = c[i] == c[j], s[i] == s[j]
+    return np.mean(a * (same_s & ~same_c) + b * (same_c & ~same_s))
+
+
+SLOW = {"vi": slow_vi, "binder": slow_binder}
+
+
+@pytest.mark.parametrize("loss", SLOW)
+@pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 0.3), (0.0, 2.0)])
+def test_expected_losses(loss, costs):
+    rng = np.random.default_rng(0)
+    draws, candidates = random_draws(rng, 9, 20), random_draws(rng, 9, 12)
+    shares = rng.dirichlet(np.ones(20))
+    found = np.empty(12)
+    expected_losses(candidates, draws, shares, weights_of_sizes(loss, 9), *costs, found, 0, 12)
+    wanted = [sum(p * SLOW[loss](c, s, *costs) for p, s in zip(shares, draws, strict=True)) for c in candidates]
+    np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_co_clustering_counts_pairs():
+    rng = np.random.default_rng(1)
+    labels = random_draws(rng, 7, 40).reshape(2, 20, 7).astype(np.int16)
+    matrix = dp.co_clustering(tree(labels, {"row": list("abcdefg")}), "y")
+    flat = labels.reshape(40, 7)
+    np.testing.assert_allclose(matrix, np.mean(flat[:, :, None] == flat[:, None, :], axis=0))
+    assert matrix.dims == ("row", "row_2")
+    assert matrix.sel(row="b", row_2="e") == matrix.sel(row="e", row_2="b")
+    some = dp.co_clustering(tree(labels), "y_labels", rows=[4, 1])
+    np.testing.assert_allclose(some, matrix.to_numpy()[np.ix_([4, 1], [4, 1])])
+    assert some["row"].to_numpy().tolist() == [4, 1]
+
+
+def test_threads_count_the_same():
+    from pymc_dpgmm.posterior.co_clustering import count_together
+
+    draws = random_draws(np.random.default_rng(2), 30, 50)
+    np.testing.assert_array_equal(count_together(draws, 1), count_together(draws, 3))
+
+
+def test_a_matrix_that_is_too_large():
+    labels = np.zeros((1, 1, 3_000), dtype=np.int16)
+    with pytest.raises(
+        MemoryError, match=r"the matrix of 3,000 rows takes 0.1 GiB, more than most_bytes = 0.0 GiB"
+    ):
+        dp.co_clustering(tree(labels), "y", most_bytes=1e6)
+
+
+@pytest.mark.parametrize("loss", SLOW)
+def test_the_search_finds_the_enumerated_optimum(loss):
+    rng = np.random.default_rng(3)
+    found = 0
+    for case in range(200):
+        n = int(rng.integers(3, 8))
+        everything = partitions(n).astype(np.int64)
+        if case % 2:
+            draws = random_draws(rng, n, int(rng.integers(3, 40)))
+        else:
+            # Few partitions have most of the mass.
+            draws = everything[rng.choice(len(everything), 30, p=rng.dirichlet(np.full(len(everything), 0.05)))]
+        _, expected = search_point_partition(draws, loss, seed=case, n_threads=1)
+        of_all = np.empty(len(everything))
+        expected_losses(everything, *distinct(draws), weights_of_sizes(loss, n), 1.0, 1.0, of_all, 0, len(of_all))
+        assert expected >= of_all.min() - 1e-12
+        found += expected <= of_all.min() + 1e-9
+    assert found >= 190
+
+
+@pytest.mark.parametrize("loss", SLOW)
+def test_no_draw_is_better(loss):
+    rng = np.random.default_rng(4)
+    truth = rng.integers(4, size=60)
+    draws = np.array([np.where(rng.random(60) < 0.15, rng.integers(6, size=60), truth) for _ in range(200)])
+    point = dp.point_partition(tree(draws.reshape(2, 100, 60)), "y", loss=loss, random_seed=1)
+    of_draws = np.empty(200)
+    canonical = np.array([canonical_labels(draw)[0] for draw in draws])
+    expected_losses(canonical, *distinct(draws), weights_of_sizes(loss, 60), 1.0, 1.0, of_draws, 0, 200)
+    assert float(point["expected_loss"]) <= of_draws.min() + 1e-12
+    again = dp.point_partition(tree(draws.reshape(2, 100, 60)), "y", loss=loss, random_seed=1)
+    xr.testing.assert_identical(point, again)
+    assert len(np.unique(truth)) == int(point["n_clusters"]) or loss == "binder"
+
+
+def test_bounds_and_costs_of_point_partitions():
+    rng = np.random.default_rng(5)
+    draws = random_draws(rng, 12, 100).reshape(1, 100, 12)
+    for most in (1, 2, 3):
+        assert int(dp.point_partition(tree(draws), "y", max_clusters=most, random_seed=0)["n_clusters"]) <= most
+    # Where uniting costs nothing all rows are united, where separating costs nothing none.
+    assert int(dp.point_partition(tree(draws), "y", costs=(1, 0), random_seed=0)["n_clusters"]) == 1
+    assert int(dp.point_partition(tree(draws), "y", costs=(0, 1), random_seed=0)["n_clusters"]) == 12
+
+
+def test_draws_that_agree():
+    labels = np.tile(np.array([0, 1, 0, 2], dtype=np.int16), (2, 5, 1))
+    point = dp.point_partition(tree(labels, {"row": list("abcd")}, group="thinned"), "y")
+    assert point["labels"].to_numpy().tolist() == [0, 1, 0, 2]
+    assert float(point["expected_loss"]) == pytest.approx(0.0, abs=1e-12)
+    assert point["row"].to_numpy().tolist() == list("abcd")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": "z"}, ValueError, r"no labels of 'z' in posterior; there are labels named \['y_labels'\]"),
+        ({"loss": "ari"}, ValueError, "loss must be one of vi, binder, got 'ari'"),
+        ({"costs": (1, -1)}, ValueError, "costs must be at least 0 and one of them > 0"),
+        ({"costs": 1.0}, TypeError, "costs must be two numbers"),
+        ({"max_clusters": 0}, ValueError, "max_clusters must be at least 1, got 0"),
+        ({"n_starts": 1.5}, TypeError, "n_starts must be an integer"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        dp.point_partition(tree(np.zeros((1, 3, 4), dtype=int)), **({"name": "y"} | arguments))
+
+
+def test_results_without_draws():
+    with pytest.raises(ValueError, match=r"no group of draws \(posterior or thinned\), it has \['prior'\]"):
+        dp.co_clustering(tree(np.zeros((1, 3, 4), dtype=int), group="prior"), "y")
+    with pytest.raises(TypeError, match=r"must be an xarray.DataTree, as pm.sample returns, got dict"):
+        dp.co_clustering({}, "y")
