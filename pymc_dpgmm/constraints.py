@@ -6,6 +6,7 @@ cluster belongs to one block, so that two blocks can be in one cluster unless bo
 """
 
 import math
+from numbers import Real
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,14 +78,23 @@ def _codes(name: str, groups: Any, n: int) -> np.ndarray:
     """Return the number of each row's group, -1 where it has none."""
     if groups is None:
         return np.full(n, -1, dtype=np.int64)
-    values = np.asarray(groups)
-    if values.shape != (n,):
-        raise ValueError(f"{name} must have shape ({n},), one entry per label, got {values.shape}")
+    if np.shape(groups) != (n,):
+        raise ValueError(f"{name} must have shape ({n},), one entry per label, got {np.shape(groups)}")
+    # NumPy would make names of what is missing in a list of names.
+    values = np.ma.getdata(groups) if isinstance(groups, np.ndarray) else np.array(list(groups), dtype=object)
     if values.dtype.kind not in "iufOUS":
         raise TypeError(f"{name} must be integers or names, got dtype {values.dtype}")
+    unknown = np.ma.getmaskarray(groups) if isinstance(groups, np.ma.MaskedArray) else np.zeros(n, dtype=np.bool_)
+    unknown = unknown | pd.isna(values)
     if values.dtype.kind in "iuf":
-        values = np.where(values < 0, np.nan, values)
-    return pd.factorize(values)[0].astype(np.int64)
+        unknown |= values < 0
+    for i in np.flatnonzero(~unknown) if values.dtype.kind == "O" else ():
+        if not isinstance(values[i], str | bytes | Real) or isinstance(values[i], bool | np.bool_):
+            raise TypeError(f"{name} must be integers or names, got {values[i]!r}")
+        unknown[i] = isinstance(values[i], Real) and values[i] < 0
+    codes = np.full(n, -1, dtype=np.int64)
+    codes[~unknown] = pd.factorize(values[~unknown])[0]
+    return codes
 
 
 def blocks_of(constraints: np.ndarray) -> Blocks:
@@ -123,7 +133,10 @@ def draw_constrained_start(
     known = blocks.table[:, 1].astype(np.int64)
     n_least = n_known(constraints)
     if n_least > most:
-        raise ValueError(f"{n_least} clusters are known, but there are at most {int(most)}")
+        raise ValueError(
+            f"{n_least} clusters are known, but there are at most {int(most)} components to begin with: give "
+            f"their number an initval, or a prior, of at least {n_least}"
+        )
     labels = draw_start(rng, len(blocks.first), most)
     n_labels = max(int(labels.max()) + 1, n_least)
     names = rng.permutation(n_labels)

@@ -75,10 +75,11 @@ def DPMixture(  # noqa: N802
         0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
         ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
     known_labels, must_link : (n,) array_like, optional
-        What is known of the partition, see :class:`CRP`. With units, one entry per unit.
+        What is known of the partition, see :class:`CRP`. With units, one entry per unit, in the order of their
+        numbers or of their sorted names.
     impute : bool
         Whether missing entries of Gaussian data are drawn, as the variable ``{name}_missing``, also where they
-        integrate out: see :class:`CollapsedMixture`.
+        integrate out: see :class:`CollapsedMixture`. With views, of those that can.
     initval : (n,) integer array_like, optional
         Start of the labels, see :class:`CRP`.
 
@@ -289,6 +290,14 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
             parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), request.impute)
     if not parts:
         raise ValueError("base has no views")
+    if request.impute:
+        # The other views integrate out what is missing.
+        for part in parts.values():
+            part.impute = part.base.family.draws_missing
+        if not any(part.impute for part in parts.values()):
+            raise ValueError(
+                "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
+            )
     shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
     named = {view: _view_dims(model, name, part, dims) for view, part in parts.items()}
     for view in parts:

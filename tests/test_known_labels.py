@@ -187,6 +187,16 @@ def test_a_random_discount_reaches_the_blocks():
     np.testing.assert_allclose(idata.posterior["discount"].mean(), mean, atol=0.02)
 
 
+def test_a_changed_discount_reaches_the_blocks_at_once():
+    with pm.Model() as model:
+        dp.PitmanYor("labels", 1.0, pm.Uniform("discount", 0, 1), N, known_labels=KNOWN, must_link=LINKED)
+        step = dp.DPMixtureStep()
+        point = model.initial_point(random_seed=1)
+        for value in (-1.5, 0.3, 2.0):
+            point, _ = step.step(point | {"discount_interval__": np.array(value)})
+            assert step.kept[0].views[-1].params.discount == pytest.approx(1 / (1 + np.exp(-value)))
+
+
 def test_dependents_of_labels_see_rows():
     with pm.Model() as model:
         labels = dp.CRP("labels", 1.0, N, known_labels=KNOWN, must_link=LINKED)
@@ -229,8 +239,18 @@ def test_constraints_join_what_they_imply():
     made = make_constraints(6, ["a", None, "b", None, "a", None], [0, 0, -1, 1, 2, 1])
     np.testing.assert_array_equal(made[0], [0, 0, 1, 2, 0, 2])
     np.testing.assert_array_equal(made[1], [0, 0, 1, -1, 0, -1])
-    floats = pd.Series([0.0, np.nan, 1.0, -1.0])
-    np.testing.assert_array_equal(make_constraints(4, floats)[1], [0, -1, 1, -1])
+    unknown = np.nan
+    for groups in (
+        pd.Series([0.0, unknown, 1.0, -1.0]),
+        ["a", unknown, "b", None],
+        ["a", -1, "b", -2],
+        [0, None, 7, -1],
+        np.array(["a", None, "b", unknown], dtype=object),
+        np.ma.array([0, 0, 1, 1], mask=[False, True, False, True]),
+        pd.Series(["a", None, "b", None], dtype="category"),
+        pd.Series([3, None, 4, None], dtype="Int64"),
+    ):
+        np.testing.assert_array_equal(make_constraints(4, groups)[1], [0, -1, 1, -1])
     assert allow(made, np.array([3, 3, 1, 1, 3, 1]))
     assert not allow(made, np.array([3, 3, 3, 1, 3, 1]))
     assert not allow(made, np.array([3, 2, 1, 1, 3, 1]))
@@ -249,6 +269,7 @@ def test_starts_keep_constraints_and_spread():
         ({"known_labels": KNOWN[:5]}, ValueError, r"known_labels must have shape \(8,\)"),
         ({"must_link": np.zeros((8, 1), int)}, ValueError, r"must_link must have shape \(8,\)"),
         ({"known_labels": np.zeros(8, complex)}, TypeError, "integers or names, got dtype complex128"),
+        ({"must_link": [0, 1, 2, 3, 4, 5, 6, True]}, TypeError, "must_link must be integers or names, got True"),
         ({"known_labels": KNOWN, "must_link": np.zeros(8, int)}, ValueError, "two known labels into one cluster"),
         ({"known_labels": KNOWN, "initval": np.zeros(8, int)}, ValueError, "initval of labels contradicts"),
     ],

@@ -12,6 +12,7 @@ from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import Contract, draw_codes, log_likelihoods, normalized, partitions
 
@@ -358,6 +359,16 @@ def test_only_gaussian_entries_are_drawn():
         assert model["y_missing"].eval().shape == (1,)
 
 
+def test_views_draw_what_can_be_drawn():
+    bases = {"a": CASES["nig"][0], "b": CASES["bernoulli"][0]}
+    data = {"a": CASES["nig"][1], "b": CASES["bernoulli"][1]}
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, bases, observed=data, impute=True)
+    assert {v.name for v in model.free_RVs} == {"y_labels", "y_a_missing"}
+    with pm.Model(), pytest.raises(ValueError, match="impute=True needs a view of Gaussian data"):
+        dp.DPMixture("y", 1.0, {"b": bases["b"]}, observed={"b": data["b"]}, impute=True)
+
+
 @pytest.mark.slow
 def test_nuts_draws_missing_entries_where_clusters_have_no_exact_draw():
     # Other parts of the model depend on the labels, or units have several rows.
@@ -370,6 +381,13 @@ def test_nuts_draws_missing_entries_where_clusters_have_no_exact_draw():
     assert np.isnan(drawn.observed_data["y"].values).sum() == 4
     with model:
         assert pm.sample_prior_predictive(2, random_seed=1).prior_predictive["y"].shape == (1, 2, 5, 2)
+
+
+def test_data_with_gaps_are_the_same_data():
+    values = np.array([[0.1, np.nan], [2.0, 1.0]])
+    assert same_values(values, values.copy())
+    assert not same_values(values, np.nan_to_num(values))
+    assert not same_values(values, values + 1)
 
 
 def test_imputation_through_sample():
