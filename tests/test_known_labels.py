@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 from exact import assert_matches, log_finite_dirichlet, log_mfm, log_pitman_yor
 from scipy.integrate import trapezoid
-from scipy.special import gammaln
-from scipy.stats import gamma
+from scipy.special import gammaln, logsumexp
+from scipy.stats import gamma, multivariate_normal, norm
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.constraints import allow, blocks_of, draw_constrained_start, make_constraints
@@ -302,3 +302,77 @@ def test_labels_of_units_may_be_known():
             point, _ = step.step(point)
             labels = point["y_labels"]
             assert labels[0] == labels[3] != labels[1]
+
+
+def alpha_and_partitions(all_labels, log_likelihood, n):
+    """Posterior of the partitions, and the mean of alpha, under Gamma(2, 1); the likelihood may have more axes."""
+    alpha = np.linspace(1e-3, 30, 3_000)
+    n_clusters = all_labels.max(axis=1) + 1
+    within = np.array([gammaln(np.bincount(labels)).sum() for labels in all_labels])
+    log_alpha = gamma.logpdf(alpha, 2.0) + gammaln(alpha) - gammaln(alpha + n)
+    prior = log_alpha[:, None] + np.log(alpha)[:, None] * n_clusters + within
+    joint = prior + logsumexp(log_likelihood.reshape(-1, len(all_labels)), axis=0)
+    return normalized(logsumexp(joint, axis=0)), normalized(logsumexp(joint, axis=1)) @ alpha
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_known_units_beside_an_offset():
+    unit = np.array([0, 0, 1, 2, 2, 3, 4])
+    x, y = np.array([1.0, -1, 0.5, 0.3, -0.8, 1.2, -0.4]), np.array([0.2, -0.3, 1.1, 0.6, 0.4, 1.9, 0.9])
+    params = {"mu": [0.3], "kappa": 0.4, "a": 2.0, "b": [0.6]}
+    all_labels = partitions(5)
+    all_labels = all_labels[(all_labels[:, 0] != all_labels[:, 2]) & (all_labels[:, 1] == all_labels[:, 3])]
+
+    def log_rows(b):
+        rest = (y - x * b)[:, None]
+        return log_likelihoods(
+            all_labels, lambda members: exact.nig_log_marginal(rest[np.isin(unit, members)], **params)
+        )
+
+    slopes = np.linspace(-3, 3, 241)
+    joint = np.array([log_rows(b) + norm.logpdf(b) for b in slopes])
+    p, mean = alpha_and_partitions(all_labels, joint, 5)
+    with pm.Model():
+        alpha, b = pm.Gamma("alpha", 2, 1), pm.Normal("b", 0, 1)
+        dp.DPMixture(
+            "y",
+            alpha,
+            dp.NormalInverseGamma(**params),
+            observed=y,
+            offset=x * b,
+            unit=unit,
+            known_labels=["s", None, "t", None, None],
+            must_link=[-1, 0, -1, 0, -1],
+        )
+        drawn = pm.sample(12_000, tune=500, chains=1, random_seed=1, progressbar=False).posterior
+    assert_matches(codes(drawn["y_labels"].values[0]), all_labels, p)
+    assert float(drawn["alpha"].mean()) == pytest.approx(mean, abs=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_known_labels_as_an_index():
+    x = np.array([0.2, 1.1, -0.3, 1.9, 0.9, -0.8])
+    all_labels = partitions(6)
+    kept = (all_labels[:, 0] != all_labels[:, 2]) & (all_labels[:, 1] == all_labels[:, 4])
+    all_labels = all_labels[kept & (all_labels[:, 0] == all_labels[:, 5])]
+
+    def log_rows(members):
+        m = len(members)
+        return multivariate_normal(np.zeros(m), np.ones((m, m)) + 0.25 * np.eye(m)).logpdf(x[members])
+
+    p, mean = alpha_and_partitions(all_labels, log_likelihoods(all_labels, log_rows), 6)
+    with pm.Model():
+        labels = dp.CRP(
+            "labels",
+            pm.Gamma("alpha", 2, 1),
+            6,
+            known_labels=[0, -1, 1, -1, -1, -1],
+            must_link=[5, 2, -1, -1, 2, 5],
+        )
+        theta = pm.Normal("theta", 0, 1, shape=6)
+        pm.Normal("x", theta[labels], 0.5, observed=x)
+        drawn = pm.sample(12_000, tune=1_000, chains=1, random_seed=1, progressbar=False).posterior
+    assert_matches(codes(drawn["labels"].values[0]), all_labels, p)
+    assert float(drawn["alpha"].mean()) == pytest.approx(mean, abs=0.1)
