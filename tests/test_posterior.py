@@ -1,13 +1,15 @@
 """What is done with draws of partitions: co-clustering probabilities and point partitions."""
 
+import arviz as az
 import numpy as np
 import pytest
 import xarray as xr
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.kernels.block_scan import Threads
 from pymc_dpgmm.partitions import canonical_labels
-from pymc_dpgmm.posterior.losses import expected_losses, weights_of_sizes
-from pymc_dpgmm.posterior.point_partition import distinct, search_point_partition
+from pymc_dpgmm.posterior.losses import losses_between
+from pymc_dpgmm.posterior.point_partition import search_point_partition
 from pymc_dpgmm.testing import partitions
 
 
@@ -41,18 +43,21 @@ def slow_binder(c, s, a=1.0, b=1.0):
     return np.mean(a * (same_s & ~same_c) + b * (same_c & ~same_s))
 
 
+def between(candidates, draws, loss, costs=(1.0, 1.0)):
+    with Threads(1) as threads:
+        return losses_between(threads, candidates, draws, loss, costs)
+
+
 SLOW = {"vi": slow_vi, "binder": slow_binder}
 
 
 @pytest.mark.parametrize("loss", SLOW)
 @pytest.mark.parametrize("costs", [(1.0, 1.0), (1.0, 0.3), (0.0, 2.0)])
-def test_expected_losses(loss, costs):
+def test_losses(loss, costs):
     rng = np.random.default_rng(0)
     draws, candidates = random_draws(rng, 9, 20), random_draws(rng, 9, 12)
-    shares = rng.dirichlet(np.ones(20))
-    found = np.empty(12)
-    expected_losses(candidates, draws, shares, weights_of_sizes(loss, 9), *costs, found, 0, 12)
-    wanted = [sum(p * SLOW[loss](c, s, *costs) for p, s in zip(shares, draws, strict=True)) for c in candidates]
+    found = between(candidates, draws, loss, costs)
+    wanted = [[SLOW[loss](c, s, *costs) for s in draws] for c in candidates]
     np.testing.assert_allclose(found, wanted, atol=1e-12)
 
 
@@ -97,8 +102,7 @@ def test_the_search_finds_the_enumerated_optimum(loss):
             # Few partitions have most of the mass.
             draws = everything[rng.choice(len(everything), 30, p=rng.dirichlet(np.full(len(everything), 0.05)))]
         _, expected = search_point_partition(draws, loss, seed=case, n_threads=1)
-        of_all = np.empty(len(everything))
-        expected_losses(everything, *distinct(draws), weights_of_sizes(loss, n), 1.0, 1.0, of_all, 0, len(of_all))
+        of_all = between(everything, draws, loss).mean(axis=1)
         assert expected >= of_all.min() - 1e-12
         found += expected <= of_all.min() + 1e-9
     assert found >= 190
@@ -110,9 +114,8 @@ def test_no_draw_is_better(loss):
     truth = rng.integers(4, size=60)
     draws = np.array([np.where(rng.random(60) < 0.15, rng.integers(6, size=60), truth) for _ in range(200)])
     point = dp.point_partition(tree(draws.reshape(2, 100, 60)), "y", loss=loss, random_seed=1)
-    of_draws = np.empty(200)
     canonical = np.array([canonical_labels(draw)[0] for draw in draws])
-    expected_losses(canonical, *distinct(draws), weights_of_sizes(loss, 60), 1.0, 1.0, of_draws, 0, 200)
+    of_draws = between(canonical, canonical, loss).mean(axis=1)
     assert float(point["expected_loss"]) <= of_draws.min() + 1e-12
     again = dp.point_partition(tree(draws.reshape(2, 100, 60)), "y", loss=loss, random_seed=1)
     xr.testing.assert_identical(point, again)
@@ -158,3 +161,64 @@ def test_results_without_draws():
         dp.co_clustering(tree(np.zeros((1, 3, 4), dtype=int), group="prior"), "y")
     with pytest.raises(TypeError, match=r"must be an xarray.DataTree, as pm.sample returns, got dict"):
         dp.co_clustering({}, "y")
+
+
+def stuck(n_draws=200, same=False, seed=0):
+    """Two chains with three clusters each, of the same sizes, around different partitions."""
+    rng = np.random.default_rng(seed)
+    centres = [np.repeat([0, 1, 2], 20), np.tile([0, 1, 2], 20)]
+    chains = []
+    for chain in range(2):
+        own = np.tile(centres[0 if same else chain], (n_draws, 1))
+        moved = rng.integers(60, size=n_draws)
+        own[np.arange(n_draws), moved] = rng.integers(3, size=n_draws)
+        chains.append(own)
+    return tree(np.array(chains).astype(np.int16))
+
+
+def test_chains_stuck_in_different_partitions_are_told():
+    with pytest.warns(UserWarning, match="the chains are at different partitions: R-hat of the distance"):
+        found = dp.partition_diagnostics(stuck(), "y")
+    # By ranks, R-hat of two chains without overlap is a little below 2.
+    assert found.attrs["distance_r_hat"] > 1.9
+    # Nothing else gives them away.
+    assert np.all(found["n_clusters"] == 3)
+    assert found["entropy"].mean("draw").diff("chain").to_numpy() == pytest.approx(0.0, abs=0.005)
+
+
+def test_chains_that_agree_pass():
+    found = dp.partition_diagnostics(stuck(same=True), "y")
+    assert found.attrs["distance_r_hat"] < 1.03
+    assert found["distance"].dims == ("chain", "draw", "reference")
+
+
+def test_chains_that_stand_still():
+    labels = np.zeros((2, 10, 6), dtype=np.int16)
+    assert dp.partition_diagnostics(tree(labels), "y").attrs["distance_r_hat"] == 1.0
+    labels[1, :, :3] = 1
+    with pytest.warns(UserWarning, match="R-hat of the distance to a partition of one of them is inf"):
+        dp.partition_diagnostics(tree(labels), "y")
+
+
+def test_numbers_of_partitions():
+    labels = np.array([[[0, 0, 0, 1, 1, 2], [0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0], [0, 0, 0, 1, 1, 1]]])
+    draws = tree(labels)
+    draws["sample_stats"] = xr.Dataset({"y_labels_log_joint": (("chain", "draw"), [[1.0, 2.0, 3.0, 4.0]])})
+    found = dp.partition_diagnostics(draws, "y", reference=[5, 5, 5, 9, 9, 9], n_largest=2)
+    assert found["n_clusters"].to_numpy().tolist() == [[3, 6, 1, 2]]
+    np.testing.assert_allclose(found["share"].values[0], [[1 / 2, 1 / 3], [1 / 6, 1 / 6], [1, 0], [1 / 2, 1 / 2]])
+    shares = np.array([3, 2, 1]) / 6
+    np.testing.assert_allclose(found["entropy"].values[0, 0], -np.sum(shares * np.log(shares)))
+    np.testing.assert_allclose(found["entropy"].values[0, 2], 0.0)
+    wanted = [slow_vi(own, np.array([0, 0, 0, 1, 1, 1])) for own in labels[0]]
+    np.testing.assert_allclose(found["distance"].values[0, :, 0], wanted, atol=1e-12)
+    assert found["log_joint"].to_numpy().tolist() == [[1.0, 2.0, 3.0, 4.0]]
+    with pytest.raises(ValueError, match=r"reference must have shape \(6,\), got \(2,\)"):
+        dp.partition_diagnostics(draws, "y", reference=[0, 1])
+    with pytest.raises(ValueError, match="n_largest must be an integer of at least 1"):
+        dp.partition_diagnostics(draws, "y", n_largest=0)
+
+
+def test_diagnostics_are_what_arviz_takes():
+    summary = az.summary(dp.partition_diagnostics(stuck(same=True), "y"))
+    assert {"n_clusters", "entropy", "share[1]", "distance[0]"} < set(summary.index)

@@ -11,11 +11,13 @@ intersections of their clusters. ``"vi"``, the variation of information in bits,
 (Binder 1978).
 """
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.kernels.block_scan import Threads
 
 LOSSES = ("vi", "binder")
 
@@ -73,26 +75,15 @@ def _sum_of_sizes(labels, f, sizes):
         sizes[labels[i]] += 1
     total = 0.0
     for i in range(labels.shape[0]):
+        # f(0) is 0.
         total += f[sizes[labels[i]]]
         sizes[labels[i]] = 0
     return total
 
 
 @compiled(nogil=True)
-def expected_losses(candidates, draws, shares, f, a, b, found, start, stop):
-    """Set ``found[start:stop]`` to the expected losses of candidates under draws with the given shares.
-
-    Parameters
-    ----------
-    candidates : (m, n) int64 array
-    draws : (S, n) int64 array
-    shares : (S,) float64 array
-        They sum to one.
-    f : (n + 1,) float64 array
-    a, b : float
-    found : (m,) float64 array
-    start, stop : int
-    """
+def _losses_between(candidates, draws, f, a, b, found, start, stop):
+    """Set ``found[start:stop]`` to the losses of these candidates for every draw."""
     most_draws = 0
     for s in range(draws.shape[0]):
         for i in range(draws.shape[1]):
@@ -103,11 +94,25 @@ def expected_losses(candidates, draws, shares, f, a, b, found, start, stop):
             most = max(most, candidates[c, i] + 1)
     room = np.zeros((most, most_draws), dtype=np.int64)
     sizes = np.zeros(max(most, most_draws), dtype=np.int64)
-    of_draws = 0.0
+    own = np.empty(draws.shape[0])
     for s in range(draws.shape[0]):
-        of_draws += shares[s] * _sum_of_sizes(draws[s], f, sizes)
+        own[s] = a * _sum_of_sizes(draws[s], f, sizes)
     for c in range(start, stop):
-        total = a * of_draws + b * _sum_of_sizes(candidates[c], f, sizes)
+        of_candidate = b * _sum_of_sizes(candidates[c], f, sizes)
         for s in range(draws.shape[0]):
-            total -= (a + b) * shares[s] * _overlap(candidates[c], draws[s], f, room)
-        found[c] = max(total, 0.0)
+            shared = (a + b) * _overlap(candidates[c], draws[s], f, room)
+            found[c, s] = max(own[s] + of_candidate - shared, 0.0)
+
+
+def losses_between(
+    threads: Threads,
+    candidates: np.ndarray,
+    draws: np.ndarray,
+    loss: str,
+    costs: tuple[float, float] = (1.0, 1.0),
+) -> np.ndarray:
+    """Return the losses of candidates (m, n) when draws (S, n) are true: (m, S); both have canonical labels."""
+    found = np.empty((len(candidates), len(draws)))
+    f = weights_of_sizes(loss, draws.shape[1])
+    threads.run(partial(_losses_between, candidates, draws, f, *costs, found), 0, len(candidates))
+    return found

@@ -1,6 +1,5 @@
 """One partition to show: the one with the smallest posterior expected loss that a search finds."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.draws import drawn_labels
-from pymc_dpgmm.posterior.losses import check_costs, expected_losses, weights_of_sizes
+from pymc_dpgmm.posterior.losses import check_costs, losses_between, weights_of_sizes
 
 # Starts from scratch, and starts from draws, by default.
 N_STARTS = 8
@@ -230,7 +229,7 @@ def search_point_partition(
     few = draws[rng.choice(len(draws), min(len(draws), 16 * n_starts), replace=False, p=shares)]
     few = few[few.max(axis=1) < most]
     with Threads(n_threads or available_threads()) as threads:
-        of_few = _losses(threads, few, draws, shares, f, a, b)
+        of_few = losses_between(threads, few, draws, loss, costs) @ shares
         starts = [np.full(n, -1, dtype=np.int64) for _ in range(n_starts)]
         starts += list(few[np.argsort(of_few, kind="stable")[:n_starts]])
         seeds = rng.spawn(len(starts))
@@ -243,23 +242,9 @@ def search_point_partition(
                 found[t] = canonical_labels(own)[0]
 
         threads.run(run, 0, len(starts))
-        of_found = _losses(threads, found, draws, shares, f, a, b)
+        of_found = losses_between(threads, found, draws, loss, costs) @ shares
     best = int(np.argmin(of_found))
     return found[best], float(of_found[best])
-
-
-def _losses(
-    threads: Threads,
-    candidates: np.ndarray,
-    draws: np.ndarray,
-    shares: np.ndarray,
-    f: np.ndarray,
-    a: float,
-    b: float,
-) -> np.ndarray:
-    found = np.empty(len(candidates))
-    threads.run(partial(expected_losses, candidates, draws, shares, f, a, b, found), 0, len(candidates))
-    return found
 
 
 def point_partition(
