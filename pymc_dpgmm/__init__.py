@@ -20,7 +20,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
-from pymc_dpgmm.posterior import co_clustering, partition_diagnostics, point_partition
+from pymc_dpgmm.posterior import co_clustering, credible_ball, partition_diagnostics, point_partition
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
@@ -54,6 +54,7 @@ __all__ = [
     "SplitMerge",
     "ThinnedLabels",
     "co_clustering",
+    "credible_ball",
     "datasets",
     "partition_diagnostics",
     "point_partition",

@@ -222,3 +222,31 @@ def test_numbers_of_partitions():
 def test_diagnostics_are_what_arviz_takes():
     summary = az.summary(dp.partition_diagnostics(stuck(same=True), "y"))
     assert {"n_clusters", "entropy", "share[1]", "distance[0]"} < set(summary.index)
+
+
+def test_credible_balls():
+    rng = np.random.default_rng(6)
+    centre = np.repeat([0, 1, 2], 4)
+    draws = np.tile(centre, (100, 1))
+    draws[:20, 0] = 3  # one more cluster
+    draws[20:40][draws[20:40] == 2] = 1  # one less
+    draws[40:44] = random_draws(rng, 12, 4)  # far away
+    idata = tree(draws.reshape(2, 50, 12))
+    ball = dp.credible_ball(idata, "y", random_seed=1)
+    assert ball["center"].to_numpy().tolist() == centre.tolist()
+    distances = np.array([slow_vi(centre, canonical_labels(draw)[0]) for draw in draws])
+    radius = np.sort(distances)[94]
+    assert float(ball["radius"]) == pytest.approx(radius)
+    assert float(ball["probability"]) == np.mean(distances <= radius + 1e-12) == 0.96
+    assert ball["n_clusters"].sel(bound=["vertical_upper", "vertical_lower"]).to_numpy().tolist() == [2, 4]
+    np.testing.assert_allclose(ball["distance"].sel(bound="horizontal"), radius)
+    lower = ball["labels"].sel(bound="vertical_lower").to_numpy()
+    assert np.array_equal(lower, canonical_labels(draws[0])[0])
+    given = dp.credible_ball(idata, "y", dp.point_partition(idata, "y", random_seed=1), loss="binder")
+    other = np.array([slow_binder(centre, canonical_labels(draw)[0]) for draw in draws])
+    assert float(given["radius"]) == pytest.approx(np.sort(other)[94])
+    for wrong in (0, 1, 95):
+        with pytest.raises(ValueError, match=r"probability must lie in \(0, 1\)"):
+            dp.credible_ball(idata, "y", centre, probability=wrong)
+    with pytest.raises(ValueError, match=r"partition must have shape \(12,\), got \(3,\)"):
+        dp.credible_ball(idata, "y", [0, 1, 2])

@@ -9,7 +9,7 @@ from arviz_stats.base import array_stats
 
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
 from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import checked_partition, drawn_labels
 from pymc_dpgmm.posterior.losses import losses_between
 
 # Draws of each chain among which its reference partition is found.
@@ -64,7 +64,7 @@ def partition_diagnostics(
             references = np.array([_central(threads, chain) for chain in by_chain])
             of = drawn.labels["chain"].to_numpy()
         else:
-            references, of = _checked_reference(reference, shape[-1])[None, :], np.array([0])
+            references, of = checked_partition("reference", reference, shape[-1])[None, :], np.array([0])
         distances = losses_between(threads, references, canonical, "vi").T.reshape(*shape[:2], -1)
     sizes = [np.sort(cluster_sizes(labels))[::-1] for labels in canonical]
     shares = np.zeros((len(sizes), n_largest))
@@ -111,12 +111,3 @@ def _worst_r_hat(distances: np.ndarray) -> float:
         if all_draws > 1e-9:
             found.append(np.inf if within < 1e-9 else float(array_stats.rhat(own, chain_axis=0, draw_axis=1)))
     return max(found)
-
-
-def _checked_reference(reference: Any, n: int) -> np.ndarray:
-    values = np.asarray(reference)
-    if values.dtype.kind not in "iu":
-        raise TypeError(f"reference must be integers, got dtype {values.dtype}")
-    if values.shape != (n,):
-        raise ValueError(f"reference must have shape ({n},), got {values.shape}")
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)

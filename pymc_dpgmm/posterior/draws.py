@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc_dpgmm.partitions import canonical_labels
+
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
 GROUPS = ("posterior", "thinned")
 
@@ -68,3 +70,26 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
 
 def _are_labels(values: xr.DataArray) -> bool:
     return values.dtype.kind in "iu" and values.ndim == 3 and {"chain", "draw"} < set(values.dims)
+
+
+def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct partitions among draws (S, n), as canonical labels, and their shares."""
+    canonical = np.array([canonical_labels(draw)[0] for draw in labels])
+    found, counts = np.unique(canonical, axis=0, return_counts=True)
+    return found, counts / counts.sum()
+
+
+def checked_partition(name: str, partition: Any, n: int) -> np.ndarray:
+    """Return the labels 0, 1, ... of a partition that a user gives: (n,) int64 array.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not a vector of n integers.
+    """
+    values = np.asarray(partition)
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, got dtype {values.dtype}")
+    if values.shape != (n,):
+        raise ValueError(f"{name} must have shape ({n},), got {values.shape}")
+    return np.unique(values, return_inverse=True)[1].astype(np.int64)

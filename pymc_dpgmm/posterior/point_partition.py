@@ -8,7 +8,7 @@ import xarray as xr
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
 from pymc_dpgmm.partitions import canonical_labels
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import check_costs, losses_between, weights_of_sizes
 
 # Starts from scratch, and starts from draws, by default.
@@ -199,13 +199,6 @@ def improve(rng, draws, shares, gains, start, most, a, b):
         if not dissolved:
             break
     return search.labels
-
-
-def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct partitions among draws (S, n), as canonical labels, and their shares."""
-    canonical = np.array([canonical_labels(draw)[0] for draw in labels])
-    found, counts = np.unique(canonical, axis=0, return_counts=True)
-    return found, counts / counts.sum()
 
 
 def search_point_partition(
