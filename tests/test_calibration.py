@@ -50,7 +50,7 @@ def too_many(observed):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")  # as above
 def test_a_wrong_prior_is_seen():
     assert p_values("two_views", fitted=too_many)["alpha"] < 1e-4
 

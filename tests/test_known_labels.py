@@ -316,7 +316,6 @@ def alpha_and_partitions(all_labels, log_likelihood, n):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_known_units_beside_an_offset():
     unit = np.array([0, 0, 1, 2, 2, 3, 4])
     x, y = np.array([1.0, -1, 0.5, 0.3, -0.8, 1.2, -0.4]), np.array([0.2, -0.3, 1.1, 0.6, 0.4, 1.9, 0.9])
@@ -351,7 +350,6 @@ def test_known_units_beside_an_offset():
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_known_labels_as_an_index():
     x = np.array([0.2, 1.1, -0.3, 1.9, 0.9, -0.8])
     all_labels = partitions(6)

@@ -147,6 +147,7 @@ def _allocate_summary(params: Params, capacity: int) -> Summary:
 
 
 def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+    # Every family has draws, but these rows are no data: the prior refuses to draw before anyone comes here.
     raise NotImplementedError("constraints are not drawn")
 
 

@@ -8,8 +8,8 @@ import xarray as xr
 from arviz_stats.base import array_stats
 
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
-from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
-from pymc_dpgmm.posterior.draws import checked_partition, drawn_labels
+from pymc_dpgmm.partitions import cluster_sizes
+from pymc_dpgmm.posterior.draws import canonical_draws, checked_partition, drawn_labels
 from pymc_dpgmm.posterior.losses import losses_between
 
 # Draws of each chain among which its reference partition is found.
@@ -57,7 +57,7 @@ def partition_diagnostics(
     if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
         raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
     shape = drawn.labels.transpose("chain", "draw", drawn.row).shape
-    canonical = np.array([canonical_labels(labels)[0] for labels in drawn.rows])
+    canonical = canonical_draws(drawn.rows)
     by_chain = canonical.reshape(shape)
     with Threads(available_threads()) as threads:
         if reference is None:

@@ -26,7 +26,7 @@ class DrawnLabels(NamedTuple):
 
     @property
     def rows(self) -> np.ndarray:
-        """Canonical labels with one line per draw, chains one after the other: (n_draws, n) array."""
+        """Labels with one line per draw, chains one after the other: (n_draws, n) array."""
         values = self.labels.transpose("chain", "draw", self.row).to_numpy()
         return values.reshape(-1, values.shape[-1])
 
@@ -72,10 +72,14 @@ def _are_labels(values: xr.DataArray) -> bool:
     return values.dtype.kind in "iu" and values.ndim == 3 and {"chain", "draw"} < set(values.dims)
 
 
+def canonical_draws(labels: np.ndarray) -> np.ndarray:
+    """Return draws (S, n) with canonical labels, int64."""
+    return np.array([canonical_labels(draw)[0] for draw in labels])
+
+
 def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the distinct partitions among draws (S, n), as canonical labels, and their shares."""
-    canonical = np.array([canonical_labels(draw)[0] for draw in labels])
-    found, counts = np.unique(canonical, axis=0, return_counts=True)
+    found, counts = np.unique(canonical_draws(labels), axis=0, return_counts=True)
     return found, counts / counts.sum()
 
 

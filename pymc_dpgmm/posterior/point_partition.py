@@ -7,6 +7,9 @@ import xarray as xr
 
 from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
+from pymc_dpgmm.kernels.gibbs import random_order
+from pymc_dpgmm.kernels.schedule import check_count
+from pymc_dpgmm.kernels.split_merge import shuffle
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.draws import distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import check_costs, losses_between, weights_of_sizes
@@ -93,15 +96,6 @@ def _best(search, i, free, n_clusters, most, a, b):
 
 
 @compiled(nogil=True)
-def _shuffled(rng, rows):
-    """Bring rows into random order (Fisher and Yates)."""
-    for t in range(rows.shape[0] - 1, 0, -1):
-        other = int(rng.random() * (t + 1))
-        rows[t], rows[other] = rows[other], rows[t]
-    return rows
-
-
-@compiled(nogil=True)
 def _allocate(search, rows, n_clusters, most, a, b):
     """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs too."""
     total = 0.0
@@ -118,7 +112,7 @@ def _allocate(search, rows, n_clusters, most, a, b):
 def _sweep(rng, search, n_clusters, most, a, b):
     """Let every row join the cluster that is best for it; return whether any changed."""
     changed = False
-    for i in _shuffled(rng, np.arange(search.labels.shape[0])):
+    for i in random_order(rng, search.labels.shape[0]):
         own = search.labels[i]
         _count(search, i, own, -1)
         n_clusters -= search.sizes[own] == 0
@@ -138,7 +132,7 @@ def _sweep(rng, search, n_clusters, most, a, b):
 def _dissolve_clusters(rng, search, n_clusters, most, a, b):
     """Dissolve clusters in turn, their rows joining the best ones, where the expected loss falls; else undo it."""
     changed = False
-    for k in _shuffled(rng, np.arange(search.sizes.shape[0])):
+    for k in random_order(rng, search.sizes.shape[0]):
         if search.sizes[k] == 0:
             continue
         rows = np.flatnonzero(search.labels == k)
@@ -146,7 +140,7 @@ def _dissolve_clusters(rng, search, n_clusters, most, a, b):
         for t in range(rows.shape[0] - 1, -1, -1):
             _count(search, rows[t], k, -1)
             before += _join_cost(search, rows[t], k, a, b)
-        rows = _shuffled(rng, rows)
+        shuffle(rng, rows, 0, rows.shape[0])
         search, n_new, after = _allocate(search, rows, n_clusters - 1, most, a, b)
         if after < before - LEAST_GAIN:
             n_clusters = n_new
@@ -189,7 +183,8 @@ def improve(rng, draws, shares, gains, start, most, a, b):
         if start[i] >= 0:
             n_clusters += search.sizes[start[i]] == 0
             _count(search, i, start[i], 1)
-    left = _shuffled(rng, np.flatnonzero(start < 0))
+    left = np.flatnonzero(start < 0)
+    shuffle(rng, left, 0, left.shape[0])
     search, n_clusters, _ = _allocate(search, left, n_clusters, most, a, b)
     for _ in range(MOST_SWEEPS):
         search, n_clusters, moved = _sweep(rng, search, n_clusters, most, a, b)
@@ -283,15 +278,14 @@ def point_partition(
         If there are no such labels, or an argument is of the wrong kind or outside its range.
     """
     drawn = drawn_labels(idata, name)
-    for key, value in (("max_clusters", max_clusters), ("n_starts", n_starts)):
-        if value is not None and (not isinstance(value, int | np.integer) or isinstance(value, bool)):
-            raise TypeError(f"{key} must be an integer, got {value!r}")
-        if value is not None and value < 1:
-            raise ValueError(f"{key} must be at least 1, got {value}")
+    check_count("n_starts", n_starts, 1)
+    if max_clusters is not None:
+        check_count("max_clusters", max_clusters, 1)
+    checked = check_costs(costs)
     labels, expected = search_point_partition(
         drawn.rows,
         loss,
-        check_costs(costs),
+        checked,
         np.inf if max_clusters is None else float(max_clusters),
         int(n_starts),
         random_seed,
@@ -303,5 +297,5 @@ def point_partition(
             "n_clusters": int(labels.max()) + 1,
         },
         coords=drawn.coords(),
-        attrs={"loss": loss, "costs": [float(cost) for cost in check_costs(costs)]},
+        attrs={"loss": loss, "costs": list(checked)},
     )
