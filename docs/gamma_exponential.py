@@ -20,6 +20,7 @@ from scipy.stats import lomax
 import pymc_dpgmm as dp
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import Family, verbs
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_positive
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
@@ -182,12 +183,18 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = labels == label
-        rows[own] = rng.exponential(1.0 / rng.gamma(params.a, 1.0 / params.b), size=(own.sum(), len(params.a)))
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    return {"rate": rng.gamma(params.a + summary.size[:, None], 1.0 / (params.b + summary.sums))}
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    return rng.exponential(1.0 / drawn["rate"][labels])
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    return np.log(drawn["rate"]).sum(axis=1) - values @ drawn["rate"].T
 
 
 FAMILY = Family(
@@ -198,7 +205,7 @@ FAMILY = Family(
     check_values=_check_values,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    draw_rows=_draw_rows,
+    component=Component(axes={"rate": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
 )
 
 

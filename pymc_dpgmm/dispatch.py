@@ -171,3 +171,8 @@ def implements(declared: Callable[..., Any], of_class: type) -> Callable[[Callab
         return function
 
     return register
+
+
+def is_implemented(declared: Callable[..., Any], of_class: type) -> bool:
+    """Tell whether a verb is implemented for a class."""
+    return of_class in declared.implementations  # type: ignore[attr-defined]

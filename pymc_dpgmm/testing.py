@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import chi2, kstest
 
-from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.dispatch import compiled, is_implemented
 from pymc_dpgmm.families import BaseMeasure, View, verbs
 from pymc_dpgmm.families.slots import move, resize
 from pymc_dpgmm.kernels.concentration import Given
@@ -248,8 +248,8 @@ class Contract:
         self.support = support
         self._slow = log_marginal
         self.family.check_values(self.params, values)
-        self.rows, origin = self.family.represent(self.params, values)
-        self.shifted = self.family.shift(self.params, origin)
+        self.rows, self.origin = self.family.represent(self.params, values)
+        self.shifted = self.family.shift(self.params, self.origin)
         self.n = len(values)
 
     def check_all(self) -> None:
@@ -390,6 +390,34 @@ class Contract:
 
         stop = math.atan((upper - centre) / spread)
         return float(quad(integrand, -math.pi / 2, stop, limit=400, epsabs=1e-10)[0])
+
+    def check_drawn_parameters(self) -> None:
+        """Densities given drawn parameters of a cluster average to the predictive, also of some columns alone."""
+        n_draws, before = 40_000, range(self.n - 1)
+        rng = np.random.default_rng(2)
+        summary = self.summary([before])
+        repeated = type(summary)(*(np.repeat(field, n_draws, axis=0) for field in summary))
+        drawn = self.family.component.draw(rng, self.shifted, repeated)
+        drawn = self.family.component.restore(drawn, self.origin)
+        for name, letters in self.family.component.axes.items():
+            assert drawn[name].shape[0] == n_draws
+            assert drawn[name].ndim == 1 + len(letters)
+        wanted = [self.density(self.values[before], row) for row in self.values]
+        self._assert_mean_densities(drawn, self.values, wanted)
+        stats = self.stats(before)
+        if self.d > 1 and is_implemented(verbs.log_predictive_present, type(stats)):
+            absent = np.arange(self.n * self.d).reshape(self.n, self.d) % self.d == 0
+            values = self.values.astype(np.float64)
+            values[:, : self.d][absent] = np.nan
+            wanted = [
+                math.exp(verbs.log_predictive_present(stats, 1, self.rows, i, absent)) for i in range(self.n)
+            ]
+            self._assert_mean_densities(drawn, values, wanted)
+
+    def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Sequence[float]) -> None:
+        densities = np.exp(self.family.component.log_density(drawn, values))
+        errors = densities.std(axis=1) / math.sqrt(densities.shape[1])
+        np.testing.assert_array_less(np.abs(densities.mean(axis=1) - wanted), 4.5 * errors + 1e-12)
 
     def check_prior_draws(self) -> None:
         """Rows drawn from the prior follow the predictives: the first of a cluster, and the second given it."""

@@ -17,6 +17,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
 from pymc_dpgmm.families import beta_binomial, verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
@@ -213,14 +214,26 @@ def _log_norms(totals: np.ndarray, n: int) -> np.ndarray:
     return norms
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = labels == label
-        p = rng.beta(params.a, params.b)
-        rows[own] = rng.random((own.sum(), len(p))) < p
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    return {"probability": rng.beta(params.a + summary.ones, params.b + summary.size[:, None] - summary.ones)}
 
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    probability = drawn["probability"][labels]
+    return (rng.random(probability.shape) < probability).astype(np.float64)
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    # Draws can be 0 or 1 to working precision; products with a zero are then not a number.
+    p = np.clip(drawn["probability"], np.finfo(np.float64).tiny, 1.0)
+    ones = np.nan_to_num(values, nan=0.0)
+    zeros = np.where(np.isnan(values), 0.0, 1.0 - ones)
+    return ones @ np.log(p).T + zeros @ np.log(np.maximum(1.0 - p, np.finfo(np.float64).tiny)).T
+
+
+COMPONENT = Component(axes={"probability": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density)
 
 FAMILY = Family(
     name="BetaBernoulli",
@@ -230,7 +243,7 @@ FAMILY = Family(
     check_values=_check_values,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    draw_rows=_draw_rows,
+    component=COMPONENT,
     from_data=lambda rows: {"a": np.ones(rows.shape[1]), "b": np.ones(rows.shape[1])},
 )
 
@@ -248,7 +261,7 @@ FAMILY = replace(
         takes_missing=True,
         check_values=lambda params, values: _check_values(params, np.where(np.isnan(values), 0.0, values)),
         represent=_represent_incomplete,
-        draw_rows=_draw_rows,
+        component=replace(COMPONENT, draw=beta_binomial.draw),
         given={},
         incomplete=None,
     ),

@@ -18,6 +18,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.sums import no_sums
@@ -157,12 +158,23 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     return Stats(a, b, *no_sums(capacity, len(a)))
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = labels == label
-        rows[own] = rng.binomial(given[own].astype(np.int64), rng.beta(params.a, params.b))
-    return rows
+def draw(rng: np.random.Generator, params: Any, summary: Any) -> dict[str, np.ndarray]:
+    """Draw the probabilities of clusters, given sums of their successes and failures."""
+    return {"probability": rng.beta(params.a + summary.first, params.b + summary.second)}
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    return rng.binomial(given.astype(np.int64), drawn["probability"][labels]).astype(np.float64)
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    successes, trials = np.hsplit(missing_as_nothing(values), 2)
+    p = np.clip(drawn["probability"], np.finfo(np.float64).tiny, 1.0)
+    constants = gammaln(trials + 1) - gammaln(successes + 1) - gammaln(trials - successes + 1)
+    failures = (trials - successes) @ np.log(np.maximum(1.0 - p, np.finfo(np.float64).tiny)).T
+    return successes @ np.log(p).T + failures + constants.sum(axis=1)[:, None]
 
 
 FAMILY = Family(
@@ -174,7 +186,7 @@ FAMILY = Family(
     allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
     allocate_stats=_allocate_stats,
     represent=represent,
-    draw_rows=_draw_rows,
+    component=Component(axes={"probability": "d"}, draw=draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"trials": "d"},
 )
 # No successes out of no trials have probability 1, whatever p is.

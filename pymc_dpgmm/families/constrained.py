@@ -11,12 +11,13 @@ has two blocks whose clusters are known to differ.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
@@ -146,7 +147,7 @@ def _allocate_summary(params: Params, capacity: int) -> Summary:
     return Summary(none, none.copy(), np.full(capacity, NONE, dtype=np.int64))
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _nothing_drawn(*_: Any) -> Any:
     # Every family has draws, but these rows are no data: the prior refuses to draw before anyone comes here.
     raise NotImplementedError("constraints are not drawn")
 
@@ -158,6 +159,6 @@ FAMILY = Family(
     check=lambda name, value: None,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    draw_rows=_draw_rows,
+    component=Component({}, _nothing_drawn, _nothing_drawn, _nothing_drawn),
     represent=_represent,
 )

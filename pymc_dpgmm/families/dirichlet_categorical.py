@@ -18,6 +18,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.component import Component, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
@@ -103,6 +104,15 @@ def _(stats, k, rows, i):
     total = -stats.norms[stats.size[k]]
     for j in range(x.shape[0]):
         total += log_weight[x[j]]
+    return total
+
+
+@implements(verbs.log_predictive_present, Stats)
+def _(stats, k, rows, i, absent):
+    total = 0.0
+    for j in range(stats.totals.shape[0]):
+        if not absent[i, j]:
+            total += stats.log_weight[k, rows[i, j]] - math.log(stats.totals[j] + stats.size[k])
     return total
 
 
@@ -199,14 +209,30 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = labels == label
-        for j, (weights, n_levels) in enumerate(zip(params.a, params.levels.astype(int), strict=True)):
-            p = rng.dirichlet(weights[:n_levels])
-            rows[own, j] = rng.choice(n_levels, size=own.sum(), p=p)
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    n_clusters, (d, stride) = len(summary.size), params.a.shape
+    counts = summary.counts.reshape(n_clusters, d, stride)
+    probability = np.zeros_like(counts)
+    for j, n_levels in enumerate(params.levels.astype(int)):
+        probability[:, j, :n_levels] = draw_dirichlet(rng, params.a[j, :n_levels] + counts[:, j, :n_levels])
+    return {"probability": probability}
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    below = np.cumsum(drawn["probability"], axis=2)[labels]
+    # The last sum of a column is 1 up to rounding; levels beyond it do not occur.
+    u = rng.random(below.shape[:2]) * below[:, :, -1]
+    return np.sum(below <= u[:, :, None], axis=2).astype(np.float64)
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    log_p = np.log(np.maximum(drawn["probability"], np.finfo(np.float64).tiny))
+    total = np.zeros((len(values), len(log_p)))
+    for j, x in enumerate(values.T):
+        total += if_present(x, log_p[:, j, np.nan_to_num(x).astype(np.int64)].T)
+    return total
 
 
 FAMILY = Family(
@@ -219,7 +245,7 @@ FAMILY = Family(
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
     represent=_represent,
-    draw_rows=_draw_rows,
+    component=Component(axes={"probability": "dl"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
 )
 
 

@@ -23,6 +23,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.component import Component, draw_dirichlet
 from pymc_dpgmm.families.counts import check_counts, check_positive, is_sparse, log_rising
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
@@ -235,12 +236,25 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     return Stats(a, float(a.sum()), *_allocate(capacity, len(a)))
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = np.flatnonzero(labels == label)
-        rows[own] = rng.multinomial(given[own, 0].astype(np.int64), rng.dirichlet(params.a))
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    return {"probability": draw_dirichlet(rng, params.a + summary.counts)}
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    return rng.multinomial(given[:, 0].astype(np.int64), drawn["probability"][labels]).astype(np.float64)
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: Any) -> np.ndarray:
+    if not is_sparse(values):
+        # The last column is the total that goes with each row.
+        values = values[:, : drawn["probability"].shape[1]]
+    matrix = csr_array(values)
+    factorials = csr_array((gammaln(matrix.data + 1), matrix.indices, matrix.indptr), shape=matrix.shape)
+    constants = gammaln(matrix.sum(axis=1) + 1) - factorials.sum(axis=1)
+    p = np.maximum(drawn["probability"], np.finfo(np.float64).tiny)
+    return matrix @ np.log(p).T + constants[:, None]
 
 
 FAMILY = Family(
@@ -252,7 +266,7 @@ FAMILY = Family(
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
     represent=_represent,
-    draw_rows=_draw_rows,
+    component=Component(axes={"probability": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"totals": "t"},
     from_data=lambda rows: {"a": np.ones(rows.shape[1])},
     takes=(2,),

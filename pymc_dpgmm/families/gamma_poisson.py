@@ -21,6 +21,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
@@ -183,12 +184,21 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.a)))
-    for label in np.unique(labels):
-        own = labels == label
-        rows[own] = rng.poisson(rng.gamma(params.a, 1.0 / params.b) * given[own])
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Any) -> dict[str, np.ndarray]:
+    return {"rate": rng.gamma(params.a + summary.first, 1.0 / (params.b + summary.second))}
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    return rng.poisson(drawn["rate"][labels] * given).astype(np.float64)
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    counts, exposure = np.hsplit(missing_as_nothing(values), 2)
+    rate = np.maximum(drawn["rate"], np.finfo(np.float64).tiny)
+    constants = xlogy(counts, exposure) - gammaln(counts + 1)
+    return counts @ np.log(rate).T - exposure @ rate.T + constants.sum(axis=1)[:, None]
 
 
 FAMILY = Family(
@@ -200,7 +210,7 @@ FAMILY = Family(
     allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
     allocate_stats=_allocate_stats,
     represent=_represent,
-    draw_rows=_draw_rows,
+    component=Component(axes={"rate": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"exposure": "d"},
     from_data=lambda rows: {
         "a": np.ones(rows.shape[1]),

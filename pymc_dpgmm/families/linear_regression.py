@@ -28,6 +28,7 @@ from pymc_dpgmm.cholesky import cholesky_in_place, invert_lower_in_place, lower_
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
@@ -385,15 +386,30 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    spread = np.linalg.inv(np.linalg.cholesky(params.precision)).T
-    rows = np.empty((len(labels), 1))
-    for label in np.unique(labels):
-        own = labels == label
-        deviation = np.sqrt(params.b / rng.standard_gamma(params.a))
-        coefficients = params.mu + deviation * spread @ rng.standard_normal(len(params.mu))
-        rows[own, 0] = given[own] @ coefficients + deviation * rng.standard_normal(own.sum())
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    inverse, mean, a_n, b_n = _posterior(params, summary)
+    variance = b_n / rng.standard_gamma(a_n)
+    noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
+    return {
+        "coefficients": mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise),
+        "variance": variance,
+    }
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    noise = np.sqrt(drawn["variance"])[labels] * rng.standard_normal(len(labels))
+    return (np.sum(given * drawn["coefficients"][labels], axis=1) + noise)[:, None]
+
+
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    residual, variance = values[:, :1] - values[:, 1:] @ drawn["coefficients"].T, drawn["variance"]
+    return -0.5 * (residual**2 / variance + np.log(2.0 * math.pi * variance))
+
+
+def _restore(drawn: dict[str, np.ndarray], origin: np.ndarray) -> dict[str, np.ndarray]:
+    return drawn | {"coefficients": drawn["coefficients"] + origin}
 
 
 FAMILY = Family(
@@ -405,7 +421,13 @@ FAMILY = Family(
     allocate_stats=_allocate_stats,
     represent=_represent,
     shift=_shift,
-    draw_rows=_draw_rows,
+    component=Component(
+        axes={"coefficients": "p", "variance": ""},
+        draw=_draw,
+        draw_rows=_draw_rows,
+        log_density=_log_density,
+        restore=_restore,
+    ),
     given={"covariates": "p"},
     takes=(1,),
 )

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import psi as digamma
 
 from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
 
 
 @compiled()
@@ -56,3 +57,20 @@ def data_gradient(params: Any, size: np.ndarray, summary: Any, rows: np.ndarray,
     # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it.
     a_n, b_n, posterior_mean = posterior(params, size, summary)
     return -(a_n / b_n)[labels] * (rows - posterior_mean[labels])
+
+
+def _draw(rng: np.random.Generator, params: Any, summary: Any) -> dict[str, np.ndarray]:
+    size = summary.size.reshape(len(summary.size), -1)
+    a_n, b_n, posterior_mean = posterior(params, size, summary)
+    variance = b_n / rng.standard_gamma(np.broadcast_to(a_n, b_n.shape))
+    deviation = np.sqrt(variance / (params.kappa + size))
+    return {"mean": posterior_mean + deviation * rng.standard_normal(b_n.shape), "variance": variance}
+
+
+COMPONENT = Component(
+    axes={"mean": "d", "variance": "d"},
+    draw=_draw,
+    draw_rows=draw_normal_rows,
+    log_density=log_normal_density,
+    restore=restore_mean,
+)

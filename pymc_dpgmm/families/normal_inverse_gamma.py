@@ -321,16 +321,6 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    rows = np.empty((len(labels), len(params.mu)))
-    for label in np.unique(labels):
-        own = labels == label
-        deviation = np.sqrt(params.b / rng.standard_gamma(params.a))
-        mean = params.mu + deviation / np.sqrt(params.kappa) * rng.standard_normal(len(params.mu))
-        rows[own] = mean + deviation * rng.standard_normal((own.sum(), len(params.mu)))
-    return rows
-
-
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
     return {
@@ -348,7 +338,7 @@ FAMILY = Family(
     check=_check,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    draw_rows=_draw_rows,
+    component=normal_columns.COMPONENT,
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,

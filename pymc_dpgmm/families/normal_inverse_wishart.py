@@ -21,7 +21,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve_triangular
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
@@ -35,6 +34,7 @@ from pymc_dpgmm.cholesky import (
 from pymc_dpgmm.dispatch import compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.component import Component, restore_mean
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
@@ -413,13 +413,18 @@ def _(params, summary):
     return total
 
 
-def _inverse_scale(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Posterior inverse scale matrices (K, d, d), their log determinants (K,) and means (K, d)."""
+def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray]:
+    """Posterior means (K, d) and scale matrices (K, d, d)."""
     size = summary.size.astype(np.float64)
     offset = summary.mean - params.mu
     weight = params.kappa * size / (params.kappa + size)
     scale = params.psi + summary.scatter + weight[:, None, None] * offset[:, :, None] * offset[:, None, :]
-    posterior_mean = params.mu + (size / (params.kappa + size))[:, None] * offset
+    return params.mu + (size / (params.kappa + size))[:, None] * offset, scale
+
+
+def _inverse_scale(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Posterior inverse scale matrices (K, d, d), their log determinants (K,) and means (K, d)."""
+    posterior_mean, scale = _posterior(params, summary)
     return np.linalg.inv(scale), np.linalg.slogdet(scale)[1], posterior_mean
 
 
@@ -522,29 +527,66 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    # The inverse of an IW(nu, L L') matrix has the law of C A A' C' with C = inv(L)' and A Bartlett's triangular
+    # matrix. No product is formed: for nu close to d - 1 it would be singular to working precision.
+    posterior_mean, scale = _posterior(params, summary)
     d = len(params.mu)
-    scale = np.linalg.cholesky(params.psi)
-    rows = np.empty((len(labels), d))
-    for label in np.unique(labels):
-        own = labels == label
-        factor = _draw_factor(rng, params.nu, scale)
-        mean = params.mu + factor @ rng.standard_normal(d) / np.sqrt(params.kappa)
-        rows[own] = mean + rng.standard_normal((own.sum(), d)) @ factor.T
+    lower = np.linalg.cholesky(scale)
+    bartlett = np.tril(rng.standard_normal(scale.shape), -1)
+    squares = 2.0 * rng.standard_gamma(0.5 * (params.nu + summary.size[:, None] - np.arange(d)))
+    bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    identity = np.broadcast_to(np.eye(d), scale.shape)
+    factor = lower @ np.linalg.solve(bartlett, identity).transpose(0, 2, 1)
+    noise = rng.standard_normal(posterior_mean.shape) / np.sqrt(params.kappa + summary.size)[:, None]
+    # Prior covariances with nu close to d - 1 can be infinite.
+    with np.errstate(over="ignore"):
+        covariance = factor @ factor.transpose(0, 2, 1)
+    return {
+        "mean": posterior_mean + np.einsum("kij,kj->ki", factor, noise),
+        "covariance": covariance,
+        # With factor factor' the covariance, and root' root its inverse.
+        "factor": factor,
+        "root": bartlett.transpose(0, 2, 1) @ np.linalg.solve(lower, identity),
+        "log_det": _log_diagonal(bartlett) - _log_diagonal(lower),
+    }
+
+
+def _draw_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    noise = rng.standard_normal((len(labels), drawn["mean"].shape[1]))
+    rows = drawn["mean"][labels]
+    for k in np.unique(labels):
+        own = labels == k
+        rows[own] += noise[own] @ drawn["factor"][k].T
     return rows
 
 
-def _draw_factor(rng: np.random.Generator, nu: float, scale: np.ndarray) -> np.ndarray:
-    """Draw F with F F' ~ IW(nu, psi), psi = scale scale'.
+def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    missing = np.isnan(values)
+    if not missing.any():
+        return _log_normal(values, drawn["mean"], drawn["root"], drawn["log_det"])
+    total = np.empty((len(values), len(drawn["mean"])))
+    for pattern in np.unique(missing, axis=0):
+        own, columns = np.all(missing == pattern, axis=1), np.flatnonzero(~pattern)
+        factor = np.linalg.cholesky(drawn["covariance"][:, columns[:, None], columns])
+        root = np.linalg.solve(factor, np.broadcast_to(np.eye(len(columns)), factor.shape))
+        mean = drawn["mean"][:, columns]
+        total[own] = _log_normal(values[np.ix_(own, columns)], mean, root, -_log_diagonal(factor))
+    return total
 
-    The inverse has the law of C A A' C' with C C' = inv(psi) and A Bartlett's triangular matrix. No product is
-    formed: for nu close to d - 1 it would be singular to working precision.
-    """
-    d = len(scale)
-    bartlett = np.tril(rng.standard_normal((d, d)), -1)
-    squares = 2.0 * rng.standard_gamma(0.5 * (nu - np.arange(d)))
-    bartlett[np.diag_indices(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
-    return scale @ solve_triangular(bartlett, np.eye(d), lower=True).T
+
+def _log_diagonal(matrices: np.ndarray) -> np.ndarray:
+    return np.log(np.diagonal(matrices, axis1=1, axis2=2)).sum(axis=1)
+
+
+def _log_normal(values: np.ndarray, mean: np.ndarray, root: np.ndarray, log_det: np.ndarray) -> np.ndarray:
+    """Log normal densities (n, K) of values (n, d), given roots (K, d, d) of the precisions and their log dets."""
+    total = np.empty((len(values), len(mean)))
+    for k in range(len(mean)):
+        total[:, k] = -0.5 * np.sum(((values - mean[k]) @ root[k].T) ** 2, axis=1)
+    return total + log_det - 0.5 * values.shape[1] * math.log(2.0 * math.pi)
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
@@ -564,7 +606,13 @@ FAMILY = Family(
     check_together=_check_together,
     allocate_summary=_allocate_summary,
     allocate_stats=_allocate_stats,
-    draw_rows=_draw_rows,
+    component=Component(
+        axes={"mean": "d", "covariance": "dd"},
+        draw=_draw,
+        draw_rows=_draw_rows,
+        log_density=_log_density,
+        restore=restore_mean,
+    ),
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,

@@ -23,6 +23,7 @@ from scipy.special import psi as digamma
 from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
 from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.normal_inverse_gamma import Summary
 from pymc_dpgmm.families.origins import centred, shift_mean
@@ -143,6 +144,28 @@ def _(stats, k, rows, i):
     return stats.constant[k] - exponent * math.log(1.0 + added / stats.squares[k])
 
 
+@implements(verbs.log_predictive_present, Stats)
+def _(stats, k, rows, i, absent):
+    # The marginal of a t is a t with as many degrees of freedom.
+    kappa_n = stats.kappa + stats.size[k]
+    a_n = stats.a + 0.5 * stats.mu.shape[0] * stats.size[k]
+    half, distance, log_weights = 0.0, 0.0, 0.0
+    for j in range(stats.mu.shape[0]):
+        if not absent[i, j]:
+            difference = rows[i, j] - stats.mean[k, j]
+            half += 0.5
+            distance += 0.5 * stats.weight[j] * difference * difference
+            log_weights += 0.5 * math.log(stats.weight[j])
+    added = kappa_n / (kappa_n + 1.0) * distance
+    return (
+        math.lgamma(a_n + half)
+        - math.lgamma(a_n)
+        + log_weights
+        - half * math.log(2.0 * math.pi * (kappa_n + 1.0) / kappa_n * stats.squares[k])
+        - (a_n + half) * math.log(1.0 + added / stats.squares[k])
+    )
+
+
 @implements(verbs.log_predictive_without, Stats)
 def _(stats, k, rows, i):
     x = rows[i]
@@ -261,15 +284,11 @@ def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
     )
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    d = len(params.mu)
-    rows = np.empty((len(labels), d))
-    for label in np.unique(labels):
-        own = labels == label
-        deviation = params.scale * np.sqrt(params.b / rng.standard_gamma(params.a))
-        mean = params.mu + deviation / np.sqrt(params.kappa) * rng.standard_normal(d)
-        rows[own] = mean + deviation * rng.standard_normal((own.sum(), d))
-    return rows
+def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+    a_n, b_n, posterior_mean, _ = _posterior(params, summary)
+    variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
+    deviation = np.sqrt(variance / (params.kappa + summary.size)[:, None])
+    return {"mean": posterior_mean + deviation * rng.standard_normal(variance.shape), "variance": variance}
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
@@ -292,7 +311,13 @@ FAMILY = Family(
     allocate_stats=_allocate_stats,
     represent=centred,
     shift=shift_mean,
-    draw_rows=_draw_rows,
+    component=Component(
+        axes={"mean": "d", "variance": "d"},
+        draw=_draw,
+        draw_rows=draw_normal_rows,
+        log_density=log_normal_density,
+        restore=restore_mean,
+    ),
     from_data=_from_data,
 )
 

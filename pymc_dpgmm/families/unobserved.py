@@ -6,6 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.dispatch import implements
 from pymc_dpgmm.families import verbs
+from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.slots import slotted
 from pymc_dpgmm.families.verbs import Family
 
@@ -71,10 +72,6 @@ def _(stats, k):
     return 0.0
 
 
-def _draw_rows(rng: np.random.Generator, params: Params, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    return np.zeros((len(labels), 0))
-
-
 FAMILY = Family(
     name="Unobserved",
     params=Params,
@@ -82,5 +79,10 @@ FAMILY = Family(
     check=lambda name, value: None,
     allocate_summary=lambda params, capacity: Summary(np.zeros(capacity, dtype=np.int64)),
     allocate_stats=lambda params, n, capacity: Stats(np.zeros(capacity, dtype=np.int64)),
-    draw_rows=_draw_rows,
+    component=Component(
+        axes={},
+        draw=lambda rng, params, summary: {},
+        draw_rows=lambda rng, drawn, labels, given: np.zeros((len(labels), 0)),
+        log_density=lambda drawn, values: np.zeros((len(values), 1)),
+    ),
 )

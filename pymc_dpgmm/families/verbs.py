@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import array_verb, verb
+from pymc_dpgmm.dispatch import array_verb, is_implemented, verb
+from pymc_dpgmm.families.component import Component
 
 
 @verb
@@ -97,7 +98,8 @@ def log_marginal(stats, k):
 def log_predictive_present(stats, k, rows, i, absent):
     """Log posterior predictive density of the entries of row ``i`` that are not ``absent[i]``, given slot ``k``.
 
-    Implemented, with :func:`draw_absent`, where missing entries can be drawn.
+    Implemented where missing entries can be drawn, with :func:`draw_absent`, and where densities of some columns
+    are asked for. Entries of other families that may be missing are NaN.
     """
 
 
@@ -140,9 +142,8 @@ class Family:
         ``(params, capacity) -> Summary``.
     allocate_stats : callable
         ``(params, n, capacity) -> Stats``, for data with n rows.
-    draw_rows : callable
-        ``(rng, params, labels, given) -> rows``: (n, d) rows from the prior, one set of cluster parameters per
-        label; ``given`` holds the last columns of the values.
+    component : Component
+        The distribution of rows given the parameters of their cluster.
     check_together : callable
         ``check_together(params)`` raises ValueError if the parameters do not go together. With ``check`` it
         defines the support.
@@ -179,7 +180,7 @@ class Family:
     check: Callable[[str, np.ndarray], None]
     allocate_summary: Callable[[Any, int], Any]
     allocate_stats: Callable[[Any, int, int], Any]
-    draw_rows: Callable[[np.random.Generator, Any, np.ndarray, np.ndarray], np.ndarray]
+    component: Component
     check_together: Callable[[Any], None] = _accept
     check_values: Callable[[Any, Any], None] = _accept
     represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
@@ -191,6 +192,12 @@ class Family:
     incomplete: "Family | None" = None
     takes_missing: bool = False
     draws_missing: bool = False
+
+    def draw_rows(self, rng: np.random.Generator, params: Any, labels: np.ndarray, given: Any) -> np.ndarray:
+        """Draw (n, d) rows from the prior, with one set of cluster parameters per label."""
+        names, own = np.unique(labels, return_inverse=True)
+        drawn = self.component.draw(rng, params, self.allocate_summary(params, len(names)))
+        return self.component.draw_rows(rng, drawn, own, given)
 
     def supports(self, params: NamedTuple) -> bool:
         """Tell whether numeric parameters are inside the family's support."""
@@ -205,4 +212,4 @@ class Family:
     @property
     def has_data_gradient(self) -> bool:
         """Whether rows may be latent, or depend on other variables."""
-        return self.params in data_gradient.implementations  # type: ignore[attr-defined]
+        return is_implemented(data_gradient, self.params)

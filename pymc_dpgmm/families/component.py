@@ -1,0 +1,76 @@
+"""The distribution of the rows of a cluster given its parameters, and draws of these given the rows."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+def _as_drawn(drawn: dict[str, np.ndarray], origin: Any) -> dict[str, np.ndarray]:
+    return drawn
+
+
+@dataclass(frozen=True)
+class Component:
+    """What a family knows of clusters whose parameters are not integrated out.
+
+    Drawn parameters are a dict of arrays whose first axis is that of the clusters.
+
+    Parameters
+    ----------
+    axes : dict of str to str
+        Names of the parameters, and a letter for each of their dimensions, as in :class:`Family`.
+    draw : callable
+        ``(rng, params, summary) -> drawn``: one draw from the posterior of the parameters of every cluster of a
+        summary. Clusters without rows have the base measure itself.
+    draw_rows : callable
+        ``(rng, drawn, labels, given) -> rows``: (n, d), row i from the cluster ``labels[i]``; ``given`` holds the
+        last columns of the values.
+    log_density : callable
+        ``(drawn, values) -> (n, K) array``: log densities of all rows in all clusters. Entries that are missing
+        (NaN) are left out.
+    restore : callable
+        ``(drawn, origin) -> drawn``: undoes what the family's ``represent`` has done to the data.
+    """
+
+    axes: dict[str, str]
+    draw: Callable[[np.random.Generator, Any, Any], dict[str, np.ndarray]]
+    draw_rows: Callable[[np.random.Generator, dict[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
+    log_density: Callable[[dict[str, np.ndarray], Any], np.ndarray]
+    restore: Callable[[dict[str, np.ndarray], Any], dict[str, np.ndarray]] = _as_drawn
+
+
+def restore_mean(drawn: dict[str, np.ndarray], origin: np.ndarray) -> dict[str, np.ndarray]:
+    """Return drawn parameters whose ``mean`` is not relative to ``origin`` any more."""
+    return drawn | {"mean": drawn["mean"] + origin}
+
+
+def draw_normal_rows(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
+) -> np.ndarray:
+    """Draw rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+    mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
+    return mean + deviation * rng.standard_normal(mean.shape)
+
+
+def log_normal_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Log densities of rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+    total = np.zeros((len(values), len(drawn["mean"])))
+    for x, mean, variance in zip(values.T, drawn["mean"].T, drawn["variance"].T, strict=True):
+        total += if_present(
+            x, -0.5 * ((x[:, None] - mean) ** 2 / variance + np.log(variance) + math.log(2.0 * math.pi))
+        )
+    return total
+
+
+def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return the terms (n, K) of a column's entries (n,), 0 where these are missing."""
+    missing = np.isnan(x)
+    return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
+
+
+def draw_dirichlet(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:
+    """Draw one probability vector for each of several vectors of weights: (K, d)."""
+    return np.array([rng.dirichlet(own) for own in weights]).reshape(weights.shape)
