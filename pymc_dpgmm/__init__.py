@@ -20,7 +20,17 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
-from pymc_dpgmm.posterior import co_clustering, credible_ball, partition_diagnostics, point_partition
+from pymc_dpgmm.posterior import (
+    co_clustering,
+    component_draws,
+    credible_ball,
+    density,
+    log_likelihood,
+    membership,
+    partition_diagnostics,
+    point_partition,
+    sample_new_rows,
+)
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
@@ -54,10 +64,15 @@ __all__ = [
     "SplitMerge",
     "ThinnedLabels",
     "co_clustering",
+    "component_draws",
     "credible_ball",
     "datasets",
+    "density",
+    "log_likelihood",
+    "membership",
     "partition_diagnostics",
     "point_partition",
+    "sample_new_rows",
 ]
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
+from scipy.special import gammaln
 
 from pymc_dpgmm.dispatch import compiled, implements, verb
 
@@ -306,6 +307,117 @@ def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: fl
             f"{ends[1] + expected:.6g} with this prior, so it cannot be {expected:g}"
         )
     return math.exp(brentq(excess, low, high, xtol=1e-12, rtol=1e-12))
+
+
+def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
+    """Return the probabilities with which one more row joins each cluster, or opens one: (K + 1,) float64 array.
+
+    Parameters
+    ----------
+    prior : GibbsType
+        Of a mixture of finite mixtures, for one row more than there are.
+    sizes : (K,) integer array
+    """
+    weights = np.append(sizes - prior.discount, math.exp(log_seat_new(prior, len(sizes))))
+    return weights / weights.sum()
+
+
+def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> GibbsType:
+    """Return a prior of which the number of components, if random, is drawn given a partition's sizes."""
+    if not len(prior.log_v):
+        return prior
+    gamma, n_clusters = -prior.discount, len(sizes)
+    m = np.arange(n_clusters, len(prior.log_components) + 1)
+    log_p = (
+        gammaln(m + 1.0)
+        - gammaln(m - n_clusters + 1.0)
+        + gammaln(gamma * m)
+        - gammaln(gamma * m + sizes.sum())
+        + prior.log_components[m - 1]
+    )
+    p = np.exp(log_p - log_p.max())
+    n_components = float(rng.choice(m, p=p / p.sum()))
+    return GibbsType(gamma * n_components, -gamma, n_components, 0.0, np.empty(0), np.empty(0), 0.0)
+
+
+def draw_weights(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
+    r"""Draw the weights of the clusters of a partition, and of all others together: (K + 1,) float64 array.
+
+    They are Dirichlet :math:`(N_1 - \sigma, \ldots, N_K - \sigma, \alpha + K \sigma)` (Pitman 1996, corollary 20).
+
+    Parameters
+    ----------
+    prior : GibbsType
+        With a known number of components: see :func:`with_known_components`.
+    sizes : (K,) integer array
+    """
+    shapes = np.append(sizes - prior.discount, max(prior.alpha + len(sizes) * prior.discount, 0.0))
+    weights = np.zeros(len(shapes))
+    weights[shapes > 0] = rng.dirichlet(shapes[shapes > 0])
+    return weights
+
+
+def draw_new_weights(
+    rng: np.random.Generator, prior: GibbsType, n_clusters: int, rest: float, smallest: float, most: int
+) -> np.ndarray:
+    r"""Divide the weight of all clusters without rows among single ones, in size-biased order: (J,) float64 array.
+
+    With K clusters that have rows, the j-th of the others takes a share
+    :math:`\mathrm{Beta}(1 - \sigma, \alpha + (K + j) \sigma)` of what the ones before it have left (Pitman 1996,
+    section 4), until less than ``smallest`` is left, or ``most`` have been drawn. The last one takes that.
+
+    Parameters
+    ----------
+    prior : GibbsType
+        With a known number of components.
+    n_clusters : int
+        Clusters with rows, K.
+    rest : float
+        The weight of all others.
+    smallest : float
+    most : int
+    """
+    found: list[float] = []
+    while rest > smallest and len(found) < most:
+        other = prior.alpha + (n_clusters + len(found) + 1) * prior.discount
+        # The last one of finitely many components takes what is left.
+        share = rng.beta(1.0 - prior.discount, other) if other > 1e-12 else 1.0
+        found.append(share * rest)
+        rest *= 1.0 - share
+    return np.array([*found, rest] if rest > 0.0 else found)
+
+
+@compiled()
+def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np.ndarray, m: int) -> np.ndarray:
+    """Draw the clusters that m more rows join, one after the other: (m,) int64 array.
+
+    The K clusters there are have the labels 0..K - 1, new ones the next.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    alpha, discount : float
+        As in :class:`GibbsType`.
+    sizes : (K,) int64 array
+    m : int
+    """
+    n_clusters = sizes.shape[0]
+    counts = np.zeros(n_clusters + m, dtype=np.int64)
+    counts[:n_clusters] = sizes
+    labels = np.empty(m, dtype=np.int64)
+    n = sizes.sum()
+    for i in range(m):
+        u = rng.random() * (n + i + alpha)
+        label = 0
+        while label < n_clusters and u >= counts[label] - discount:
+            u -= counts[label] - discount
+            label += 1
+        if label == n_clusters and alpha + n_clusters * discount > 1e-12:
+            n_clusters += 1
+        label = min(label, n_clusters - 1)
+        labels[i] = label
+        counts[label] += 1
+    return labels
 
 
 @compiled()

@@ -399,7 +399,9 @@ class Contract:
         repeated = type(summary)(*(np.repeat(field, n_draws, axis=0) for field in summary))
         drawn = self.family.component.draw(rng, self.shifted, repeated)
         drawn = self.family.component.restore(drawn, self.origin)
+        nothing = self.family.component.draw(rng, self.shifted, self.family.allocate_summary(self.shifted, 0))
         for name, letters in self.family.component.axes.items():
+            assert nothing[name].shape == (0, *drawn[name].shape[1:])
             assert drawn[name].shape[0] == n_draws
             assert drawn[name].ndim == 1 + len(letters)
         wanted = [self.density(self.values[before], row) for row in self.values]

@@ -139,14 +139,6 @@ def test_prior_predictive_draws_rows_from_the_prior():
     assert np.array_equal(counts, labels.max(axis=1) + 1)
 
 
-def test_posterior_predictive_is_refused_rather_than_wrong():
-    with pm.Model():
-        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(**NIW), observed=ROWS)
-        idata = pm.sample(5, tune=5, chains=1, progressbar=False, compute_convergence_checks=False)
-        with pytest.raises(NotImplementedError, match="labels from a posterior"):
-            pm.sample_posterior_predictive(idata, progressbar=False)
-
-
 def test_pandas_names_become_coords():
     frame = pd.DataFrame(ROWS, columns=["duration", "waiting"], index=list("abcde"))
     with pm.Model() as model:

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Distribution
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.rewriting.basic import register_canonicalize
@@ -17,9 +18,12 @@ from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
+from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.counts import from_triplets, is_sparse
+from pymc_dpgmm.kernels.marginal import same_values, summarize_clusters
+from pymc_dpgmm.partitions import canonical_labels
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -36,11 +40,18 @@ class CollapsedMixtureRV(LabelsMixtureRV):
     has_missing : bool
         Whether missing entries of the value (NaN) are unknowns: two inputs, their values and their positions.
     has_offset : bool
-        Whether the mixture is that of the value less an offset, the last input.
+        Whether the mixture is that of the value less an offset, an input.
+    has_data : bool
+        Whether the observed data is the last input: draws of rows whose labels come from a posterior need it.
     from_prior : bool
         Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
-        from data would silently give nonsense, so by default drawing is refused; where a graph draws the labels
-        from their prior too, a rewrite sets this.
+        from data would silently give nonsense, so by default drawing is refused; a rewrite replaces this op where
+        it is known what to draw.
+
+    Attributes
+    ----------
+    witness : Witness
+        What data the labels were last sampled with.
     """
 
     name = "CollapsedMixture"
@@ -55,6 +66,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         "is_sparse",
         "has_missing",
         "has_offset",
+        "has_data",
         "from_prior",
     )
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
@@ -66,6 +78,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         is_sparse: bool = False,
         has_missing: bool = False,
         has_offset: bool = False,
+        has_data: bool = False,
         from_prior: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -74,22 +87,18 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         self.is_sparse = is_sparse
         self.has_missing = has_missing
         self.has_offset = has_offset
+        self.has_data = has_data
         self.from_prior = from_prior
+        self.witness = Witness()
         axes = FAMILIES[family].axes.values()
         drawn = "n" if is_vector else "n,d"
         inputs = ["n", *(",".join(letters) for letters in axes)]
         inputs += ["n,g"] if FAMILIES[family].given else []
         inputs += ["m", "m"] if has_missing else []
         inputs += [drawn] if has_offset else []
+        inputs += ["z,t" if is_sparse else drawn] if has_data else []
         kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
         super().__init__(**kwargs)
-
-    def drawing_op(self, node: Apply) -> "CollapsedMixtureRV":
-        """Return the op that may draw at this place of a graph."""
-        labels, _ = of_units(node.inputs[2])
-        if self.from_prior or labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
-            return self
-        return self.for_prior(inplace=self.inplace)
 
     def for_prior(self, inplace: bool = False) -> "CollapsedMixtureRV":
         """Return the op that draws from the prior."""
@@ -99,19 +108,24 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             self.is_sparse,
             self.has_missing,
             self.has_offset,
+            self.has_data,
             from_prior=True,
             inplace=inplace,
         )
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
         # Graphs that are evaluated without rewrites, for their shapes, come here directly.
-        super(CollapsedMixtureRV, self.drawing_op(node)).perform(node, inputs, outputs)
+        drawn_anew = _draws_labels(of_units(node.inputs[2])[0])
+        op = self.for_prior(inplace=self.inplace) if drawn_anew and not self.from_prior else self
+        super(CollapsedMixtureRV, op).perform(node, inputs, outputs)
 
     def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
         if not self.from_prior:
             raise NotImplementedError(
-                "draws of a collapsed mixture given labels from a posterior are not supported: only prior "
-                "predictive draws, where the labels are drawn from their prior too"
+                "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
+                "drawn anew, and from its posterior predictive, where its labels are taken from draws, given its "
+                "observed data. Here labels are neither: they were fixed by pm.do or pm.observe, or left out of "
+                "the draws (var_names), or are to be drawn anew (sample_vars) while others are not"
             )
         *numbers, size = params
         if size:
@@ -129,12 +143,128 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         return rows + parts.offset[0] if parts.offset else rows
 
 
+class Witness:
+    """What data labels were sampled with, where it may be changed later by ``pm.set_data``."""
+
+    def __init__(self) -> None:
+        self.data: np.ndarray | None = None
+
+    def check(self, data: np.ndarray) -> None:
+        """Raise ValueError where data is known to be another."""
+        if self.data is not None and not same_values(np.asarray(data), self.data):
+            raise ValueError(
+                "the data was changed by pm.set_data after the labels were sampled: they are those of other rows. "
+                "Sample again; or, for rows that arrive later, use dp.membership, dp.density or dp.sample_new_rows"
+            )
+
+
+class PosteriorRowsRV(LabelsMixtureRV):
+    """Rows drawn anew given labels and data: cluster parameters from their posterior, then rows.
+
+    The inputs are labels, the family's parameters, the data less its offset with columns for what is given,
+    the offset if there is one, and the data as it is.
+    """
+
+    name = "PosteriorRows"
+    dtype = "float64"
+    __props__ = (
+        "name",
+        "signature",
+        "dtype",
+        "inplace",
+        "family",
+        "is_vector",
+        "is_sparse",
+        "has_offset",
+        "witness",
+    )
+    _print_name = ("PosteriorRows", "\\operatorname{PosteriorRows}")
+
+    def __init__(
+        self,
+        family: str,
+        is_vector: bool,
+        is_sparse: bool,
+        has_offset: bool,
+        witness: Witness,
+        **kwargs: Any,
+    ) -> None:
+        self.family = family
+        self.is_vector = is_vector
+        self.is_sparse = is_sparse
+        self.has_offset = has_offset
+        self.witness = witness
+        drawn = "n" if is_vector else "n,d"
+        inputs = ["n", *(",".join(letters) for letters in FAMILIES[family].axes.values()), "v,c"]
+        inputs += [drawn] if has_offset else []
+        inputs += ["z,t" if is_sparse else "z" if is_vector else "z,t"]
+        kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
+        super().__init__(**kwargs)
+
+    def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
+        *numbers, data, _ = params
+        self.witness.check(data)
+        offset = numbers.pop() if self.has_offset else 0.0
+        *numbers, values = numbers
+        family = FAMILIES[self.family]
+        own = family.params(*as_numbers(numbers))
+        if not family.supports(own):
+            raise ValueError(
+                f"the parameters of {self.family} are outside their support, so there is no draw: {own}"
+            )
+        if self.is_sparse:
+            values = from_triplets(np.asarray(values), (len(labels), len(own[0])))
+        if len(labels) != values.shape[0]:
+            raise ValueError(
+                f"there are {len(labels)} labels, but the data has {values.shape[0]} rows: for rows that arrive "
+                "later use dp.membership, dp.density or dp.sample_new_rows"
+            )
+        canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
+        rows, origin = family.represent(own, np.asarray(values) if not self.is_sparse else values)
+        summary = family.allocate_summary(own, n_clusters)
+        summarize_clusters(summary, rows, canonical, np.bincount(canonical))
+        component = family.component
+        drawn = component.restore(component.draw(rng, family.shift(own, origin), summary), origin)
+        d = data.shape[1] if data.ndim == 2 and not self.is_sparse else 1
+        given = values.sum(axis=1)[:, None] if self.is_sparse else np.asarray(values)[:, d:]
+        found = component.draw_rows(rng, drawn, canonical, given)
+        return (found[:, 0] if self.is_vector else found) + offset
+
+
+def _draws_labels(labels: Variable) -> bool:
+    return labels.owner is not None and isinstance(labels.owner.op, PartitionRV)
+
+
 @register_canonicalize("fast_compile")
 @node_rewriter([CollapsedMixtureRV])
-def draw_from_prior(fgraph: Any, node: Apply) -> list[Variable] | None:
-    """Let a mixture draw from its prior where its labels are drawn from theirs in the same graph."""
-    prior_op = node.op.drawing_op(node)
-    return None if prior_op is node.op else prior_op.make_node(*node.inputs).outputs
+def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Let a mixture draw from its prior, or given labels and data, as the graph tells.
+
+    Where its labels come from outside they are those of a posterior; where they are drawn in the graph, and
+    nothing else comes from outside, everything is drawn from the prior.
+    """
+    op, (labels, _) = node.op, of_units(node.inputs[2])
+    if op.from_prior:
+        return None
+    given = [variable for variable in fgraph.inputs if not isinstance(variable, SharedVariable)]
+    if _draws_labels(labels) and not given:
+        return op.for_prior(inplace=op.inplace).make_node(*node.inputs).outputs
+    if labels not in given or not op.has_data:
+        return None
+    parts = split_inputs(op, node.inputs)
+    (data,) = parts.data
+    values = mixture_values(op, data.astype("float64"), parts)
+    posterior = PosteriorRowsRV(op.family, op.is_vector, op.is_sparse, op.has_offset, op.witness)
+    drawn = posterior(
+        parts.labels,
+        *parts.params,
+        values,
+        *parts.offset,
+        data,
+        rng=node.inputs[0],
+        return_next_rng=True,
+    )
+    return [drawn[0], pt.specify_shape(drawn[1], node.outputs[1].type.shape)]
 
 
 class CollapsedMixture(Distribution):
@@ -198,11 +328,11 @@ class CollapsedMixture(Distribution):
                 base.check_shape(shape)
                 given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
                 family = _family_for(base, checked.values, impute)
-                if count_missing(checked.values):
+                if count_missing(checked.values) and family.draws_missing:
+                    kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
+                if not is_variable(observed):
                     # PyMC would impute what is missing in an array.
                     observed = pt.constant(observed)
-                    if family.draws_missing:
-                        kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
                 _check_with_given(base, family, checked.values, given)
                 kwargs |= {
                     "given": given,
@@ -210,7 +340,9 @@ class CollapsedMixture(Distribution):
                     "data": observed,
                     "family": family,
                 }
-            return super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
+            mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
+            _add_record(model, mixture, shape, base, offset)
+            return mixture
 
     @classmethod
     def rv_op(cls, labels: Any, *params: Any, op: CollapsedMixtureRV, size: Any = None, rng: Any = None) -> Any:
@@ -257,14 +389,44 @@ class CollapsedMixture(Distribution):
             inputs += [missing, pt.constant(np.flatnonzero(np.isnan(data.data)))]
         if offset is not None:
             inputs.append(_checked_offset(offset, base, shape, data))
+        if data is not None:
+            inputs.append(data)
         op = CollapsedMixtureRV(
             (family or base.family).name,
             is_vector,
             is_sparse,
             has_missing=missing is not None,
             has_offset=offset is not None,
+            has_data=data is not None,
         )
         return super().dist(inputs, op=op, **kwargs)
+
+
+def _add_record(model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any) -> None:
+    """Store what the draws of a mixture are to be read with."""
+    op, name = mixture.owner.op, mixture.name
+    inputs = split_inputs(op, mixture.owner.inputs)
+    labels, unit = of_units(inputs.labels)
+    add_record(
+        model,
+        name,
+        {
+            "labels": labels.name if model.named_vars.get(labels.name) is labels else None,
+            "family": op.family,
+            "parameters": {
+                field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
+            },
+            "given": {field: stored(model, value) for field, value in base.given.items()},
+            "has_unit": unit is not None,
+            "unit": None if unit is None else stored(model, unit),
+            "has_offset": op.has_offset,
+            "offset": None if offset is None else stored(model, offset),
+            "missing": inputs.missing[0].name if inputs.missing else None,
+            "columns": 1 if op.is_vector else int(shape[1]),
+            "is_sparse": op.is_sparse,
+            "is_vector": op.is_vector,
+        },
+    )
 
 
 def _check_base(base: Any) -> None:
@@ -343,7 +505,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 class MixtureInputs(NamedTuple):
-    """Inputs of a mixture's node, or their values: ``given`` and ``offset`` are lists of one or none.
+    """Inputs of a mixture's node, or their values: ``given``, ``offset`` and ``data`` are lists of one or none.
 
     ``missing`` is a list of the values and of the positions of missing entries, or empty.
     """
@@ -353,6 +515,7 @@ class MixtureInputs(NamedTuple):
     given: Sequence[Any]
     missing: Sequence[Any]
     offset: Sequence[Any]
+    data: Sequence[Any]
 
 
 def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs:
@@ -361,7 +524,8 @@ def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs
     n_params = len(FAMILIES[op.family].axes)
     params, rest = others[:n_params], others[n_params:]
     ends = np.cumsum([bool(FAMILIES[op.family].given), 2 * op.has_missing, op.has_offset])
-    return MixtureInputs(labels, params, rest[: ends[0]], rest[ends[0] : ends[1]], rest[ends[1] :])
+    given, missing, offset, data = (rest[a:b] for a, b in zip([0, *ends], [*ends, None], strict=True))
+    return MixtureInputs(labels, params, given, missing, offset, data)
 
 
 def of_units(labels: Variable) -> tuple[Variable, Variable | None]:

@@ -14,6 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
+from pymc_dpgmm.distributions.records import add_record, is_random, stored
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
     LAST_SHARE,
@@ -64,6 +65,8 @@ class PartitionRV(LabelsMixtureRV):
     """
 
     dtype = "int64"
+    # Names of the parameters, all but the last.
+    fields: tuple[str, ...]
 
     def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
         if np.ndim(dist_params[-1]) != self.ndims_params[-1]:
@@ -113,6 +116,7 @@ class CRPRV(PartitionRV):
     """Labels from a Chinese restaurant process."""
 
     name = "CRP"
+    fields = ("alpha",)
     signature = "(),()->(n)"
     _print_name = ("CRP", "\\operatorname{CRP}")
 
@@ -124,6 +128,7 @@ class PitmanYorRV(PartitionRV):
     """Labels from a Pitman-Yor process."""
 
     name = "PitmanYor"
+    fields = ("alpha", "discount")
     signature = "(),(),()->(n)"
     _print_name = ("PitmanYor", "\\operatorname{PitmanYor}")
 
@@ -135,6 +140,7 @@ class FiniteDirichletRV(PartitionRV):
     """Labels of a finite mixture with symmetric Dirichlet weights."""
 
     name = "FiniteDirichlet"
+    fields = ("alpha", "n_components")
     signature = "(),(),()->(n)"
     _print_name = ("FiniteDirichlet", "\\operatorname{FiniteDirichlet}")
 
@@ -146,6 +152,7 @@ class MFMRV(PartitionRV):
     """Labels of a mixture of finite mixtures."""
 
     name = "MFM"
+    fields = ("gamma", "log_components")
     signature = "(),(l),()->(n)"
     _print_name = ("MFM", "\\operatorname{MFM}")
 
@@ -167,7 +174,9 @@ class PartitionPrior(Discrete):
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
             initval = _checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
-        return super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
+        labels = super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
+        _add_record(labels)
+        return labels
 
     @classmethod
     def _made(cls, params: list[Any], n: Any, kwargs: dict[str, Any]) -> Any:
@@ -177,6 +186,22 @@ class PartitionPrior(Discrete):
         return super().dist(
             [*params, n if constraints is None else pt.constant(constraints)], dtype=dtype, **kwargs
         )
+
+
+def _add_record(labels: Any) -> None:
+    """Store what the draws of labels are to be read with."""
+    model, op = pm.modelcontext(None), labels.owner.op
+    parameters = {}
+    for field, value in zip(op.fields, labels.owner.inputs[2:-1], strict=True):
+        if value.ndim == 0:
+            parameters[field] = stored(model, value, f"{labels.name}_{field}")
+        elif is_random(value):
+            parameters[field] = None
+        else:
+            # A probability for each number of components, of which the last ones are negligible.
+            numbers = value.eval()
+            parameters[field] = stored(model, numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1])
+    add_record(model, labels.name, {"prior": op.name, "parameters": parameters})
 
 
 def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:

@@ -1,7 +1,7 @@
 """Conjugate families of cluster distributions, one a module."""
 
 from pymc_dpgmm.families import unobserved
-from pymc_dpgmm.families.base_measure import FAMILIES, BaseMeasure
+from pymc_dpgmm.families.base_measure import BASE_MEASURES, FAMILIES, BaseMeasure
 from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
 from pymc_dpgmm.families.beta_binomial import BetaBinomial
 from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
@@ -17,6 +17,7 @@ from pymc_dpgmm.families.views import View
 FAMILIES[unobserved.FAMILY.name] = unobserved.FAMILY
 
 __all__ = [
+    "BASE_MEASURES",
     "FAMILIES",
     "BaseMeasure",
     "BetaBernoulli",

@@ -1,6 +1,6 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from pymc_dpgmm.families.verbs import Family
 
 FAMILIES: dict[str, Family] = {}
+BASE_MEASURES: dict[str, "type[BaseMeasure]"] = {}
 
 
 def is_variable(value: Any) -> bool:
@@ -69,6 +70,7 @@ class BaseMeasure:
             for family in (cls.family, cls.family.incomplete):
                 if family is not None:
                     FAMILIES[family.name] = family
+                    BASE_MEASURES[family.name] = cls
 
     def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
@@ -85,6 +87,13 @@ class BaseMeasure:
         known = {letter: length for values in lengths.values() for letter, length in values.items()}
         if "d" in known and all(not is_variable(value) for value in self.parameters.values()):
             self.numbers(known["d"])
+
+    @classmethod
+    def restored(cls, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """Make one from parameters, and what is given with every row, as another one has kept them."""
+        base = cls.__new__(cls)
+        base.parameters, base.given = dict(parameters), dict(given)
+        return base
 
     @classmethod
     def from_data(cls, data: Any) -> Self:

@@ -60,7 +60,7 @@ def data_gradient(params: Any, size: np.ndarray, summary: Any, rows: np.ndarray,
 
 
 def _draw(rng: np.random.Generator, params: Any, summary: Any) -> dict[str, np.ndarray]:
-    size = summary.size.reshape(len(summary.size), -1)
+    size = summary.size[:, None] if summary.size.ndim == 1 else summary.size
     a_n, b_n, posterior_mean = posterior(params, size, summary)
     variance = b_n / rng.standard_gamma(np.broadcast_to(a_n, b_n.shape))
     deviation = np.sqrt(variance / (params.kappa + size))

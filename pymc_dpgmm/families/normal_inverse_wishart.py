@@ -568,7 +568,8 @@ def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray
     if not missing.any():
         return _log_normal(values, drawn["mean"], drawn["root"], drawn["log_det"])
     total = np.empty((len(values), len(drawn["mean"])))
-    for pattern in np.unique(missing, axis=0):
+    patterns = missing[:1] if np.all(missing == missing[0]) else np.unique(missing, axis=0)
+    for pattern in patterns:
         own, columns = np.all(missing == pattern, axis=1), np.flatnonzero(~pattern)
         factor = np.linalg.cholesky(drawn["covariance"][:, columns[:, None], columns])
         root = np.linalg.solve(factor, np.broadcast_to(np.eye(len(columns)), factor.shape))

@@ -1,8 +1,22 @@
 """What is done with draws after sampling: numbers below, labelled xarray objects above."""
 
 from pymc_dpgmm.posterior.co_clustering import co_clustering
+from pymc_dpgmm.posterior.component_draws import component_draws
 from pymc_dpgmm.posterior.credible_ball import credible_ball
+from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
+from pymc_dpgmm.posterior.log_likelihood import log_likelihood
+from pymc_dpgmm.posterior.new_rows import sample_new_rows
 from pymc_dpgmm.posterior.point_partition import point_partition
 
-__all__ = ["co_clustering", "credible_ball", "partition_diagnostics", "point_partition"]
+__all__ = [
+    "co_clustering",
+    "component_draws",
+    "credible_ball",
+    "density",
+    "log_likelihood",
+    "membership",
+    "partition_diagnostics",
+    "point_partition",
+    "sample_new_rows",
+]

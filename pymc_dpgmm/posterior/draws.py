@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
+from pymc_dpgmm.distributions.records import parse_record, record_name
 from pymc_dpgmm.partitions import canonical_labels
 
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
@@ -58,7 +59,7 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     there: list[str] = []
     for group in groups:
         dataset = idata[group].dataset
-        for candidate in (f"{name}_labels", name):
+        for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
             if candidate in dataset and _are_labels(dataset[candidate]):
                 labels = dataset[candidate]
                 return DrawnLabels(labels, next(str(d) for d in labels.dims if d not in ("chain", "draw")))
@@ -66,6 +67,14 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     raise ValueError(
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
     )
+
+
+def _labels_of(idata: xr.DataTree, name: str) -> str:
+    """Return the labels that are recorded of one of several mixtures on them."""
+    records = idata["constant_data"].dataset if "constant_data" in idata.children else {}
+    if record_name(name) not in records:
+        return name
+    return parse_record(records[record_name(name)].to_numpy()).get("labels") or name
 
 
 def _are_labels(values: xr.DataArray) -> bool:

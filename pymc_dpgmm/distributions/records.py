@@ -1,0 +1,90 @@
+"""What a model knows and its draws do not: families, numbers and names, stored with the results of ``pm.sample``.
+
+PyMC stores a model's data variables in the group ``constant_data``. A record is one of these, JSON as bytes, so
+that what is done with draws after sampling needs no model, also when they come from a file. It is no variable of
+the model otherwise.
+"""
+
+import base64
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_dpgmm.families.base_measure import is_variable
+
+# Larger arrays are stored as bytes in place of numbers that can be read.
+_MOST_READABLE = 1_000
+
+
+def record_name(name: str) -> str:
+    """Return the name under which the record of a random variable is stored."""
+    return f"{name}_record"
+
+
+def add_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
+    """Store what JSON can hold of a random variable of a model."""
+    text = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
+    model.data_vars.append(pt.constant(text, name=record_name(name)))
+
+
+def parse_record(text: Any) -> dict[str, Any]:
+    """Return what :func:`add_record` has stored."""
+    return json.loads(np.asarray(text, dtype=np.uint8).tobytes())
+
+
+def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, Any] | None:
+    """Return how a number, array or variable can be found when only the draws are there.
+
+    Numbers are stored themselves, variables by their names.
+
+    Parameters
+    ----------
+    model : pm.Model
+    value : number, array or variable
+    name : str, optional
+        What is computed from variables becomes a Deterministic of this name. Without it, None is returned: it can
+        be found with the model only.
+    """
+    if is_variable(value):
+        if model.named_vars.get(value.name) is value:
+            return {"variable": value.name}
+        if depends_on_model(value):
+            if name is None:
+                return None
+            pm.Deterministic(name, value, model=model)
+            return {"variable": name}
+        value = value.data if isinstance(value, Constant) else value.eval()
+    return numbers(np.asarray(value))
+
+
+def numbers(array: np.ndarray) -> dict[str, Any]:
+    """Return an array in a form that JSON can hold."""
+    if array.size <= _MOST_READABLE and np.all(np.isfinite(array)):
+        return {"value": array.tolist(), "dtype": str(array.dtype)}
+    encoded = base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+    return {"base64": encoded, "dtype": str(array.dtype), "shape": array.shape}
+
+
+def parse_numbers(found: Mapping[str, Any]) -> np.ndarray:
+    """Return the array of :func:`numbers`."""
+    if "base64" in found:
+        return np.frombuffer(base64.b64decode(found["base64"]), dtype=found["dtype"]).reshape(found["shape"])
+    return np.asarray(found["value"], dtype=found["dtype"])
+
+
+def is_random(value: Variable) -> bool:
+    """Tell whether random variables are behind a variable."""
+    return any(isinstance(a.type, RandomType) for a in ancestors([value]))
+
+
+def depends_on_model(value: Variable) -> bool:
+    """Tell whether random variables, or data that may change, are behind a variable."""
+    return any(isinstance(a, SharedVariable) for a in ancestors([value]))

@@ -1,0 +1,237 @@
+"""Posterior densities of the data, and the clusters that new rows belong to."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from scipy.special import logsumexp
+
+from pymc_dpgmm.partitions import seating_probabilities
+from pymc_dpgmm.posterior.measures import draw_measure
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, Part
+from pymc_dpgmm.posterior.point_partition import reference_labels
+
+# Points along each axis of a grid, and how far beyond the data it reaches, as a share of their range.
+_ONE, _TWO, _BEYOND = 200, 50, 0.1
+
+
+def density(
+    idata: Any,
+    name: str,
+    x: Any = None,
+    *,
+    columns: Any = None,
+    given: Mapping[str, Any] | None = None,
+    probability: float = 0.95,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    """Return the posterior mean of the density of a row, and pointwise credible bands.
+
+    The mean is the posterior predictive density of one more row: given a partition and the base measure it is
+    known in closed form, and only these are averaged over draws. The bands are those of draws of the density
+    itself, with weights and parameters from their posterior; the clusters that have no rows are among them.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of a mixture, or of one of its views.
+    x : (m, d) array_like, or (m,) for one column, optional
+        Points. By default a grid over the data, for one or two columns.
+    columns : str, int or list of these, optional
+        Columns, by name or position, for a marginal density; ``x`` then has these. Not for families of whole rows.
+    given : dict, optional
+        What comes with every point, by the name of the base measure's argument, such as ``covariates``.
+    probability : float, in (0, 1)
+        Of the bands, which have equal tails.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        See :func:`component_draws`.
+
+    Returns
+    -------
+    Dataset
+        ``mean``, ``lower`` and ``upper``, of dimension ``x`` (m,) for one column; (x, y) on the default grid of
+        two; otherwise ``point``, with a coordinate for each column. For counts and categories, probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture or column, or points are of the wrong kind or width.
+    """
+    if not 0 < probability < 1:
+        raise ValueError(f"probability must lie in (0, 1), got {probability}")
+    draws = MixtureDraws(idata, name, model)
+    part = draws.sole()
+    names = _column_names(draws, part)
+    chosen = list(range(part.d)) if columns is None else _positions(columns, names)
+    points, dims, coords = _points(part, x, chosen, [names[j] for j in chosen])
+    full = np.full((len(points), part.d), np.nan)
+    full[:, chosen] = points
+    values = part.check_new(full if columns is not None else points, given)
+    rng = np.random.default_rng(random_seed)
+    mean = np.zeros(len(points))
+    found = np.empty((draws.shape[0] * draws.shape[1], len(points)))
+    for partition in draws.partitions([values]):
+        (view,) = partition.views
+        mean += np.exp(view.log_predictives()) @ seating_probabilities(partition.prior, partition.sizes)
+        measure = draw_measure(rng, partition)
+        densities = np.exp(view.family.component.log_density(measure.drawn[0], values))
+        found[partition.draw] = densities @ measure.weights
+    lower, upper = np.quantile(found, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)
+    variables = {"mean": mean / len(found), "lower": lower, "upper": upper}
+    return xr.Dataset(
+        {key: (dims, value.reshape(shape)) for key, value in variables.items()},
+        coords=coords,
+        attrs={"probability": probability, "columns": [str(names[j]) for j in chosen]},
+    )
+
+
+def _column_names(draws: MixtureDraws, part: Part) -> list[Any]:
+    return [part.name] if part.is_vector else draws.axis(part, "d", part.d)[1].tolist()
+
+
+def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
+    chosen = []
+    for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
+        if column in names:
+            chosen.append(names.index(column))
+        elif isinstance(column, int | np.integer) and 0 <= column < len(names):
+            chosen.append(int(column))
+        else:
+            raise ValueError(f"there is no column {column!r}, only {names}")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise ValueError(f"columns must be some of {names}, each once, got {columns!r}")
+    return chosen
+
+
+def _points(
+    part: Part, x: Any, chosen: Sequence[int], names: Sequence[Any]
+) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
+    """Return points (m, c), and the dimensions and coordinates of what is known of them."""
+    if x is None:
+        if len(chosen) > 2:
+            raise ValueError(
+                f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
+                f"{list(names)}"
+            )
+        axes = [_grid(part, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
+        if len(axes) == 1:
+            return axes[0][:, None], ("x",), {"x": axes[0]}
+        points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+        return points, ("x", "y"), {"x": axes[0], "y": axes[1]}
+    points = np.asarray(x, dtype=np.float64)
+    if points.ndim < 2 and len(chosen) == 1:
+        points = points.reshape(-1, 1)
+    if points.ndim != 2 or points.shape[1] != len(chosen) or not len(points):
+        kind = "(m,)" if len(chosen) == 1 else f"(m, {len(chosen)})"
+        raise ValueError(f"x must have shape {kind} for the columns {names}, got {np.shape(x)}")
+    if not np.all(np.isfinite(points)):
+        raise ValueError("x must be finite, got NaN or infinite values")
+    if len(chosen) == 1:
+        return points, ("x",), {"x": points[:, 0]}
+    return points, ("point",), {str(name): ("point", points[:, j]) for j, name in enumerate(names)}
+
+
+def _grid(part: Part, column: int, n: int) -> np.ndarray:
+    """Return points over the range of a column, or all values from its least to its largest if these are whole."""
+    data = part.data(0)
+    values = np.asarray(data[:, [column]].todense() if hasattr(data, "todense") else data[:, column]).ravel()
+    low, high = np.nanmin(values), np.nanmax(values)
+    if not part.family.has_data_gradient:
+        return np.arange(low, high + 1.0)
+    beyond = _BEYOND * (high - low) or 1.0
+    return np.linspace(low - beyond, high + beyond, n)
+
+
+def membership(
+    idata: Any,
+    name: str,
+    x: Any,
+    reference: Any = None,
+    *,
+    given: Any = None,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    """Return the posterior probabilities that new rows belong to each cluster of a partition, or to a new one.
+
+    They are given the data and the new row's own values; each new row is looked at by itself, as the next one
+    after the data. Clusters of a draw are not those of the reference: one whose rows are in several of the
+    reference counts for these in proportion.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of the mixture, of one of its views, or of its labels.
+    x : (m, d) array_like, or (m,) for one column, or dict of these
+        New rows, NaN where an entry is missing. With several views, a dict of some or all of them.
+    reference : (n,) integer array_like or Dataset, optional
+        A partition: labels, or what :func:`point_partition` returns. By default that is called.
+    given : dict, optional
+        What comes with every row, see :func:`density`; with several views, a dict of such dicts.
+    random_seed : int or numpy.random.Generator, optional
+        Of the search for a point partition.
+    model : pm.Model, optional
+        See :func:`component_draws`.
+
+    Returns
+    -------
+    Dataset
+        ``probability`` (new_row, cluster), ``new_cluster`` (new_row,), which sum to one; ``log_density``
+        (new_row,), the log posterior predictive density of each row; and ``reference`` (n,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or new rows are of the wrong kind or width.
+    """
+    draws = MixtureDraws(idata, name, model)
+    values = _new_rows(draws, x, given)
+    labels = reference_labels(idata, name, reference, draws.shape[-1], random_seed)
+    n_clusters, m = int(labels.max()) + 1, next(iter(values.values())).shape[0]
+    # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
+    total = np.full((m, n_clusters + 1), -np.inf)
+    for partition in draws.only(list(values)).partitions(list(values.values())):
+        seats = seating_probabilities(partition.prior, partition.sizes)
+        n_own = len(partition.sizes)
+        pairs = np.bincount(partition.labels * n_clusters + labels, minlength=n_own * n_clusters)
+        shares = np.zeros((n_own + 1, n_clusters + 1))
+        shares[:-1, :-1] = pairs.reshape(n_own, n_clusters) / partition.sizes[:, None]
+        shares[-1, -1] = 1.0
+        with np.errstate(divide="ignore"):
+            log_joint = sum((view.log_predictives() for view in partition.views), start=np.log(seats))
+            largest = log_joint.max(axis=1, keepdims=True)
+            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+    log_density = logsumexp(total, axis=1)
+    probability = np.exp(total - log_density[:, None])
+    return xr.Dataset(
+        {
+            "probability": (("new_row", "cluster"), probability[:, :-1]),
+            "new_cluster": ("new_row", probability[:, -1]),
+            "log_density": ("new_row", log_density - np.log(draws.shape[0] * draws.shape[1])),
+            "reference": (draws.row, labels),
+        },
+        coords=draws.drawn.coords() | {"new_row": np.arange(m), "cluster": np.arange(n_clusters)},
+    )
+
+
+def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> dict[str, Any]:
+    """Return checked new rows of each view that they are given for."""
+    if not isinstance(x, Mapping):
+        part = draws.sole()
+        return {part.name: part.check_new(x, given)}
+    known = {draws.view_name(part): part for part in draws.parts}
+    unknown = [view for view in x if view not in known]
+    if unknown or not x:
+        raise ValueError(f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}")
+    values = {known[v].name: known[v].check_new(rows, (given or {}).get(v)) for v, rows in x.items()}
+    counts = {view: rows.shape[0] for view, rows in values.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"all views must have as many new rows, got {counts}")
+    return values

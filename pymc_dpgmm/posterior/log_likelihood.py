@@ -1,0 +1,76 @@
+"""Pointwise log likelihoods, for leave-one-out cross-validation by ArviZ."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from scipy.special import logsumexp
+
+from pymc_dpgmm.posterior.measures import draw_measure
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+
+
+def log_likelihood(
+    idata: Any,
+    name: str,
+    *,
+    extend_inferencedata: bool = True,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.DataTree:
+    r"""Add the pointwise log likelihood of a mixture, for ``az.loo`` and ``az.compare``.
+
+    .. math:: \log p(y_i \mid w, \theta) = \log \sum_k w_k p(y_i \mid \theta_k)
+
+    with one draw of all weights and cluster parameters for each kept partition, and labels summed out: given
+    these the rows are independent, which importance sampling for leave-one-out needs.
+    ``pm.compute_log_likelihood`` writes one number per draw for all rows together, of which that cannot be had.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of a mixture, of one of its views, or of its labels: then of all views together.
+    extend_inferencedata : bool
+        Whether to add it to the group ``log_likelihood`` of ``idata``, in place of what is there under its name.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        See :func:`component_draws`.
+
+    Returns
+    -------
+    DataTree
+        ``idata`` with (chain, draw, n) in the group ``log_likelihood``, or, if it is not to be extended, that
+        group alone. With units, n is their number.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or something is not stored.
+    """
+    draws = MixtureDraws(idata, name, model)
+    rng = np.random.default_rng(random_seed)
+    found = np.empty(draws.shape)
+    flat = found.reshape(-1, draws.shape[-1])
+    for partition in draws.partitions():
+        measure = draw_measure(rng, partition)
+        total = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))[None, :]
+        for view, drawn in zip(partition.views, measure.drawn, strict=True):
+            own = view.family.component.log_density(drawn, view.values())
+            if view.part.unit is not None:
+                of_units = np.zeros((draws.shape[-1], own.shape[1]))
+                np.add.at(of_units, view.part.unit, own)
+                own = of_units
+            total = total + own
+        flat[partition.draw] = logsumexp(total, axis=1)
+    names = [part.name for part in draws.parts]
+    written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
+    array = xr.DataArray(
+        found, dims=("chain", "draw", draws.row), coords=draws.per_draw() | draws.drawn.coords(), name=written
+    )
+    if not extend_inferencedata:
+        return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})
+    there = idata["log_likelihood"].to_dataset() if "log_likelihood" in idata.children else xr.Dataset()
+    idata["log_likelihood"] = xr.DataTree(there.drop_vars(written, errors="ignore").assign({written: array}))
+    return idata

@@ -1,0 +1,525 @@
+"""Draws of a mixture read back: what each kept partition says of the parameters of its clusters.
+
+Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.distributions.records`); a model is
+needed only for expressions that have no name in them.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pytensor.graph.traversal import ancestors
+from scipy.sparse import csr_array, vstack
+
+from pymc_dpgmm.dispatch import compiled, is_implemented
+from pymc_dpgmm.distributions.collapsed_mixture import of_units, split_inputs
+from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
+from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family
+from pymc_dpgmm.families.counts import from_triplets, is_sparse
+from pymc_dpgmm.families.verbs import fit, log_predictive, log_predictive_present
+from pymc_dpgmm.kernels.marginal import summarize_clusters
+from pymc_dpgmm.partitions import (
+    GibbsType,
+    canonical_labels,
+    chinese_restaurant,
+    finite_dirichlet,
+    mixture_of_finite_mixtures,
+    n_terms,
+    pitman_yor,
+)
+from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
+
+# Groups of results in which variables are looked for, those of draws first.
+_GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
+
+
+class Numbers(NamedTuple):
+    """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
+
+    at: Callable[[int], Any]
+    is_constant: bool
+
+
+def constant(value: Any) -> Numbers:
+    """Return numbers that are the same for all draws."""
+    return Numbers(lambda s: value, True)
+
+
+class Source:
+    """Results of sampling, and maybe the model, as where numbers of draws are looked up.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    drawn : DrawnLabels
+        Labels, whose draws are those that numbers are for.
+    model : pm.Model or None
+    """
+
+    def __init__(self, idata: Any, drawn: DrawnLabels, model: pm.Model | None) -> None:
+        self._idata = idata
+        self._chain, self._draw = drawn.labels["chain"], drawn.labels["draw"]
+        self._model = model
+
+    def variable(self, name: str) -> Numbers:
+        """Return a named variable.
+
+        Raises
+        ------
+        ValueError
+            If it has not been stored; the message says what to do.
+        """
+        for group in _GROUPS:
+            if group not in self._idata.children or name not in self._idata[group].dataset:
+                continue
+            found = self._idata[group].dataset[name]
+            if "draw" not in found.dims:
+                return constant(found.to_numpy())
+            # Thinned labels are those of some of the draws.
+            there = found.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
+            values = there.reshape(-1, *there.shape[2:])
+            return Numbers(values.__getitem__, False)
+        draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
+        raise ValueError(
+            f"{name} is not among the stored variables ({', '.join(sorted(draws))}); sample with var_names that "
+            "contain it, or with the default, which keeps all"
+        )
+
+    def find(self, what: str, where: Mapping[str, Any] | None, expression: Callable[[pm.Model], Any]) -> Numbers:
+        """Return numbers that a record names; ``expression`` tells what they are in a model."""
+        if where is None:
+            if self._model is None:
+                raise ValueError(
+                    f"{what} is computed from variables of the model and has no name of its own, so that it was "
+                    "not stored: pass model=, or make it a pm.Deterministic before sampling"
+                )
+            return self._evaluated(self._model, expression(self._model))
+        return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
+
+    def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
+        random = model.basic_RVs
+        needed = [v for v in ancestors([expression], blockers=random) if v in random]
+        function = pm.compile(needed, expression, on_unused_input="ignore")
+        arguments = [self.variable(v.name) for v in needed]
+        return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
+
+
+def record_of(idata: Any, name: str) -> dict[str, Any]:
+    """Return what is stored of a mixture or of labels.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing of this name; the message says what there is.
+    """
+    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    if record_name(name) in constants:
+        return parse_record(constants[record_name(name)].to_numpy())
+    ending = record_name("")
+    known = sorted(str(key)[: -len(ending)] for key in constants if str(key).endswith(ending))
+    if not known:
+        raise ValueError(
+            "idata has no records of mixtures in its group constant_data: it comes from an older version of "
+            "pymc_dpgmm, or the group was left out"
+        )
+    raise ValueError(f"nothing is stored of {name!r}, only of {known}")
+
+
+class Part:
+    """One view of a mixture: its family, data and parameters in every draw."""
+
+    def __init__(self, source: Source, name: str, record: Mapping[str, Any], n_labels: int) -> None:
+        if record["family"] not in FAMILIES:
+            raise ValueError(
+                f"the family {record['family']!r} of {name} is not known; import the module that defines it"
+            )
+        self.name = name
+        self.family: Family = FAMILIES[record["family"]]
+        self.d = int(record["columns"])
+        self.is_vector = bool(record["is_vector"])
+        self._source, self._record, self._n_labels = source, record, n_labels
+        self._parameters = {
+            field: source.find(f"{field} of {name}", where, lambda model: None)
+            for field, where in record["parameters"].items()
+        }
+        self._given = {
+            field: source.find(f"{field} of {name}", where, lambda model: None).at(0)
+            for field, where in record["given"].items()
+        }
+        self.unit: np.ndarray | None = None
+        if record["has_unit"]:
+            unit = source.find(f"the unit of {name}", record["unit"], self._in_model(_unit_in))
+            self.unit = np.asarray(unit.at(0)).astype(np.int64)
+        self._data = source.variable(name)
+        self._missing = None if record["missing"] is None else source.variable(record["missing"])
+        self._offset = None
+        if record["has_offset"]:
+            self._offset = source.find(f"the offset of {name}", record["offset"], self._in_model(_offset_in))
+        self.has_constant_values = all(
+            n is None or n.is_constant for n in (self._data, self._missing, self._offset)
+        )
+        self.has_constant_params = all(n.is_constant for n in self._parameters.values())
+
+    def _in_model(self, find: Callable[[Any], Any]) -> Callable[[pm.Model], Any]:
+        return lambda model: find(model[self.name])
+
+    def base(self, s: int = 0, given: Mapping[str, Any] | None = None) -> BaseMeasure:
+        """Return the base measure of a draw, for the rows of the data or others that come with ``given``."""
+        parameters = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
+        return BASE_MEASURES[self.family.name].restored(parameters, self._given if given is None else given)
+
+    def params(self, s: int) -> Any:
+        """Return the parameters of the base measure in a draw, as numbers."""
+        return self.family.params(*self.base(s).numbers(self.d))
+
+    def data(self, s: int) -> Any:
+        """Return the data in a draw, completed, and less its offset: (n, d), without what is given with rows."""
+        data = self._data.at(s)
+        if self._record["is_sparse"]:
+            n = self._n_labels if self.unit is None else len(self.unit)
+            return from_triplets(data, (n, self.d))
+        data = np.array(data, dtype=np.float64)
+        if self._missing is not None:
+            data[np.isnan(data)] = self._missing.at(s)
+        if self._offset is not None:
+            data = data - np.asarray(self._offset.at(s))
+        return data.reshape(len(data), -1)
+
+    def with_given(self, data: Any, base: BaseMeasure) -> Any:
+        """Return rows (n, d) with columns for what is given with them."""
+        if is_sparse(data):
+            return data
+        return np.concatenate([data, *base.given_columns(data.shape, data)], axis=1)
+
+    def _base_of_new(self, given: Mapping[str, Any] | None) -> BaseMeasure:
+        """Return the base measure for new rows, which come with ``given``."""
+        wanted = sorted(self.family.given.keys() & self._given.keys())
+        if given is not None and set(given) != set(wanted):
+            raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {sorted(given)}")
+        if given is None and any(np.ndim(self._given[field]) for field in wanted):
+            raise ValueError(f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}")
+        return self.base(given=None if given is None else {k: np.asarray(v) for k, v in given.items()})
+
+    def check_given(self, n_rows: int, given: Mapping[str, Any] | None) -> np.ndarray:
+        """Return what is given with new rows that are to be drawn, checked: (n_rows, c) array.
+
+        Raises
+        ------
+        ValueError
+            If it is not given, or for another number of rows.
+        """
+        if self.family.given and not self._given:
+            raise ValueError(f"rows of {self.name} have totals that are not modelled, so that none can be drawn")
+        columns = self._base_of_new(given).given_columns((n_rows, self.d))
+        return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
+
+    def check_new(self, x: Any, given: Mapping[str, Any] | None) -> Any:
+        """Return new rows as checked values (m, c), with columns for what is given with them.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not of the kind of the data; the message says of what width they must be.
+        """
+        base = self._base_of_new(given)
+        if hasattr(x, "columns") or hasattr(x, "iloc"):
+            x = base.to_numpy(x)
+        if not is_sparse(x):
+            x = np.asarray(x)
+            if x.dtype.kind not in "biuf":
+                raise TypeError(f"new rows of {self.name} must be real numbers, got dtype {x.dtype}")
+            x = x.astype(np.float64)
+            if x.ndim < 2 and self.d == 1:
+                x = x.reshape(-1, 1)
+            if x.ndim < 2:
+                x = x.reshape(1, -1)
+        if x.ndim != 2 or x.shape[1] != self.d:
+            kind = "(m,)" if self.d == 1 else f"(m, {self.d})"
+            raise ValueError(f"new rows of {self.name} must have shape {kind}, got {np.shape(x)}")
+        if x.shape[0] == 0:
+            raise ValueError(f"there are no new rows of {self.name}")
+        if not is_sparse(x) and np.any(np.isinf(x)):
+            raise ValueError(f"new rows of {self.name} must be finite, got infinite values")
+        return self.with_given(x, base)
+
+
+def _unit_in(mixture: Any) -> Any:
+    return of_units(mixture.owner.inputs[2])[1]
+
+
+def _offset_in(mixture: Any) -> Any:
+    return split_inputs(mixture.owner.op, mixture.owner.inputs).offset[0]
+
+
+@compiled(nogil=True)
+def _log_predictives(stats, summary, rows, first, absent, found):
+    """Set ``found[i, k]`` to the log predictive of row ``first + i`` given slot k of a summary."""
+    for k in range(found.shape[1]):
+        fit(stats, 1, summary, k)
+        for i in range(found.shape[0]):
+            if absent is None:
+                found[i, k] = log_predictive(stats, 1, rows, first + i)
+            else:
+                found[i, k] = log_predictive_present(stats, 1, rows, first + i, absent)
+
+
+class Clusters:
+    """What one draw of the partition says of its clusters, in one view.
+
+    Parameters
+    ----------
+    view : _View
+        Where data and parameters come from.
+    summary : NamedTuple
+        Sufficient statistics of the K clusters, and of one without rows.
+    """
+
+    def __init__(self, view: "_View", summary: Any) -> None:
+        self.part, self.family, self._component = view.part, view.family, view.family.component
+        self._view, self._params, self._origin = view, view.params, view.origin
+        self._summary = summary
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Draw the parameters of all clusters: arrays (K, ...)."""
+        summary = type(self._summary)(*(field[:-1] for field in self._summary))
+        return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
+
+    def draw_new(self, rng: np.random.Generator, n_clusters: int) -> dict[str, np.ndarray]:
+        """Draw the parameters of clusters without rows."""
+        summary = self.family.allocate_summary(self._params, n_clusters)
+        return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
+
+    def values(self) -> Any:
+        """Return the data of the draw, with columns for what is given with its rows: (n, c)."""
+        return self._view.values
+
+    def log_predictives(self) -> np.ndarray:
+        """Return log predictives of the new rows given each cluster, and a new one: (m, K + 1)."""
+        found = np.empty((self._view.n_new, len(self._summary[0])))
+        _log_predictives(
+            self._view.stats(), self._summary, self._view.rows, self._view.n_rows, self._view.absent_rows(), found
+        )
+        return found
+
+
+class Partition(NamedTuple):
+    """One draw: canonical labels (n,) and sizes (K,) of the clusters, their prior, and each view's clusters."""
+
+    draw: int
+    labels: np.ndarray
+    sizes: np.ndarray
+    prior: GibbsType
+    views: list[Clusters]
+
+
+class MixtureDraws:
+    """All draws of a mixture.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of a mixture, of one of its views, or of its labels.
+    model : pm.Model, optional
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or something that it needs has not been stored.
+    """
+
+    def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
+        self.drawn = drawn_labels(idata, name)
+        self.labels_name = str(self.drawn.labels.name)
+        self.row = self.drawn.row
+        self.shape = tuple(self.drawn.labels.transpose("chain", "draw", self.row).shape)
+        source = Source(idata, self.drawn, model)
+        self._prior = _Prior(source, self.labels_name, record_of(idata, self.labels_name), self.shape[-1])
+        mixtures = _mixtures_on(idata, self.labels_name)
+        chosen = [name] if name in mixtures else list(mixtures)
+        if not chosen:
+            raise ValueError(f"there is no data on the labels {self.labels_name}")
+        self.parts = [Part(source, view, mixtures[view], self.shape[-1]) for view in chosen]
+        self._observed = {view: _data_of(idata, view) for view in chosen}
+
+    def sole(self) -> Part:
+        """Return the only view.
+
+        Raises
+        ------
+        ValueError
+            If there are several.
+        """
+        if len(self.parts) > 1:
+            raise ValueError(f"{self.labels_name} has several views; name one of {[p.name for p in self.parts]}")
+        return self.parts[0]
+
+    def only(self, names: Sequence[str]) -> "MixtureDraws":
+        """Return the draws with some of the views alone."""
+        some = copy.copy(self)
+        some.parts = [part for part in self.parts if part.name in names]
+        return some
+
+    def view_name(self, part: Part) -> str:
+        """Return the name of a view without that of the mixture."""
+        return part.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
+
+    def per_draw(self) -> dict[str, Any]:
+        """Return the coordinates of chains and draws."""
+        return {dim: self.drawn.labels[dim].to_numpy() for dim in ("chain", "draw")}
+
+    def axis(self, part: Part, letter: str, length: int) -> tuple[str, np.ndarray]:
+        """Return name and coordinates of a dimension that a view's family names by a letter."""
+        found = self._observed[part.name]
+        if letter != "d":
+            return f"{part.name}_{letter}", np.arange(length)
+        if found is None or found.ndim < 2 or str(found.dims[-1]).startswith(f"{part.name}_dim_"):
+            return f"{part.name}_column", np.arange(length)
+        dim = str(found.dims[-1])
+        return dim, found[dim].to_numpy() if dim in found.coords else np.arange(length)
+
+    def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
+        """Return draw by draw what the partition says.
+
+        Parameters
+        ----------
+        new : sequence of (m, c) arrays, optional
+            New rows of each view, which are represented together with the data.
+        """
+        rows = [None] * len(self.parts) if new is None else new
+        views = [_View(part, x) for part, x in zip(self.parts, rows, strict=True)]
+        for s, own in enumerate(self.drawn.rows):
+            labels, n_clusters = canonical_labels(own)
+            sizes = np.bincount(labels, minlength=n_clusters)
+            yield Partition(s, labels, sizes, self._prior.at(s), [view.at(s, labels, sizes) for view in views])
+
+
+class _View:
+    """Data of a part, and new rows, as its family represents them, kept while they stay the same."""
+
+    def __init__(self, part: Part, new: Any) -> None:
+        self.part, self.family, self._new = part, part.family, new
+        self.n_rows, self.n_new = 0, 0 if new is None else new.shape[0]
+        self.values = self.rows = self.origin = self.params = self.absent = self._stats = None
+        self._numbers: Any = None
+        if new is None or is_sparse(new):
+            return
+        absent = np.isnan(new[:, : part.d])
+        if not absent.any():
+            return
+        if part.family.incomplete is not None:
+            self.family = part.family.incomplete
+        elif not part.family.takes_missing:
+            self.absent = absent
+            stats = part.family.allocate_stats(part.params(0), 1, 2)
+            if not is_implemented(log_predictive_present, type(stats)):
+                raise ValueError(
+                    f"{part.family.name} takes no missing entries and has no marginal densities of some columns"
+                )
+
+    def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> Clusters:
+        """Return the clusters of a draw, with canonical labels and their sizes."""
+        new_params = self._numbers is None or not self.part.has_constant_params
+        new_rows = self.rows is None or not self.part.has_constant_values
+        if new_params:
+            self._numbers = self.family.params(*self.part.params(s))
+        if new_rows:
+            data = self.part.data(s)
+            self.n_rows = data.shape[0]
+            self.values = self.part.with_given(data, self.part.base(s))
+            self.rows, self.origin = self.family.represent(self._numbers, self._with_new(self.values))
+        if new_params or new_rows:
+            self.params, self._stats = self.family.shift(self._numbers, self.origin), None
+        if self.part.unit is not None:
+            labels = labels[self.part.unit]
+            sizes = np.bincount(labels, minlength=len(sizes))
+        summary = self.family.allocate_summary(self._numbers, len(sizes) + 1)
+        summarize_clusters(summary, self.rows, labels, sizes)
+        return Clusters(self, summary)
+
+    def _with_new(self, values: Any) -> Any:
+        if self._new is None:
+            return values
+        if is_sparse(values) or is_sparse(self._new):
+            return vstack(
+                [csr_array(values)[:, : self.part.d], csr_array(self._new)[:, : self.part.d]], format="csr"
+            )
+        new = self._new
+        if self.absent is not None:
+            # Any number will do where none is looked at.
+            new = new.copy()
+            new[:, : self.part.d][self.absent] = np.broadcast_to(values[0, : self.part.d], self.absent.shape)[
+                self.absent
+            ]
+        return np.concatenate([values, new])
+
+    def absent_rows(self) -> np.ndarray | None:
+        """Return what is missing of the data and the new rows, where that is told apart from their values."""
+        if self.absent is None:
+            return None
+        return np.concatenate([np.zeros((self.n_rows, self.part.d), dtype=np.bool_), self.absent])
+
+    def stats(self) -> Any:
+        """Return statistics with room for one cluster, in slot 1."""
+        if self._stats is None:
+            self._stats = self.family.allocate_stats(self.params, self.n_rows, 2)
+        return self._stats
+
+
+class _Prior:
+    """The prior on partitions in every draw, for one row more than there are."""
+
+    def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
+        self._make, self._n = PRIORS[record["prior"]], n
+        self._parameters = {
+            field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
+            for field, where in record["parameters"].items()
+        }
+        self._is_constant = all(found.is_constant for found in self._parameters.values())
+        self._kept: GibbsType | None = None
+
+    def at(self, s: int) -> GibbsType:
+        """Return the prior in a draw."""
+        if self._kept is None or not self._is_constant:
+            numbers = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
+            self._kept = self._make(self._n + 1, **numbers)
+        return self._kept
+
+
+def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
+    def find(model: pm.Model) -> Any:
+        node = model[name].owner
+        return node.inputs[2 + node.op.fields.index(field)]
+
+    return find
+
+
+def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:
+    padded = np.full(max(n_terms(n), len(log_components)), -np.inf)
+    padded[: len(log_components)] = log_components
+    return mixture_of_finite_mixtures(float(gamma), padded, n)
+
+
+PRIORS: dict[str, Callable[..., Any]] = {
+    "CRP": lambda n, alpha: chinese_restaurant(float(alpha)),
+    "PitmanYor": lambda n, alpha, discount: pitman_yor(float(alpha), float(discount)),
+    "FiniteDirichlet": lambda n, alpha, n_components: finite_dirichlet(float(alpha), float(n_components)),
+    "MFM": _mfm,
+}
+
+
+def _mixtures_on(idata: Any, labels: str) -> dict[str, dict[str, Any]]:
+    """Return the records of all mixtures on some labels."""
+    constants, ending = idata["constant_data"].dataset, record_name("")
+    names = [str(key)[: -len(ending)] for key in constants if str(key).endswith(ending)]
+    records = {name: record_of(idata, name) for name in names}
+    return {name: record for name, record in records.items() if record.get("labels") == labels}
+
+
+def _data_of(idata: Any, name: str) -> Any:
+    if "observed_data" in idata.children and name in idata["observed_data"].dataset:
+        return idata["observed_data"].dataset[name]
+    return None
