@@ -1,4 +1,4 @@
-"""Old Faithful with default settings: fits, prints a summary, and writes a NetCDF file and a picture.
+"""Old Faithful with default settings: fits, prints a summary, and writes a NetCDF file and two pictures.
 
 Usage: ``python examples/old_faithful.py [FOLDER]`` (by default ``results``).
 """
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import arviz as az
 import matplotlib as mpl
-import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
@@ -16,8 +15,6 @@ import xarray as xr
 import pymc_dpgmm as dp
 
 mpl.use("Agg")
-import matplotlib.pyplot as plt
-from common import COLORS, MARKERS
 
 
 def fit(data: pd.DataFrame) -> tuple[pm.Model, xr.DataTree]:
@@ -29,51 +26,22 @@ def fit(data: pd.DataFrame) -> tuple[pm.Model, xr.DataTree]:
     return model, idata
 
 
-def draw_picture(data: pd.DataFrame, idata: xr.DataTree) -> plt.Figure:
-    """Traces of the number of clusters and alpha, and the data in the clusters of the best kept draw."""
-    figure, (counts, alphas, scatter) = plt.subplots(1, 3, figsize=(13.5, 4.2), layout="constrained")
-    for chain in idata.posterior["chain"].to_numpy():
-        color = COLORS[chain % len(COLORS)]
-        one = idata.posterior.sel(chain=chain)
-        counts.plot(one["draw"], one["y_n_clusters"], color=color, lw=0.7, alpha=0.8, label=f"chain {chain}")
-        alphas.plot(one["draw"], one["alpha"], color=color, lw=0.7, alpha=0.8)
-    counts.set(xlabel="draw", ylabel="number of clusters", title="Number of clusters")
-    counts.legend(fontsize=8, loc="upper right")
-    alphas.set(xlabel="draw", ylabel="alpha", title="Concentration")
-
-    log_joint = idata.sample_stats["y_labels_log_joint"]
-    chain, draw = np.unravel_index(np.argmax(log_joint.to_numpy()), log_joint.shape)
-    labels = idata.posterior["y_labels"].isel(chain=chain, draw=draw).to_numpy()
-    for k in np.unique(labels):
-        own = data[labels == k]
-        scatter.scatter(
-            own["duration"],
-            own["waiting"],
-            s=22,
-            color=COLORS[k % len(COLORS)],
-            marker=MARKERS[k % len(MARKERS)],
-            edgecolors="white",
-            linewidths=0.4,
-            label=f"cluster {k}: {len(own)} eruptions",
-        )
-    scatter.set(
-        xlabel="duration (min)",
-        ylabel="waiting time (min)",
-        title="Kept draw with the highest log joint",
-    )
-    scatter.legend(fontsize=8, loc="lower right")
-    return figure
-
-
 def main(folder: Path) -> None:
     """Run the example and write its results to a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     data = dp.datasets.load_old_faithful()
     _, idata = fit(data)
     print(az.summary(idata, var_names=["alpha", "y_n_clusters"]))
+    point = dp.point_partition(idata, "y", random_seed=1)
+    print(f"\npoint partition: {int(point['n_clusters'])} clusters, ", end="")
+    print(f"expected variation of information {float(point['expected_loss']):.2f} bits\n")
+    print(dp.summary(idata, "y", point, random_seed=1).clusters.to_string())
     idata.to_netcdf(folder / "old_faithful.nc")
-    draw_picture(data, idata).savefig(folder / "old_faithful.png", dpi=120)
-    print(f"wrote {folder / 'old_faithful.nc'} and {folder / 'old_faithful.png'}")
+    dp.plot_clusters(idata, "y", point, random_seed=1).savefig(folder / "old_faithful.png", dpi=120)
+    density = dp.plot_density(idata, "y", columns="duration", random_seed=1)
+    density.axes[0].set_xlabel("duration of an eruption (min)")
+    density.savefig(folder / "old_faithful_density.png", dpi=120)
+    print(f"\nwrote old_faithful.nc, old_faithful.png and old_faithful_density.png to {folder}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
+from pymc_dpgmm.plots import plot_clusters, plot_co_clustering, plot_density, plot_n_clusters, plot_sizes
 from pymc_dpgmm.posterior import (
     co_clustering,
     component_draws,
@@ -27,9 +28,12 @@ from pymc_dpgmm.posterior import (
     density,
     log_likelihood,
     membership,
+    n_clusters,
     partition_diagnostics,
     point_partition,
     sample_new_rows,
+    sensitivity,
+    summary,
 )
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
@@ -70,9 +74,17 @@ __all__ = [
     "density",
     "log_likelihood",
     "membership",
+    "n_clusters",
     "partition_diagnostics",
+    "plot_clusters",
+    "plot_co_clustering",
+    "plot_density",
+    "plot_n_clusters",
+    "plot_sizes",
     "point_partition",
     "sample_new_rows",
+    "sensitivity",
+    "summary",
 ]
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)

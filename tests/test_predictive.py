@@ -93,7 +93,7 @@ def test_replicates_of_counts(sparse):
     drawn = replicated(model, {"y_labels": np.tile([0, 0, 1, 1], (4_000, 1))})["y"]
     assert drawn.shape == (4_000, 4, 3)
     np.testing.assert_array_equal(drawn.sum(axis=2), np.tile(counts.sum(axis=1), (4_000, 1)))
-    weights = np.array([0.5, 1.0, 2.0]) + [counts[:2].sum(axis=0), counts[2:].sum(axis=0)]
+    weights = np.add([0.5, 1.0, 2.0], [counts[:2].sum(axis=0), counts[2:].sum(axis=0)])
     wanted = (weights / weights.sum(axis=1, keepdims=True))[[0, 0, 1, 1]] * counts.sum(axis=1, keepdims=True)
     errors = drawn.std(axis=0) / np.sqrt(4_000)
     assert np.all(np.abs(drawn.mean(axis=0) - wanted) < 4.5 * errors)

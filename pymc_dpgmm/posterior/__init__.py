@@ -6,17 +6,24 @@ from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood
+from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
 from pymc_dpgmm.posterior.point_partition import point_partition
+from pymc_dpgmm.posterior.sensitivity import sensitivity
+from pymc_dpgmm.posterior.summary import MixtureSummary, summary
 
 __all__ = [
+    "MixtureSummary",
     "co_clustering",
     "component_draws",
     "credible_ball",
     "density",
     "log_likelihood",
     "membership",
+    "n_clusters",
     "partition_diagnostics",
     "point_partition",
     "sample_new_rows",
+    "sensitivity",
+    "summary",
 ]

@@ -66,8 +66,8 @@ def density(
         raise ValueError(f"probability must lie in (0, 1), got {probability}")
     draws = MixtureDraws(idata, name, model)
     part = draws.sole()
-    names = _column_names(draws, part)
-    chosen = list(range(part.d)) if columns is None else _positions(columns, names)
+    names = draws.column_names(part)
+    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
     points, dims, coords = _points(part, x, chosen, [names[j] for j in chosen])
     full = np.full((len(points), part.d), np.nan)
     full[:, chosen] = points
@@ -89,24 +89,6 @@ def density(
         coords=coords,
         attrs={"probability": probability, "columns": [str(names[j]) for j in chosen]},
     )
-
-
-def _column_names(draws: MixtureDraws, part: Part) -> list[Any]:
-    return [part.name] if part.is_vector else draws.axis(part, "d", part.d)[1].tolist()
-
-
-def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
-    chosen = []
-    for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
-        if column in names:
-            chosen.append(names.index(column))
-        elif isinstance(column, int | np.integer) and 0 <= column < len(names):
-            chosen.append(int(column))
-        else:
-            raise ValueError(f"there is no column {column!r}, only {names}")
-    if not chosen or len(set(chosen)) < len(chosen):
-        raise ValueError(f"columns must be some of {names}, each once, got {columns!r}")
-    return chosen
 
 
 def _points(

@@ -332,6 +332,7 @@ class MixtureDraws:
     """
 
     def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
+        self._idata = idata
         self.drawn = drawn_labels(idata, name)
         self.labels_name = str(self.drawn.labels.name)
         self.row = self.drawn.row
@@ -367,6 +368,18 @@ class MixtureDraws:
         """Return the name of a view without that of the mixture."""
         return part.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
 
+    def depends_on(self) -> list[str]:
+        """Return the names of the variables that prior and base measures depend on."""
+        records = [
+            record_of(self._idata, name) for name in (self.labels_name, *(part.name for part in self.parts))
+        ]
+        found = [where for record in records for where in record["parameters"].values() if where is not None]
+        return list(dict.fromkeys(where["variable"] for where in found if "variable" in where))
+
+    def priors(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
+        """Return priors on partitions of as many rows as there are, with parameters drawn from their own prior."""
+        return self._prior.draw(idata, model, n_draws, random_seed)
+
     def per_draw(self) -> dict[str, Any]:
         """Return the coordinates of chains and draws."""
         return {dim: self.drawn.labels[dim].to_numpy() for dim in ("chain", "draw")}
@@ -380,6 +393,30 @@ class MixtureDraws:
             return f"{part.name}_column", np.arange(length)
         dim = str(found.dims[-1])
         return dim, found[dim].to_numpy() if dim in found.coords else np.arange(length)
+
+    def column_names(self, part: Part) -> list[Any]:
+        """Return the names of a view's columns; that of (n,) data is its own."""
+        return [part.name] if part.is_vector else self.axis(part, "d", part.d)[1].tolist()
+
+    def positions(self, part: Part, columns: Any) -> list[int]:
+        """Return the positions of columns that a user gives, one or several, by name or position.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, or one is given twice; the message says what there is.
+        """
+        names, chosen = self.column_names(part), []
+        for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
+            if column in names:
+                chosen.append(names.index(column))
+            elif isinstance(column, int | np.integer) and 0 <= column < len(names):
+                chosen.append(int(column))
+            else:
+                raise ValueError(f"there is no column {column!r}, only {names}")
+        if not chosen or len(set(chosen)) < len(chosen):
+            raise ValueError(f"columns must be some of {names}, each once, got {columns!r}")
+        return chosen
 
     def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
         """Return draw by draw what the partition says.
@@ -473,7 +510,7 @@ class _Prior:
     """The prior on partitions in every draw, for one row more than there are."""
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
-        self._make, self._n = PRIORS[record["prior"]], n
+        self._make, self._n, self._name, self._record = PRIORS[record["prior"]], n, name, record
         self._parameters = {
             field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
             for field, where in record["parameters"].items()
@@ -487,6 +524,33 @@ class _Prior:
             numbers = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
             self._kept = self._make(self._n + 1, **numbers)
         return self._kept
+
+    def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
+        """Return priors with parameters from their own prior, one if these are constant."""
+        random = {
+            field: where
+            for field, where in self._record["parameters"].items()
+            if not self._parameters[field].is_constant
+        }
+        if not random:
+            return [self._make(self._n, **{f: np.asarray(found.at(0)) for f, found in self._parameters.items()})]
+        prior = idata["prior"].dataset if "prior" in idata.children else xr.Dataset()
+        if all(where is not None and where["variable"] in prior for where in random.values()):
+            drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
+            columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]
+        elif model is not None:
+            expressions = [_parameter_in(self._name, field)(model) for field in random]
+            columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)
+        else:
+            raise ValueError(
+                f"{', '.join(random)} of {self._name} is random: extend idata by what pm.sample_prior_predictive "
+                "returns, or pass model="
+            )
+        constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
+        return [
+            self._make(self._n, **constants, **dict(zip(random, values, strict=True)))
+            for values in zip(*columns, strict=True)
+        ]
 
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:

@@ -1,0 +1,371 @@
+"""Pictures of what :mod:`pymc_dpgmm.posterior` computes. They need matplotlib."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.point_partition import reference_labels
+
+# Okabe and Ito (2008): colours that colour-blind people can tell, without the yellow that paper swallows.
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_GREY = "0.55"
+_BINS = 30
+# Points of a circle that is mapped to an ellipse.
+_CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 100)), np.sin(np.linspace(0, 2 * np.pi, 100))])
+
+
+def plot_clusters(
+    idata: Any,
+    name: str,
+    partition: Any = None,
+    *,
+    columns: Sequence[Any] | None = None,
+    probability: float = 0.9,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Draw the data, coloured by the clusters of a partition, with ellipses for those with a mean and a spread.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of a mixture, or of one of its views.
+    partition : (n,) integer array_like or Dataset, optional
+        Labels, or what :func:`point_partition` returns. By default that is called.
+    columns : sequence of str or int, optional
+        Which columns, all by default. Of more than two every pair is drawn, of one a strip.
+    probability : float, in (0, 1)
+        Of a normal distribution inside its ellipse, whose mean and covariance are posterior means.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        See :func:`component_draws`.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    _check_probability(probability)
+    draws = MixtureDraws(idata, name, model)
+    part = draws.sole()
+    rng = np.random.default_rng(random_seed)
+    labels = reference_labels(idata, name, partition, draws.shape[-1], rng)
+    names = draws.column_names(part)
+    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
+    data = _dense(part.data(0))
+    of_row = labels if part.unit is None else labels[part.unit]
+    components = component_draws(idata, name, labels, random_seed=rng, model=model)
+    mean, covariance = _moments(components)
+    if len(chosen) == 1:
+        figure, axes = plt.subplots(figsize=(7, 2.6))
+        pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
+        grid = [axes]
+    else:
+        pairs = list(combinations(chosen, 2))
+        n_columns = min(3, len(pairs))
+        n_rows = -(-len(pairs) // n_columns)
+        figure, array = plt.subplots(
+            n_rows, n_columns, figsize=(4.2 * n_columns + 0.8, 3.8 * n_rows), squeeze=False
+        )
+        grid = list(array.ravel())
+    largest_first = np.argsort(-np.bincount(labels), kind="stable")
+    jitter = np.random.default_rng(0).uniform(-0.3, 0.3, len(data))
+    for (j, i), axes in zip(pairs, grid, strict=False):
+        for rank, k in enumerate(largest_first):
+            own = of_row == k
+            color, marker = _style(rank)
+            y = jitter[own] + rank if i is None else data[own, i]
+            axes.scatter(data[own, j], y, s=18, c=color, marker=marker, alpha=0.7, linewidths=0)
+            if i is not None and mean is not None and covariance is not None:
+                outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
+                axes.plot(*outline, color=color, lw=1.5)
+        axes.set_xlabel(str(names[j]))
+        if i is None:
+            axes.set_yticks(range(len(largest_first)), [str(k) for k in largest_first])
+            axes.set_ylabel("cluster")
+        else:
+            axes.set_ylabel(str(names[i]))
+    for axes in grid[len(pairs) :]:
+        axes.set_visible(False)
+    sizes = np.bincount(labels)
+    handles = [
+        plt.Line2D(
+            [],
+            [],
+            color=_style(rank)[0],
+            marker=_style(rank)[1],
+            ls="",
+            label=f"{k}: {sizes[k]} row{'s' if sizes[k] > 1 else ''}",
+        )
+        for rank, k in enumerate(largest_first[:12])
+    ]
+    figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
+    return figure
+
+
+def plot_co_clustering(
+    idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = None
+) -> Any:
+    """Draw the probabilities that pairs of rows share a cluster, with rows that are often together side by side.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of the mixture, or of its labels.
+    partition : (n,) integer array_like or Dataset, optional
+        Its clusters are set off by lines, larger ones first. By default :func:`point_partition` is called.
+    rows : slice or (m,) integer array_like, optional
+        See :func:`co_clustering`.
+    random_seed : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    matrix = co_clustering(idata, name, rows=rows)
+    together = matrix.to_numpy()
+    n = matrix.sizes[matrix.dims[0]]
+    if rows is None:
+        labels = reference_labels(idata, name, partition, n, random_seed)
+    else:
+        whole = MixtureDraws(idata, name).shape[-1]
+        labels = reference_labels(idata, name, partition, whole, random_seed)[rows]
+    order = _order(together, labels)
+    figure, axes = plt.subplots(figsize=(6, 5))
+    image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
+    for edge in np.flatnonzero(np.diff(labels[order])) + 0.5:
+        axes.axhline(edge, color="white", lw=0.8)
+        axes.axvline(edge, color="white", lw=0.8)
+    axis = str(matrix.dims[0])
+    if n <= 40 and axis in matrix.coords:
+        shown = [str(value) for value in matrix[axis].to_numpy()[order]]
+        axes.set_xticks(range(n), shown, rotation=90, fontsize=7)
+        axes.set_yticks(range(n), shown, fontsize=7)
+    axes.set_xlabel(f"{axis}, ordered")
+    axes.set_ylabel(f"{axis}, ordered")
+    figure.colorbar(image, label="probability of one cluster")
+    return figure
+
+
+def plot_density(
+    idata: Any,
+    name: str,
+    x: Any = None,
+    *,
+    columns: Any = None,
+    given: Any = None,
+    probability: float = 0.95,
+    bins: int | None = None,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Draw the posterior density of one or two columns over the data.
+
+    Of one column, the posterior mean and credible bands over a histogram; of two, lines of equal density of the
+    posterior mean, over the points.
+
+    Parameters
+    ----------
+    idata, name, x, columns, given, probability, random_seed, model
+        As in :func:`density`; ``x`` for one column only.
+    bins : int, optional
+        Of the histogram, by default 30, or more by the rule of Freedman and Diaconis.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    draws = MixtureDraws(idata, name, model)
+    part = draws.sole()
+    names = draws.column_names(part)
+    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
+    if len(chosen) > 2 or (len(chosen) > 1 and x is not None):
+        raise ValueError(f"a picture has one or two columns, got {len(chosen)}; choose some with columns={names}")
+    found = density(
+        idata,
+        name,
+        x,
+        columns=None if len(chosen) == part.d else chosen,
+        given=given,
+        probability=probability,
+        random_seed=random_seed,
+        model=model,
+    )
+    data = _dense(part.data(0))[:, chosen]
+    figure, axes = plt.subplots(figsize=(7, 4))
+    axes.set_xlabel(str(names[chosen[0]]))
+    if len(chosen) == 2:
+        axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
+        values = found["mean"].to_numpy().T
+        # Lines around regions of highest density with these probabilities.
+        ranked = np.sort(values.ravel())[::-1]
+        mass = np.cumsum(ranked) / ranked.sum()
+        inside = (0.95, 0.8, 0.5, 0.2)
+        levels = [float(ranked[np.searchsorted(mass, p)]) for p in inside]
+        widths = np.linspace(0.8, 2.0, len(levels))
+        lines = axes.contour(found["x"], found["y"], values, levels=levels, colors=COLORS[0], linewidths=widths)
+        axes.clabel(lines, fmt={level: f"{p:.0%}" for level, p in zip(levels, inside, strict=True)}, fontsize=8)
+        axes.set_ylabel(str(names[chosen[1]]))
+        return figure
+    data = data[:, 0][~np.isnan(data[:, 0])]
+    band = f"{found.attrs['probability']:.0%} band"
+    if part.family.has_data_gradient:
+        # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
+        bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
+        axes.hist(data, bins=bins, density=True, color="0.85", label="data")
+        axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
+        axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
+        axes.set_ylabel("density")
+    else:
+        values, counts = np.unique(data, return_counts=True)
+        axes.bar(values, counts / counts.sum(), color="0.85", label="data")
+        middle = found["mean"].to_numpy()
+        reach = [middle - found["lower"].to_numpy(), found["upper"].to_numpy() - middle]
+        errors = np.maximum(reach, 0.0)
+        axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=f"posterior mean, {band}")
+        axes.set_ylabel("probability")
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
+    return figure
+
+
+def plot_n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_seed: Any = None) -> Any:
+    """Draw prior and posterior probabilities of the number of clusters.
+
+    Parameters
+    ----------
+    idata, name, model, random_seed
+        As in :func:`n_clusters`. Where the prior is not known, the posterior is drawn alone.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    try:
+        found = n_clusters(idata, name, model=model, random_seed=random_seed)
+    except ValueError as error:
+        if "is random" not in str(error):
+            raise
+        counts = partition_diagnostics(idata, name, warn=False)["n_clusters"].to_numpy().ravel()
+        shares = np.bincount(counts)[1:] / len(counts)
+        numbers = np.arange(1, len(shares) + 1)
+        found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    axes.bar(found["n_clusters"], found["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
+    if "prior" in found:
+        axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
+    axes.set_xlabel("number of clusters")
+    axes.set_ylabel("probability")
+    axes.legend(frameon=False)
+    return figure
+
+
+def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float = 0.9) -> Any:
+    """Draw the shares of rows in the largest clusters of each draw: medians and intervals, largest first.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of the mixture, or of its labels.
+    n_largest : int, >= 1
+    probability : float, in (0, 1)
+        Of the intervals, which have equal tails.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    _check_probability(probability)
+    shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
+    tail = 0.5 - 0.5 * probability
+    low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
+    used = np.flatnonzero(high > 0)
+    figure, axes = plt.subplots(figsize=(7, 3.5))
+    axes.vlines(
+        used + 1, low[used], high[used], color=COLORS[0], lw=3, alpha=0.5, label=f"{probability:.0%} of draws"
+    )
+    axes.plot(used + 1, median[used], "o", color=COLORS[0], label="median")
+    axes.set_xticks(used + 1)
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("clusters of a draw, largest first")
+    axes.set_ylabel("share of the rows")
+    axes.legend(frameon=False)
+    return figure
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib.pyplot as plt
+    except ImportError:
+        raise ImportError('pictures need matplotlib: pip install "pymc-dpgmm[demo]"') from None
+    return _Pyplot(plt)
+
+
+class _Pyplot:
+    """Matplotlib with figures that make room for their labels and legends."""
+
+    def __init__(self, plt: Any) -> None:
+        self.Line2D = plt.Line2D
+        self._subplots = plt.subplots
+
+    def subplots(self, *args: Any, **kwargs: Any) -> Any:
+        return self._subplots(*args, layout="constrained", **kwargs)
+
+
+def _check_probability(probability: float) -> None:
+    if not 0 < probability < 1:
+        raise ValueError(f"probability must lie in (0, 1), got {probability}")
+
+
+def _dense(data: Any) -> np.ndarray:
+    return np.asarray(data.todense() if hasattr(data, "todense") else data)
+
+
+def _style(rank: int) -> tuple[str, str]:
+    return COLORS[rank % len(COLORS)], MARKERS[(rank + rank // len(COLORS)) % len(MARKERS)]
+
+
+def _moments(components: xr.Dataset) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Return posterior means of clusters' means (K, d) and covariances (K, d, d), where they have such."""
+    if "mean" not in components or components["mean"].ndim < 4:
+        return None, None
+    mean = components["mean"].mean(("chain", "draw")).to_numpy()
+    if "covariance" in components:
+        return mean, components["covariance"].mean(("chain", "draw")).to_numpy()
+    variance = components["variance"].mean(("chain", "draw")).to_numpy()
+    return mean, variance[:, :, None] * np.eye(variance.shape[1])
+
+
+def _ellipse(mean: np.ndarray, covariance: np.ndarray, probability: float) -> np.ndarray:
+    """Outline (2, m) of the region of a bivariate normal with a probability."""
+    radius = np.sqrt(-2.0 * np.log1p(-probability))
+    return mean[:, None] + radius * np.linalg.cholesky(covariance) @ _CIRCLE
+
+
+def _order(together: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Order rows by cluster, larger ones first, and within each by how often they are together."""
+    found: list[int] = []
+    for k in np.argsort(-np.bincount(labels), kind="stable"):
+        own = np.flatnonzero(labels == k)
+        if len(own) > 2:
+            apart = 1.0 - together[np.ix_(own, own)]
+            np.fill_diagonal(apart, 0.0)
+            own = own[leaves_list(linkage(squareform(apart, checks=False), "average"))]
+        found += own.tolist()
+    return np.array(found)

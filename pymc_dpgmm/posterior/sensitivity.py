@@ -1,0 +1,104 @@
+"""How much partitions owe to the prior: a model fitted anew with other numbers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from rich.progress import Progress
+
+from pymc_dpgmm.kernels.block_scan import Threads, available_threads
+from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
+from pymc_dpgmm.posterior.losses import losses_between
+from pymc_dpgmm.posterior.point_partition import point_partition
+
+
+def sensitivity(
+    make_model: Callable[..., pm.Model],
+    name: str,
+    baseline: Mapping[str, Any],
+    variations: Mapping[str, Sequence[Any]],
+    *,
+    loss: str = "vi",
+    random_seed: Any = None,
+    progressbar: bool = True,
+    **sample: Any,
+) -> xr.Dataset:
+    """Fit a model with other numbers in its prior, one at a time, and tell how the partition moves.
+
+    Parameters
+    ----------
+    make_model : callable
+        Takes the numbers by name and returns a model.
+    name : str
+        Of the mixture in it, or of its labels.
+    baseline : dict
+        All numbers, by name, such as ``{"alpha": 1.0, "kappa": 0.01, "psi": 1.0}``.
+    variations : dict
+        Other values for some of them: each is fitted with all others as in the baseline.
+    loss : {"vi", "binder"}
+        Of the point partitions, see :func:`point_partition`.
+    random_seed : int or numpy.random.Generator, optional
+        Of all fits and searches.
+    progressbar : bool
+        Whether to show how many of the fits are done.
+    **sample
+        Arguments of ``pm.sample``.
+
+    Returns
+    -------
+    Dataset
+        For each ``setting``, the baseline first: ``parameter`` that is varied and its ``value``; posterior
+        ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` and ``labels`` (setting, n) of the
+        point partition; its ``distance`` from that of the baseline, in variation of information (bits);
+        ``largest_share``, mean share of the rows in the largest cluster; and ``r_hat``, the largest of the
+        distances (see :func:`partition_diagnostics`): where chains have not met, differences may be theirs.
+
+    Raises
+    ------
+    ValueError
+        If a number is varied that is not in the baseline.
+    """
+    unknown = sorted(set(variations) - set(baseline))
+    if unknown:
+        raise ValueError(f"variations has {unknown}, but baseline only {sorted(baseline)}")
+    settings = [("baseline", np.nan, dict(baseline))]
+    settings += [(key, value, {**baseline, key: value}) for key, values in variations.items() for value in values]
+    seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))
+    found: list[dict[str, Any]] = []
+    row, coords = "row", {}
+    with Progress(disable=not progressbar) as progress:
+        task = progress.add_task("Fits", total=len(settings))
+        for (_, _, numbers), seed in zip(settings, seeds.tolist(), strict=True):
+            with make_model(**numbers):
+                quiet = {"progressbar": False, "compute_convergence_checks": False}
+                idata = pm.sample(**{**quiet, "random_seed": seed, **sample})
+            point = point_partition(idata, name, loss=loss, random_seed=seed)
+            row, coords = str(point["labels"].dims[0]), dict(point.coords)
+            diagnostics = partition_diagnostics(idata, name, warn=False)
+            counts = diagnostics["n_clusters"].to_numpy()
+            found.append(
+                {
+                    "mean": counts.mean(),
+                    "sd": counts.std(),
+                    "point_n_clusters": int(point["n_clusters"]),
+                    "labels": point["labels"].to_numpy(),
+                    "largest_share": float(diagnostics["share"].isel(largest=0).mean()),
+                    "r_hat": diagnostics.attrs.get("distance_r_hat", np.nan),
+                }
+            )
+            progress.advance(task)
+    columns = {key: np.array([own[key] for own in found]) for key in found[0]}
+    labels = columns.pop("labels")
+    with Threads(available_threads()) as threads:
+        distances = losses_between(threads, labels[:1], labels, "vi")[0]
+    return xr.Dataset(
+        {key: ("setting", values) for key, values in columns.items()}
+        | {"distance": ("setting", distances), "labels": (("setting", row), labels)},
+        coords=coords
+        | {
+            "parameter": ("setting", [parameter for parameter, _, _ in settings]),
+            "value": ("setting", np.array([value for _, value, _ in settings], dtype=np.float64)),
+        },
+    )

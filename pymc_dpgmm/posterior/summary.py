@@ -1,0 +1,120 @@
+"""The tables to look at first."""
+
+from typing import Any, NamedTuple
+
+import arviz as az
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.posterior.component_draws import component_draws
+from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+
+
+class MixtureSummary(NamedTuple):
+    """Two tables.
+
+    Parameters
+    ----------
+    scalars : DataFrame
+        What ``az.summary`` tells of numbers that do not depend on names of clusters: their number, the entropy and
+        largest shares of their sizes, the log joint density, concentration and hyperparameters.
+    clusters : DataFrame
+        A line for each cluster of the reference partition: ``size`` and ``share`` of the rows; ``overlap``, how
+        much of it is together in a draw, on average; posterior means of its ``weight`` and parameters.
+    """
+
+    scalars: pd.DataFrame
+    clusters: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return f"{self.scalars.to_string()}\n\n{self.clusters.to_string()}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.scalars.to_html()}{self.clusters.to_html()}"
+
+
+def summary(
+    idata: Any,
+    name: str,
+    reference: Any = None,
+    *,
+    round_to: int = 3,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> MixtureSummary:
+    """Summarise a mixture: numbers of its partitions, hyperparameters, and the clusters of one partition.
+
+    ``az.summary`` of everything has a line for the label of each row, and labels are names.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+        Of the mixture, of one of its views, or of its labels.
+    reference : (n,) integer array_like or Dataset, optional
+        A partition: labels, or what :func:`point_partition` returns. By default that is called.
+    round_to : int
+        Significant digits of the clusters' table.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        See :func:`component_draws`.
+
+    Returns
+    -------
+    MixtureSummary
+        ``scalars`` and ``clusters``, data frames that are printed together. Covariances and variances are shown as
+        standard deviations, ``sd``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or an argument is of the wrong kind.
+    """
+    draws = MixtureDraws(idata, name, model)
+    numbers = partition_diagnostics(idata, draws.labels_name).drop_vars("distance")
+    posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+    known = [variable for variable in draws.depends_on() if variable in posterior]
+    numbers = numbers.merge(posterior[known].drop_vars(numbers.coords, errors="ignore")) if known else numbers
+    varies = [str(key) for key, values in numbers.data_vars.items() if float(values.max() - values.min()) > 0]
+    scalars = az.summary(numbers[varies]) if varies else pd.DataFrame()
+    components = component_draws(idata, name, reference, random_seed=random_seed, model=model)
+    return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
+
+
+def _cluster_table(components: xr.Dataset, draws: MixtureDraws, round_to: int) -> pd.DataFrame:
+    size = components["size"].to_numpy()
+    columns: dict[str, np.ndarray] = {"size": size, "share": size / size.sum()}
+    for variable in ("overlap", "weight"):
+        columns[variable] = components[variable].mean(("chain", "draw")).to_numpy()
+    for part in draws.parts:
+        for parameter in part.family.component.axes:
+            name = parameter if len(draws.parts) == 1 else f"{part.name}_{parameter}"
+            columns |= _columns_of(components[name], name)
+    table = pd.DataFrame(columns, index=components["cluster"].to_index())
+    return table.map(lambda value: float(f"{value:.{round_to}g}")).astype({"size": int})
+
+
+def _columns_of(values: xr.DataArray, name: str) -> dict[str, np.ndarray]:
+    """Return posterior means of a parameter, by the names of columns of a table."""
+    if name.endswith("covariance"):
+        values = xr.DataArray(
+            np.diagonal(values.to_numpy(), axis1=-2, axis2=-1), dims=values.dims[:-1], coords=_without_last(values)
+        )
+    if name.endswith("variance"):
+        values = values**0.5
+        name = f"{name.removesuffix('covariance').removesuffix('variance')}sd"
+    mean = values.mean(("chain", "draw"))
+    own = [str(dim) for dim in mean.dims if dim != "cluster"]
+    if not own:
+        return {name: mean.to_numpy()}
+    stacked = mean.stack(entry=own)
+    keys = [key if isinstance(key, tuple) else (key,) for key in stacked["entry"].to_index()]
+    return {f"{name}[{', '.join(map(str, key))}]": stacked.isel(entry=i).to_numpy() for i, key in enumerate(keys)}
+
+
+def _without_last(values: xr.DataArray) -> dict[str, Any]:
+    last = values.dims[-1]
+    return {str(name): coord for name, coord in values.coords.items() if last not in coord.dims}

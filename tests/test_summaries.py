@@ -1,0 +1,221 @@
+"""Tables and pictures of draws, leave-one-out, and how much partitions owe to the prior."""
+
+import arviz as az
+import exact
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dpgmm as dp
+from results import results
+
+mpl.use("Agg")
+from matplotlib.figure import Figure
+
+RNG = np.random.default_rng(8)
+# Three clusters of ten, six and four rows.
+TRUTH = np.repeat([0, 1, 2], [10, 6, 4])
+DATA = pd.DataFrame(
+    RNG.normal(size=(20, 3)) + np.array([[0, 0, 0], [6, 6, 0], [-6, 6, 3]])[TRUTH], columns=["u", "v", "w"]
+)
+
+
+def drawn(n_draws=40, columns=("u", "v", "w"), alpha=None):
+    """Draws that are the truth, or have one row elsewhere."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 2.0) if alpha is None else alpha
+        data = DATA[list(columns)]
+        dp.DPMixture("y", alpha, observed=data if len(columns) > 1 else data[columns[0]])
+    labels = np.tile(TRUTH, (n_draws, 1))
+    labels[::4, 3] = 3
+    return model, results(model, {"y_labels": labels, "alpha": RNG.gamma(2.0, size=n_draws)})
+
+
+def test_summary_has_scalars_and_clusters():
+    _, idata = drawn()
+    found = dp.summary(idata, "y", random_seed=0)
+    assert {"alpha", "n_clusters", "entropy", "share[1]"} <= set(found.scalars.index)
+    assert found.scalars.loc["n_clusters", "mean"] == pytest.approx(3.25, abs=0.05)
+    table = found.clusters
+    assert table["size"].tolist() == [10, 6, 4]
+    assert table["share"].tolist() == [0.5, 0.3, 0.2]
+    np.testing.assert_allclose(table["overlap"], [0.975, 1.0, 1.0])
+    means = table[["mean[u]", "mean[v]", "mean[w]"]].to_numpy()
+    np.testing.assert_allclose(means, DATA.groupby(TRUTH).mean().to_numpy(), atol=0.6)
+    assert table.filter(like="sd[").shape == (3, 3)
+    printed = repr(found)
+    assert "r_hat" in printed
+    assert "sd[w]" in printed
+    assert "<table" in found._repr_html_()
+
+
+def test_summary_of_views():
+    counts = RNG.poisson(np.array([2, 20, 8])[TRUTH])
+    with pm.Model() as model:
+        base = {"a": dp.NormalInverseGamma.from_data(DATA["u"]), "b": dp.GammaPoisson(1.0, 0.1)}
+        dp.DPMixture("t", 1.0, base, observed={"a": DATA["u"].to_numpy(), "b": counts})
+    idata = results(model, {"t_labels": np.tile(TRUTH, (8, 1))})
+    table = dp.summary(idata, "t", TRUTH, random_seed=0).clusters
+    assert {"t_a_mean", "t_a_sd", "t_b_rate"} <= set(table.columns)
+    np.testing.assert_allclose(table["t_b_rate"], pd.Series(counts).groupby(TRUTH).mean(), rtol=0.3)
+
+
+def test_number_of_clusters_before_and_after():
+    _, idata = drawn(alpha=0.7)
+    found = dp.n_clusters(idata, "y")
+    exactly = dp.CRP.n_clusters_pmf(0.7, 20)
+    np.testing.assert_allclose(found["prior"], exactly[1 : found.sizes["n_clusters"] + 1])
+    np.testing.assert_allclose(found["posterior"].sel(n_clusters=[3, 4]), [0.75, 0.25])
+    model, idata = drawn()
+    with pytest.raises(ValueError, match="alpha of y_labels is random: extend idata by what"):
+        dp.n_clusters(idata, "y")
+    alphas = np.random.default_rng(1).gamma(2.0, 0.5, size=4_000)
+    averaged = np.mean([dp.CRP.n_clusters_pmf(alpha, 20) for alpha in alphas], axis=0)
+    of_model = dp.n_clusters(idata, "y", model=model, random_seed=0)["prior"]
+    np.testing.assert_allclose(of_model, averaged[1 : len(of_model) + 1], atol=0.02)
+    prior = xr.Dataset({"alpha": (("chain", "draw"), alphas[None, :])})
+    idata["prior"] = xr.DataTree(prior)
+    of_group = dp.n_clusters(idata, "y")["prior"]
+    np.testing.assert_allclose(of_group, averaged[1 : len(of_group) + 1], atol=0.02)
+
+
+def texts(axes):
+    return axes.get_xlabel(), axes.get_ylabel()
+
+
+def test_pictures_of_reals():
+    _, idata = drawn()
+    figure = dp.plot_clusters(idata, "y", random_seed=0)
+    assert isinstance(figure, Figure)
+    assert [texts(axes) for axes in figure.axes] == [("u", "v"), ("u", "w"), ("v", "w")]
+    # Three groups of points and three outlines in each.
+    assert all(len(axes.collections) == 3 and len(axes.lines) == 3 for axes in figure.axes)
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == ["0: 10 rows", "1: 6 rows", "2: 4 rows"]
+    assert texts(dp.plot_clusters(idata, "y", TRUTH, columns=["w", "u"]).axes[0]) == ("w", "u")
+    assert texts(dp.plot_clusters(idata, "y", TRUTH, columns=["w"]).axes[0]) == ("w", "cluster")
+    assert texts(dp.plot_density(idata, "y", columns="v", random_seed=0).axes[0]) == ("v", "density")
+    assert texts(dp.plot_density(idata, "y", columns=["v", 0], random_seed=0).axes[0]) == ("v", "u")
+    with pytest.raises(ValueError, match="a picture has one or two columns, got 3"):
+        dp.plot_density(idata, "y")
+    with pytest.raises(ValueError, match=r"there is no column 'z', only \['u', 'v', 'w'\]"):
+        dp.plot_clusters(idata, "y", TRUTH, columns=["z"])
+    mpl.pyplot.close("all")
+
+
+def test_pictures_of_partitions():
+    model, idata = drawn()
+    figure = dp.plot_co_clustering(idata, "y", TRUTH)
+    (image,) = figure.axes[0].images
+    shown = image.get_array()
+    assert shown.shape == (20, 20)
+    # Larger clusters come first, and the row that is sometimes elsewhere is at an edge of its own.
+    inside = shown[:10, :10].mean(axis=1)
+    assert {inside.argmin()} <= {0, 9}
+    np.testing.assert_allclose(np.sort(inside)[:2], [0.775, 0.975])
+    assert np.all(shown[:10, 10:] == 0.0)
+    assert len(figure.axes[0].lines) == 4
+    some = dp.plot_co_clustering(idata, "y", TRUTH, rows=[0, 12, 19, 1])
+    assert some.axes[0].images[0].get_array().shape == (4, 4)
+    alone = dp.plot_n_clusters(idata, "y").axes[0]
+    assert [t.get_text() for t in alone.get_legend().get_texts()] == ["posterior"]
+    both = dp.plot_n_clusters(idata, "y", model=model).axes[0]
+    assert {t.get_text() for t in both.get_legend().get_texts()} == {"prior", "posterior"}
+    sizes = dp.plot_sizes(idata, "y", n_largest=5).axes[0]
+    np.testing.assert_allclose(sizes.lines[0].get_ydata(), [0.5, 0.3, 0.2, 0.0])
+    mpl.pyplot.close("all")
+
+
+def test_picture_of_counts():
+    counts = RNG.poisson(np.array([2, 20, 8])[TRUTH])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.GammaPoisson(1.0, 0.1), observed=counts)
+    figure = dp.plot_density(results(model, {"y_labels": np.tile(TRUTH, (8, 1))}), "y", random_seed=0)
+    assert texts(figure.axes[0]) == ("y", "probability")
+    assert isinstance(figure, Figure)
+    mpl.pyplot.close("all")
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_leave_one_out_agrees_with_enumeration():
+    """The density of a row given all others is a ratio of two sums over partitions."""
+    rows, base = np.array([0.1, 0.9, -0.3, 0.4, 1.1, -0.6, 0.5]), {"mu": 0.2, "kappa": 0.8, "a": 3.0, "b": 1.5}
+    everything = exact.partitions(7)
+    log_joint = exact.log_likelihoods(everything, rows[:, None], exact.nig_log_marginal, **base)
+    log_joint += [exact.log_eppf(labels, 0.7) for labels in everything]
+    evidence = np.logaddexp.reduce(log_joint)
+    wanted = []
+    for i in range(7):
+        others = np.delete(rows, i)[:, None]
+        smaller = exact.partitions(6)
+        log_others = exact.log_likelihoods(smaller, others, exact.nig_log_marginal, **base)
+        log_others += [exact.log_eppf(labels, 0.7) for labels in smaller]
+        wanted.append(evidence - np.logaddexp.reduce(log_others))
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.7, dp.NormalInverseGamma(**base), observed=rows)
+    p = np.exp(log_joint - evidence)
+    labels = everything[np.random.default_rng(2).choice(len(p), size=8_000, p=p / p.sum())]
+    idata = results(model, {"y_labels": labels}, n_chains=4)
+    dp.log_likelihood(idata, "y", random_seed=3)
+    found = az.loo(idata, var_name="y", pointwise=True)
+    np.testing.assert_allclose(found.elpd_i.to_numpy(), wanted, atol=0.06)
+    assert found.elpd == pytest.approx(sum(wanted), abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_leave_one_out_prefers_the_right_model():
+    rng = np.random.default_rng(6)
+    factor = np.array([[1.0, 0.0], [0.9, 0.4]])
+    data = rng.normal(size=(80, 2)) @ factor.T + np.where(rng.random(80) < 0.4, 0.0, 5.0)[:, None]
+    fits = {}
+    for name, base in (("full", dp.NormalInverseWishart), ("diagonal", dp.NormalInverseGamma)):
+        with pm.Model():
+            dp.DPMixture("y", 1.0, base, observed=data)
+            fits[name] = pm.sample(
+                draws=500,
+                tune=200,
+                chains=2,
+                cores=1,
+                progressbar=False,
+                random_seed=1,
+                compute_convergence_checks=False,
+            )
+        dp.log_likelihood(fits[name], "y", random_seed=2)
+    with pm.Model():
+        dp.FiniteMixture("y", 1.0, 1, dp.NormalInverseWishart, observed=data)
+        fits["one"] = pm.sample(
+            draws=500,
+            tune=100,
+            chains=2,
+            cores=1,
+            progressbar=False,
+            random_seed=1,
+            compute_convergence_checks=False,
+        )
+    dp.log_likelihood(fits["one"], "y", random_seed=2)
+    table = az.compare(fits)
+    assert table.index[0] == "full"
+    assert table.loc["diagonal", "elpd_diff"] < -5
+    assert table.loc["one", "elpd_diff"] < -5
+
+
+def test_sensitivity_fits_each_setting():
+    def make(alpha, psi):
+        with pm.Model() as model:
+            base = dp.NormalInverseWishart(DATA.mean().to_numpy(), 0.1, 5.0, psi * np.eye(3))
+            dp.DPMixture("y", alpha, base, observed=DATA)
+        return model
+
+    run = {"draws": 100, "tune": 100, "chains": 2, "cores": 1, "progressbar": False}
+    found = dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"psi": [100.0]}, random_seed=1, **run)
+    assert found["parameter"].to_numpy().tolist() == ["baseline", "psi"]
+    assert found["labels"].dims == ("setting", "y_obs")
+    np.testing.assert_array_equal(found["point_n_clusters"], found["labels"].max("y_obs") + 1)
+    assert float(found["mean"][1]) < float(found["mean"][0])
+    assert float(found["distance"][0]) == 0.0
+    frame = found.drop_vars("labels").to_dataframe()
+    assert {"mean", "sd", "largest_share", "r_hat", "value"} <= set(frame.columns)
+    with pytest.raises(ValueError, match=r"variations has \['nu'\], but baseline only \['alpha', 'psi'\]"):
+        dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"nu": [3]})
