@@ -9,7 +9,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pym
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
 
-.PHONY: env demo test test-slow test-zarr lint bench bench-split-merge bench-truncated calibration clean
+.PHONY: env demo test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated calibration clean
 
 env: $(VENV)/.installed
 
@@ -42,6 +42,10 @@ lint: env
 bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
 	$(BIN)/python -W ignore benchmarks/families.py $(RESULTS)
+
+# Everything that is done after sampling, at three numbers of rows.
+bench-posterior: env
+	$(BIN)/python benchmarks/posterior.py $(RESULTS)
 
 calibration: env
 	$(BIN)/python benchmarks/calibration.py $(RESULTS)

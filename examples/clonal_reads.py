@@ -15,7 +15,7 @@ import pymc_dpgmm as dp
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from common import COLORS, MARKERS, RUN, best_labels, report
+from common import COLORS, MARKERS, RUN, point_labels, report
 
 FRACTIONS = np.array([[0.48, 0.47], [0.30, 0.05], [0.12, 0.35], [0.05, 0.20], [0.22, 0.22]])
 
@@ -34,8 +34,8 @@ def main(folder: Path) -> dict[str, float]:
     with pm.Model():
         dp.MFMixture("y", 1.0, dp.BetaBinomial(1.0, 1.0, trials=depth), observed=variant)
         idata = pm.sample(**RUN, random_seed=1)
-    result = report(idata, truth)
-    labels = best_labels(idata)
+    labels = point_labels(idata)
+    result = report(idata, labels, truth)
     fraction = variant / depth
     figure, axis = plt.subplots(figsize=(5.5, 5.0), layout="constrained")
     for k in np.unique(labels):
@@ -51,7 +51,7 @@ def main(folder: Path) -> dict[str, float]:
     axis.set(
         xlabel="fraction of variant reads, sample 1",
         ylabel="fraction of variant reads, sample 2",
-        title="Kept draw with the highest log joint",
+        title="Point partition",
     )
     axis.legend(fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)

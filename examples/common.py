@@ -3,6 +3,8 @@
 import numpy as np
 import xarray as xr
 
+import pymc_dpgmm as dp
+
 # Okabe and Ito's colours, which colour-blind readers can tell apart.
 COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000"]
 MARKERS = ["o", "^", "s", "D", "v", "P", "X", "*"]
@@ -24,17 +26,14 @@ def adjusted_rand_index(labels: np.ndarray, truth: np.ndarray) -> float:
     return (together - expected) / (largest - expected)
 
 
-def best_labels(idata: xr.DataTree, name: str = "y") -> np.ndarray:
-    """Labels of the kept draw with the highest log joint density."""
-    log_joint = idata.sample_stats[f"{name}_labels_log_joint"]
-    chain, draw = np.unravel_index(np.argmax(log_joint.to_numpy()), log_joint.shape)
-    return idata.posterior[f"{name}_labels"].isel(chain=chain, draw=draw).to_numpy().astype(int)
+def point_labels(idata: xr.DataTree, name: str = "y") -> np.ndarray:
+    """Labels of the point partition."""
+    return dp.point_partition(idata, name, random_seed=1)["labels"].to_numpy()
 
 
-def report(idata: xr.DataTree, truth: np.ndarray, name: str = "y") -> dict[str, float]:
-    """Print and return the numbers of clusters by chain, and the agreement of the best draw with the truth."""
+def report(idata: xr.DataTree, labels: np.ndarray, truth: np.ndarray, name: str = "y") -> dict[str, float]:
+    """Print and return the numbers of clusters by chain, and the agreement of a partition with the truth."""
     counts = idata.posterior[f"{name}_n_clusters"]
-    labels = best_labels(idata, name)
     result = {
         "n_clusters": float(counts.mean()),
         "n_clusters_true": float(truth.max() + 1),

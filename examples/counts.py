@@ -5,7 +5,7 @@ Usage: ``python examples/counts.py``. The truth is simulated: 400 documents of 2
 
 import numpy as np
 import pymc as pm
-from common import RUN, report
+from common import RUN, point_labels, report
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
@@ -31,7 +31,7 @@ def main() -> dict[str, float]:
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), dp.DirichletMultinomial(a), observed=counts)
         idata = pm.sample(**RUN, random_seed=1)
     print(f"a = {float(idata.posterior['a'].mean()):.3f}, 0.05 in the simulation")
-    return report(idata, truth)
+    return report(idata, point_labels(idata), truth)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,18 @@ import pymc_dpgmm as dp
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from common import RUN, best_labels, report
+from common import RUN, point_labels, report
 
 
 def main(folder: Path) -> dict[str, float]:
-    """Fit, print, and draw the mean image of every cluster of the best draw."""
+    """Fit, print, and draw the mean image of every cluster of the point partition."""
     pixels, digits = dp.datasets.load_digits()
     with pm.Model():
         alpha = pm.Gamma("alpha", 1.0, 1.0)
         dp.DPMixture("y", alpha, dp.BetaBernoulli(0.5, 0.5), observed=pixels)
         idata = pm.sample(**RUN, random_seed=1)
-    result = report(idata, digits)
-    labels = best_labels(idata)
+    labels = point_labels(idata)
+    result = report(idata, labels, digits)
     sizes = np.bincount(labels)
     shown = np.argsort(-sizes)[:40]
     n_lines = -(-len(shown) // 10)

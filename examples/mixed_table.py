@@ -6,7 +6,7 @@ Usage: ``python examples/mixed_table.py``. The truth is simulated; no block of c
 import numpy as np
 import pandas as pd
 import pymc as pm
-from common import RUN, report
+from common import RUN, point_labels, report
 
 import pymc_dpgmm as dp
 
@@ -46,7 +46,7 @@ def main() -> dict[str, float]:
             observed=table,
         )
         idata = pm.sample(**RUN, random_seed=1)
-    return report(idata, truth)
+    return report(idata, point_labels(idata), truth)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import pymc_dpgmm as dp
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
-from common import COLORS, MARKERS, RUN, best_labels, report
+from common import COLORS, MARKERS, RUN, point_labels, report
 
 TRUE = np.array([[1.0, 2.0], [4.0, 0.0], [6.0, -1.5]])
 
@@ -29,7 +29,7 @@ def simulate(seed: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def main(folder: Path) -> dict[str, float]:
-    """Fit, print, and draw the least squares line of every cluster of the best draw."""
+    """Fit, print, and draw the least squares line of every cluster of the point partition."""
     dose, response, truth = simulate()
     design = np.column_stack([np.ones_like(dose), dose])
     with pm.Model():
@@ -40,8 +40,8 @@ def main(folder: Path) -> dict[str, float]:
             observed=response,
         )
         idata = pm.sample(**RUN, random_seed=1)
-    result = report(idata, truth)
-    labels = best_labels(idata)
+    labels = point_labels(idata)
+    result = report(idata, labels, truth)
     figure, axis = plt.subplots(figsize=(6.5, 4.5), layout="constrained")
     for k in np.unique(labels):
         own = labels == k
@@ -52,9 +52,7 @@ def main(folder: Path) -> dict[str, float]:
         if own.sum() > 2:
             line = np.linalg.lstsq(design[own], response[own], rcond=None)[0]
             axis.plot([0.0, 4.0], line[0] + line[1] * np.array([0.0, 4.0]), lw=1.5, **look)
-    axis.set(
-        xlabel="dose", ylabel="response", title="Kept draw with the highest log joint, and lines of its clusters"
-    )
+    axis.set(xlabel="dose", ylabel="response", title="Point partition, and lines of its clusters")
     axis.legend(fontsize=8)
     folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / "regressions.png", dpi=110)

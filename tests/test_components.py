@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from scipy.special import gammaln
-from scipy.stats import multivariate_t
+from scipy.stats import gamma, multivariate_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import log_eppf, seating_probabilities
@@ -431,6 +431,70 @@ def test_errors_say_what_is_there():
     idata = results(model, {"y_labels": np.tile(LABELS, (2, 1))})
     with pytest.raises(ValueError, match=r"alpha is not among the stored variables \(y_labels\)"):
         dp.component_draws(idata, "y", LABELS)
+
+
+@pytest.mark.slow
+def test_sampled_densities_and_members_against_enumeration():
+    """What pm.sample and the functions find together, with a random alpha, is known for six rows."""
+    rows, x, base = ROWS[:, 0], np.array([0.5, -1.8, 4.0]), dp.NormalInverseGamma(0.3, 0.5, 2.0, 0.6)
+    with pm.Model():
+        dp.DPMixture("y", pm.Gamma("alpha", 2.0, 2.0), base, observed=rows)
+        idata = pm.sample(draws=5_000, tune=500, chains=4, progressbar=False, random_seed=4)
+    # A fine grid of alpha stands for its prior.
+    alphas = gamma(2.0, scale=0.5).ppf((np.arange(2_000) + 0.5) / 2_000)
+    parameters = base.numbers(1)._asdict()
+
+    def log_joint(values):
+        """Log prior times likelihood of all partitions of some values, for each alpha."""
+        everything = exact.partitions(len(values))
+        of_data = exact.log_likelihoods(everything, values[:, None], exact.nig_log_marginal, **parameters)
+        sizes = [np.bincount(labels) for labels in everything]
+        k, within = np.array([len(own) for own in sizes]), np.array([gammaln(own).sum() for own in sizes])
+        rising = gammaln(alphas) - gammaln(alphas + len(values))
+        return everything, of_data + within + np.log(alphas)[:, None] * k + rising[:, None]
+
+    reference = LABELS
+    evidence = np.logaddexp.reduce(log_joint(rows)[1].ravel())
+    density, members = dp.density(idata, "y", x, random_seed=0), dp.membership(idata, "y", x, reference)
+    for i, value in enumerate(x):
+        everything, extended = log_joint(np.append(rows, value))
+        weights = np.exp(np.logaddexp.reduce(extended, axis=0) - evidence)
+        wanted = np.zeros(4)
+        for labels, weight in zip(everything, weights, strict=True):
+            own = labels[:-1] == labels[-1]
+            if own.any():
+                wanted[:3] += weight * np.bincount(reference[own], minlength=3) / own.sum()
+            else:
+                wanted[3] += weight
+        # The mean of twenty thousand draws; effective ones are a few times fewer.
+        np.testing.assert_allclose(density["mean"][i], wanted.sum(), rtol=0.02)
+        found = np.append(members["probability"][i], members["new_cluster"][i])
+        np.testing.assert_allclose(found, wanted / wanted.sum(), atol=0.015)
+
+
+def test_thinned_labels_take_numbers_of_their_own_draws():
+    with pm.Model() as model:
+        kappa = pm.Gamma("kappa", 2.0, 2.0)
+        dp.DPMixture("y", 0.8, dp.NormalInverseGamma(0.3, kappa, 2.0, 0.6), observed=ROWS[:, 0])
+    kappas = np.linspace(0.1, 3.0, 10)
+    idata = results(model, {"y_labels": np.tile(LABELS, (10, 1)), "kappa": kappas})
+    labels = idata["posterior"].dataset[["y_labels"]].sel(draw=[1, 4])
+    idata["thinned"] = xr.DataTree(labels)
+    idata["posterior"] = xr.DataTree(idata["posterior"].dataset.drop_vars("y_labels"))
+    found = dp.density(idata, "y", [0.5], random_seed=0)["mean"]
+    wanted = [
+        slow_predictives(
+            "NormalInverseGamma",
+            dp.NormalInverseGamma(0.3, kappas[s], 2.0, 0.6),
+            ROWS[:, :1],
+            1,
+            LABELS,
+            np.array([[0.5]]),
+        )
+        @ crp_seats(LABELS)
+        for s in (1, 4, 6, 9)
+    ]
+    np.testing.assert_allclose(found, np.mean(wanted, axis=0), rtol=1e-9)
 
 
 def test_from_a_file_in_another_process(tmp_path):

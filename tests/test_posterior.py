@@ -94,7 +94,7 @@ def test_the_search_finds_the_enumerated_optimum(loss):
     rng = np.random.default_rng(3)
     found = 0
     for case in range(200):
-        n = int(rng.integers(3, 8))
+        n = int(rng.integers(3, 9))
         everything = partitions(n).astype(np.int64)
         if case % 2:
             draws = random_draws(rng, n, int(rng.integers(3, 40)))

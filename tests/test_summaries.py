@@ -215,7 +215,8 @@ def test_sensitivity_fits_each_setting():
     np.testing.assert_array_equal(found["point_n_clusters"], found["labels"].max("y_obs") + 1)
     assert float(found["mean"][1]) < float(found["mean"][0])
     assert float(found["distance"][0]) == 0.0
-    frame = found.drop_vars("labels").to_dataframe()
+    frame = found.drop_dims("y_obs").to_dataframe()
+    assert len(frame) == 2
     assert {"mean", "sd", "largest_share", "r_hat", "value"} <= set(frame.columns)
     with pytest.raises(ValueError, match=r"variations has \['nu'\], but baseline only \['alpha', 'psi'\]"):
         dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"nu": [3]})
