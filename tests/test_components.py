@@ -5,6 +5,7 @@ import sys
 
 import exact
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
@@ -377,6 +378,18 @@ def test_what_has_no_name_needs_the_model():
     np.testing.assert_allclose(found, np.mean(wanted, axis=0), rtol=1e-9)
 
 
+def test_categories_of_new_rows_are_those_of_the_data():
+    """A frame of new rows has other categories, and its own codes for them."""
+    texts = pd.DataFrame({"colour": list("rgbrgr"), "size": pd.Categorical(list("SLLSSL"), ["S", "M", "L"])})
+    idata = fixed(dp.DirichletCategorical.from_data(texts), texts)
+    new = pd.DataFrame({"size": ["L", "M"], "colour": ["r", "g"]})
+    found = dp.membership(idata, "y", new, LABELS)
+    wanted = dp.membership(idata, "y", [[2.0, 2.0], [1.0, 1.0]], LABELS)
+    xr.testing.assert_identical(found, wanted)
+    with pytest.raises(ValueError, match=r"colour has the categories .* but new rows have \['x'\]"):
+        dp.membership(idata, "y", new.assign(colour="x"), LABELS)
+
+
 def test_views_together_and_each_alone():
     counts, binary = BASES["GammaPoisson"][1], BASES["BetaBernoulli"][1]
     poisson, bernoulli = dp.GammaPoisson(1.3, [0.4, 0.9]), dp.BetaBernoulli([0.7, 1.2], 0.9)
@@ -416,6 +429,15 @@ def test_errors_say_what_is_there():
         dp.density(idata, "y", [1.0], columns="w")
     with pytest.raises(ValueError, match=r"probability must lie in \(0, 1\), got 1.5"):
         dp.density(idata, "y", data, probability=1.5)
+    frame = pd.DataFrame({"v": [2.0], "u": [1.0]})
+    named = fixed(base, pd.DataFrame(data, columns=["u", "v"]))
+    xr.testing.assert_identical(
+        dp.membership(named, "y", frame, LABELS), dp.membership(named, "y", [[1.0, 2.0]], LABELS)
+    )
+    with pytest.raises(ValueError, match=r"have no columns \['u'\], only \['v', 'w'\]"):
+        dp.membership(named, "y", frame.rename(columns={"u": "w"}), LABELS)
+    with pytest.raises(ValueError, match=r"column 0 must have codes 0..5, got 7.0"):
+        dp.membership(fixed(*BASES["DirichletCategorical"]), "y", [[7.0, 0.0]], LABELS)
     without = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset()})
     with pytest.raises(ValueError, match="no records of mixtures in its group constant_data"):
         dp.density(without, "y", data)

@@ -18,12 +18,11 @@ from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
+from pymc_dpgmm.distributions.posterior_rows import PosteriorRowsRV, Witness
 from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
-from pymc_dpgmm.families.counts import from_triplets, is_sparse
-from pymc_dpgmm.kernels.marginal import same_values, summarize_clusters
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.families.counts import is_sparse
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -143,94 +142,6 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         return rows + parts.offset[0] if parts.offset else rows
 
 
-class Witness:
-    """What data labels were sampled with, where it may be changed later by ``pm.set_data``."""
-
-    def __init__(self) -> None:
-        self.data: np.ndarray | None = None
-
-    def check(self, data: np.ndarray) -> None:
-        """Raise ValueError where data is known to be another."""
-        if self.data is not None and not same_values(np.asarray(data), self.data):
-            raise ValueError(
-                "the data was changed by pm.set_data after the labels were sampled: they are those of other rows. "
-                "Sample again; or, for rows that arrive later, use dp.membership, dp.density or dp.sample_new_rows"
-            )
-
-
-class PosteriorRowsRV(LabelsMixtureRV):
-    """Rows drawn anew given labels and data: cluster parameters from their posterior, then rows.
-
-    The inputs are labels, the family's parameters, the data less its offset with columns for what is given,
-    the offset if there is one, and the data as it is.
-    """
-
-    name = "PosteriorRows"
-    dtype = "float64"
-    __props__ = (
-        "name",
-        "signature",
-        "dtype",
-        "inplace",
-        "family",
-        "is_vector",
-        "is_sparse",
-        "has_offset",
-        "witness",
-    )
-    _print_name = ("PosteriorRows", "\\operatorname{PosteriorRows}")
-
-    def __init__(
-        self,
-        family: str,
-        is_vector: bool,
-        is_sparse: bool,
-        has_offset: bool,
-        witness: Witness,
-        **kwargs: Any,
-    ) -> None:
-        self.family = family
-        self.is_vector = is_vector
-        self.is_sparse = is_sparse
-        self.has_offset = has_offset
-        self.witness = witness
-        drawn = "n" if is_vector else "n,d"
-        inputs = ["n", *(",".join(letters) for letters in FAMILIES[family].axes.values()), "v,c"]
-        inputs += [drawn] if has_offset else []
-        inputs += ["z,t" if is_sparse else "z" if is_vector else "z,t"]
-        kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
-        super().__init__(**kwargs)
-
-    def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
-        *numbers, data, _ = params
-        self.witness.check(data)
-        offset = numbers.pop() if self.has_offset else 0.0
-        *numbers, values = numbers
-        family = FAMILIES[self.family]
-        own = family.params(*as_numbers(numbers))
-        if not family.supports(own):
-            raise ValueError(
-                f"the parameters of {self.family} are outside their support, so there is no draw: {own}"
-            )
-        if self.is_sparse:
-            values = from_triplets(np.asarray(values), (len(labels), len(own[0])))
-        if len(labels) != values.shape[0]:
-            raise ValueError(
-                f"there are {len(labels)} labels, but the data has {values.shape[0]} rows: for rows that arrive "
-                "later use dp.membership, dp.density or dp.sample_new_rows"
-            )
-        canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
-        rows, origin = family.represent(own, np.asarray(values) if not self.is_sparse else values)
-        summary = family.allocate_summary(own, n_clusters)
-        summarize_clusters(summary, rows, canonical, np.bincount(canonical))
-        component = family.component
-        drawn = component.restore(component.draw(rng, family.shift(own, origin), summary), origin)
-        d = data.shape[1] if data.ndim == 2 and not self.is_sparse else 1
-        given = values.sum(axis=1)[:, None] if self.is_sparse else np.asarray(values)[:, d:]
-        found = component.draw_rows(rng, drawn, canonical, given)
-        return (found[:, 0] if self.is_vector else found) + offset
-
-
 def _draws_labels(labels: Variable) -> bool:
     return labels.owner is not None and isinstance(labels.owner.op, PartitionRV)
 
@@ -317,6 +228,7 @@ class CollapsedMixture(Distribution):
             _check_base(base)
             if offset is not None:
                 kwargs["offset"] = offset
+            categories = None
             if observed is None:
                 if not base.family.has_data_gradient:
                     raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
@@ -324,6 +236,7 @@ class CollapsedMixture(Distribution):
                 checked = check_observed(observed, base)
                 if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
                     raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
+                categories = base.categories(observed)
                 shape, observed = checked.values.shape, checked.data
                 base.check_shape(shape)
                 given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
@@ -341,7 +254,7 @@ class CollapsedMixture(Distribution):
                     "family": family,
                 }
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
-            _add_record(model, mixture, shape, base, offset)
+            _add_record(model, mixture, shape, base, offset, categories)
             return mixture
 
     @classmethod
@@ -402,7 +315,9 @@ class CollapsedMixture(Distribution):
         return super().dist(inputs, op=op, **kwargs)
 
 
-def _add_record(model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any) -> None:
+def _add_record(
+    model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, categories: Any
+) -> None:
     """Store what the draws of a mixture are to be read with."""
     op, name = mixture.owner.op, mixture.name
     inputs = split_inputs(op, mixture.owner.inputs)
@@ -422,6 +337,7 @@ def _add_record(model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, of
             "has_offset": op.has_offset,
             "offset": None if offset is None else stored(model, offset),
             "missing": inputs.missing[0].name if inputs.missing else None,
+            "categories": categories and [own and [str(value) for value in own] for own in categories],
             "columns": 1 if op.is_vector else int(shape[1]),
             "is_sparse": op.is_sparse,
             "is_vector": op.is_vector,

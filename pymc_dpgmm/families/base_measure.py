@@ -190,6 +190,10 @@ class BaseMeasure:
         """Turn a pandas object into an array of numbers."""
         return observed.to_numpy()
 
+    def categories(self, observed: Any) -> list[list[Any] | None] | None:
+        """Return the categories of each column of a pandas object that are turned into codes, if any are."""
+        return None
+
     def given_columns(self, shape: Sequence[int], data: Any = None) -> list[Any]:
         """Return what is given with rows of this shape: matrices, or variables, with n rows.
 

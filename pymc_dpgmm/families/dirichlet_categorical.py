@@ -317,6 +317,15 @@ class DirichletCategorical(BaseMeasure):
         largest = codes.reshape(len(codes), -1).max(axis=0)
         return cls(1.0, largest.astype(np.int64) + 1)
 
+    def categories(self, observed: Any) -> list[list[Any] | None] | None:
+        """Return the categories of each column of a pandas object that has such, None for one of codes."""
+        if isinstance(observed, pd.Series):
+            observed = observed.to_frame()
+        if not isinstance(observed, pd.DataFrame):
+            return None
+        columns = [_as_categories(observed[name]) for name in observed]
+        return [list(c.cat.categories) if _is_categorical(c) else None for c in columns]
+
     def to_numpy(self, observed: Any) -> np.ndarray:
         """Turn a pandas object into codes: those of categorical columns, NaN where one has no category."""
         if isinstance(observed, pd.DataFrame):

@@ -71,7 +71,7 @@ def density(
     points, dims, coords = _points(part, x, chosen, [names[j] for j in chosen])
     full = np.full((len(points), part.d), np.nan)
     full[:, chosen] = points
-    values = part.check_new(full if columns is not None else points, given)
+    values = draws.check_new(part, full if columns is not None else points, given)
     rng = np.random.default_rng(random_seed)
     mean = np.zeros(len(points))
     found = np.empty((draws.shape[0] * draws.shape[1], len(points)))
@@ -207,12 +207,12 @@ def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> dict[str, Any]:
     """Return checked new rows of each view that they are given for."""
     if not isinstance(x, Mapping):
         part = draws.sole()
-        return {part.name: part.check_new(x, given)}
+        return {part.name: draws.check_new(part, x, given)}
     known = {draws.view_name(part): part for part in draws.parts}
     unknown = [view for view in x if view not in known]
     if unknown or not x:
         raise ValueError(f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}")
-    values = {known[v].name: known[v].check_new(rows, (given or {}).get(v)) for v, rows in x.items()}
+    values = {known[v].name: draws.check_new(known[v], rows, (given or {}).get(v)) for v, rows in x.items()}
     counts = {view: rows.shape[0] for view, rows in values.items()}
     if len(set(counts.values())) > 1:
         raise ValueError(f"all views must have as many new rows, got {counts}")

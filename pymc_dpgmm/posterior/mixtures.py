@@ -1,7 +1,6 @@
 """Draws of a mixture read back: what each kept partition says of the parameters of its clusters.
 
-Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.distributions.records`); a model is
-needed only for expressions that have no name in them.
+What is stored of a mixture comes from :mod:`pymc_dpgmm.posterior.stored`.
 """
 
 import copy
@@ -9,123 +8,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
-import xarray as xr
-from pytensor.graph.traversal import ancestors
 from scipy.sparse import csr_array, vstack
 
 from pymc_dpgmm.dispatch import compiled, is_implemented
 from pymc_dpgmm.distributions.collapsed_mixture import of_units, split_inputs
-from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family
 from pymc_dpgmm.families.counts import from_triplets, is_sparse
 from pymc_dpgmm.families.verbs import fit, log_predictive, log_predictive_present
 from pymc_dpgmm.kernels.marginal import summarize_clusters
-from pymc_dpgmm.partitions import (
-    GibbsType,
-    canonical_labels,
-    chinese_restaurant,
-    finite_dirichlet,
-    mixture_of_finite_mixtures,
-    n_terms,
-    pitman_yor,
-)
-from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
-
-# Groups of results in which variables are looked for, those of draws first.
-_GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
-
-
-class Numbers(NamedTuple):
-    """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
-
-    at: Callable[[int], Any]
-    is_constant: bool
-
-
-def constant(value: Any) -> Numbers:
-    """Return numbers that are the same for all draws."""
-    return Numbers(lambda s: value, True)
-
-
-class Source:
-    """Results of sampling, and maybe the model, as where numbers of draws are looked up.
-
-    Parameters
-    ----------
-    idata : xarray.DataTree
-    drawn : DrawnLabels
-        Labels, whose draws are those that numbers are for.
-    model : pm.Model or None
-    """
-
-    def __init__(self, idata: Any, drawn: DrawnLabels, model: pm.Model | None) -> None:
-        self._idata = idata
-        self._chain, self._draw = drawn.labels["chain"], drawn.labels["draw"]
-        self._model = model
-
-    def variable(self, name: str) -> Numbers:
-        """Return a named variable.
-
-        Raises
-        ------
-        ValueError
-            If it has not been stored; the message says what to do.
-        """
-        for group in _GROUPS:
-            if group not in self._idata.children or name not in self._idata[group].dataset:
-                continue
-            found = self._idata[group].dataset[name]
-            if "draw" not in found.dims:
-                return constant(found.to_numpy())
-            # Thinned labels are those of some of the draws.
-            there = found.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
-            values = there.reshape(-1, *there.shape[2:])
-            return Numbers(values.__getitem__, False)
-        draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
-        raise ValueError(
-            f"{name} is not among the stored variables ({', '.join(sorted(draws))}); sample with var_names that "
-            "contain it, or with the default, which keeps all"
-        )
-
-    def find(self, what: str, where: Mapping[str, Any] | None, expression: Callable[[pm.Model], Any]) -> Numbers:
-        """Return numbers that a record names; ``expression`` tells what they are in a model."""
-        if where is None:
-            if self._model is None:
-                raise ValueError(
-                    f"{what} is computed from variables of the model and has no name of its own, so that it was "
-                    "not stored: pass model=, or make it a pm.Deterministic before sampling"
-                )
-            return self._evaluated(self._model, expression(self._model))
-        return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
-
-    def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
-        random = model.basic_RVs
-        needed = [v for v in ancestors([expression], blockers=random) if v in random]
-        function = pm.compile(needed, expression, on_unused_input="ignore")
-        arguments = [self.variable(v.name) for v in needed]
-        return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
-
-
-def record_of(idata: Any, name: str) -> dict[str, Any]:
-    """Return what is stored of a mixture or of labels.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing of this name; the message says what there is.
-    """
-    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
-    if record_name(name) in constants:
-        return parse_record(constants[record_name(name)].to_numpy())
-    ending = record_name("")
-    known = sorted(str(key)[: -len(ending)] for key in constants if str(key).endswith(ending))
-    if not known:
-        raise ValueError(
-            "idata has no records of mixtures in its group constant_data: it comes from an older version of "
-            "pymc_dpgmm, or the group was left out"
-        )
-    raise ValueError(f"nothing is stored of {name!r}, only of {known}")
+from pymc_dpgmm.partitions import GibbsType, canonical_labels
+from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of, mixtures_on, record_of
 
 
 class Part:
@@ -142,12 +37,10 @@ class Part:
         self.is_vector = bool(record["is_vector"])
         self._source, self._record, self._n_labels = source, record, n_labels
         self._parameters = {
-            field: source.find(f"{field} of {name}", where, lambda model: None)
-            for field, where in record["parameters"].items()
+            field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
         }
         self._given = {
-            field: source.find(f"{field} of {name}", where, lambda model: None).at(0)
-            for field, where in record["given"].items()
+            field: source.find(f"{field} of {name}", where).at(0) for field, where in record["given"].items()
         }
         self.unit: np.ndarray | None = None
         if record["has_unit"]:
@@ -216,8 +109,26 @@ class Part:
         columns = self._base_of_new(given).given_columns((n_rows, self.d))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
-    def check_new(self, x: Any, given: Mapping[str, Any] | None) -> Any:
+    def _codes(self, x: Any, names: Sequence[Any]) -> np.ndarray:
+        """Return the codes that the data's categories give to columns of a pandas object."""
+        frame = x.to_frame() if isinstance(x, pd.Series) else x
+        codes = []
+        for name, column, categories in zip(names, frame, self._record["categories"], strict=True):
+            values = frame[column]
+            if categories is not None:
+                texts = values.astype(object).where(values.isna(), values.astype(str))
+                unknown = sorted(set(texts.dropna()) - set(categories))
+                if unknown:
+                    raise ValueError(f"{name} has the categories {categories}, but new rows have {unknown}")
+                found = pd.Categorical(texts, categories=categories).codes
+                values = pd.Series(np.where(found < 0, np.nan, found))
+            codes.append(values.to_numpy(dtype=np.float64))
+        return np.column_stack(codes)
+
+    def check_new(self, x: Any, names: Sequence[Any], given: Mapping[str, Any] | None) -> Any:
         """Return new rows as checked values (m, c), with columns for what is given with them.
+
+        ``names`` are those of the columns, by which columns of a DataFrame are taken.
 
         Raises
         ------
@@ -225,8 +136,13 @@ class Part:
             If they are not of the kind of the data; the message says of what width they must be.
         """
         base = self._base_of_new(given)
-        if hasattr(x, "columns") or hasattr(x, "iloc"):
-            x = base.to_numpy(x)
+        if isinstance(x, pd.DataFrame) and not isinstance(names[0], int):
+            absent = [name for name in names if name not in x.columns]
+            if absent:
+                raise ValueError(f"new rows of {self.name} have no columns {absent}, only {list(x.columns)}")
+            x = x[list(names)]
+        if isinstance(x, pd.DataFrame | pd.Series):
+            x = base.to_numpy(x) if self._record["categories"] is None else self._codes(x, names)
         if not is_sparse(x):
             x = np.asarray(x)
             if x.dtype.kind not in "biuf":
@@ -243,7 +159,10 @@ class Part:
             raise ValueError(f"there are no new rows of {self.name}")
         if not is_sparse(x) and np.any(np.isinf(x)):
             raise ValueError(f"new rows of {self.name} must be finite, got infinite values")
-        return self.with_given(x, base)
+        values = self.with_given(x, base)
+        # What is missing is of any kind.
+        self.family.check_values(self.params(0), values if is_sparse(values) else np.nan_to_num(values, nan=0.0))
+        return values
 
 
 def _unit_in(mixture: Any) -> Any:
@@ -338,13 +257,13 @@ class MixtureDraws:
         self.row = self.drawn.row
         self.shape = tuple(self.drawn.labels.transpose("chain", "draw", self.row).shape)
         source = Source(idata, self.drawn, model)
-        self._prior = _Prior(source, self.labels_name, record_of(idata, self.labels_name), self.shape[-1])
-        mixtures = _mixtures_on(idata, self.labels_name)
+        self._prior = StoredPrior(source, self.labels_name, record_of(idata, self.labels_name), self.shape[-1])
+        mixtures = mixtures_on(idata, self.labels_name)
         chosen = [name] if name in mixtures else list(mixtures)
         if not chosen:
             raise ValueError(f"there is no data on the labels {self.labels_name}")
         self.parts = [Part(source, view, mixtures[view], self.shape[-1]) for view in chosen]
-        self._observed = {view: _data_of(idata, view) for view in chosen}
+        self._observed = {view: data_of(idata, view) for view in chosen}
 
     def sole(self) -> Part:
         """Return the only view.
@@ -393,6 +312,10 @@ class MixtureDraws:
             return f"{part.name}_column", np.arange(length)
         dim = str(found.dims[-1])
         return dim, found[dim].to_numpy() if dim in found.coords else np.arange(length)
+
+    def check_new(self, part: Part, x: Any, given: Mapping[str, Any] | None) -> Any:
+        """Return new rows of a view, checked: see :meth:`Part.check_new`."""
+        return part.check_new(x, self.column_names(part), given)
 
     def column_names(self, part: Part) -> list[Any]:
         """Return the names of a view's columns; that of (n,) data is its own."""
@@ -504,86 +427,3 @@ class _View:
         if self._stats is None:
             self._stats = self.family.allocate_stats(self.params, self.n_rows, 2)
         return self._stats
-
-
-class _Prior:
-    """The prior on partitions in every draw, for one row more than there are."""
-
-    def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
-        self._make, self._n, self._name, self._record = PRIORS[record["prior"]], n, name, record
-        self._parameters = {
-            field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
-            for field, where in record["parameters"].items()
-        }
-        self._is_constant = all(found.is_constant for found in self._parameters.values())
-        self._kept: GibbsType | None = None
-
-    def at(self, s: int) -> GibbsType:
-        """Return the prior in a draw."""
-        if self._kept is None or not self._is_constant:
-            numbers = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
-            self._kept = self._make(self._n + 1, **numbers)
-        return self._kept
-
-    def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
-        """Return priors with parameters from their own prior, one if these are constant."""
-        random = {
-            field: where
-            for field, where in self._record["parameters"].items()
-            if not self._parameters[field].is_constant
-        }
-        if not random:
-            return [self._make(self._n, **{f: np.asarray(found.at(0)) for f, found in self._parameters.items()})]
-        prior = idata["prior"].dataset if "prior" in idata.children else xr.Dataset()
-        if all(where is not None and where["variable"] in prior for where in random.values()):
-            drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
-            columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]
-        elif model is not None:
-            expressions = [_parameter_in(self._name, field)(model) for field in random]
-            columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)
-        else:
-            raise ValueError(
-                f"{', '.join(random)} of {self._name} is random: extend idata by what pm.sample_prior_predictive "
-                "returns, or pass model="
-            )
-        constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
-        return [
-            self._make(self._n, **constants, **dict(zip(random, values, strict=True)))
-            for values in zip(*columns, strict=True)
-        ]
-
-
-def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
-    def find(model: pm.Model) -> Any:
-        node = model[name].owner
-        return node.inputs[2 + node.op.fields.index(field)]
-
-    return find
-
-
-def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:
-    padded = np.full(max(n_terms(n), len(log_components)), -np.inf)
-    padded[: len(log_components)] = log_components
-    return mixture_of_finite_mixtures(float(gamma), padded, n)
-
-
-PRIORS: dict[str, Callable[..., Any]] = {
-    "CRP": lambda n, alpha: chinese_restaurant(float(alpha)),
-    "PitmanYor": lambda n, alpha, discount: pitman_yor(float(alpha), float(discount)),
-    "FiniteDirichlet": lambda n, alpha, n_components: finite_dirichlet(float(alpha), float(n_components)),
-    "MFM": _mfm,
-}
-
-
-def _mixtures_on(idata: Any, labels: str) -> dict[str, dict[str, Any]]:
-    """Return the records of all mixtures on some labels."""
-    constants, ending = idata["constant_data"].dataset, record_name("")
-    names = [str(key)[: -len(ending)] for key in constants if str(key).endswith(ending)]
-    records = {name: record_of(idata, name) for name in names}
-    return {name: record for name, record in records.items() if record.get("labels") == labels}
-
-
-def _data_of(idata: Any, name: str) -> Any:
-    if "observed_data" in idata.children and name in idata["observed_data"].dataset:
-        return idata["observed_data"].dataset[name]
-    return None

@@ -1,0 +1,205 @@
+"""Numbers that draws are to be read with: where they are stored, and the prior on partitions made of them.
+
+Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.distributions.records`); a model is
+needed only for expressions that have no name in them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
+from pymc_dpgmm.partitions import (
+    GibbsType,
+    chinese_restaurant,
+    finite_dirichlet,
+    mixture_of_finite_mixtures,
+    n_terms,
+    pitman_yor,
+)
+from pymc_dpgmm.posterior.draws import DrawnLabels
+
+# Groups of results in which variables are looked for, those of draws first.
+_GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
+
+
+class Numbers(NamedTuple):
+    """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
+
+    at: Callable[[int], Any]
+    is_constant: bool
+
+
+def constant(value: Any) -> Numbers:
+    """Return numbers that are the same for all draws."""
+    return Numbers(lambda s: value, True)
+
+
+class Source:
+    """Results of sampling, and maybe the model, as where numbers of draws are looked up.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    drawn : DrawnLabels
+        Labels, whose draws are those that numbers are for.
+    model : pm.Model or None
+    """
+
+    def __init__(self, idata: Any, drawn: DrawnLabels, model: pm.Model | None) -> None:
+        self._idata = idata
+        self._chain, self._draw = drawn.labels["chain"], drawn.labels["draw"]
+        self._model = model
+
+    def variable(self, name: str) -> Numbers:
+        """Return a named variable.
+
+        Raises
+        ------
+        ValueError
+            If it has not been stored; the message says what to do.
+        """
+        for group in _GROUPS:
+            if group not in self._idata.children or name not in self._idata[group].dataset:
+                continue
+            found = self._idata[group].dataset[name]
+            if "draw" not in found.dims:
+                return constant(found.to_numpy())
+            # Thinned labels are those of some of the draws.
+            there = found.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
+            values = there.reshape(-1, *there.shape[2:])
+            return Numbers(values.__getitem__, False)
+        draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
+        raise ValueError(
+            f"{name} is not among the stored variables ({', '.join(sorted(draws))}); sample with var_names that "
+            "contain it, or with the default, which keeps all"
+        )
+
+    def find(
+        self, what: str, where: Mapping[str, Any] | None, expression: Callable[[pm.Model], Any] | None = None
+    ) -> Numbers:
+        """Return numbers that a record names; ``expression`` tells what they are in a model."""
+        if where is None:
+            if self._model is None or expression is None:
+                raise ValueError(
+                    f"{what} is computed from variables of the model and has no name of its own, so that it was "
+                    "not stored: pass model=, or make it a pm.Deterministic before sampling"
+                )
+            return self._evaluated(self._model, expression(self._model))
+        return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
+
+    def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
+        random = model.basic_RVs
+        needed = [v for v in ancestors([expression], blockers=random) if v in random]
+        function = pm.compile(needed, expression, on_unused_input="ignore")
+        arguments = [self.variable(v.name) for v in needed]
+        return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
+
+
+def record_of(idata: Any, name: str) -> dict[str, Any]:
+    """Return what is stored of a mixture or of labels.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing of this name; the message says what there is.
+    """
+    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    if record_name(name) in constants:
+        return parse_record(constants[record_name(name)].to_numpy())
+    ending = record_name("")
+    known = sorted(str(key)[: -len(ending)] for key in constants if str(key).endswith(ending))
+    if not known:
+        raise ValueError(
+            "idata has no records of mixtures in its group constant_data: it comes from an older version of "
+            "pymc_dpgmm, or the group was left out"
+        )
+    raise ValueError(f"nothing is stored of {name!r}, only of {known}")
+
+
+def mixtures_on(idata: Any, labels: str) -> dict[str, dict[str, Any]]:
+    """Return the records of all mixtures on some labels."""
+    constants, ending = idata["constant_data"].dataset, record_name("")
+    names = [str(key)[: -len(ending)] for key in constants if str(key).endswith(ending)]
+    records = {name: record_of(idata, name) for name in names}
+    return {name: record for name, record in records.items() if record.get("labels") == labels}
+
+
+def data_of(idata: Any, name: str) -> Any:
+    """Return the observed data of a mixture, None where it is latent."""
+    if "observed_data" in idata.children and name in idata["observed_data"].dataset:
+        return idata["observed_data"].dataset[name]
+    return None
+
+
+class StoredPrior:
+    """The prior on partitions in every draw, for one row more than there are."""
+
+    def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
+        self._make, self._n, self._name, self._record = PRIORS[record["prior"]], n, name, record
+        self._parameters = {
+            field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
+            for field, where in record["parameters"].items()
+        }
+        self._is_constant = all(found.is_constant for found in self._parameters.values())
+        self._kept: GibbsType | None = None
+
+    def at(self, s: int) -> GibbsType:
+        """Return the prior in a draw."""
+        if self._kept is None or not self._is_constant:
+            numbers = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
+            self._kept = self._make(self._n + 1, **numbers)
+        return self._kept
+
+    def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
+        """Return priors with parameters from their own prior, one if these are constant."""
+        random = {
+            field: where
+            for field, where in self._record["parameters"].items()
+            if not self._parameters[field].is_constant
+        }
+        if not random:
+            return [self._make(self._n, **{f: np.asarray(found.at(0)) for f, found in self._parameters.items()})]
+        prior = idata["prior"].dataset if "prior" in idata.children else xr.Dataset()
+        if all(where is not None and where["variable"] in prior for where in random.values()):
+            drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
+            columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]
+        elif model is not None:
+            expressions = [_parameter_in(self._name, field)(model) for field in random]
+            columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)
+        else:
+            raise ValueError(
+                f"{', '.join(random)} of {self._name} is random: extend idata by what pm.sample_prior_predictive "
+                "returns, or pass model="
+            )
+        constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
+        return [
+            self._make(self._n, **constants, **dict(zip(random, values, strict=True)))
+            for values in zip(*columns, strict=True)
+        ]
+
+
+def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
+    def find(model: pm.Model) -> Any:
+        node = model[name].owner
+        return node.inputs[2 + node.op.fields.index(field)]
+
+    return find
+
+
+def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:
+    padded = np.full(max(n_terms(n), len(log_components)), -np.inf)
+    padded[: len(log_components)] = log_components
+    return mixture_of_finite_mixtures(float(gamma), padded, n)
+
+
+PRIORS: dict[str, Callable[..., Any]] = {
+    "CRP": lambda n, alpha: chinese_restaurant(float(alpha)),
+    "PitmanYor": lambda n, alpha, discount: pitman_yor(float(alpha), float(discount)),
+    "FiniteDirichlet": lambda n, alpha, n_components: finite_dirichlet(float(alpha), float(n_components)),
+    "MFM": _mfm,
+}
