@@ -15,8 +15,6 @@
 # eruption are there? A Dirichlet process mixture does not need to be told.
 
 # %%
-import arviz as az
-import matplotlib.pyplot as plt
 import numpy as np
 import pymc as pm
 
@@ -36,24 +34,39 @@ with pm.Model() as model:
     idata = pm.sample(chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `y_labels` has one label per row, named after the data frame's index. Look at the number of clusters first: R-hat
-# near 1 says that chains which started from different partitions agree.
+# `dp.summary` is the table to look at first. R-hat near 1 says that chains which started from different
+# partitions agree; then come the clusters of the point partition, the one with the least expected distance to
+# all draws.
 
 # %%
-az.summary(idata, var_names=["alpha", "y_n_clusters"])
+point = dp.point_partition(idata, "y", random_seed=1)
+summary = dp.summary(idata, "y", point, random_seed=1)
+assert summary.scalars["r_hat"].astype(float).max() < 1.05
+summary
 
 # %%
-counts = idata.posterior["y_n_clusters"].to_numpy().ravel()
-values, frequencies = np.unique(counts, return_counts=True)
-figure, axes = plt.subplots(figsize=(5, 3), layout="constrained")
-axes.bar(values, frequencies / len(counts), color="#0072B2")
-axes.set(xlabel="number of clusters", ylabel="posterior probability")
+dp.plot_clusters(idata, "y", point, random_seed=1)
 
 # %% [markdown]
-# How often do two eruptions share a cluster? The first two differ in kind; the first and the third do not.
+# Short eruptions are followed by short waits, long ones by long waits. A few eruptions lie between; some draws
+# give them a cluster of their own. The probabilities that pairs of eruptions share a cluster show how certain
+# that is.
 
 # %%
-labels = idata.posterior["y_labels"].stack(sample=("chain", "draw")).transpose("sample", "y_obs").to_numpy()
-together = {(i, j): float((labels[:, i] == labels[:, j]).mean()) for i, j in ((0, 1), (0, 2))}
+dp.plot_co_clustering(idata, "y", point)
+
+# %%
+together = dp.co_clustering(idata, "y")
 assert together[0, 2] > 0.5 > together[0, 1]
-together
+{pair: float(together[pair]) for pair in ((0, 1), (0, 2))}
+
+# %% [markdown]
+# The joint density, and what a wait of 50 minutes says of the eruption before it: the probabilities of the
+# clusters, of rows of which only the waiting time is known.
+
+# %%
+dp.plot_density(idata, "y", random_seed=1)
+
+# %%
+members = dp.membership(idata, "y", [[np.nan, 50.0], [np.nan, 65.0], [np.nan, 80.0]], point)
+members["probability"].to_pandas().assign(new=members["new_cluster"].to_numpy()).round(3)

@@ -60,8 +60,7 @@ table
 # How probably are two penguins in one cluster, of one species and of two?
 
 # %%
-draws = idata.posterior["y_labels"].stack(sample=("chain", "draw")).to_numpy()[:, ::20]
-together = np.mean(draws[:, None, :] == draws[None, :, :], axis=2)
+together = dp.co_clustering(idata, "y").to_numpy()
 same_species = penguins["species"].to_numpy()[:, None] == penguins["species"].to_numpy()
 across = together[~same_species].mean()
 within = together[same_species].mean()
