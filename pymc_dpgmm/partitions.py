@@ -364,7 +364,8 @@ def draw_new_weights(
 
     With K clusters that have rows, the j-th of the others takes a share
     :math:`\mathrm{Beta}(1 - \sigma, \alpha + (K + j) \sigma)` of what the ones before it have left (Pitman 1996,
-    section 4), until less than ``smallest`` is left, or ``most`` have been drawn. The last one takes that.
+    section 4), until less than ``smallest`` is left, which one more takes. If ``most`` have been drawn by then,
+    the rest is divided evenly among as many: single ones have a tiny part of it, and how tiny hardly matters.
 
     Parameters
     ----------
@@ -384,6 +385,8 @@ def draw_new_weights(
         share = rng.beta(1.0 - prior.discount, other) if other > 1e-12 else 1.0
         found.append(share * rest)
         rest *= 1.0 - share
+    if rest > smallest:
+        return np.concatenate([found, np.full(most, rest / most)])
     return np.array([*found, rest] if rest > 0.0 else found)
 
 

@@ -11,6 +11,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
+from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.point_partition import reference_labels
 
@@ -19,6 +20,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY = "0.55"
 _BINS = 30
+_MOST_COLUMNS = 6
 # Points of a circle that is mapped to an ellipse.
 _CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 100)), np.sin(np.linspace(0, 2 * np.pi, 100))])
 
@@ -40,7 +42,7 @@ def plot_clusters(
     idata : xarray.DataTree
     name : str
         Of a mixture, or of one of its views.
-    partition : (n,) integer array_like or Dataset, optional
+    partition : (n,) array_like of integers or text, or Dataset, optional
         Labels, or what :func:`point_partition` returns. By default that is called.
     columns : sequence of str or int, optional
         Which columns, all by default. Of more than two every pair is drawn, of one a strip.
@@ -59,7 +61,7 @@ def plot_clusters(
     draws = MixtureDraws(idata, name, model)
     part = draws.sole()
     rng = np.random.default_rng(random_seed)
-    labels = reference_labels(idata, name, partition, draws.shape[-1], rng)
+    labels = reference_labels(idata, name, partition, draws.drawn, rng)
     names = draws.column_names(part)
     chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
     data = _dense(part.data(0))
@@ -71,6 +73,10 @@ def plot_clusters(
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
         grid = [axes]
     else:
+        if len(chosen) > _MOST_COLUMNS:
+            raise ValueError(
+                f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}"
+            )
         pairs = list(combinations(chosen, 2))
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
@@ -79,12 +85,16 @@ def plot_clusters(
         )
         grid = list(array.ravel())
     largest_first = np.argsort(-np.bincount(labels), kind="stable")
-    jitter = np.random.default_rng(0).uniform(-0.3, 0.3, len(data))
+    # Numbers that no simulated data has come from.
+    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (2, len(data)))
+    if not part.family.has_data_gradient:
+        # Whole numbers would hide each other.
+        data = data + jitter[0][:, None] * np.where(np.arange(part.d) % 2, 1, -1)
     for (j, i), axes in zip(pairs, grid, strict=False):
         for rank, k in enumerate(largest_first):
             own = of_row == k
             color, marker = _style(rank)
-            y = jitter[own] + rank if i is None else data[own, i]
+            y = jitter[1, own] + rank if i is None else data[own, i]
             axes.scatter(data[own, j], y, s=18, c=color, marker=marker, alpha=0.7, linewidths=0)
             if i is not None and mean is not None and covariance is not None:
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
@@ -97,7 +107,7 @@ def plot_clusters(
             axes.set_ylabel(str(names[i]))
     for axes in grid[len(pairs) :]:
         axes.set_visible(False)
-    sizes = np.bincount(labels)
+    sizes, counted = np.bincount(labels), "row" if part.unit is None else "unit"
     handles = [
         plt.Line2D(
             [],
@@ -105,7 +115,7 @@ def plot_clusters(
             color=_style(rank)[0],
             marker=_style(rank)[1],
             ls="",
-            label=f"{k}: {sizes[k]} row{'s' if sizes[k] > 1 else ''}",
+            label=f"{k}: {sizes[k]} {counted}{'s' if sizes[k] > 1 else ''}",
         )
         for rank, k in enumerate(largest_first[:12])
     ]
@@ -123,7 +133,7 @@ def plot_co_clustering(
     idata : xarray.DataTree
     name : str
         Of the mixture, or of its labels.
-    partition : (n,) integer array_like or Dataset, optional
+    partition : (n,) array_like of integers or text, or Dataset, optional
         Its clusters are set off by lines, larger ones first. By default :func:`point_partition` is called.
     rows : slice or (m,) integer array_like, optional
         See :func:`co_clustering`.
@@ -137,11 +147,9 @@ def plot_co_clustering(
     matrix = co_clustering(idata, name, rows=rows)
     together = matrix.to_numpy()
     n = matrix.sizes[matrix.dims[0]]
-    if rows is None:
-        labels = reference_labels(idata, name, partition, n, random_seed)
-    else:
-        whole = MixtureDraws(idata, name).shape[-1]
-        labels = reference_labels(idata, name, partition, whole, random_seed)[rows]
+    labels = reference_labels(idata, name, partition, drawn_labels(idata, name), random_seed)
+    if rows is not None:
+        labels = labels[rows]
     order = _order(together, labels)
     figure, axes = plt.subplots(figsize=(6, 5))
     image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
@@ -208,24 +216,32 @@ def plot_density(
     figure, axes = plt.subplots(figsize=(7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
-        axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
         values = found["mean"].to_numpy().T
+        across, up = (found[str(names[j])].to_numpy() for j in chosen)
+        axes.set_ylabel(str(names[chosen[1]]))
+        if not part.family.has_data_gradient:
+            image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
+            axes.set_xticks(across)
+            axes.set_yticks(up)
+            figure.colorbar(image, label="posterior mean probability")
+            return figure
+        axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
         # Lines around regions of highest density with these probabilities.
         ranked = np.sort(values.ravel())[::-1]
         mass = np.cumsum(ranked) / ranked.sum()
         inside = (0.95, 0.8, 0.5, 0.2)
         levels = [float(ranked[np.searchsorted(mass, p)]) for p in inside]
         widths = np.linspace(0.8, 2.0, len(levels))
-        lines = axes.contour(found["x"], found["y"], values, levels=levels, colors=COLORS[0], linewidths=widths)
-        axes.clabel(lines, fmt={level: f"{p:.0%}" for level, p in zip(levels, inside, strict=True)}, fontsize=8)
-        axes.set_ylabel(str(names[chosen[1]]))
+        lines = axes.contour(across, up, values, levels=levels, colors=COLORS[0], linewidths=widths)
+        shown = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
+        axes.clabel(lines, levels[:2], fmt=shown, fontsize=8)
         return figure
-    data = data[:, 0][~np.isnan(data[:, 0])]
+    data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(part)
     band = f"{found.attrs['probability']:.0%} band"
     if part.family.has_data_gradient:
         # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
         bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
-        axes.hist(data, bins=bins, density=True, color="0.85", label="data")
+        axes.hist(data, bins=bins, density=True, color="0.85", label="one draw of the data" if latent else "data")
         axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
         axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
         axes.set_ylabel("density")

@@ -357,11 +357,15 @@ def test_what_has_no_name_needs_the_model():
     rows = ROWS[:, 0]
     with pm.Model() as model:
         slope = pm.Normal("slope", 0.0, 1.0)
-        dp.DPMixture("y", 0.8, dp.NormalInverseGamma(0.3, 0.5, 2.0, 0.6), observed=rows, offset=slope * ROWS[:, 1])
+        x = pm.Data("x", ROWS[:, 1])
+        dp.DPMixture("y", 0.8, dp.NormalInverseGamma(0.3, 0.5, 2.0, 0.6), observed=rows, offset=slope * x)
     draws = {"y_labels": np.array([LABELS, LABELS]), "slope": np.array([0.3, -0.7])}
     idata = results(model, draws)
     with pytest.raises(ValueError, match=r"the offset of y is computed from variables .* pass model="):
         dp.density(idata, "y", [0.3])
+    with model:
+        # The draws are of the data before.
+        pm.set_data({"x": np.zeros(6)})
     found = dp.density(idata, "y", [0.3], model=model, random_seed=0)["mean"]
     wanted = [
         slow_predictives(
@@ -410,7 +414,7 @@ def test_views_together_and_each_alone():
     assert {"t_a_rate", "t_b_probability", "weight"} <= set(drawn)
     assert set(dp.component_draws(idata, "t_a", LABELS, random_seed=0)) >= {"rate"}
     assert "t" in dp.log_likelihood(idata, "t", random_seed=0)["log_likelihood"]
-    with pytest.raises(ValueError, match="has several views; name one of"):
+    with pytest.raises(ValueError, match="has several views: name one of"):
         dp.density(idata, "t", counts)
     with pytest.raises(ValueError, match=r"given for the views \['c'\], but there are \['a', 'b'\]"):
         dp.membership(idata, "t", {"c": counts}, LABELS)

@@ -148,7 +148,7 @@ def test_data_that_is_changed_after_sampling():
             pm.set_data({"X": changed})
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                with pytest.raises(ValueError, match=r"the data was changed by .*set_data after the labels"):
+                with pytest.raises(ValueError, match=r"X was changed by pm.set_data"):
                     pm.sample_posterior_predictive(idata, progressbar=False)
         pm.set_data({"X": ROWS})
         again = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=0)
@@ -162,6 +162,35 @@ def test_data_that_is_changed_after_sampling():
         )
     with simple_model(ROWS[:4]), pytest.raises(ValueError, match="there are 6 labels, but the data has 4 rows"):
         pm.sample_posterior_predictive(results(model, {**DRAWS}), progressbar=False)
+
+
+@pytest.mark.parametrize("changed", ["exposure", "covariates", "offset", "unit"])
+def test_other_data_that_is_changed(changed):
+    """Also in a process that has not sampled: the model was built with the data of the draws."""
+    n, rng = 12, np.random.default_rng(0)
+    with pm.Model() as model:
+        x = pm.Data("x", np.repeat(np.arange(4), 3) if changed == "unit" else rng.uniform(1, 2, size=n))
+        nig = dp.NormalInverseGamma(MU, KAPPA, A, B)
+        real, counts = rng.normal(size=n), rng.poisson(2.0, size=n) * 1.0
+        slope = pm.Normal("slope", 0.0, 1.0)
+        if changed == "exposure":
+            dp.DPMixture("y", 1.0, dp.GammaPoisson(1.0, 1.0, exposure=x), observed=counts)
+        elif changed == "covariates":
+            dp.DPMixture("y", 1.0, dp.LinearRegression(0.0, 1.0, 2.0, 1.0, x), observed=real)
+        elif changed == "offset":
+            dp.DPMixture("y", 1.0, nig, observed=real, offset=slope * x)
+        else:
+            dp.DPMixture("y", 1.0, nig, observed=real, unit=x)
+    rows = 4 if changed == "unit" else n
+    draws = {"y_labels": np.zeros((20, rows), dtype=int), "slope": np.ones(20)}
+    idata = results(model, draws)
+    assert replicated(model, draws)["y"].shape == (20, n)
+    new = x.get_value()[::-1].copy()
+    with model, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        pm.set_data({"x": new})
+        with pytest.raises(ValueError, match=r"x was changed by pm.set_data"):
+            pm.sample_posterior_predictive(idata, progressbar=False)
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.35])

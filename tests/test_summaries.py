@@ -52,6 +52,45 @@ def test_summary_has_scalars_and_clusters():
     assert "<table" in found._repr_html_()
 
 
+def test_summary_where_all_is_one_cluster_and_of_what_is_sampled():
+    with pm.Model() as model:
+        scale = pm.LogNormal("scale", 0.0, 1.0)
+        base = dp.NormalInverseWishart(DATA.mean().to_numpy(), 0.1, 5.0, scale * np.eye(3))
+        dp.DPMixture("y", 1.0, base, observed=DATA)
+    scales = RNG.lognormal(size=8)
+    psi = scales[:, None, None] * np.eye(3)
+    draws = {"y_labels": np.zeros((8, 20), dtype=int), "scale": scales, "y_psi": psi}
+    found = dp.summary(results(model, draws), "y", random_seed=0)
+    assert {"n_clusters", "scale"} <= set(found.scalars.index)
+    assert not found.scalars.index.str.startswith("y_psi").any()
+
+
+def test_purity_tells_clusters_that_are_mostly_united():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=DATA)
+    labels = np.tile(np.where(TRUTH == 2, 0, TRUTH), (8, 1))
+    table = dp.summary(results(model, {"y_labels": labels}), "y", TRUTH, random_seed=0).clusters
+    np.testing.assert_allclose(table["overlap"], 1.0)
+    np.testing.assert_allclose(table["purity"], [10 / 14, 1.0, 4 / 14], rtol=1e-2)
+
+
+def test_references_follow_coordinates_and_may_be_text():
+    _, idata = drawn()
+    point = dp.point_partition(idata, "y", random_seed=0)
+    radius = float(dp.credible_ball(idata, "y", point)["radius"])
+    shuffled = point.isel(y_obs=np.random.default_rng(0).permutation(20))
+    as_text = point["labels"].to_series().map({0: "a", 1: "b", 2: "c"}).sample(frac=1, random_state=1)
+    for other in (shuffled, shuffled["labels"], as_text):
+        assert float(dp.credible_ball(idata, "y", other)["radius"]) == radius
+    assert "distance" in dp.partition_diagnostics(idata, "y", reference=point)
+    one = idata.sel(chain=0)
+    assert dp.co_clustering(one, "y").shape == (20, 20)
+    with pytest.raises(ValueError, match="idata is one group of results; pass the whole"):
+        dp.summary(idata["posterior"], "y")
+    with pytest.raises(ValueError, match="y had 20 rows, of which 5 are there"):
+        dp.summary(idata.isel(y_obs=slice(5)), "y")
+
+
 def test_summary_of_views():
     counts = RNG.poisson(np.array([2, 20, 8])[TRUTH])
     with pm.Model() as model:
@@ -162,6 +201,58 @@ def test_leave_one_out_agrees_with_enumeration():
     found = az.loo(idata, var_name="y", pointwise=True)
     np.testing.assert_allclose(found.elpd_i.to_numpy(), wanted, atol=0.06)
     assert found.elpd == pytest.approx(sum(wanted), abs=0.1)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_leave_one_out_with_a_drawn_missing_entry():
+    """What is left out is what was observed of a row."""
+    rng = np.random.default_rng(5)
+    base = {"mu": [0.0, 0.0], "kappa": 0.5, "nu": 4.0, "psi": np.eye(2)}
+    gaps = rng.multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=8)
+    gaps[2, 1] = np.nan
+    grid, others = np.linspace(-15, 15, 1_201), np.delete(gaps, 2, 0)
+    joint = np.array([exact.niw_log_marginal(np.vstack([others, [gaps[2, 0], v]]), **base) for v in grid])
+    total = np.logaddexp.reduce(joint)
+    wanted = total + np.log(grid[1] - grid[0]) - exact.niw_log_marginal(others, **base)
+    with pm.Model() as model:
+        dp.FiniteMixture("y", 1.0, 1, dp.NormalInverseWishart(**base), observed=gaps)
+    drawn = {
+        "y_labels": np.zeros((8_000, 8), dtype=int),
+        "y_missing": rng.choice(grid, size=8_000, p=np.exp(joint - total))[:, None],
+    }
+    idata = results(model, drawn, n_chains=4)
+    dp.log_likelihood(idata, "y", random_seed=1)
+    found = az.loo(idata, var_name="y", pointwise=True)
+    assert float(found.elpd_i[2]) == pytest.approx(wanted, abs=0.06)
+
+
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter")
+def test_leave_one_out_with_heavy_tails():
+    """Half of the weight is in clusters too small to be drawn one by one."""
+    rows, base = np.array([0.1, 2.0, -3.0, 1.0, -1.5]), {"mu": 0.0, "kappa": 0.05, "a": 3.0, "b": 0.3}
+
+    def log_joint(values):
+        everything = exact.partitions(len(values))
+        of_data = exact.log_likelihoods(everything, values[:, None], exact.nig_log_marginal, **base)
+        return everything, of_data + np.array([exact.log_pitman_yor(labels, 1.0, 0.9) for labels in everything])
+
+    everything, joint = log_joint(rows)
+    evidence = np.logaddexp.reduce(joint)
+    wanted = [evidence - np.logaddexp.reduce(log_joint(np.delete(rows, i))[1]) for i in range(5)]
+    with pm.Model() as model:
+        dp.PYMixture("y", 1.0, 0.9, dp.NormalInverseGamma(**base), observed=rows)
+    p = np.exp(joint - evidence)
+    drawn = everything[np.random.default_rng(2).choice(len(p), size=2_000, p=p / p.sum())]
+    idata = results(model, {"y_labels": drawn}, n_chains=4)
+    dp.log_likelihood(idata, "y", random_seed=1)
+    np.testing.assert_allclose(az.loo(idata, var_name="y", pointwise=True).elpd_i, wanted, atol=0.12)
+
+
+def test_no_leave_one_out_with_known_labels():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=DATA, known_labels=np.where(np.arange(20) < 3, 0, -1))
+    with pytest.raises(ValueError, match=r"y_labels has known_labels or must_link"):
+        dp.log_likelihood(results(model, {"y_labels": np.tile(TRUTH, (2, 1))}), "y")
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")

@@ -10,6 +10,7 @@ from pymc.distributions.distribution import Distribution
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.rewriting.basic import register_canonicalize
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
@@ -42,6 +43,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         Whether the mixture is that of the value less an offset, an input.
     has_data : bool
         Whether the observed data is the last input: draws of rows whose labels come from a posterior need it.
+    n_columns : int
+        Columns of the data, or of (n,) data, one.
     from_prior : bool
         Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
         from data would silently give nonsense, so by default drawing is refused; a rewrite replaces this op where
@@ -67,6 +70,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         "has_offset",
         "has_data",
         "from_prior",
+        "n_columns",
     )
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
 
@@ -79,6 +83,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         has_offset: bool = False,
         has_data: bool = False,
         from_prior: bool = False,
+        n_columns: int = 1,
         **kwargs: Any,
     ) -> None:
         self.family = family
@@ -88,6 +93,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         self.has_offset = has_offset
         self.has_data = has_data
         self.from_prior = from_prior
+        self.n_columns = n_columns
         self.witness = Witness()
         axes = FAMILIES[family].axes.values()
         drawn = "n" if is_vector else "n,d"
@@ -109,6 +115,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             self.has_offset,
             self.has_data,
             from_prior=True,
+            n_columns=self.n_columns,
             inplace=inplace,
         )
 
@@ -165,13 +172,22 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     parts = split_inputs(op, node.inputs)
     (data,) = parts.data
     values = mixture_values(op, data.astype("float64"), parts)
-    posterior = PosteriorRowsRV(op.family, op.is_vector, op.is_sparse, op.has_offset, op.witness)
+    behind = {a.name: a for a in ancestors(node.inputs[2:]) if a.owner is None and a.name in op.witness.values}
+    posterior = PosteriorRowsRV(
+        op.family,
+        op.is_vector,
+        op.is_sparse,
+        op.has_offset,
+        d=op.n_columns,
+        seen=tuple((name, a.ndim) for name, a in behind.items()),
+        witness=op.witness,
+    )
     drawn = posterior(
         parts.labels,
         *parts.params,
         values,
         *parts.offset,
-        data,
+        *behind.values(),
         rng=node.inputs[0],
         return_next_rng=True,
     )
@@ -255,6 +271,7 @@ class CollapsedMixture(Distribution):
                 }
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
             _add_record(model, mixture, shape, base, offset, categories)
+            mixture.owner.op.witness.see(mixture.owner.inputs[2:])
             return mixture
 
     @classmethod
@@ -311,6 +328,7 @@ class CollapsedMixture(Distribution):
             has_missing=missing is not None,
             has_offset=offset is not None,
             has_data=data is not None,
+            n_columns=1 if is_vector else int(shape[1]),
         )
         return super().dist(inputs, op=op, **kwargs)
 
@@ -338,6 +356,7 @@ def _add_record(
             "offset": None if offset is None else stored(model, offset),
             "missing": inputs.missing[0].name if inputs.missing else None,
             "categories": categories and [own and [str(value) for value in own] for own in categories],
+            "rows": int(shape[0]) if not inputs.data or isinstance(inputs.data[0], Constant) else None,
             "columns": 1 if op.is_vector else int(shape[1]),
             "is_sparse": op.is_sparse,
             "is_vector": op.is_vector,

@@ -201,7 +201,8 @@ def _add_record(labels: Any) -> None:
             # A probability for each number of components, of which the last ones are negligible.
             numbers = value.eval()
             parameters[field] = stored(model, numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1])
-    add_record(model, labels.name, {"prior": op.name, "parameters": parameters})
+    is_constrained = constraints_on(labels) is not None
+    add_record(model, labels.name, {"prior": op.name, "parameters": parameters, "is_constrained": is_constrained})
 
 
 def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:

@@ -1,8 +1,13 @@
 """Replicates of observed rows, given labels from a posterior."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers
 from pymc_dpgmm.families import FAMILIES
@@ -12,25 +17,48 @@ from pymc_dpgmm.partitions import canonical_labels
 
 
 class Witness:
-    """What data labels were sampled with, where it may be changed later by ``pm.set_data``."""
+    """Data that labels were sampled with and that ``pm.set_data`` may change: its values, by name.
+
+    They are those of the model when it was built, and then those of the last ``pm.sample`` in this process.
+    """
 
     def __init__(self) -> None:
-        self.data: np.ndarray | None = None
+        self.values: dict[str, np.ndarray] = {}
 
-    def check(self, data: np.ndarray) -> None:
+    def see(self, inputs: Sequence[Variable]) -> None:
+        """Take the current values of all data behind the inputs of a mixture."""
+        self.values = {
+            a.name: np.array(a.get_value(borrow=True))
+            for a in ancestors(inputs)
+            if isinstance(a, SharedVariable) and a.name and not isinstance(a.type, RandomType)
+        }
+
+    def check(self, values: Mapping[str, Any]) -> None:
         """Raise ValueError where data is known to be another."""
-        if self.data is not None and not same_values(np.asarray(data), self.data):
-            raise ValueError(
-                "the data was changed by pm.set_data after the labels were sampled: they are those of other rows. "
-                "Sample again; or, for rows that arrive later, use dp.membership, dp.density or dp.sample_new_rows"
-            )
+        for name, value in values.items():
+            if not same_values(np.asarray(value), self.values[name]):
+                raise ValueError(
+                    f"{name} was changed by pm.set_data, or otherwise, after the labels were sampled: they are "
+                    "those of other data. Sample again, or build the model with its data; for rows that arrive "
+                    "later use dp.membership, dp.density or dp.sample_new_rows"
+                )
 
 
 class PosteriorRowsRV(LabelsMixtureRV):
     """Rows drawn anew given labels and data: cluster parameters from their posterior, then rows.
 
     The inputs are labels, the family's parameters, the data less its offset with columns for what is given,
-    the offset if there is one, and the data as it is.
+    the offset if there is one, and all data of which the witness has values.
+
+    Parameters
+    ----------
+    family : str
+    is_vector, is_sparse, has_offset : bool
+    d : int
+        Columns of the data.
+    seen : tuple of (str, int)
+        Names and numbers of dimensions of the last inputs.
+    witness : Witness
     """
 
     name = "PosteriorRows"
@@ -44,6 +72,8 @@ class PosteriorRowsRV(LabelsMixtureRV):
         "is_vector",
         "is_sparse",
         "has_offset",
+        "d",
+        "seen",
         "witness",
     )
     _print_name = ("PosteriorRows", "\\operatorname{PosteriorRows}")
@@ -54,6 +84,8 @@ class PosteriorRowsRV(LabelsMixtureRV):
         is_vector: bool,
         is_sparse: bool,
         has_offset: bool,
+        d: int,
+        seen: tuple[tuple[str, int], ...],
         witness: Witness,
         **kwargs: Any,
     ) -> None:
@@ -61,17 +93,19 @@ class PosteriorRowsRV(LabelsMixtureRV):
         self.is_vector = is_vector
         self.is_sparse = is_sparse
         self.has_offset = has_offset
+        self.d = d
+        self.seen = seen
         self.witness = witness
         drawn = "n" if is_vector else "n,d"
         inputs = ["n", *(",".join(letters) for letters in FAMILIES[family].axes.values()), "v,c"]
         inputs += [drawn] if has_offset else []
-        inputs += ["z,t" if is_sparse else "z" if is_vector else "z,t"]
+        inputs += [",".join(f"s{i}_{j}" for j in range(ndim)) for i, (_, ndim) in enumerate(seen)]
         kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
         super().__init__(**kwargs)
 
     def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
-        *numbers, data, _ = params
-        self.witness.check(data)
+        numbers = list(params[: len(params) - 1 - len(self.seen)])
+        self.witness.check(dict(zip([name for name, _ in self.seen], params[len(numbers) : -1], strict=True)))
         offset = numbers.pop() if self.has_offset else 0.0
         *numbers, values = numbers
         family = FAMILIES[self.family]
@@ -93,7 +127,6 @@ class PosteriorRowsRV(LabelsMixtureRV):
         summarize_clusters(summary, rows, canonical, np.bincount(canonical))
         component = family.component
         drawn = component.restore(component.draw(rng, family.shift(own, origin), summary), origin)
-        d = data.shape[1] if data.ndim == 2 and not self.is_sparse else 1
-        given = values.sum(axis=1)[:, None] if self.is_sparse else np.asarray(values)[:, d:]
+        given = values.sum(axis=1)[:, None] if self.is_sparse else np.asarray(values)[:, self.d :]
         found = component.draw_rows(rng, drawn, canonical, given)
         return (found[:, 0] if self.is_vector else found) + offset

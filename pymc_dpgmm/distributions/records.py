@@ -60,7 +60,9 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
             if name is None:
                 return None
             pm.Deterministic(name, value, model=model)
-            return {"variable": name}
+            behind = ancestors([value], blockers=model.named_vars.values())
+            named = [a.name for a in behind if a is not value and model.named_vars.get(a.name) is a]
+            return {"variable": name, "of": list(dict.fromkeys(named))}
         value = value.data if isinstance(value, Constant) else value.eval()
     return numbers(np.asarray(value))
 

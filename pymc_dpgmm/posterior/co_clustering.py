@@ -53,8 +53,8 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
     idata : xarray.DataTree
     name : str
         Of the mixture, or of its labels.
-    rows : slice or (m,) integer array_like, optional
-        Positions of some rows, for data with so many that the matrix of all does not fit in memory.
+    rows : slice, (m,) integer or (n,) boolean array_like, optional
+        Positions of some rows, or a mask, for data with so many that the matrix of all does not fit in memory.
     most_bytes : float
         The largest matrix that is made.
 
@@ -70,7 +70,11 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
         If there are no such labels or rows. MemoryError if the matrix would be larger than ``most_bytes``.
     """
     drawn = drawn_labels(idata, name)
-    chosen = drawn.labels if rows is None else drawn.labels.isel({drawn.row: _positions(rows)})
+    chosen = (
+        drawn.labels
+        if rows is None
+        else drawn.labels.isel({drawn.row: _positions(rows, drawn.labels.sizes[drawn.row])})
+    )
     labels = drawn._replace(labels=chosen)
     n = chosen.sizes[drawn.row]
     if 8.0 * n * n > most_bytes:
@@ -86,10 +90,14 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
     )
 
 
-def _positions(rows: Any) -> Any:
+def _positions(rows: Any, n: int) -> Any:
     if isinstance(rows, slice):
         return rows
     positions = np.asarray(rows)
+    if positions.dtype.kind == "b" and positions.shape == (n,):
+        return np.flatnonzero(positions)
     if positions.dtype.kind not in "iu" or positions.ndim != 1:
-        raise TypeError(f"rows must be a slice or integers, got {rows!r}")
+        raise TypeError(f"rows must be a slice, positions or a mask of {n} rows, got dtype {positions.dtype}")
+    if positions.size and not -n <= positions.min() <= positions.max() < n:
+        raise ValueError(f"rows must lie in 0..{n - 1}, got {positions.min()} to {positions.max()}")
     return positions

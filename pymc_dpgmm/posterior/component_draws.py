@@ -24,15 +24,15 @@ def component_draws(
 
     Names of clusters mean nothing across draws. The draws are therefore aligned: cluster r of a draw is the one in
     which most of the rows of cluster r of a reference partition are. Where a draw divides a cluster of the
-    reference, ``overlap`` is the share of its rows in the largest piece; where a draw unites two, both are the
-    same.
+    reference, ``overlap`` is the share of its rows in the largest piece. Where a draw unites two, both are one and
+    count twice: ``purity`` is the share of that cluster's rows that are of cluster r.
 
     Parameters
     ----------
     idata : xarray.DataTree
     name : str
         Of the mixture, of one of its views, or of its labels.
-    reference : (n,) integer array_like or Dataset, optional
+    reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     ragged : bool
         Whether to return all clusters of all draws, without a reference.
@@ -43,13 +43,15 @@ def component_draws(
     Returns
     -------
     Dataset
-        (chain, draw, cluster) ``weight``, ``overlap`` and the parameters of the family, such as ``mean`` and
-        ``covariance``, with further dimensions for columns; with several views, their names begin with that of the
-        view. (chain, draw) ``new_weight`` of all clusters without rows, and ``other_weight`` of clusters that are
-        none of the reference. (cluster) ``size`` in the reference partition, and its labels, ``reference``.
+        (chain, draw, cluster) ``weight``, ``overlap``, ``purity`` and the parameters of the family, such as
+        ``mean`` and ``covariance``, with further dimensions for columns; with several views, their names begin
+        with that of the view. (chain, draw) ``new_weight`` of all clusters without rows, and ``other_weight`` of
+        clusters that are none of the reference. The coordinates ``size`` of the clusters and ``reference`` of the
+        rows are sizes and labels of the reference partition.
 
-        If ragged, the dimension ``component`` of all clusters of all draws, with coordinates ``chain``, ``draw``
-        and ``label``, in place of (chain, draw, cluster), and their ``size``; and (chain, draw) ``new_weight``.
+        If ragged, the dimension ``component`` of all clusters of all draws, with coordinates ``component_chain``,
+        ``component_draw`` and ``label``, in place of (chain, draw, cluster), and their ``size``; and (chain, draw)
+        ``new_weight``.
 
     Raises
     ------
@@ -64,11 +66,13 @@ def component_draws(
     draws = MixtureDraws(idata, name, model)
     rng = np.random.default_rng(random_seed)
     if ragged:
+        if reference is not None:
+            raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return _ragged(draws, rng)
-    labels = reference_labels(idata, name, reference, draws.shape[-1], rng)
+    labels = reference_labels(idata, name, reference, draws.drawn, rng)
     sizes = np.bincount(labels)
     n_draws, n_clusters = draws.shape[0] * draws.shape[1], len(sizes)
-    weight, overlap = np.empty((n_draws, n_clusters)), np.empty((n_draws, n_clusters))
+    weight, overlap, purity = (np.empty((n_draws, n_clusters)) for _ in range(3))
     new_weight, other_weight = np.empty(n_draws), np.empty(n_draws)
     found: dict[tuple[str, str], np.ndarray] = {}
     for partition in draws.partitions():
@@ -78,6 +82,7 @@ def component_draws(
         largest = shared.argmax(axis=1)
         weights = draw_weights(rng, with_known_components(rng, partition.prior, partition.sizes), partition.sizes)
         weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
+        purity[s] = shared.max(axis=1) / partition.sizes[largest]
         new_weight[s] = weights[-1]
         other_weight[s] = np.delete(weights[:-1], np.unique(largest)).sum()
         for view in partition.views:
@@ -88,17 +93,18 @@ def component_draws(
                     found[key] = np.empty((n_draws, n_clusters, *drawn[parameter].shape[1:]))
                 found[key][s] = drawn[parameter][largest]
     each = ("chain", "draw")
+    dim = draws.cluster_dim()
     variables: dict[str, Any] = {
-        "weight": ((*each, "cluster"), _by_chain(draws, weight)),
-        "overlap": ((*each, "cluster"), _by_chain(draws, overlap)),
+        "weight": ((*each, dim), _by_chain(draws, weight)),
+        "overlap": ((*each, dim), _by_chain(draws, overlap)),
+        "purity": ((*each, dim), _by_chain(draws, purity)),
         "new_weight": (each, _by_chain(draws, new_weight)),
         "other_weight": (each, _by_chain(draws, other_weight)),
-        "size": ("cluster", sizes),
-        "reference": (draws.row, labels),
     }
-    coords = draws.per_draw() | draws.drawn.coords() | {"cluster": np.arange(n_clusters)}
+    coords = draws.per_draw() | draws.drawn.coords()
+    coords |= {dim: np.arange(n_clusters), "size": (dim, sizes), "reference": (draws.row, labels)}
     aligned = {key: _by_chain(draws, values) for key, values in found.items()}
-    return _with_parameters(draws, (*each, "cluster"), aligned, variables, coords)
+    return _with_parameters(draws, (*each, dim), aligned, variables, coords)
 
 
 def _ragged(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:

@@ -33,7 +33,7 @@ def credible_ball(
     idata : xarray.DataTree
     name : str
         Of the mixture, or of its labels.
-    partition : (n,) integer array_like or Dataset, optional
+    partition : (n,) array_like of integers or text, or Dataset, optional
         The centre: labels, or what :func:`point_partition` returns. By default that is called.
     probability : float, in (0, 1)
     loss : {"vi", "binder"}
@@ -58,10 +58,8 @@ def credible_ball(
     drawn = drawn_labels(idata, name)
     if partition is None:
         partition = point_partition(idata, name, loss=loss, random_seed=random_seed)
-    if isinstance(partition, xr.Dataset):
-        partition = partition["labels"].to_numpy()
     draws, shares = distinct(drawn.rows)
-    center = checked_partition("partition", partition, draws.shape[1])
+    center = checked_partition("partition", partition, drawn)
     with Threads(available_threads()) as threads:
         (distances,) = losses_between(threads, center[None, :], draws, loss)
     order = np.argsort(distances, kind="stable")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import xarray as xr
 from scipy.special import logsumexp
@@ -54,8 +55,9 @@ def density(
     Returns
     -------
     Dataset
-        ``mean``, ``lower`` and ``upper``, of dimension ``x`` (m,) for one column; (x, y) on the default grid of
-        two; otherwise ``point``, with a coordinate for each column. For counts and categories, probabilities.
+        ``mean``, ``lower`` and ``upper``, of dimension ``x`` (m,) for one column; on the default grid of two,
+        of their names; otherwise ``point``, with a coordinate for each column. For counts and categories,
+        probabilities.
 
     Raises
     ------
@@ -105,7 +107,10 @@ def _points(
         if len(axes) == 1:
             return axes[0][:, None], ("x",), {"x": axes[0]}
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-        return points, ("x", "y"), {"x": axes[0], "y": axes[1]}
+        dims = (str(names[0]), str(names[1]))
+        return points, dims, dict(zip(dims, axes, strict=True))
+    if isinstance(x, pd.DataFrame) and set(names) <= set(x.columns):
+        x = x[list(names)]
     points = np.asarray(x, dtype=np.float64)
     if points.ndim < 2 and len(chosen) == 1:
         points = points.reshape(-1, 1)
@@ -153,7 +158,7 @@ def membership(
         Of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
         New rows, NaN where an entry is missing. With several views, a dict of some or all of them.
-    reference : (n,) integer array_like or Dataset, optional
+    reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
@@ -166,7 +171,8 @@ def membership(
     -------
     Dataset
         ``probability`` (new_row, cluster), ``new_cluster`` (new_row,), which sum to one; ``log_density``
-        (new_row,), the log posterior predictive density of each row; and ``reference`` (n,).
+        (new_row,), the log posterior predictive density of each row; and ``reference`` (n,). New rows of a pandas
+        object keep its index.
 
     Raises
     ------
@@ -175,7 +181,7 @@ def membership(
     """
     draws = MixtureDraws(idata, name, model)
     values = _new_rows(draws, x, given)
-    labels = reference_labels(idata, name, reference, draws.shape[-1], random_seed)
+    labels = reference_labels(idata, name, reference, draws.drawn, random_seed)
     n_clusters, m = int(labels.max()) + 1, next(iter(values.values())).shape[0]
     # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
     total = np.full((m, n_clusters + 1), -np.inf)
@@ -190,16 +196,19 @@ def membership(
             log_joint = sum((view.log_predictives() for view in partition.views), start=np.log(seats))
             largest = log_joint.max(axis=1, keepdims=True)
             total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+    given_rows = next(iter(x.values())) if isinstance(x, Mapping) else x
+    names = given_rows.index if isinstance(given_rows, pd.DataFrame | pd.Series) else np.arange(m)
+    dim = draws.cluster_dim()
     log_density = logsumexp(total, axis=1)
     probability = np.exp(total - log_density[:, None])
     return xr.Dataset(
         {
-            "probability": (("new_row", "cluster"), probability[:, :-1]),
+            "probability": (("new_row", dim), probability[:, :-1]),
             "new_cluster": ("new_row", probability[:, -1]),
             "log_density": ("new_row", log_density - np.log(draws.shape[0] * draws.shape[1])),
             "reference": (draws.row, labels),
         },
-        coords=draws.drawn.coords() | {"new_row": np.arange(m), "cluster": np.arange(n_clusters)},
+        coords=draws.drawn.coords() | {"new_row": names, dim: np.arange(n_clusters)},
     )
 
 

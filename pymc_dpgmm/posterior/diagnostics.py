@@ -32,7 +32,7 @@ def partition_diagnostics(
     idata : xarray.DataTree
     name : str
         Of the mixture, or of its labels.
-    reference : (n,) integer array_like, optional
+    reference : (n,) array_like of integers or text, or Dataset, optional
         A partition to measure the distances to, in place of one of each chain.
     n_largest : int, >= 1
         Number of shares of the largest clusters.
@@ -64,7 +64,7 @@ def partition_diagnostics(
             references = np.array([_central(threads, chain) for chain in by_chain])
             of = drawn.labels["chain"].to_numpy()
         else:
-            references, of = checked_partition("reference", reference, shape[-1])[None, :], np.array([0])
+            references, of = checked_partition("reference", reference, drawn)[None, :], np.array([0])
         distances = losses_between(threads, references, canonical, "vi").T.reshape(*shape[:2], -1)
     sizes = [np.sort(cluster_sizes(labels))[::-1] for labels in canonical]
     shares = np.zeros((len(sizes), n_largest))

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from pymc_dpgmm.distributions.records import parse_record, record_name
@@ -53,6 +54,8 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     """
     if not isinstance(idata, xr.DataTree):
         raise TypeError(f"idata must be an xarray.DataTree, as pm.sample returns, got {type(idata).__name__}")
+    if not idata.children and "draw" in idata.dims:
+        raise ValueError("idata is one group of results; pass the whole, idata and not idata.posterior")
     groups = [group for group in GROUPS if group in idata.children]
     if not groups:
         raise ValueError(f"idata has no group of draws ({' or '.join(GROUPS)}), it has {sorted(idata.children)}")
@@ -60,8 +63,13 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     for group in groups:
         dataset = idata[group].dataset
         for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
-            if candidate in dataset and _are_labels(dataset[candidate]):
+            if candidate in dataset:
                 labels = dataset[candidate]
+                # A single chain or draw that was chosen by its name.
+                single = [dim for dim in ("chain", "draw") if dim in labels.coords and dim not in labels.dims]
+                labels = labels.expand_dims(single)
+                if not _are_labels(labels):
+                    continue
                 return DrawnLabels(labels, next(str(d) for d in labels.dims if d not in ("chain", "draw")))
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
     raise ValueError(
@@ -92,17 +100,39 @@ def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return found, counts / counts.sum()
 
 
-def checked_partition(name: str, partition: Any, n: int) -> np.ndarray:
+def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarray:
     """Return the labels 0, 1, ... of a partition that a user gives: (n,) int64 array.
+
+    Parameters
+    ----------
+    name : str
+        Of the user's argument.
+    partition : (n,) array_like of integers or text, DataArray, Series or Dataset
+        What has coordinates of the rows, or an index of them, may have them in another order.
+    drawn : DrawnLabels
+        Whose rows it is of.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a vector of n integers.
+        If it is not a vector of n names.
     """
+    rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
+    n = drawn.labels.sizes[drawn.row]
+    if isinstance(partition, xr.Dataset):
+        partition = partition["labels"]
+    if isinstance(partition, xr.DataArray) and drawn.row in partition.coords:
+        partition = partition.to_series()
+    if isinstance(partition, pd.Series) and rows is not None and len(partition) == n:
+        index = partition.index
+        if index.is_unique and set(index) == set(rows.tolist()):
+            partition = partition.loc[rows]
     values = np.asarray(partition)
-    if values.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got dtype {values.dtype}")
+    if values.dtype.kind not in "iuUO":
+        raise TypeError(f"{name} must be integers or text, got dtype {values.dtype}")
     if values.shape != (n,):
         raise ValueError(f"{name} must have shape ({n},), got {values.shape}")
-    return np.unique(values, return_inverse=True)[1].astype(np.int64)
+    codes, _ = pd.factorize(values, sort=values.dtype.kind in "iu")
+    if np.any(codes < 0):
+        raise ValueError(f"{name} has {np.sum(codes < 0)} missing values")
+    return codes.astype(np.int64)

@@ -47,9 +47,14 @@ def log_likelihood(
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, or something is not stored.
+        If there is no such mixture, something is not stored, or clusters of some rows are known.
     """
     draws = MixtureDraws(idata, name, model)
+    if draws.is_constrained:
+        raise ValueError(
+            f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
+            "parameters, and there are no pointwise log likelihoods"
+        )
     rng = np.random.default_rng(random_seed)
     found = np.empty(draws.shape)
     flat = found.reshape(-1, draws.shape[-1])
@@ -57,7 +62,7 @@ def log_likelihood(
         measure = draw_measure(rng, partition)
         total = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))[None, :]
         for view, drawn in zip(partition.views, measure.drawn, strict=True):
-            own = view.family.component.log_density(drawn, view.values())
+            own = view.family.component.log_density(drawn, view.observed_values())
             if view.part.unit is not None:
                 of_units = np.zeros((draws.shape[-1], own.shape[1]))
                 np.add.at(of_units, view.part.unit, own)

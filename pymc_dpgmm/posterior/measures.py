@@ -7,8 +7,8 @@ import numpy as np
 from pymc_dpgmm.partitions import draw_new_weights, draw_weights, with_known_components
 from pymc_dpgmm.posterior.mixtures import Partition
 
-# The clusters without rows are drawn one by one until this weight is left, or so many have been drawn; one more
-# has the rest, so that no weight is lost.
+# The clusters without rows are drawn one by one until this weight is left, or so many have been drawn; others have
+# the rest, so that no weight is lost.
 SMALLEST = 1e-4
 MOST = 1_000
 

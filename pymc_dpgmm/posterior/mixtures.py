@@ -15,6 +15,7 @@ from scipy.sparse import csr_array, vstack
 from pymc_dpgmm.dispatch import compiled, is_implemented
 from pymc_dpgmm.distributions.collapsed_mixture import of_units, split_inputs
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family
+from pymc_dpgmm.families.base_measure import as_reals
 from pymc_dpgmm.families.counts import from_triplets, is_sparse
 from pymc_dpgmm.families.verbs import fit, log_predictive, log_predictive_present
 from pymc_dpgmm.kernels.marginal import summarize_clusters
@@ -46,8 +47,18 @@ class Part:
         if record["has_unit"]:
             unit = source.find(f"the unit of {name}", record["unit"], self._in_model(_unit_in))
             self.unit = np.asarray(unit.at(0)).astype(np.int64)
-        self._data = source.variable(name)
+        self._data = source.variable(name, "the data, in the group observed_data or, if latent, posterior")
+        n_rows = len(np.asarray(self._data.at(0)))
+        if not record["is_sparse"] and record["rows"] not in (None, n_rows):
+            raise ValueError(
+                f"{name} had {record['rows']} rows, of which {n_rows} are there: choose rows of what these "
+                "functions return, not of the draws"
+            )
         self._missing = None if record["missing"] is None else source.variable(record["missing"])
+        # Where entries are missing that are drawn: (n, d).
+        self.drawn_absent: np.ndarray | None = None
+        if self._missing is not None:
+            self.drawn_absent = np.isnan(np.asarray(self._data.at(0), dtype=np.float64)).reshape(-1, self.d)
         self._offset = None
         if record["has_offset"]:
             self._offset = source.find(f"the offset of {name}", record["offset"], self._in_model(_offset_in))
@@ -96,6 +107,16 @@ class Part:
             raise ValueError(f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}")
         return self.base(given=None if given is None else {k: np.asarray(v) for k, v in given.items()})
 
+    def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
+        """Return what is given with new rows, which may be one line for all of them."""
+        for field, value in list(base.given.items()):
+            known = np.ndim(self._given[field])
+            is_line = value.ndim == 1 and known == 2 and value.shape == self._given[field].shape[1:]
+            line = value[None, :] if is_line else value
+            if line.ndim == known > 0 and len(line) == 1:
+                base.given[field] = np.repeat(line, data.shape[0], axis=0)
+        return base.given_columns(data.shape, data)
+
     def check_given(self, n_rows: int, given: Mapping[str, Any] | None) -> np.ndarray:
         """Return what is given with new rows that are to be drawn, checked: (n_rows, c) array.
 
@@ -106,7 +127,7 @@ class Part:
         """
         if self.family.given and not self._given:
             raise ValueError(f"rows of {self.name} have totals that are not modelled, so that none can be drawn")
-        columns = self._base_of_new(given).given_columns((n_rows, self.d))
+        columns = self._given_columns(self._base_of_new(given), np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
     def _codes(self, x: Any, names: Sequence[Any]) -> np.ndarray:
@@ -145,6 +166,11 @@ class Part:
             x = base.to_numpy(x) if self._record["categories"] is None else self._codes(x, names)
         if not is_sparse(x):
             x = np.asarray(x)
+            if x.dtype.kind in "US" and self._record["categories"] is not None:
+                x = self._codes(pd.DataFrame(x.reshape(len(x), -1)), names)
+            if x.dtype.kind == "O":
+                # None is a missing entry.
+                x = as_reals(f"new rows of {self.name}", x)
             if x.dtype.kind not in "biuf":
                 raise TypeError(f"new rows of {self.name} must be real numbers, got dtype {x.dtype}")
             x = x.astype(np.float64)
@@ -159,7 +185,7 @@ class Part:
             raise ValueError(f"there are no new rows of {self.name}")
         if not is_sparse(x) and np.any(np.isinf(x)):
             raise ValueError(f"new rows of {self.name} must be finite, got infinite values")
-        values = self.with_given(x, base)
+        values = x if is_sparse(x) else np.concatenate([x, *self._given_columns(base, x)], axis=1)
         # What is missing is of any kind.
         self.family.check_values(self.params(0), values if is_sparse(values) else np.nan_to_num(values, nan=0.0))
         return values
@@ -211,9 +237,17 @@ class Clusters:
         summary = self.family.allocate_summary(self._params, n_clusters)
         return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
 
-    def values(self) -> Any:
-        """Return the data of the draw, with columns for what is given with its rows: (n, c)."""
-        return self._view.values
+    def observed_values(self) -> Any:
+        """Return the data of the draw, with columns for what is given with its rows: (n, c).
+
+        What is missing is NaN, also where it is drawn.
+        """
+        absent = self.part.drawn_absent
+        if absent is None:
+            return self._view.values
+        values = self._view.values.copy()
+        values[:, : self.part.d][absent] = np.nan
+        return values
 
     def log_predictives(self) -> np.ndarray:
         """Return log predictives of the new rows given each cluster, and a new one: (m, K + 1)."""
@@ -257,7 +291,9 @@ class MixtureDraws:
         self.row = self.drawn.row
         self.shape = tuple(self.drawn.labels.transpose("chain", "draw", self.row).shape)
         source = Source(idata, self.drawn, model)
-        self._prior = StoredPrior(source, self.labels_name, record_of(idata, self.labels_name), self.shape[-1])
+        record = record_of(idata, self.labels_name)
+        self.is_constrained = bool(record["is_constrained"])
+        self._prior = StoredPrior(source, self.labels_name, record, self.shape[-1])
         mixtures = mixtures_on(idata, self.labels_name)
         chosen = [name] if name in mixtures else list(mixtures)
         if not chosen:
@@ -274,7 +310,10 @@ class MixtureDraws:
             If there are several.
         """
         if len(self.parts) > 1:
-            raise ValueError(f"{self.labels_name} has several views; name one of {[p.name for p in self.parts]}")
+            raise ValueError(
+                f"{self.labels_name} has several views: name one of {[p.name for p in self.parts]}, or give new "
+                f"rows as a dict of {[self.view_name(p) for p in self.parts]}"
+            )
         return self.parts[0]
 
     def only(self, names: Sequence[str]) -> "MixtureDraws":
@@ -293,11 +332,21 @@ class MixtureDraws:
             record_of(self._idata, name) for name in (self.labels_name, *(part.name for part in self.parts))
         ]
         found = [where for record in records for where in record["parameters"].values() if where is not None]
-        return list(dict.fromkeys(where["variable"] for where in found if "variable" in where))
+        names = [name for where in found for name in where.get("of", [where.get("variable")]) if name is not None]
+        return list(dict.fromkeys(names))
 
     def priors(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
         """Return priors on partitions of as many rows as there are, with parameters drawn from their own prior."""
         return self._prior.draw(idata, model, n_draws, random_seed)
+
+    def is_observed(self, part: Part) -> bool:
+        """Tell whether a view's data is observed, not latent."""
+        return self._observed[part.name] is not None
+
+    def cluster_dim(self) -> str:
+        """Return the name of the dimension of clusters, another where rows or columns have it themselves."""
+        taken = {self.row, *(dim for found in self._observed.values() if found is not None for dim in found.dims)}
+        return "cluster" if "cluster" not in taken else f"{self.labels_name.removesuffix('_labels')}_cluster"
 
     def per_draw(self) -> dict[str, Any]:
         """Return the coordinates of chains and draws."""
@@ -363,7 +412,8 @@ class _View:
     def __init__(self, part: Part, new: Any) -> None:
         self.part, self.family, self._new = part, part.family, new
         self.n_rows, self.n_new = 0, 0 if new is None else new.shape[0]
-        self.values = self.rows = self.origin = self.params = self.absent = self._stats = None
+        self.values: Any = None
+        self.rows = self.origin = self.params = self.absent = self._stats = None
         self._numbers: Any = None
         if new is None or is_sparse(new):
             return

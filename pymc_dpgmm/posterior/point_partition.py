@@ -11,7 +11,7 @@ from pymc_dpgmm.kernels.gibbs import random_order
 from pymc_dpgmm.kernels.schedule import check_count
 from pymc_dpgmm.kernels.split_merge import shuffle
 from pymc_dpgmm.partitions import canonical_labels
-from pymc_dpgmm.posterior.draws import checked_partition, distinct, drawn_labels
+from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import check_costs, losses_between, weights_of_sizes
 
 # Starts from scratch, and starts from draws, by default.
@@ -301,10 +301,8 @@ def point_partition(
     )
 
 
-def reference_labels(idata: Any, name: str, reference: Any, n: int, random_seed: Any) -> np.ndarray:
+def reference_labels(idata: Any, name: str, reference: Any, drawn: DrawnLabels, random_seed: Any) -> np.ndarray:
     """Return the labels of a partition that a user gives, by default of a point partition: (n,) int64."""
     if reference is None:
         reference = point_partition(idata, name, random_seed=random_seed)
-    if isinstance(reference, xr.Dataset):
-        reference = reference["labels"].to_numpy()
-    return checked_partition("reference", reference, n)
+    return checked_partition("reference", reference, drawn)

@@ -57,12 +57,15 @@ def sensitivity(
 
     Raises
     ------
-    ValueError
-        If a number is varied that is not in the baseline.
+    TypeError, ValueError
+        If a number is varied that is not in the baseline, or its values are not several.
     """
     unknown = sorted(set(variations) - set(baseline))
     if unknown:
         raise ValueError(f"variations has {unknown}, but baseline only {sorted(baseline)}")
+    for key, values in variations.items():
+        if isinstance(values, str) or not hasattr(values, "__iter__"):
+            raise TypeError(f"variations[{key!r}] must be several values, got {values!r}")
     settings = [("baseline", np.nan, dict(baseline))]
     settings += [(key, value, {**baseline, key: value}) for key, values in variations.items() for value in values]
     seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))

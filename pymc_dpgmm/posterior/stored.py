@@ -9,7 +9,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import xarray as xr
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
@@ -55,7 +58,7 @@ class Source:
         self._chain, self._draw = drawn.labels["chain"], drawn.labels["draw"]
         self._model = model
 
-    def variable(self, name: str) -> Numbers:
+    def variable(self, name: str, what: str = "") -> Numbers:
         """Return a named variable.
 
         Raises
@@ -73,6 +76,8 @@ class Source:
             there = found.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
             values = there.reshape(-1, *there.shape[2:])
             return Numbers(values.__getitem__, False)
+        if what:
+            raise ValueError(f"{name} is not there: {what}, is needed")
         draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
         raise ValueError(
             f"{name} is not among the stored variables ({', '.join(sorted(draws))}); sample with var_names that "
@@ -95,7 +100,12 @@ class Source:
     def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
         random = model.basic_RVs
         needed = [v for v in ancestors([expression], blockers=random) if v in random]
-        function = pm.compile(needed, expression, on_unused_input="ignore")
+        inputs = {v: v.type(v.name) for v in needed}
+        # The data is that of the draws, whatever the model's has been changed to since.
+        shared = {v: self.variable(v.name).at(0) for v in model.data_vars if isinstance(v, SharedVariable)}
+        data = {v: pt.constant(np.asarray(value, dtype=v.dtype), v.name) for v, value in shared.items()}
+        (replaced,) = clone_replace([expression], inputs | data)
+        function = pm.compile(list(inputs.values()), replaced, on_unused_input="ignore")
         arguments = [self.variable(v.name) for v in needed]
         return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
 

@@ -1,5 +1,6 @@
 """The tables to look at first."""
 
+import warnings
 from typing import Any, NamedTuple
 
 import arviz as az
@@ -23,7 +24,9 @@ class MixtureSummary(NamedTuple):
         largest shares of their sizes, the log joint density, concentration and hyperparameters.
     clusters : DataFrame
         A line for each cluster of the reference partition: ``size`` and ``share`` of the rows; ``overlap``, how
-        much of it is together in a draw, on average; posterior means of its ``weight`` and parameters.
+        much of it is together in a draw, and ``purity``, how much of the cluster that it is in there is of it, on
+        average; posterior means of weight and parameters of the clusters that it is in. A small cluster of low
+        purity is mostly a part of another.
     """
 
     scalars: pd.DataFrame
@@ -54,7 +57,7 @@ def summary(
     idata : xarray.DataTree
     name : str
         Of the mixture, of one of its views, or of its labels.
-    reference : (n,) integer array_like or Dataset, optional
+    reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     round_to : int
         Significant digits of the clusters' table.
@@ -78,26 +81,35 @@ def summary(
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     known = [variable for variable in draws.depends_on() if variable in posterior]
     numbers = numbers.merge(posterior[known].drop_vars(numbers.coords, errors="ignore")) if known else numbers
-    varies = [str(key) for key, values in numbers.data_vars.items() if float(values.max() - values.min()) > 0]
-    scalars = az.summary(numbers[varies]) if varies else pd.DataFrame()
+    if "log_joint" in numbers and _is_constant(numbers["log_joint"]):
+        numbers = numbers.drop_vars("log_joint")
+    with warnings.catch_warnings():
+        # R-hat of what never changes divides zero by zero.
+        warnings.filterwarnings("ignore", category=RuntimeWarning)
+        scalars = az.summary(numbers)
     components = component_draws(idata, name, reference, random_seed=random_seed, model=model)
     return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
+
+
+def _is_constant(values: xr.DataArray) -> bool:
+    """Tell whether numbers are the same up to rounding."""
+    return bool(values.max() - values.min() <= 1e-9 * abs(values).max())
 
 
 def _cluster_table(components: xr.Dataset, draws: MixtureDraws, round_to: int) -> pd.DataFrame:
     size = components["size"].to_numpy()
     columns: dict[str, np.ndarray] = {"size": size, "share": size / size.sum()}
-    for variable in ("overlap", "weight"):
+    for variable in ("overlap", "purity", "weight"):
         columns[variable] = components[variable].mean(("chain", "draw")).to_numpy()
     for part in draws.parts:
         for parameter in part.family.component.axes:
             name = parameter if len(draws.parts) == 1 else f"{part.name}_{parameter}"
-            columns |= _columns_of(components[name], name)
-    table = pd.DataFrame(columns, index=components["cluster"].to_index())
+            columns |= _columns_of(components[name], name, draws.cluster_dim())
+    table = pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
     return table.map(lambda value: float(f"{value:.{round_to}g}")).astype({"size": int})
 
 
-def _columns_of(values: xr.DataArray, name: str) -> dict[str, np.ndarray]:
+def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.ndarray]:
     """Return posterior means of a parameter, by the names of columns of a table."""
     if name.endswith("covariance"):
         values = xr.DataArray(
@@ -107,7 +119,7 @@ def _columns_of(values: xr.DataArray, name: str) -> dict[str, np.ndarray]:
         values = values**0.5
         name = f"{name.removesuffix('covariance').removesuffix('variance')}sd"
     mean = values.mean(("chain", "draw"))
-    own = [str(dim) for dim in mean.dims if dim != "cluster"]
+    own = [str(dim) for dim in mean.dims if dim != cluster]
     if not own:
         return {name: mean.to_numpy()}
     stacked = mean.stack(entry=own)
