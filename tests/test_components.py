@@ -9,6 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from drawn import results
 from scipy.special import gammaln
 from scipy.stats import gamma, multivariate_t
 
@@ -16,7 +17,6 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import log_eppf, seating_probabilities
 from pymc_dpgmm.posterior.measures import draw_measure
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from results import results
 
 RNG = np.random.default_rng(20)
 ROWS = np.array([[0.1, 2.0], [1.4, 1.1], [1.2, 3.5], [-2.0, 0.3], [0.9, 1.9], [-1.5, 0.4]])

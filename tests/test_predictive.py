@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from drawn import results
 from pymc.model.transform.optimization import freeze_dims_and_data
 from scipy.sparse import csr_array
 from scipy.stats import chisquare, kstest
@@ -13,7 +14,6 @@ from scipy.stats import t as student_t
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import log_eppf, pitman_yor
 from pymc_dpgmm.testing import partitions
-from results import results
 
 ROWS = np.array([0.1, 1.4, 1.2, -2.0, 0.9, -1.5])
 LABELS = np.array([0, 1, 1, 2, 1, 0])

@@ -8,9 +8,9 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from drawn import results
 
 import pymc_dpgmm as dp
-from results import results
 
 mpl.use("Agg")
 from matplotlib.figure import Figure
