@@ -230,3 +230,30 @@ def test_far_apart_starts_agree():
     for name in ("n_clusters", "entropy", "log_joint"):
         assert float(az.rhat(stats[f"y_labels_{name}"].astype(float))) < 1.03
     assert stats["y_labels_n_clusters"].min() >= 5
+
+
+def test_groups_that_no_division_in_two_is_worth():
+    """Three groups in a row under one long normal: halves of them are worse than the whole, thirds better."""
+    rng = np.random.default_rng(5)
+    truth = np.arange(150) % 3
+    data = rng.normal(size=(150, 9)) + 4.0 * truth[:, None]
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=data)
+        dtype = model.initial_point()["y_labels"].dtype
+        idata = pm.sample(
+            draws=50,
+            tune=150,
+            chains=2,
+            cores=1,
+            progressbar=False,
+            random_seed=1,
+            initvals={"y_labels": np.zeros(150, dtype=dtype)},
+            compute_convergence_checks=False,
+        )
+    logp = model.compile_logp()
+    of_pairs = [logp({"y_labels": labels.astype(dtype)}) for labels in (truth == 0, truth == 2)]
+    assert max(of_pairs) < logp({"y_labels": np.zeros(150, dtype=dtype)}) < logp({"y_labels": truth.astype(dtype)})
+    for labels in idata["posterior"]["y_labels"].to_numpy()[:, -1]:
+        sizes = [len(np.unique(labels[truth == k])) for k in range(3)]
+        assert len(np.unique(labels)) >= 3
+        assert max(sizes) <= 3

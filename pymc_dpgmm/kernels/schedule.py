@@ -10,7 +10,7 @@ from pymc_dpgmm.families.units import uses_scratch
 from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
 from pymc_dpgmm.kernels.concentration import redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
-from pymc_dpgmm.kernels.search import log_sum, search, without_one
+from pymc_dpgmm.kernels.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
     MERGES_TRIED,
@@ -34,7 +34,8 @@ SETTLED_DRAWS = 10
 # A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood.
 SEARCH_ROUNDS = 2
 SEARCH_SCANS = 3
-# Then one cluster is given up on trial; the others need more scans to settle where they overlap.
+# Then one cluster is given up on trial, and one divided into any number; rows need more scans to settle where
+# clusters overlap.
 RIVAL_SCANS = 10
 # Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
 # costs about 100 microseconds outside its moves.
@@ -171,7 +172,8 @@ def explore(
     n_moved : int
         Relocations of single rows.
     largest : int
-        Rows in the smaller half of the largest cluster that divided or united, or of one given up.
+        Rows in the smaller half of the largest cluster that divided or united, or by which a cluster differs from
+        that of the rival that took its place.
     merit : float
         Estimated log of the joint density summed over all labellings like the state's.
     """
@@ -182,14 +184,30 @@ def explore(
         largest = max(largest, changed)
         state, moved = scan(rng, prior, state, n_scans, n_threads)
         n_moved += moved
-    if count_clusters(state) == 1:
-        return state, prior, n_moved, largest, log_joint(prior, state)
-    rival, size, merit = without_one(rng, prior, state)
-    rival, _ = scan(rng, prior, rival, rival_scans, n_threads)
-    rival_merit = log_sum(prior, rival)
-    if np.log(rng.random()) < rival_merit - merit:
-        return rival, prior, n_moved, max(largest, size), rival_merit
+    merit = log_joint(prior, state)
+    rivals: list[State] = []
+    if count_clusters(state) > 1:
+        rival, _, merit = without_one(rng, prior, state)
+        rivals.append(rival)
+    if not rivals or len(state.slots) < MANY_ROWS or rng.random() < 0.5:
+        # Pieces of one group unite again before they are judged.
+        rivals.append(search(rng, prior, divided_anew(rng, prior, state))[0])
+    # Where scans take long there is one trial.
+    for rival in rivals if len(state.slots) < MANY_ROWS else rivals[-1:]:
+        settled, _ = scan(rng, prior, rival, rival_scans, n_threads)
+        rival_merit = log_sum(prior, settled)
+        if np.log(rng.random()) < rival_merit - merit:
+            largest = max(largest, _largest_change(state, settled))
+            state, merit = settled, rival_merit
     return state, prior, n_moved, largest, merit
+
+
+def _largest_change(state: State, other: State) -> int:
+    """Return the largest difference of the sizes of clusters in two states, ordered by size."""
+    sizes = [np.sort(s.sizes[1 : count_clusters(s) + 1])[::-1] for s in (state, other)]
+    length = max(map(len, sizes))
+    first, second = (np.pad(own, (0, length - len(own))) for own in sizes)
+    return int(np.abs(first - second).max())
 
 
 class Drawn(NamedTuple):

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.dispatch import compiled, enlarged
 from pymc_dpgmm.families.slots import move
 from pymc_dpgmm.families.verbs import fit, log_marginal, log_predictive, summarize
 from pymc_dpgmm.kernels.gibbs import choose
@@ -32,12 +32,14 @@ from pymc_dpgmm.kernels.state import (
     collect,
     copy,
     count_clusters,
+    grow,
     join,
     log_joint,
     members,
+    open_slot,
     unlink,
 )
-from pymc_dpgmm.partitions import log_seat
+from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
 REFINEMENTS = 3
@@ -198,6 +200,49 @@ def without_one(rng, prior, state):
     if not _dissolve(rng, prior, rival, dissolved):
         rival = copy(state)
     return rival, state.sizes[dissolved], present
+
+
+@compiled()
+def divided_anew(rng, prior, state):
+    """Divide one cluster into any number of pieces at once, in a copy of a state.
+
+    Of a cluster of several groups no two halves may be worth having, but the groups are. Its rows are seated one
+    after the other, in random order, with pieces that begin with nothing.
+
+    Returns
+    -------
+    rival : State
+        Canonical.
+    """
+    n = state.slots.shape[0]
+    n_clusters = count_clusters(state)
+    rival = copy(state)
+    # Large clusters are looked at more often.
+    chosen = state.slots[int(rng.random() * n)]
+    own = members(rival, chosen)
+    shuffle(rng, own, 0, own.shape[0])
+    n_pieces = 0
+    log_weights = np.empty(16)
+    for i in own:
+        unlink(rival, i)
+        for piece in range(n_pieces):
+            slot = n_clusters + 1 + piece
+            log_weights[piece] = log_seat(prior, rival.sizes[slot]) + log_predictive(
+                rival.stats, slot, rival.rows, i
+            )
+        log_weights[n_pieces] = log_seat_new(prior, n_clusters - 1 + n_pieces) + rival.prior_predictive[i]
+        piece = choose(rng, log_weights, n_pieces + 1)
+        slot = n_clusters + 1 + piece
+        if piece == n_pieces:
+            n_pieces += 1
+            if n_pieces == log_weights.shape[0]:
+                log_weights = enlarged(log_weights, 2 * n_pieces)
+            while slot >= rival.sizes.shape[0] - 2:
+                rival = grow(rival)
+            open_slot(rival, slot)
+        join(rival, i, slot)
+    canonicalize(rival)
+    return rival
 
 
 @compiled(inline="always")
