@@ -11,9 +11,11 @@ from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
 from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.n_clusters import posterior_pmf
 from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.stored import UnknownPriorError
 
 # Okabe and Ito (2008): colours that colour-blind people can tell, without the yellow that paper swallows.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
@@ -57,26 +59,23 @@ def plot_clusters(
     matplotlib.figure.Figure
     """
     plt = _pyplot()
-    _check_probability(probability)
+    check_probability(probability)
     draws = MixtureDraws(idata, name, model)
     part = draws.sole()
-    rng = np.random.default_rng(random_seed)
-    labels = reference_labels(idata, name, partition, draws.drawn, rng)
     names = draws.column_names(part)
     chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
+    if len(chosen) > _MOST_COLUMNS:
+        raise ValueError(f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}")
+    rng = np.random.default_rng(random_seed)
+    labels = reference_labels(idata, name, partition, draws.drawn, rng)
     data = _dense(part.data(0))
     of_row = labels if part.unit is None else labels[part.unit]
-    components = component_draws(idata, name, labels, random_seed=rng, model=model)
-    mean, covariance = _moments(components)
     if len(chosen) == 1:
         figure, axes = plt.subplots(figsize=(7, 2.6))
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
         grid = [axes]
     else:
-        if len(chosen) > _MOST_COLUMNS:
-            raise ValueError(
-                f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}"
-            )
+        mean, covariance = _moments(component_draws(idata, name, labels, random_seed=rng, model=model))
         pairs = list(combinations(chosen, 2))
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
@@ -273,11 +272,8 @@ def plot_n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, ran
     plt = _pyplot()
     try:
         found = n_clusters(idata, name, model=model, random_seed=random_seed)
-    except ValueError as error:
-        if "is random" not in str(error):
-            raise
-        counts = partition_diagnostics(idata, name, warn=False)["n_clusters"].to_numpy().ravel()
-        shares = np.bincount(counts)[1:] / len(counts)
+    except UnknownPriorError:
+        shares = np.trim_zeros(posterior_pmf(MixtureDraws(idata, name))[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
         found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
     figure, axes = plt.subplots(figsize=(7, 3.5))
@@ -307,7 +303,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     matplotlib.figure.Figure
     """
     plt = _pyplot()
-    _check_probability(probability)
+    check_probability(probability)
     shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
     tail = 0.5 - 0.5 * probability
     low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
@@ -342,11 +338,6 @@ class _Pyplot:
 
     def subplots(self, *args: Any, **kwargs: Any) -> Any:
         return self._subplots(*args, layout="constrained", **kwargs)
-
-
-def _check_probability(probability: float) -> None:
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie in (0, 1), got {probability}")
 
 
 def _dense(data: Any) -> np.ndarray:

@@ -17,7 +17,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, as_numbers
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, drawable
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.distributions.posterior_rows import PosteriorRowsRV, Witness
 from pymc_dpgmm.distributions.records import add_record, stored
@@ -138,11 +138,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         family = FAMILIES[self.family]
         parts = split_inputs(self, [rng, size, labels, *numbers])
-        drawn = family.params(*as_numbers(parts.params))
-        if not family.supports(drawn):
-            raise ValueError(
-                f"the parameters of {self.family} are outside their support, so there is no draw: {drawn}"
-            )
+        drawn = drawable(family, parts.params)
         given = parts.given[0] if parts.given else np.empty((len(labels), 0))
         rows = family.draw_rows(rng, drawn, np.asarray(labels), np.asarray(given))
         rows = rows[:, 0] if self.is_vector else rows

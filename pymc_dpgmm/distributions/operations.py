@@ -22,7 +22,7 @@ from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, nu
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.counts import from_triplets
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood, MarginalLikelihoodAt, PartitionSizes, same_values
 
@@ -32,6 +32,22 @@ NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend o
 def as_numbers(params: Sequence[Any]) -> Iterator[Any]:
     """Turn arrays into what a family's parameters hold: floats where they have no dimensions."""
     return (p.item() if p.ndim == 0 else p for p in map(np.asarray, params))
+
+
+def drawable(family: Family, params: Sequence[Any]) -> Any:
+    """Return a family's parameters as numbers.
+
+    Raises
+    ------
+    ValueError
+        If they are outside their support, so that nothing can be drawn.
+    """
+    numbers = family.params(*as_numbers(params))
+    if not family.supports(numbers):
+        raise ValueError(
+            f"the parameters of {family.name} are outside their support, so there is no draw: {numbers}"
+        )
+    return numbers
 
 
 class NumbersOp(Op):

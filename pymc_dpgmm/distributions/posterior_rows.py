@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, drawable
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.families.counts import from_triplets
 from pymc_dpgmm.kernels.marginal import same_values, summarize_clusters
@@ -109,11 +109,7 @@ class PosteriorRowsRV(LabelsMixtureRV):
         offset = numbers.pop() if self.has_offset else 0.0
         *numbers, values = numbers
         family = FAMILIES[self.family]
-        own = family.params(*as_numbers(numbers))
-        if not family.supports(own):
-            raise ValueError(
-                f"the parameters of {self.family} are outside their support, so there is no draw: {own}"
-            )
+        own = drawable(family, numbers)
         if self.is_sparse:
             values = from_triplets(np.asarray(values), (len(labels), len(own[0])))
         if len(labels) != values.shape[0]:

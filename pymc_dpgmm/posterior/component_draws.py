@@ -7,7 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.partitions import draw_weights, with_known_components
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, Partition
 from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
@@ -71,7 +71,7 @@ def component_draws(
         return _ragged(draws, rng)
     labels = reference_labels(idata, name, reference, draws.drawn, rng)
     sizes = np.bincount(labels)
-    n_draws, n_clusters = draws.shape[0] * draws.shape[1], len(sizes)
+    n_draws, n_clusters = draws.n_draws, len(sizes)
     weight, overlap, purity = (np.empty((n_draws, n_clusters)) for _ in range(3))
     new_weight, other_weight = np.empty(n_draws), np.empty(n_draws)
     found: dict[tuple[str, str], np.ndarray] = {}
@@ -80,7 +80,7 @@ def component_draws(
         pairs = np.bincount(labels * n_own + partition.labels, minlength=n_clusters * n_own)
         shared = pairs.reshape(n_clusters, n_own)
         largest = shared.argmax(axis=1)
-        weights = draw_weights(rng, with_known_components(rng, partition.prior, partition.sizes), partition.sizes)
+        weights = _draw_weights(rng, partition)
         weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
         purity[s] = shared.max(axis=1) / partition.sizes[largest]
         new_weight[s] = weights[-1]
@@ -95,25 +95,23 @@ def component_draws(
     each = ("chain", "draw")
     dim = draws.cluster_dim()
     variables: dict[str, Any] = {
-        "weight": ((*each, dim), _by_chain(draws, weight)),
-        "overlap": ((*each, dim), _by_chain(draws, overlap)),
-        "purity": ((*each, dim), _by_chain(draws, purity)),
-        "new_weight": (each, _by_chain(draws, new_weight)),
-        "other_weight": (each, _by_chain(draws, other_weight)),
+        "weight": ((*each, dim), draws.by_chain(weight)),
+        "overlap": ((*each, dim), draws.by_chain(overlap)),
+        "purity": ((*each, dim), draws.by_chain(purity)),
+        "new_weight": (each, draws.by_chain(new_weight)),
+        "other_weight": (each, draws.by_chain(other_weight)),
     }
     coords = draws.per_draw() | draws.drawn.coords()
     coords |= {dim: np.arange(n_clusters), "size": (dim, sizes), "reference": (draws.row, labels)}
-    aligned = {key: _by_chain(draws, values) for key, values in found.items()}
+    aligned = {key: draws.by_chain(values) for key, values in found.items()}
     return _with_parameters(draws, (*each, dim), aligned, variables, coords)
 
 
 def _ragged(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
-    sizes, weights, new_weight, of_draw = [], [], np.empty(draws.shape[0] * draws.shape[1]), []
+    sizes, weights, new_weight, of_draw = [], [], np.empty(draws.n_draws), []
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for partition in draws.partitions():
-        *own, new_weight[partition.draw] = draw_weights(
-            rng, with_known_components(rng, partition.prior, partition.sizes), partition.sizes
-        )
+        *own, new_weight[partition.draw] = _draw_weights(rng, partition)
         weights += own
         sizes += partition.sizes.tolist()
         of_draw += [(partition.draw, k) for k in range(len(own))]
@@ -133,14 +131,16 @@ def _ragged(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
     variables: dict[str, Any] = {
         "weight": ("component", np.array(weights)),
         "size": ("component", np.array(sizes)),
-        "new_weight": (("chain", "draw"), _by_chain(draws, new_weight)),
+        "new_weight": (("chain", "draw"), draws.by_chain(new_weight)),
     }
     joined = {key: np.concatenate(values) for key, values in found.items()}
     return _with_parameters(draws, ("component",), joined, variables, coords)
 
 
-def _by_chain(draws: MixtureDraws, values: np.ndarray) -> np.ndarray:
-    return values.reshape(*draws.shape[:2], *values.shape[1:])
+def _draw_weights(rng: np.random.Generator, partition: Partition) -> np.ndarray:
+    """Draw the weights of all clusters of a partition, and of those without rows together."""
+    prior = with_known_components(rng, partition.prior, partition.sizes)
+    return draw_weights(rng, prior, partition.sizes)
 
 
 def _with_parameters(

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dpgmm.kernels.block_scan import Threads, available_threads
-from pymc_dpgmm.posterior.draws import checked_partition, distinct, drawn_labels
+from pymc_dpgmm.posterior.draws import check_probability, checked_partition, distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import losses_between
 from pymc_dpgmm.posterior.point_partition import point_partition
 
@@ -53,8 +53,7 @@ def credible_ball(
     TypeError, ValueError
         If there are no such labels, or an argument is of the wrong kind or outside its range.
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie in (0, 1), got {probability}")
+    check_probability(probability)
     drawn = drawn_labels(idata, name)
     if partition is None:
         partition = point_partition(idata, name, loss=loss, random_seed=random_seed)

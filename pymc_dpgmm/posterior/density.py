@@ -10,6 +10,7 @@ import xarray as xr
 from scipy.special import logsumexp
 
 from pymc_dpgmm.partitions import seating_probabilities
+from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.measures import draw_measure
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, Part
 from pymc_dpgmm.posterior.point_partition import reference_labels
@@ -64,8 +65,7 @@ def density(
     TypeError, ValueError
         If there is no such mixture or column, or points are of the wrong kind or width.
     """
-    if not 0 < probability < 1:
-        raise ValueError(f"probability must lie in (0, 1), got {probability}")
+    check_probability(probability)
     draws = MixtureDraws(idata, name, model)
     part = draws.sole()
     names = draws.column_names(part)
@@ -76,7 +76,7 @@ def density(
     values = draws.check_new(part, full if columns is not None else points, given)
     rng = np.random.default_rng(random_seed)
     mean = np.zeros(len(points))
-    found = np.empty((draws.shape[0] * draws.shape[1], len(points)))
+    found = np.empty((draws.n_draws, len(points)))
     for partition in draws.partitions([values]):
         (view,) = partition.views
         mean += np.exp(view.log_predictives()) @ seating_probabilities(partition.prior, partition.sizes)
@@ -205,7 +205,7 @@ def membership(
         {
             "probability": (("new_row", dim), probability[:, :-1]),
             "new_cluster": ("new_row", probability[:, -1]),
-            "log_density": ("new_row", log_density - np.log(draws.shape[0] * draws.shape[1])),
+            "log_density": ("new_row", log_density - np.log(draws.n_draws)),
             "reference": (draws.row, labels),
         },
         coords=draws.drawn.coords() | {"new_row": names, dim: np.arange(n_clusters)},

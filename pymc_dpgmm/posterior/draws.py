@@ -136,3 +136,9 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarr
     if np.any(codes < 0):
         raise ValueError(f"{name} has {np.sum(codes < 0)} missing values")
     return codes.astype(np.int64)
+
+
+def check_probability(probability: float) -> None:
+    """Raise ValueError unless a number lies strictly between 0 and 1."""
+    if not 0 < probability < 1:
+        raise ValueError(f"probability must lie in (0, 1), got {probability}")

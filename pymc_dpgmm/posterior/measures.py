@@ -39,8 +39,5 @@ def draw_measure(rng: np.random.Generator, partition: Partition) -> Measure:
     prior = with_known_components(rng, partition.prior, partition.sizes)
     *weights, rest = draw_weights(rng, prior, partition.sizes)
     new = draw_new_weights(rng, prior, len(weights), float(rest), SMALLEST, MOST)
-    drawn = []
-    for view in partition.views:
-        own, other = view.draw(rng), view.draw_new(rng, len(new))
-        drawn.append({name: np.concatenate([own[name], other[name]]) for name in own})
+    drawn = [view.draw_with_new(rng, len(new)) for view in partition.views]
     return Measure(np.append(weights, new), drawn, len(weights))

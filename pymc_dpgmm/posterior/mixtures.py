@@ -36,7 +36,7 @@ class Part:
         self.family: Family = FAMILIES[record["family"]]
         self.d = int(record["columns"])
         self.is_vector = bool(record["is_vector"])
-        self._source, self._record, self._n_labels = source, record, n_labels
+        self._record, self._n_labels = record, n_labels
         self._parameters = {
             field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
         }
@@ -232,10 +232,12 @@ class Clusters:
         summary = type(self._summary)(*(field[:-1] for field in self._summary))
         return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
 
-    def draw_new(self, rng: np.random.Generator, n_clusters: int) -> dict[str, np.ndarray]:
-        """Draw the parameters of clusters without rows."""
-        summary = self.family.allocate_summary(self._params, n_clusters)
-        return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
+    def draw_with_new(self, rng: np.random.Generator, n_new: int) -> dict[str, np.ndarray]:
+        """Draw the parameters of all clusters, and then of some without rows: arrays (K + n_new, ...)."""
+        own = self.draw(rng)
+        nothing = self.family.allocate_summary(self._params, n_new)
+        new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
+        return {name: np.concatenate([own[name], new[name]]) for name in own}
 
     def observed_values(self) -> Any:
         """Return the data of the draw, with columns for what is given with its rows: (n, c).
@@ -253,7 +255,7 @@ class Clusters:
         """Return log predictives of the new rows given each cluster, and a new one: (m, K + 1)."""
         found = np.empty((self._view.n_new, len(self._summary[0])))
         _log_predictives(
-            self._view.stats(), self._summary, self._view.rows, self._view.n_rows, self._view.absent_rows(), found
+            self._view.stats(), self._summary, self._view.rows, self._view.n_rows, self._view.all_absent, found
         )
         return found
 
@@ -301,6 +303,15 @@ class MixtureDraws:
         self.parts = [Part(source, view, mixtures[view], self.shape[-1]) for view in chosen]
         self._observed = {view: data_of(idata, view) for view in chosen}
 
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of all chains."""
+        return self.shape[0] * self.shape[1]
+
+    def by_chain(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of all draws (n_draws, ...) as (chain, draw, ...)."""
+        return values.reshape(*self.shape[:2], *values.shape[1:])
+
     def sole(self) -> Part:
         """Return the only view.
 
@@ -335,9 +346,9 @@ class MixtureDraws:
         names = [name for where in found for name in where.get("of", [where.get("variable")]) if name is not None]
         return list(dict.fromkeys(names))
 
-    def priors(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
+    def priors(self, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
         """Return priors on partitions of as many rows as there are, with parameters drawn from their own prior."""
-        return self._prior.draw(idata, model, n_draws, random_seed)
+        return self._prior.draw(self._idata, model, n_draws, random_seed)
 
     def is_observed(self, part: Part) -> bool:
         """Tell whether a view's data is observed, not latent."""
@@ -413,6 +424,7 @@ class _View:
         self.part, self.family, self._new = part, part.family, new
         self.n_rows, self.n_new = 0, 0 if new is None else new.shape[0]
         self.values: Any = None
+        self.all_absent: np.ndarray | None = None
         self.rows = self.origin = self.params = self.absent = self._stats = None
         self._numbers: Any = None
         if new is None or is_sparse(new):
@@ -439,6 +451,10 @@ class _View:
         if new_rows:
             data = self.part.data(s)
             self.n_rows = data.shape[0]
+            if self.absent is not None and self.all_absent is None:
+                # Of the data nothing is missing by now.
+                of_data = np.zeros((self.n_rows, self.part.d), dtype=np.bool_)
+                self.all_absent = np.concatenate([of_data, self.absent])
             self.values = self.part.with_given(data, self.part.base(s))
             self.rows, self.origin = self.family.represent(self._numbers, self._with_new(self.values))
         if new_params or new_rows:
@@ -465,12 +481,6 @@ class _View:
                 self.absent
             ]
         return np.concatenate([values, new])
-
-    def absent_rows(self) -> np.ndarray | None:
-        """Return what is missing of the data and the new rows, where that is told apart from their values."""
-        if self.absent is None:
-            return None
-        return np.concatenate([np.zeros((self.n_rows, self.part.d), dtype=np.bool_), self.absent])
 
     def stats(self) -> Any:
         """Return statistics with room for one cluster, in slot 1."""

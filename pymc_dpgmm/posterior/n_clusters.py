@@ -41,11 +41,16 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     """
     draws = MixtureDraws(idata, name, model)
     n = draws.shape[-1]
-    counts = np.array([len(np.unique(labels)) for labels in draws.drawn.rows])
-    posterior = np.bincount(counts, minlength=n + 1) / len(counts)
-    prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(idata, model, _N_DRAWS, random_seed)], axis=0)
+    posterior = posterior_pmf(draws)
+    prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(model, _N_DRAWS, random_seed)], axis=0)
     last = int(np.flatnonzero((prior > 1e-4) | (posterior > 1e-4))[-1])
     return xr.Dataset(
         {"prior": ("n_clusters", prior[1 : last + 1]), "posterior": ("n_clusters", posterior[1 : last + 1])},
         coords={"n_clusters": np.arange(1, last + 1)},
     )
+
+
+def posterior_pmf(draws: MixtureDraws) -> np.ndarray:
+    """Return the posterior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
+    counts = [len(np.unique(labels)) for labels in draws.drawn.rows]
+    return np.bincount(counts, minlength=draws.shape[-1] + 1) / len(counts)

@@ -60,23 +60,21 @@ def sample_new_rows(
         part.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(part)))
         for part in draws.parts
     ]
-    n_draws = draws.shape[0] * draws.shape[1]
-    clusters = np.empty((n_draws, n_rows), dtype=np.int64)
-    rows = [np.empty((n_draws, n_rows, part.d)) for part in draws.parts]
+    clusters = np.empty((draws.n_draws, n_rows), dtype=np.int64)
+    rows = [np.empty((draws.n_draws, n_rows, part.d)) for part in draws.parts]
     for partition in draws.partitions():
         prior = with_known_components(rng, partition.prior, partition.sizes)
         labels = seat_rows(rng, prior.alpha, prior.discount, partition.sizes, int(n_rows))
         n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
         for view, found, known in zip(partition.views, rows, comes_with, strict=True):
-            own, other = view.draw(rng), view.draw_new(rng, n_new)
-            drawn = {key: np.concatenate([own[key], other[key]]) for key in own}
+            drawn = view.draw_with_new(rng, n_new)
             found[partition.draw] = view.family.component.draw_rows(rng, drawn, labels, known)
         clusters[partition.draw] = labels
     each = ("chain", "draw", "new_row")
-    variables: dict[str, Any] = {"cluster": (each, clusters.reshape(*draws.shape[:2], n_rows))}
+    variables: dict[str, Any] = {"cluster": (each, draws.by_chain(clusters))}
     coords = draws.per_draw() | {"new_row": np.arange(n_rows)}
     for part, found in zip(draws.parts, rows, strict=True):
-        values = found.reshape(*draws.shape[:2], n_rows, part.d)
+        values = draws.by_chain(found)
         if part.is_vector:
             variables[part.name] = (each, values[..., 0])
         else:

@@ -30,6 +30,10 @@ from pymc_dpgmm.posterior.draws import DrawnLabels
 _GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
 
 
+class UnknownPriorError(ValueError):
+    """The prior of parameters on which partitions depend is not stored, and there is no model."""
+
+
 class Numbers(NamedTuple):
     """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
 
@@ -182,7 +186,7 @@ class StoredPrior:
             expressions = [_parameter_in(self._name, field)(model) for field in random]
             columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)
         else:
-            raise ValueError(
+            raise UnknownPriorError(
                 f"{', '.join(random)} of {self._name} is random: extend idata by what pm.sample_prior_predictive "
                 "returns, or pass model="
             )

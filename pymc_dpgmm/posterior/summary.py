@@ -85,7 +85,7 @@ def summary(
         numbers = numbers.drop_vars("log_joint")
     with warnings.catch_warnings():
         # R-hat of what never changes divides zero by zero.
-        warnings.filterwarnings("ignore", category=RuntimeWarning)
+        warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers)
     components = component_draws(idata, name, reference, random_seed=random_seed, model=model)
     return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
