@@ -20,7 +20,14 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
-from pymc_dpgmm.plots import plot_clusters, plot_co_clustering, plot_density, plot_n_clusters, plot_sizes
+from pymc_dpgmm.plots import (
+    plot_clusters,
+    plot_co_clustering,
+    plot_density,
+    plot_n_clusters,
+    plot_sensitivity,
+    plot_sizes,
+)
 from pymc_dpgmm.posterior import (
     co_clustering,
     component_draws,
@@ -80,6 +87,7 @@ __all__ = [
     "plot_co_clustering",
     "plot_density",
     "plot_n_clusters",
+    "plot_sensitivity",
     "plot_sizes",
     "point_partition",
     "sample_new_rows",

@@ -12,7 +12,7 @@ from scipy.spatial.distance import squareform
 
 from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, Part
 from pymc_dpgmm.posterior.n_clusters import posterior_pmf
 from pymc_dpgmm.posterior.point_partition import reference_labels
 from pymc_dpgmm.posterior.stored import UnknownPriorError
@@ -36,6 +36,7 @@ def plot_clusters(
     probability: float = 0.9,
     random_seed: Any = None,
     model: pm.Model | None = None,
+    ax: Any = None,
 ) -> Any:
     """Draw the data, coloured by the clusters of a partition, with ellipses for those with a mean and a spread.
 
@@ -53,6 +54,8 @@ def plot_clusters(
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         See :func:`component_draws`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw one or two columns; by default a new figure.
 
     Returns
     -------
@@ -66,12 +69,14 @@ def plot_clusters(
     chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
     if len(chosen) > _MOST_COLUMNS:
         raise ValueError(f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}")
+    if ax is not None and len(chosen) > 2:
+        raise ValueError(f"ax has room for one or two columns, not for {len(chosen)}; choose some of {names}")
     rng = np.random.default_rng(random_seed)
     labels = reference_labels(idata, name, partition, draws.drawn, rng)
     data = _dense(part.data(0))
     of_row = labels if part.unit is None else labels[part.unit]
     if len(chosen) == 1:
-        figure, axes = plt.subplots(figsize=(7, 2.6))
+        figure, axes = _axes(plt, ax, (7, 2.6))
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
         grid = [axes]
     else:
@@ -79,31 +84,30 @@ def plot_clusters(
         pairs = list(combinations(chosen, 2))
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
-        figure, array = plt.subplots(
-            n_rows, n_columns, figsize=(4.2 * n_columns + 0.8, 3.8 * n_rows), squeeze=False
-        )
-        grid = list(array.ravel())
+        figure, grid = _grid(plt, ax, n_rows, n_columns)
     largest_first = np.argsort(-np.bincount(labels), kind="stable")
     # Numbers that no simulated data has come from.
-    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (2, len(data)))
+    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), part.d + 1))
     if not part.family.has_data_gradient:
         # Whole numbers would hide each other.
-        data = data + jitter[0][:, None] * np.where(np.arange(part.d) % 2, 1, -1)
+        data = data + jitter[:, 1:]
     for (j, i), axes in zip(pairs, grid, strict=False):
         for rank, k in enumerate(largest_first):
             own = of_row == k
             color, marker = _style(rank)
-            y = jitter[1, own] + rank if i is None else data[own, i]
+            y = jitter[own, 0] + rank if i is None else data[own, i]
             axes.scatter(data[own, j], y, s=18, c=color, marker=marker, alpha=0.7, linewidths=0)
             if i is not None and mean is not None and covariance is not None:
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
                 axes.plot(*outline, color=color, lw=1.5)
         axes.set_xlabel(str(names[j]))
+        _name_ticks(axes.xaxis, part, j)
         if i is None:
             axes.set_yticks(range(len(largest_first)), [str(k) for k in largest_first])
             axes.set_ylabel("cluster")
         else:
             axes.set_ylabel(str(names[i]))
+            _name_ticks(axes.yaxis, part, i)
     for axes in grid[len(pairs) :]:
         axes.set_visible(False)
     sizes, counted = np.bincount(labels), "row" if part.unit is None else "unit"
@@ -118,12 +122,15 @@ def plot_clusters(
         )
         for rank, k in enumerate(largest_first[:12])
     ]
-    figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
+    if ax is None:
+        figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
+    else:
+        ax.legend(handles=handles, title="cluster")
     return figure
 
 
 def plot_co_clustering(
-    idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = None
+    idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = None, ax: Any = None
 ) -> Any:
     """Draw the probabilities that pairs of rows share a cluster, with rows that are often together side by side.
 
@@ -137,6 +144,8 @@ def plot_co_clustering(
     rows : slice or (m,) integer array_like, optional
         See :func:`co_clustering`.
     random_seed : int or numpy.random.Generator, optional
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -150,7 +159,7 @@ def plot_co_clustering(
     if rows is not None:
         labels = labels[rows]
     order = _order(together, labels)
-    figure, axes = plt.subplots(figsize=(6, 5))
+    figure, axes = _axes(plt, ax, (6, 5))
     image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
     for edge in np.flatnonzero(np.diff(labels[order])) + 0.5:
         axes.axhline(edge, color="white", lw=0.8)
@@ -162,7 +171,7 @@ def plot_co_clustering(
         axes.set_yticks(range(n), shown, fontsize=7)
     axes.set_xlabel(f"{axis}, ordered")
     axes.set_ylabel(f"{axis}, ordered")
-    figure.colorbar(image, label="probability of one cluster")
+    figure.colorbar(image, ax=axes, label="probability of one cluster")
     return figure
 
 
@@ -177,6 +186,7 @@ def plot_density(
     bins: int | None = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
+    ax: Any = None,
 ) -> Any:
     """Draw the posterior density of one or two columns over the data.
 
@@ -189,6 +199,8 @@ def plot_density(
         As in :func:`density`; ``x`` for one column only.
     bins : int, optional
         Of the histogram, by default 30, or more by the rule of Freedman and Diaconis.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -212,7 +224,7 @@ def plot_density(
         model=model,
     )
     data = _dense(part.data(0))[:, chosen]
-    figure, axes = plt.subplots(figsize=(7, 4))
+    figure, axes = _axes(plt, ax, (7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
         values = found["mean"].to_numpy().T
@@ -222,7 +234,9 @@ def plot_density(
             image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
             axes.set_xticks(across)
             axes.set_yticks(up)
-            figure.colorbar(image, label="posterior mean probability")
+            _name_ticks(axes.xaxis, part, chosen[0])
+            _name_ticks(axes.yaxis, part, chosen[1])
+            figure.colorbar(image, ax=axes, label="posterior mean probability")
             return figure
         axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
         # Lines around regions of highest density with these probabilities.
@@ -252,18 +266,23 @@ def plot_density(
         errors = np.maximum(reach, 0.0)
         axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=f"posterior mean, {band}")
         axes.set_ylabel("probability")
+        _name_ticks(axes.xaxis, part, chosen[0])
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     return figure
 
 
-def plot_n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_seed: Any = None) -> Any:
+def plot_n_clusters(
+    idata: Any, name: str, *, model: pm.Model | None = None, random_seed: Any = None, ax: Any = None
+) -> Any:
     """Draw prior and posterior probabilities of the number of clusters.
 
     Parameters
     ----------
     idata, name, model, random_seed
         As in :func:`n_clusters`. Where the prior is not known, the posterior is drawn alone.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -276,7 +295,7 @@ def plot_n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, ran
         shares = np.trim_zeros(posterior_pmf(MixtureDraws(idata, name))[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
         found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
-    figure, axes = plt.subplots(figsize=(7, 3.5))
+    figure, axes = _axes(plt, ax, (7, 3.5))
     axes.bar(found["n_clusters"], found["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
     if "prior" in found:
         axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
@@ -286,7 +305,7 @@ def plot_n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, ran
     return figure
 
 
-def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float = 0.9) -> Any:
+def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float = 0.9, ax: Any = None) -> Any:
     """Draw the shares of rows in the largest clusters of each draw: medians and intervals, largest first.
 
     Parameters
@@ -297,6 +316,8 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     n_largest : int, >= 1
     probability : float, in (0, 1)
         Of the intervals, which have equal tails.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw; by default a new figure.
 
     Returns
     -------
@@ -308,7 +329,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     tail = 0.5 - 0.5 * probability
     low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
     used = np.flatnonzero(high > 0)
-    figure, axes = plt.subplots(figsize=(7, 3.5))
+    figure, axes = _axes(plt, ax, (7, 3.5))
     axes.vlines(
         used + 1, low[used], high[used], color=COLORS[0], lw=3, alpha=0.5, label=f"{probability:.0%} of draws"
     )
@@ -318,6 +339,60 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     axes.set_xlabel("clusters of a draw, largest first")
     axes.set_ylabel("share of the rows")
     axes.legend(frameon=False)
+    return figure
+
+
+def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
+    """Draw how the number of clusters, and the point partition, move with each number of the prior.
+
+    Parameters
+    ----------
+    found : Dataset
+        What :func:`sensitivity` returns.
+    distance : bool
+        Whether to draw the distances of the point partitions from that of the baseline too, below.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    plt = _pyplot()
+    parameters = list(dict.fromkeys(str(p) for p in found["parameter"].to_numpy()[1:]))
+    if not parameters:
+        raise ValueError("nothing was varied: there is only the baseline")
+    n_rows = 2 if distance else 1
+    figure, array = plt.subplots(
+        n_rows,
+        len(parameters),
+        figsize=(3.2 * len(parameters) + 0.8, 2.6 * n_rows),
+        squeeze=False,
+        sharex="col",
+        sharey="row",
+    )
+    for parameter, column in zip(parameters, array.T, strict=True):
+        # The baseline is one of the values of every parameter.
+        own = found.isel(setting=[0, *np.flatnonzero(found["parameter"] == parameter)])
+        value, axes = own["value"].to_numpy().copy(), column[0]
+        value[0] = found.attrs[f"baseline_{parameter}"]
+        axes.axhline(float(own["mean"][0]), color=_GREY, lw=1, ls="--", label="baseline")
+        axes.errorbar(
+            value, own["mean"], own["sd"], fmt="o", color=COLORS[0], capsize=3, label="posterior mean and sd"
+        )
+        axes.plot(value, own["point_n_clusters"], "D", color=COLORS[1], ms=5, label="point partition")
+        if distance:
+            column[1].axhline(0.0, color=_GREY, lw=1, ls="--")
+            column[1].plot(value, own["distance"], "D", color=COLORS[1], ms=5)
+        if np.all(value > 0) and value.max() > 5.0 * value.min():
+            axes.set_xscale("log")
+        column[-1].set_xticks(value, [f"{v:g}" for v in value.tolist()])
+        column[-1].minorticks_off()
+        column[-1].set_xlabel(parameter)
+    array[0, 0].set_ylabel("clusters")
+    array[0, 0].set_ylim(bottom=0)
+    if distance:
+        array[1, 0].set_ylabel("distance (bits)")
+        array[1, 0].set_ylim(bottom=-0.02)
+    figure.legend(*array[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
     return figure
 
 
@@ -338,6 +413,26 @@ class _Pyplot:
 
     def subplots(self, *args: Any, **kwargs: Any) -> Any:
         return self._subplots(*args, layout="constrained", **kwargs)
+
+
+def _axes(plt: Any, ax: Any, size: tuple[float, float]) -> tuple[Any, Any]:
+    """Return a figure and its only axes, or those that a user has."""
+    return plt.subplots(figsize=size) if ax is None else (ax.figure, ax)
+
+
+def _grid(plt: Any, ax: Any, n_rows: int, n_columns: int) -> tuple[Any, list[Any]]:
+    if ax is not None:
+        return ax.figure, [ax]
+    size = (4.2 * n_columns + 0.8, 3.8 * n_rows)
+    figure, array = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False)
+    return figure, list(array.ravel())
+
+
+def _name_ticks(axis: Any, part: Part, column: int) -> None:
+    """Give categories their names."""
+    names = part.categories and part.categories[column]
+    if names:
+        axis.set_ticks(range(len(names)), names)
 
 
 def _dense(data: Any) -> np.ndarray:

@@ -182,6 +182,7 @@ def test_a_view_left_out_is_seen():
         assert_matches(codes, all_labels, p)
 
 
+@pytest.mark.slow
 def test_two_views_of_a_model():
     """Through pm.sample, with alpha under a gamma prior, by quadrature over it."""
     n = 5

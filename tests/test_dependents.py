@@ -58,7 +58,9 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(
+    "step", ["default", *(pytest.param(step, marks=pytest.mark.slow) for step in ("gibbs", "split-merge"))]
+)
 def test_labels_as_an_index(step):
     p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
     without = normalized(log_prior_and_rows())
@@ -111,6 +113,7 @@ def draw_theta(rng, point):
     point["theta"] = (PRIOR_MEANS + sums / 0.64) / precision + rng.normal(size=5) / np.sqrt(precision)
 
 
+@pytest.mark.slow
 def test_unknowns_that_labels_index_are_renamed_with_the_clusters():
     # Their prior means differ, so that renaming changes the prior density.
     with pm.Model() as model:

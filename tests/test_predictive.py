@@ -97,6 +97,19 @@ def test_replicates_of_counts(sparse):
     wanted = (weights / weights.sum(axis=1, keepdims=True))[[0, 0, 1, 1]] * counts.sum(axis=1, keepdims=True)
     errors = drawn.std(axis=0) / np.sqrt(4_000)
     assert np.all(np.abs(drawn.mean(axis=0) - wanted) < 4.5 * errors)
+    # Rows that arrive later have the totals that they are given.
+    idata = results(model, {"y_labels": np.tile([0, 0, 1, 1], (4_000, 1))})
+    found = dp.sample_new_rows(idata, "y", 2, given={"totals": [7, 20]}, random_seed=4)
+    later, clusters = (found[name].to_numpy().reshape(4_000, 2, -1) for name in ("y", "cluster"))
+    np.testing.assert_array_equal(later.sum(axis=2), np.tile([7, 20], (4_000, 1)))
+    for k in (0, 1):
+        own = later[clusters[:, 1, 0] == k, 1]
+        errors = own.std(axis=0) / np.sqrt(len(own))
+        assert np.all(np.abs(own.mean(axis=0) - 20 * weights[k] / weights[k].sum()) < 4.5 * errors)
+    with pytest.raises(ValueError, match=r"new rows of y come with \['totals'\]: pass given="):
+        dp.sample_new_rows(idata, "y", 2)
+    with pytest.raises(ValueError, match=r"totals must be counts .* got fractional values, as 2.5 in row 0"):
+        dp.sample_new_rows(idata, "y", 2, given={"totals": 2.5})
 
 
 def simple_model(data=ROWS, alpha=None):
@@ -223,5 +236,10 @@ def test_finite_mixtures_open_no_more_clusters_than_they_have():
         dp.FiniteMixture("y", 5.0, 3, dp.NormalInverseGamma(MU, KAPPA, A, B), observed=ROWS)
     found = dp.sample_new_rows(results(model, {"y_labels": np.tile(LABELS, (200, 1))}), "y", 20, random_seed=0)
     assert int(found["cluster"].max()) == 2
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.BetaBinomial(1.0, 1.0, trials=9), observed=[1, 2, 8, 7, 0, 3])
+    trials = results(model, {"y_labels": np.tile(LABELS, (2, 1))})
+    with pytest.raises(ValueError, match=r"trials must be counts .* got fractional values, as 2.5 in row 0"):
+        dp.sample_new_rows(trials, "y", 2, given={"trials": 2.5})
     with pytest.raises(ValueError, match="n_rows must be"):
         dp.sample_new_rows(results(model, {"y_labels": np.tile(LABELS, (2, 1))}), "y", 0)

@@ -60,7 +60,10 @@ def test_split_merge_alone():
     assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
 
 
-@pytest.mark.parametrize("by", ["DPMixtureStep", "ConcentrationGibbs", "NUTS"])
+@pytest.mark.parametrize(
+    "by",
+    ["DPMixtureStep", *(pytest.param(step, marks=pytest.mark.slow) for step in ("ConcentrationGibbs", "NUTS"))],
+)
 def test_gamma_alpha(by):
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])
@@ -85,6 +88,7 @@ def test_gamma_alpha(by):
 ROWS = np.array([[0.3], [2.9], [3.4], [-1.0], [2.5]])
 
 
+@pytest.mark.slow
 def test_random_kappa_and_mu():
     """Hyperparameters by NUTS, against enumeration times quadrature on a grid."""
     psi, nu, alpha = [[0.6]], 2.4, 1.3
@@ -136,6 +140,7 @@ def test_alpha_shared_and_transformed():
     assert_mean_matches(idata.posterior["log_alpha"].to_numpy(), joint.sum(axis=(1, 2)) @ z)
 
 
+@pytest.mark.slow
 def test_labels_without_data_follow_their_prior():
     with pm.Model() as model:
         dp.CRP("labels", 1.4, 5)

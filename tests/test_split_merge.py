@@ -232,9 +232,8 @@ def test_partition_frequencies(name, moves):
         assert tally[kind, sm.SPLIT_ROWS] >= tally[kind, sm.SPLITS]
 
 
-@pytest.mark.parametrize(
-    "moves", ["default", *(pytest.param(m, marks=pytest.mark.slow) for m in ("sequential", "random"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", ["default", "sequential", "random"])
 def test_partition_frequencies_with_random_alpha(moves):
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])

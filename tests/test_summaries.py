@@ -177,6 +177,80 @@ def test_picture_of_counts():
     mpl.pyplot.close("all")
 
 
+def test_pictures_take_the_axes_that_they_are_given():
+    model, idata = drawn()
+    calls = {
+        "clusters": lambda ax: dp.plot_clusters(idata, "y", TRUTH, columns=["u", "v"], ax=ax),
+        "strip": lambda ax: dp.plot_clusters(idata, "y", TRUTH, columns=["u"], ax=ax),
+        "together": lambda ax: dp.plot_co_clustering(idata, "y", TRUTH, ax=ax),
+        "density": lambda ax: dp.plot_density(idata, "y", columns=["u"], ax=ax),
+        "number": lambda ax: dp.plot_n_clusters(idata, "y", model=model, ax=ax),
+        "sizes": lambda ax: dp.plot_sizes(idata, "y", ax=ax),
+    }
+    figure, grid = mpl.pyplot.subplots(2, 3, layout="constrained")
+    for (name, call), ax in zip(calls.items(), grid.ravel(), strict=True):
+        assert call(ax) is figure, name
+        assert ax.get_xlabel(), name
+        assert ax.has_data(), name
+    assert len(mpl.pyplot.get_fignums()) == 1
+    with pytest.raises(ValueError, match="ax has room for one or two columns, not for 3"):
+        dp.plot_clusters(idata, "y", TRUTH, ax=grid[0, 0])
+    mpl.pyplot.close("all")
+
+
+def test_columns_and_categories_keep_their_names():
+    place, sex = np.where(TRUTH == 0, "south", "north"), np.array(["f", "m", "x"])[RNG.integers(3, size=20)]
+    table = DATA.assign(place=place, sex=sex)
+    base = {
+        "size": (["u", "v"], dp.NormalInverseWishart),
+        "kind": (["place", "sex"], dp.DirichletCategorical),
+        "w": ("w", dp.NormalInverseGamma),
+    }
+    with pm.Model() as model:
+        dp.DPMixture("t", 1.0, base, observed=table)
+    idata = results(model, {"t_labels": np.tile(TRUTH, (8, 1))})
+    # A table has the columns of all views, in any order.
+    new = table.loc[[4, 12], ["sex", "w", "v", "place", "u"]]
+    views = {"size": new[["u", "v"]], "kind": new[["place", "sex"]], "w": new["w"]}
+    found = dp.membership(idata, "t", new, TRUTH)
+    xr.testing.assert_identical(found, dp.membership(idata, "t", views, TRUTH))
+    assert found["new_row"].to_numpy().tolist() == [4, 12]
+    with pytest.raises(ValueError, match=r"has no columns \['v'\], which the view 'size' has"):
+        dp.membership(idata, "t", new.drop(columns="v"), TRUTH)
+    # Columns have other categories each.
+    components = dp.component_draws(idata, "t_kind", TRUTH, random_seed=0)
+    names = components["t_kind_category_name"]
+    assert names.to_numpy().tolist() == [["north", "south", ""], ["f", "m", "x"]]
+    assert components["probability"].dims[-2:] == names.dims
+    clusters = dp.summary(idata, "t", TRUTH, random_seed=0).clusters
+    shown = clusters.filter(like="t_kind_probability").columns.str.removeprefix("t_kind_probability")
+    assert list(shown) == ["[place, north]", "[place, south]", "[sex, f]", "[sex, m]", "[sex, x]"]
+    assert clusters.loc[0, "t_kind_probability[place, south]"] > 0.7
+    figure = dp.plot_clusters(idata, "t_kind", TRUTH)
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["north", "south"]
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["f", "m", "x"]
+    # The name of a Series is that of its column.
+    assert texts(dp.plot_density(idata, "t_w").axes[0]) == ("w", "density")
+    mpl.pyplot.close("all")
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=table["sex"])
+    one = results(model, {"y_labels": np.tile(TRUTH, (8, 1))})
+    assert dp.component_draws(one, "y", TRUTH)["y_category"].to_numpy().tolist() == ["f", "m", "x"]
+    figure = dp.plot_density(one, "y")
+    assert texts(figure.axes[0]) == ("sex", "probability")
+    assert [t.get_text() for t in figure.axes[0].get_xticklabels()] == ["f", "m", "x"]
+    mpl.pyplot.close("all")
+
+
+def test_tables_need_the_names_of_all_columns():
+    with pm.Model() as model:
+        base = {"a": dp.NormalInverseGamma.from_data(DATA["u"]), "b": dp.GammaPoisson(1.0, 0.1)}
+        dp.DPMixture("t", 1.0, base, observed={"a": DATA["u"], "b": RNG.poisson(3.0, size=20)})
+    idata = results(model, {"t_labels": np.tile(TRUTH, (8, 1))})
+    with pytest.raises(ValueError, match=r"the view 'b' have no names: give new rows as a dict of \['a', 'b'\]"):
+        dp.membership(idata, "t", DATA, TRUTH)
+
+
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
 def test_leave_one_out_agrees_with_enumeration():
     """The density of a row given all others is a ratio of two sums over partitions."""
@@ -309,5 +383,10 @@ def test_sensitivity_fits_each_setting():
     frame = found.drop_dims("y_obs").to_dataframe()
     assert len(frame) == 2
     assert {"mean", "sd", "largest_share", "r_hat", "value"} <= set(frame.columns)
+    figure = dp.plot_sensitivity(found)
+    assert [axes.get_xlabel() for axes in figure.axes] == ["", "psi"]
+    assert figure.axes[0].get_ylabel() == "clusters"
+    np.testing.assert_array_equal(figure.axes[1].lines[1].get_ydata(), found["distance"])
+    mpl.pyplot.close("all")
     with pytest.raises(ValueError, match=r"variations has \['nu'\], but baseline only \['alpha', 'psi'\]"):
         dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"nu": [3]})

@@ -49,7 +49,7 @@ def posterior(views, alpha):
     return all_labels, normalized(total)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", ["nig", pytest.param("niw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_moves", [(1, 3), pytest.param((0, 0), marks=pytest.mark.slow)])
 def test_partition_frequencies(case, n_moves):
     views = [view(case)]
@@ -121,6 +121,7 @@ def test_named_units_and_prior_draws():
     assert drawn.prior_predictive["y"].shape == (1, 3, *rows(2).shape)
 
 
+@pytest.mark.slow
 def test_a_view_per_unit_beside_a_view_per_row():
     with pm.Model() as model:
         views = dp.DPMixture(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Distribution
@@ -240,7 +241,7 @@ class CollapsedMixture(Distribution):
             _check_base(base)
             if offset is not None:
                 kwargs["offset"] = offset
-            categories = None
+            names = _names_in(observed, base)
             if observed is None:
                 if not base.family.has_data_gradient:
                     raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
@@ -248,7 +249,6 @@ class CollapsedMixture(Distribution):
                 checked = check_observed(observed, base)
                 if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
                     raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
-                categories = base.categories(observed)
                 shape, observed = checked.values.shape, checked.data
                 base.check_shape(shape)
                 given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
@@ -266,7 +266,7 @@ class CollapsedMixture(Distribution):
                     "family": family,
                 }
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
-            _add_record(model, mixture, shape, base, offset, categories)
+            _add_record(model, mixture, shape, base, offset, names)
             mixture.owner.op.witness.see(mixture.owner.inputs[2:])
             return mixture
 
@@ -330,7 +330,7 @@ class CollapsedMixture(Distribution):
 
 
 def _add_record(
-    model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, categories: Any
+    model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, names: dict[str, Any]
 ) -> None:
     """Store what the draws of a mixture are to be read with."""
     op, name = mixture.owner.op, mixture.name
@@ -351,13 +351,22 @@ def _add_record(
             "has_offset": op.has_offset,
             "offset": None if offset is None else stored(model, offset),
             "missing": inputs.missing[0].name if inputs.missing else None,
-            "categories": categories and [own and [str(value) for value in own] for own in categories],
             "rows": int(shape[0]) if not inputs.data or isinstance(inputs.data[0], Constant) else None,
             "columns": 1 if op.is_vector else int(shape[1]),
             "is_sparse": op.is_sparse,
             "is_vector": op.is_vector,
-        },
+        }
+        | names,
     )
+
+
+def _names_in(observed: Any, base: BaseMeasure) -> dict[str, Any]:
+    """Return the names that a pandas object has for a column without dims, and for categories."""
+    categories, name = base.categories(observed), getattr(observed, "name", None)
+    return {
+        "categories": categories and [own and [str(value) for value in own] for own in categories],
+        "column": name if isinstance(observed, pd.Series) and isinstance(name, str) else None,
+    }
 
 
 def _check_base(base: Any) -> None:

@@ -297,7 +297,11 @@ class DirichletMultinomial(BaseMeasure):
         super().__init__(a=a)
 
     def given_columns(self, shape: Sequence[int], data: Any = None) -> list[Any]:
-        """Return the rows' totals."""
+        """Return the rows' totals: those of the data, where they are not given for rows that are to be drawn."""
+        if self.given:
+            columns = super().given_columns(shape, data)
+            check_counts("totals", columns[0])
+            return columns
         if data is None:
             raise ValueError("DirichletMultinomial takes the totals of its rows from observed data")
         totals = data.sum(axis=1)

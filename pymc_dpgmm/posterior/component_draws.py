@@ -163,6 +163,10 @@ def _with_parameters(
                 dim = f"{dim}_2" if dim in own else dim
                 own.append(dim)
                 coords[dim] = labels
+            names = part.category_names(values.shape[-1])
+            if names is not None and names.ndim > 1:
+                # Columns have other categories each.
+                coords[f"{own[-1]}_name"] = (own[-2:], names)
             name = parameter if len(draws.parts) == 1 else f"{part.name}_{parameter}"
             variables[name] = (own, values)
     return xr.Dataset(variables, coords=coords, attrs={"family": [part.family.name for part in draws.parts]})

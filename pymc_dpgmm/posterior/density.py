@@ -157,7 +157,8 @@ def membership(
     name : str
         Of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
-        New rows, NaN where an entry is missing. With several views, a dict of some or all of them.
+        New rows, NaN where an entry is missing. With several views, a dict of some or all of them, or a DataFrame
+        with the columns of all.
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     given : dict, optional
@@ -214,6 +215,8 @@ def membership(
 
 def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> dict[str, Any]:
     """Return checked new rows of each view that they are given for."""
+    if isinstance(x, pd.DataFrame) and len(draws.parts) > 1:
+        x = draws.by_view(x)
     if not isinstance(x, Mapping):
         part = draws.sole()
         return {part.name: draws.check_new(part, x, given)}

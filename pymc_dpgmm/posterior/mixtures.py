@@ -4,7 +4,7 @@ What is stored of a mixture comes from :mod:`pymc_dpgmm.posterior.stored`.
 """
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +23,9 @@ from pymc_dpgmm.partitions import GibbsType, canonical_labels
 from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of, mixtures_on, record_of
 
+# What the letters are that families have for dimensions of parameters.
+_AXES = {"l": "category", "p": "covariate"}
+
 
 class Part:
     """One view of a mixture: its family, data and parameters in every draw."""
@@ -36,6 +39,10 @@ class Part:
         self.family: Family = FAMILIES[record["family"]]
         self.d = int(record["columns"])
         self.is_vector = bool(record["is_vector"])
+        # Of each column the names of the categories that are stored as codes.
+        self.categories: list[list[str] | None] | None = record["categories"]
+        # The name of (n,) data, if it has one.
+        self.column: str | None = record["column"]
         self._record, self._n_labels = record, n_labels
         self._parameters = {
             field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
@@ -66,6 +73,24 @@ class Part:
             n is None or n.is_constant for n in (self._data, self._missing, self._offset)
         )
         self.has_constant_params = all(n.is_constant for n in self._parameters.values())
+
+    def category_names(self, length: int) -> np.ndarray | None:
+        """Return the names of categories that are stored as codes.
+
+        Parameters
+        ----------
+        length : int
+            The largest number of categories of a column.
+
+        Returns
+        -------
+        (length,) array of str, or (d, length) where columns have others, empty where one has fewer; or None
+        """
+        if self.categories is None or max(len(own or ()) for own in self.categories) > length:
+            return None
+        codes = [str(code) for code in range(length)]
+        names = np.array([[*own, *[""] * (length - len(own))] if own else codes for own in self.categories])
+        return names[0] if np.all(names == names[0]) and "" not in names else names
 
     def _in_model(self, find: Callable[[Any], Any]) -> Callable[[pm.Model], Any]:
         return lambda model: find(model[self.name])
@@ -98,19 +123,19 @@ class Part:
             return data
         return np.concatenate([data, *base.given_columns(data.shape, data)], axis=1)
 
-    def _base_of_new(self, given: Mapping[str, Any] | None) -> BaseMeasure:
-        """Return the base measure for new rows, which come with ``given``."""
-        wanted = sorted(self.family.given.keys() & self._given.keys())
+    def _base_of_new(self, given: Mapping[str, Any] | None, fields: Collection[str] | None = None) -> BaseMeasure:
+        """Return the base measure for new rows, which come with ``given``: by default what the data came with."""
+        wanted = sorted(self._given if fields is None else fields)
         if given is not None and set(given) != set(wanted):
             raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {sorted(given)}")
-        if given is None and any(np.ndim(self._given[field]) for field in wanted):
+        if given is None and any(np.ndim(self._given.get(field, [])) for field in wanted):
             raise ValueError(f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}")
         return self.base(given=None if given is None else {k: np.asarray(v) for k, v in given.items()})
 
     def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
         """Return what is given with new rows, which may be one line for all of them."""
         for field, value in list(base.given.items()):
-            known = np.ndim(self._given[field])
+            known = np.ndim(self._given.get(field, 0))
             is_line = value.ndim == 1 and known == 2 and value.shape == self._given[field].shape[1:]
             line = value[None, :] if is_line else value
             if line.ndim == known > 0 and len(line) == 1:
@@ -125,16 +150,16 @@ class Part:
         ValueError
             If it is not given, or for another number of rows.
         """
-        if self.family.given and not self._given:
-            raise ValueError(f"rows of {self.name} have totals that are not modelled, so that none can be drawn")
-        columns = self._given_columns(self._base_of_new(given), np.empty((n_rows, self.d)))
+        # Also what a family takes from the rows themselves, where there are any.
+        base = self._base_of_new(given, self.family.given)
+        columns = self._given_columns(base, np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
     def _codes(self, x: Any, names: Sequence[Any]) -> np.ndarray:
         """Return the codes that the data's categories give to columns of a pandas object."""
         frame = x.to_frame() if isinstance(x, pd.Series) else x
         codes = []
-        for name, column, categories in zip(names, frame, self._record["categories"], strict=True):
+        for name, column, categories in zip(names, frame, self.categories or [], strict=True):
             values = frame[column]
             if categories is not None:
                 texts = values.astype(object).where(values.isna(), values.astype(str))
@@ -163,10 +188,10 @@ class Part:
                 raise ValueError(f"new rows of {self.name} have no columns {absent}, only {list(x.columns)}")
             x = x[list(names)]
         if isinstance(x, pd.DataFrame | pd.Series):
-            x = base.to_numpy(x) if self._record["categories"] is None else self._codes(x, names)
+            x = base.to_numpy(x) if self.categories is None else self._codes(x, names)
         if not is_sparse(x):
             x = np.asarray(x)
-            if x.dtype.kind in "US" and self._record["categories"] is not None:
+            if x.dtype.kind in "US" and self.categories is not None:
                 x = self._codes(pd.DataFrame(x.reshape(len(x), -1)), names)
             if x.dtype.kind == "O":
                 # None is a missing entry.
@@ -337,6 +362,31 @@ class MixtureDraws:
         """Return the name of a view without that of the mixture."""
         return part.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
 
+    def by_view(self, table: pd.DataFrame) -> dict[str, Any]:
+        """Return the columns of a table that each view has.
+
+        Raises
+        ------
+        ValueError
+            If some are not there, or those of a view have no names.
+        """
+        found = {}
+        for part in self.parts:
+            view, names = self.view_name(part), self.column_names(part)
+            if (part.is_vector and part.column is None) or (not part.is_vector and isinstance(names[0], int)):
+                raise ValueError(
+                    f"the columns of the view {view!r} have no names: give new rows as a dict of "
+                    f"{[self.view_name(p) for p in self.parts]}"
+                )
+            absent = [name for name in names if name not in table.columns]
+            if absent:
+                raise ValueError(
+                    f"the table of new rows has no columns {absent}, which the view {view!r} has; for some of the "
+                    "views, give a dict"
+                )
+            found[view] = table[names[0]] if part.is_vector else table[names]
+        return found
+
     def depends_on(self) -> list[str]:
         """Return the names of the variables that prior and base measures depend on."""
         records = [
@@ -367,7 +417,9 @@ class MixtureDraws:
         """Return name and coordinates of a dimension that a view's family names by a letter."""
         found = self._observed[part.name]
         if letter != "d":
-            return f"{part.name}_{letter}", np.arange(length)
+            names = part.category_names(length)
+            dim = f"{part.name}_{_AXES.get(letter, letter)}"
+            return dim, np.arange(length) if names is None or names.ndim > 1 else names
         if found is None or found.ndim < 2 or str(found.dims[-1]).startswith(f"{part.name}_dim_"):
             return f"{part.name}_column", np.arange(length)
         dim = str(found.dims[-1])
@@ -378,8 +430,8 @@ class MixtureDraws:
         return part.check_new(x, self.column_names(part), given)
 
     def column_names(self, part: Part) -> list[Any]:
-        """Return the names of a view's columns; that of (n,) data is its own."""
-        return [part.name] if part.is_vector else self.axis(part, "d", part.d)[1].tolist()
+        """Return the names of a view's columns; that of (n,) data is its Series' or its own."""
+        return [part.column or part.name] if part.is_vector else self.axis(part, "d", part.d)[1].tolist()
 
     def positions(self, part: Part, columns: Any) -> list[int]:
         """Return the positions of columns that a user gives, one or several, by name or position.

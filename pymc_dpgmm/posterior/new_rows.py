@@ -68,7 +68,11 @@ def sample_new_rows(
         n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
         for view, found, known in zip(partition.views, rows, comes_with, strict=True):
             drawn = view.draw_with_new(rng, n_new)
-            found[partition.draw] = view.family.component.draw_rows(rng, drawn, labels, known)
+            own = view.family.component.draw_rows(rng, drawn, labels, known)
+            if partition.draw == 0 and known.size:
+                # Rows are of the family's kind if what comes with them is.
+                view.family.check_values(view.part.params(0), np.concatenate([own, known], axis=1))
+            found[partition.draw] = own
         clusters[partition.draw] = labels
     each = ("chain", "draw", "new_row")
     variables: dict[str, Any] = {"cluster": (each, draws.by_chain(clusters))}

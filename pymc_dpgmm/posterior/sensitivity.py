@@ -53,7 +53,8 @@ def sensitivity(
         ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` and ``labels`` (setting, n) of the
         point partition; its ``distance`` from that of the baseline, in variation of information (bits);
         ``largest_share``, mean share of the rows in the largest cluster; and ``r_hat``, the largest of the
-        distances (see :func:`partition_diagnostics`): where chains have not met, differences may be theirs.
+        distances (see :func:`partition_diagnostics`): where chains have not met, differences may be theirs. What
+        varied numbers are in the baseline is in the attributes ``baseline_alpha``, and so on.
 
     Raises
     ------
@@ -104,4 +105,5 @@ def sensitivity(
             "parameter": ("setting", [parameter for parameter, _, _ in settings]),
             "value": ("setting", np.array([value for _, value, _ in settings], dtype=np.float64)),
         },
+        attrs={f"baseline_{key}": float(baseline[key]) for key in variations},
     )

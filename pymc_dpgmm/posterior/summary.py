@@ -124,7 +124,15 @@ def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.n
         return {name: mean.to_numpy()}
     stacked = mean.stack(entry=own)
     keys = [key if isinstance(key, tuple) else (key,) for key in stacked["entry"].to_index()]
-    return {f"{name}[{', '.join(map(str, key))}]": stacked.isel(entry=i).to_numpy() for i, key in enumerate(keys)}
+    if f"{own[-1]}_name" in mean.coords:
+        # Categories that a column does not have are empty.
+        categories = stacked[f"{own[-1]}_name"].to_numpy()
+        keys = [(*key[:-1], category) for key, category in zip(keys, categories, strict=True)]
+    return {
+        f"{name}[{', '.join(map(str, key))}]": stacked.isel(entry=i).to_numpy()
+        for i, key in enumerate(keys)
+        if key[-1] != ""
+    }
 
 
 def _without_last(values: xr.DataArray) -> dict[str, Any]:
