@@ -18,11 +18,11 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import arviz as az
 import matplotlib as mpl
 import numpy as np
-from numba import njit
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.concentration import Given, draw_concentration
+from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import count_clusters, initial_state
@@ -223,16 +223,13 @@ def mnist(folder, file=None, n_iterations=60, tune=45):
     return table
 
 
-draw_alpha = njit(draw_concentration)
-
-
-@njit
-def bare_gibbs(rng, alpha, state, counts):
-    """Collapsed Gibbs scans and draws of alpha ~ Gamma(1, 1), and nothing else."""
+@compiled()
+def bare_gibbs(rng, prior, law, state, counts):
+    """Collapsed Gibbs scans and draws of alpha, and nothing else."""
     for t in range(counts.shape[0]):
-        state, _ = gibbs_scan(rng, chinese_restaurant(alpha), state, random_order(rng, len(state.slots)))
+        prior = redraw(law, rng, prior, count_clusters(state), state.slots.shape[0])
+        state, _ = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
         counts[t] = count_clusters(state)
-        alpha = draw_alpha(rng, alpha, counts[t], state.slots.shape[0], 1.0, 1.0)
     return state
 
 
@@ -282,9 +279,10 @@ def mixing(folder, seeds=20):
             view = View(base.family, base.numbers(columns.shape[1]), columns)
             state = initial_state([view], np.zeros(len(data), dtype=np.int64))
             rng, counts = np.random.default_rng(repeat), np.zeros(20_000, dtype=np.int64)
-            state = bare_gibbs(rng, 1.0, state, counts[:500])
+            prior, law = chinese_restaurant(1.0), GammaConcentration(1.0, 1.0)
+            state = bare_gibbs(rng, prior, law, state, counts[:500])
             begin = time.perf_counter()
-            bare_gibbs(rng, 1.0, state, counts)
+            bare_gibbs(rng, prior, law, state, counts)
             seconds = time.perf_counter() - begin
             repeats["bare"].append(float(az.ess(counts[None].astype(float))) / seconds)
         rates = {kind: float(np.median(values)) for kind, values in repeats.items()}
