@@ -76,15 +76,14 @@ def plot_clusters(
     data = _dense(part.data(0))
     of_row = labels if part.unit is None else labels[part.unit]
     if len(chosen) == 1:
-        figure, axes = _axes(plt, ax, (7, 2.6))
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
-        grid = [axes]
+        figure, grid = _axes(plt, ax, (7, 2.6))
     else:
         mean, covariance = _moments(component_draws(idata, name, labels, random_seed=rng, model=model))
         pairs = list(combinations(chosen, 2))
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
-        figure, grid = _grid(plt, ax, n_rows, n_columns)
+        figure, grid = _axes(plt, ax, (4.2 * n_columns + 0.8, 3.8 * n_rows), n_rows, n_columns)
     largest_first = np.argsort(-np.bincount(labels), kind="stable")
     # Numbers that no simulated data has come from.
     jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), part.d + 1))
@@ -159,7 +158,7 @@ def plot_co_clustering(
     if rows is not None:
         labels = labels[rows]
     order = _order(together, labels)
-    figure, axes = _axes(plt, ax, (6, 5))
+    figure, (axes,) = _axes(plt, ax, (6, 5))
     image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
     for edge in np.flatnonzero(np.diff(labels[order])) + 0.5:
         axes.axhline(edge, color="white", lw=0.8)
@@ -224,7 +223,7 @@ def plot_density(
         model=model,
     )
     data = _dense(part.data(0))[:, chosen]
-    figure, axes = _axes(plt, ax, (7, 4))
+    figure, (axes,) = _axes(plt, ax, (7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
         values = found["mean"].to_numpy().T
@@ -295,7 +294,7 @@ def plot_n_clusters(
         shares = np.trim_zeros(posterior_pmf(MixtureDraws(idata, name))[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
         found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
-    figure, axes = _axes(plt, ax, (7, 3.5))
+    figure, (axes,) = _axes(plt, ax, (7, 3.5))
     axes.bar(found["n_clusters"], found["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
     if "prior" in found:
         axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
@@ -329,7 +328,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     tail = 0.5 - 0.5 * probability
     low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
     used = np.flatnonzero(high > 0)
-    figure, axes = _axes(plt, ax, (7, 3.5))
+    figure, (axes,) = _axes(plt, ax, (7, 3.5))
     axes.vlines(
         used + 1, low[used], high[used], color=COLORS[0], lw=3, alpha=0.5, label=f"{probability:.0%} of draws"
     )
@@ -415,15 +414,12 @@ class _Pyplot:
         return self._subplots(*args, layout="constrained", **kwargs)
 
 
-def _axes(plt: Any, ax: Any, size: tuple[float, float]) -> tuple[Any, Any]:
-    """Return a figure and its only axes, or those that a user has."""
-    return plt.subplots(figsize=size) if ax is None else (ax.figure, ax)
-
-
-def _grid(plt: Any, ax: Any, n_rows: int, n_columns: int) -> tuple[Any, list[Any]]:
+def _axes(
+    plt: Any, ax: Any, size: tuple[float, float], n_rows: int = 1, n_columns: int = 1
+) -> tuple[Any, list[Any]]:
+    """Return a figure and its axes, or those that a user has."""
     if ax is not None:
         return ax.figure, [ax]
-    size = (4.2 * n_columns + 0.8, 3.8 * n_rows)
     figure, array = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False)
     return figure, list(array.ravel())
 

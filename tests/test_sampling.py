@@ -15,7 +15,7 @@ def sample(model, draws=10_000, **kwargs):
         return pm.sample(
             draws,
             tune=kwargs.pop("tune", 500),
-            chains=4,
+            chains=kwargs.pop("chains", 4),
             cores=kwargs.pop("cores", 2),
             random_seed=kwargs.pop("random_seed", 20130805),
             progressbar=False,
@@ -245,16 +245,8 @@ def test_groups_that_no_division_in_two_is_worth():
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, observed=data)
         dtype = model.initial_point()["y_labels"].dtype
-        idata = pm.sample(
-            draws=50,
-            tune=150,
-            chains=2,
-            cores=1,
-            progressbar=False,
-            random_seed=1,
-            initvals={"y_labels": np.zeros(150, dtype=dtype)},
-            compute_convergence_checks=False,
-        )
+    start = {"y_labels": np.zeros(150, dtype=dtype)}
+    idata = sample(model, draws=50, tune=150, chains=2, cores=1, random_seed=1, initvals=start)
     logp = model.compile_logp()
     of_pairs = [logp({"y_labels": labels.astype(dtype)}) for labels in (truth == 0, truth == 2)]
     assert max(of_pairs) < logp({"y_labels": np.zeros(150, dtype=dtype)}) < logp({"y_labels": truth.astype(dtype)})
