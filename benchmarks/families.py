@@ -20,16 +20,14 @@ from numba import njit
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.cholesky import scaled_squared_norm
-from pymc_dpgmm.dispatch import FASTMATH
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.counts import log_rising
-from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
-from pymc_dpgmm.kernels.state import count_clusters, initial_state
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.partitions import chinese_restaurant
 
 REPEATS = 21
-OPTIONS = {"fastmath": FASTMATH, "error_model": "numpy"}
+OPTIONS = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}
 
 
 @njit(**OPTIONS)
@@ -38,7 +36,12 @@ def triangular_floor(rows, factors, shifts):
     total = 0.0
     for i in range(rows.shape[0]):
         for k in range(factors.shape[0]):
-            squared = scaled_squared_norm(factors[k], shifts[k], rows[i])
+            squared = 0.0
+            for a in range(rows.shape[1]):
+                entry = -shifts[k, a]
+                for b in range(a + 1):
+                    entry += factors[k, a, b] * rows[i, b]
+                squared += entry * entry
             total += math.exp(-3.0 * math.log(1.0 + squared))
     return total
 
@@ -157,8 +160,11 @@ def binomial_floor(rows, a, b):
     return total
 
 
-def slots(array, k):
-    return array[1 : k + 1].copy()
+def square(triangles, d):
+    """Packed lower triangles as matrices: (K, d, d)."""
+    matrices = np.zeros((len(triangles), d, d))
+    matrices[:, *np.tril_indices(d)] = triangles
+    return matrices
 
 
 def cases(n, n_clusters, rng, labels):
@@ -170,15 +176,15 @@ def cases(n, n_clusters, rng, labels):
         )
         yield (
             f"normal-inverse-Wishart, d = {d}", dp.NormalInverseWishart.from_data(rows), rows,
-            triangular_floor, lambda s, k: (s.rows, slots(s.stats.factor, k), slots(s.stats.shift, k)),
+            triangular_floor, lambda t, s, c: (t.rows, square(c("factor"), t.rows.shape[1]), c("shift")),
         )  # fmt: skip
         yield (
             f"normal-inverse-gamma, d = {d}", dp.NormalInverseGamma.from_data(rows), rows,
-            columns_floor, lambda s, k: (s.rows, slots(s.stats.rate, k), slots(s.stats.shift, k)),
+            columns_floor, lambda t, s, c: (t.rows, c("rate"), c("shift")),
         )  # fmt: skip
         yield (
             f"spherical, d = {d}", dp.SphericalNormalInverseGamma.from_data(rows), rows,
-            distance_floor, lambda s, k: (s.rows, slots(s.stats.mean, k), s.stats.weight),
+            distance_floor, lambda t, s, c: (t.rows, c("mean"), 1.0 / t.shifted.scale**2),
         )  # fmt: skip
     for p in (2, 8):
         x = np.column_stack([np.ones(n), rng.normal(size=(n, p - 1))])
@@ -186,21 +192,21 @@ def cases(n, n_clusters, rng, labels):
         y = np.sum(x * slopes[labels], axis=1) + rng.normal(size=n)
         yield (
             f"regression, p = {p}", dp.LinearRegression(0.0, 0.01, 1.5, 1.0, x), np.column_stack([y, x]),
-            regression_floor, lambda s, k: (s.rows, slots(s.stats.factor, k), slots(s.stats.mean, k)),
+            regression_floor, lambda t, s, c: (t.rows, square(c("factor"), t.rows.shape[1] - 1), c("mean")),
         )  # fmt: skip
     for d in (16, 64):
         p = rng.beta(0.3, 0.3, size=(n_clusters, d))
         bits = (rng.random((n, d)) < p[labels]).astype(float)
         yield (
             f"beta-Bernoulli, d = {d}", dp.BetaBernoulli(0.5, 0.5), bits,
-            product_floor, lambda s, k: (s.rows, slots(s.stats.logit, k)),
+            product_floor, lambda t, s, c: (t.rows, c("logit")),
         )  # fmt: skip
     d, levels = 16, 5
     p = rng.dirichlet(np.full(levels, 0.2), size=(n_clusters, d)).cumsum(axis=-1)
     codes = (rng.random((n, d, 1)) > p[labels]).sum(axis=-1).clip(max=levels - 1).astype(float)
     yield (
         f"Dirichlet-categorical, d = {d}", dp.DirichletCategorical(0.5, np.full(d, levels)), codes,
-        lookup_floor, lambda s, k: (s.rows, slots(s.stats.log_weight, k)),
+        lookup_floor, lambda t, s, c: (t.rows.astype(np.int64), c("log_weight")),
     )  # fmt: skip
     for d, total in ((50, 30), (2_000, 100)):
         p = rng.dirichlet(np.full(d, 0.1), size=n_clusters)
@@ -209,9 +215,9 @@ def cases(n, n_clusters, rng, labels):
         yield (
             f"Dirichlet-multinomial, d = {d}, {values.nnz / n:.0f} non-zeros", dp.DirichletMultinomial(0.1), values,
             words_floor,
-            lambda s, k: (
-                s.rows.starts, s.rows.columns, s.rows.counts, s.rows.totals,
-                s.stats.a + slots(s.stats.counts, k), s.stats.sum_a + slots(s.stats.total, k),
+            lambda t, s, c: (
+                t.values.indptr, t.values.indices, t.values.data, t.values.sum(axis=1),
+                t.shifted.a + s.counts, t.shifted.a.sum() + s.total,
             ),
         )  # fmt: skip
     for mean in (2.0, 40.0):
@@ -220,36 +226,42 @@ def cases(n, n_clusters, rng, labels):
             f"gamma-Poisson, counts about {y.mean():.0f}", dp.GammaPoisson(1.0, 0.05),
             np.column_stack([y, np.ones(n)]),
             poisson_floor,
-            lambda s, k: (s.rows, s.stats.a + slots(s.stats.counts, k), slots(s.stats.rate, k)),
+            lambda t, s, c: (t.rows, t.shifted.a + s.counts, t.shifted.b + s.exposure),
         )  # fmt: skip
     trials = rng.poisson(80, size=n).astype(float)
     won = rng.binomial(trials.astype(int), (labels + 0.5) / n_clusters).astype(float)
     yield (
         "beta-binomial, 80 trials", dp.BetaBinomial(1.0, 1.0, trials), np.column_stack([won, trials]),
         binomial_floor,
-        lambda s, k: (
-            s.rows, s.stats.a + slots(s.stats.successes, k), s.stats.b + slots(s.stats.failures, k),
-        ),
+        lambda t, s, c: (t.rows, t.shifted.a + s.successes, t.shifted.b + s.failures),
     )  # fmt: skip
 
 
 def measure(name, base, values, floor, arguments, n, labels, rng):
     d = len(next(iter(base.parameters.values()))) if name.startswith("Dirichlet-cat") else values.shape[1]
     d //= 2 if base.family.name in ("GammaPoisson", "BetaBinomial") else 1
-    state = initial_state([View(base.family, base.numbers(d), values)], labels)
-    prior = chinese_restaurant(0.1)
-    for _ in range(10):
-        state, _ = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
-    k = count_clusters(state)
-    floor(*arguments(state, k))
+    state = State([View(base.family, base.numbers(d), values)], labels)
+    state.set_prior(chinese_restaurant(0.1))
+    sweep(rng, state, 10, 1, 0, 0)
+    (table,) = state.tables
+
+    def given():
+        used = state.order[: state.n_clusters]
+        every = table.sums(0, table.capacity + 1)
+        return arguments(
+            table,
+            type(every)(*(field[used] for field in every)),
+            lambda name: np.array([table.cached(name, slot) for slot in used]),
+        )
+
+    floor(*given())
     floors, scans, moved = [], [], 0
     for _ in range(REPEATS):
-        k = count_clusters(state)
-        given = arguments(state, k)
+        k, now = state.n_clusters, given()
         start = time.perf_counter()
-        floor(*given)
+        floor(*now)
         middle = time.perf_counter()
-        state, n_moved = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
+        n_moved = sweep(rng, state, 1, 1, 0, 0)
         scans.append((time.perf_counter() - middle) / (n * k) * 1e9)
         floors.append((middle - start) / (n * k) * 1e9)
         moved += n_moved

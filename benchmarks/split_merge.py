@@ -18,14 +18,14 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 import arviz as az
 import matplotlib as mpl
 import numpy as np
+from pymc_dpgmm.dispatch import compiled
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.dispatch import compiled
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.concentration import GammaConcentration, Given, redraw
+from pymc_dpgmm.kernels.concentration import GammaConcentration, redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.state import count_clusters, initial_state
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 
 mpl.use("Agg")
@@ -76,18 +76,18 @@ def chain(rows, labels, truth, alpha, options, tune, n_iterations, seed, base=No
     """Seconds, number of clusters, log joint and ARI after each iteration."""
     base = dp.NormalInverseWishart.from_data(rows) if base is None else base
     rng = np.random.default_rng(seed)
-    prior = chinese_restaurant(alpha)
     begin = time.perf_counter()
-    state = initial_state([View(base.family, base.numbers(rows.shape[1]), rows)], labels)
+    state = State([View(base.family, base.numbers(rows.shape[1]), rows)], labels)
+    state.set_prior(chinese_restaurant(alpha))
     schedule = Schedule(options, tune)
     seconds = time.perf_counter() - begin
     trace = []
     for iteration in range(n_iterations):
         begin = time.perf_counter()
-        state, _, drawn = schedule.draw(rng, prior, Given(0.0), state, iteration < tune)
+        state, drawn = schedule.draw(rng, state, iteration < tune)
         seconds += time.perf_counter() - begin
-        ari = adjusted_rand_index(state.slots - 1, truth)
-        trace.append((seconds, count_clusters(state), drawn.log_joint, ari))
+        ari = adjusted_rand_index(state.labels(), truth)
+        trace.append((seconds, state.n_clusters, drawn.log_joint, ari))
     return np.array(trace)
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_dpgmm.checks import check_units
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -22,7 +23,6 @@ from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
-from pymc_dpgmm.families.units import check_units
 
 
 def DPMixture(  # noqa: N802

@@ -1,7 +1,6 @@
 """Priors on partitions, as numbers: seating weights, the EPPF, canonical labels.
 
-A prior is a ``NamedTuple`` of floats, and the verbs below are implemented for its class, in Python and
-in compiled code alike (see :mod:`pymc_dpgmm.dispatch`). The kernels know a prior only by these verbs.
+Kernels know a prior only by the functions below that are marked ``inlined``, which serve Python too.
 """
 
 import math
@@ -12,27 +11,22 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import gammaln
 
-from pymc_dpgmm.dispatch import compiled, implements, verb
+from pymc_dpgmm.arithmetic import Bits, below, uniform
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined
 
 
-@verb
-def log_seat(prior, size):
-    """Log weight with which a row joins one given cluster of ``size`` >= 1 other rows."""
+class PriorNumbers(NamedTuple):
+    """A :class:`GibbsType` as compiled code has it; its arrays are pointers."""
 
-
-@verb
-def log_seat_new(prior, n_clusters):
-    """Log weight with which a row opens a new cluster beside ``n_clusters`` >= 0 others."""
-
-
-@verb
-def log_eppf(prior, sizes, n_clusters):
-    """Log probability of a partition with the cluster sizes ``sizes[:n_clusters]``."""
-
-
-@verb
-def log_split(prior, n_clusters, left, right):
-    """Log ratio of the EPPFs after and before one of ``n_clusters`` splits into ``left`` and ``right`` rows."""
+    alpha: float
+    discount: float
+    most: float
+    reach: float
+    extra: float
+    n_log_v: int
+    n_log_components: int
+    log_v: object
+    log_components: object
 
 
 class GibbsType(NamedTuple):
@@ -71,6 +65,16 @@ class GibbsType(NamedTuple):
     log_v: np.ndarray
     log_components: np.ndarray
     extra: float
+
+    @property
+    def n_log_v(self) -> int:
+        """Length of ``log_v``."""
+        return len(self.log_v)
+
+    @property
+    def n_log_components(self) -> int:
+        """Length of ``log_components``."""
+        return len(self.log_components)
 
 
 def chinese_restaurant(alpha: float) -> GibbsType | None:
@@ -131,6 +135,7 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
 # sum is refused as cut off.
 N_TERMS = 1_000
 LAST_SHARE = 1e-10
+LOG_LAST_SHARE = math.log(LAST_SHARE)
 
 
 def n_terms(n: int) -> int:
@@ -138,14 +143,14 @@ def n_terms(n: int) -> int:
     return 8 * n + N_TERMS
 
 
-@compiled()
-def _log_series(gamma, log_components, reach, n, n_clusters):
-    """Log of V_n(K) for a mixture of finite mixtures, and how much smaller the last term is than the largest."""
+@inlined
+def _log_series(gamma, log_components, n_terms, reach, n, n_clusters):
+    """Log of V_n(K) for a mixture of finite mixtures; infinity if the series is cut off too early."""
     largest = -math.inf
     total = 0.0
     last = -math.inf
-    stop = 8 * n_clusters + N_TERMS + 4 * int(reach)
-    for m in range(n_clusters, min(stop, log_components.shape[0] + 1)):
+    stop = min(8 * n_clusters + N_TERMS + 4 * int(reach), n_terms + 1)
+    for m in range(n_clusters, stop):
         last = (
             math.lgamma(m + 1.0)
             - math.lgamma(m - n_clusters + 1.0)
@@ -159,56 +164,67 @@ def _log_series(gamma, log_components, reach, n, n_clusters):
         elif last > -math.inf:
             total += math.exp(last - largest)
     if largest == -math.inf:
-        return largest, -math.inf
-    return n_clusters * math.log(gamma) + largest + math.log(total), last - largest
+        return largest
+    if last - largest > LOG_LAST_SHARE:
+        return math.inf
+    return n_clusters * math.log(gamma) + largest + math.log(total)
 
 
-@compiled()
+@inlined
 def _log_v(prior, n_clusters):
     """Log of V_n(K), computed when it is first asked for."""
     if math.isnan(prior.log_v[n_clusters]):
-        n = prior.log_v.shape[0] - 2
-        value, last = _log_series(-prior.discount, prior.log_components, prior.reach, n, n_clusters)
-        if last > math.log(LAST_SHARE):
-            raise ValueError("the prior on the number of components has too heavy a tail: its series was cut off")
-        prior.log_v[n_clusters] = value
+        n = prior.n_log_v - 2
+        prior.log_v[n_clusters] = _log_series(
+            -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
+        )
     return prior.log_v[n_clusters]
 
 
-@implements(log_seat, GibbsType)
-def _(prior, size):
+def check_series(log_v: np.ndarray) -> None:
+    """Raise ValueError where a sum over numbers of components was cut off too early."""
+    if np.any(np.isposinf(log_v)):
+        raise ValueError("the prior on the number of components has too heavy a tail: its series was cut off")
+
+
+@inlined
+def log_seat(prior, size):
+    """Log weight with which a row joins one given cluster of ``size`` >= 1 other rows."""
     return math.log(size - prior.discount)
 
 
-@implements(log_seat_new, GibbsType)
-def _(prior, n_clusters):
+@inlined
+def log_seat_new(prior, n_clusters):
+    """Log weight with which a row opens a new cluster beside ``n_clusters`` >= 0 others."""
     if n_clusters == 0:
         # The first row has no choice.
         return 0.0
     if n_clusters >= prior.most:
         return -math.inf
-    if prior.log_v.shape[0] > 0:
+    if prior.n_log_v > 0:
         return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     return math.log(prior.alpha + n_clusters * prior.discount)
 
 
-@implements(log_eppf, GibbsType)
-def _(prior, sizes, n_clusters):
+@inlined
+def log_eppf(prior, sizes, n_clusters):
+    """Log probability of a partition with the cluster sizes ``sizes[:n_clusters]``."""
     total = 0.0
     n = 0
     for k in range(n_clusters):
         total += math.lgamma(sizes[k] - prior.discount)
         n += sizes[k]
     total -= n_clusters * math.lgamma(1.0 - prior.discount)
-    if prior.log_v.shape[0] > 0:
+    if prior.n_log_v > 0:
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)
     return total + math.lgamma(prior.alpha + 1.0) - math.lgamma(prior.alpha + n + prior.extra)
 
 
-@implements(log_split, GibbsType)
-def _(prior, n_clusters, left, right):
+@inlined
+def log_split(prior, n_clusters, left, right):
+    """Log ratio of the EPPFs after and before one of ``n_clusters`` splits into ``left`` and ``right`` rows."""
     return (
         log_seat_new(prior, n_clusters)
         + math.lgamma(left - prior.discount)
@@ -218,10 +234,9 @@ def _(prior, n_clusters, left, right):
     )
 
 
-@compiled()
-def _two_parameter_pmf(alpha, discount, most, n):
-    """Probabilities of 0..n clusters of n rows, adding rows one by one."""
-    p = np.zeros(n + 2)
+@c_function(NOTHING(FLOAT, FLOAT, FLOAT, INT, FLOATS))
+def _fill_pmf(alpha, discount, most, n, p):
+    """Set ``p``, zeros, to the probabilities of 0..n clusters of n rows, adding rows one by one."""
     p[1] = 1.0
     # Only numbers of clusters with probabilities in the range of double precision are looked at.
     low, high = 1, 1
@@ -238,10 +253,16 @@ def _two_parameter_pmf(alpha, discount, most, n):
         while high > low and p[low] < 1e-300:
             p[low] = 0.0
             low += 1
+
+
+def _two_parameter_pmf(alpha: float, discount: float, most: float, n: int) -> np.ndarray:
+    """Return the probabilities of 0..n clusters of n rows."""
+    p = np.zeros(n + 2)
+    _fill_pmf(alpha, discount, most, n, p.ctypes.data)
     return p[: n + 1]
 
 
-@compiled()
+@c_function(FLOAT(FLOAT, FLOAT, INT))
 def _two_parameter_mean(alpha, discount, n):
     """Return the expected number of clusters of n rows."""
     mean = 1.0
@@ -267,7 +288,7 @@ def n_clusters_pmf(prior: GibbsType, n: int) -> np.ndarray:
     The cost is O(n) times the number of clusters that have a probability of at least 1e-300.
     """
     return sum(
-        (share * _two_parameter_pmf(*numbers, n) for share, *numbers in _finite_parts(prior, n)),
+        (share * _two_parameter_pmf(a, d, most, n) for share, a, d, most in _finite_parts(prior, n)),
         start=np.zeros(n + 1),
     )
 
@@ -390,7 +411,22 @@ def draw_new_weights(
     return np.array([*found, rest] if rest > 0.0 else found)
 
 
-@compiled()
+@c_function(NOTHING(INT, INT, FLOAT, FLOAT, INT, INT, INTS, INT, INTS))
+def _seat_rows(next_double, state, alpha, discount, n, n_clusters, counts, m, labels):
+    bits = Bits(next_double, state)
+    for i in range(m):
+        u = uniform(bits) * (n + i + alpha)
+        label = 0
+        while label < n_clusters and u >= counts[label] - discount:
+            u -= counts[label] - discount
+            label += 1
+        if label == n_clusters and alpha + n_clusters * discount > 1e-12:
+            n_clusters += 1
+        label = min(label, n_clusters - 1)
+        labels[i] = label
+        counts[label] += 1
+
+
 def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np.ndarray, m: int) -> np.ndarray:
     """Draw the clusters that m more rows join, one after the other: (m,) int64 array.
 
@@ -404,26 +440,39 @@ def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np
     sizes : (K,) int64 array
     m : int
     """
-    n_clusters = sizes.shape[0]
-    counts = np.zeros(n_clusters + m, dtype=np.int64)
-    counts[:n_clusters] = sizes
+    counts = np.concatenate([sizes, np.zeros(m)]).astype(np.int64)
     labels = np.empty(m, dtype=np.int64)
-    n = sizes.sum()
-    for i in range(m):
-        u = rng.random() * (n + i + alpha)
-        label = 0
-        while label < n_clusters and u >= counts[label] - discount:
-            u -= counts[label] - discount
-            label += 1
-        if label == n_clusters and alpha + n_clusters * discount > 1e-12:
-            n_clusters += 1
-        label = min(label, n_clusters - 1)
-        labels[i] = label
-        counts[label] += 1
+    n = int(sizes.sum())
+    bits = bits_of_generator(rng)
+    _seat_rows(*bits, alpha, discount, n, len(sizes), counts.ctypes.data, m, labels.ctypes.data)
     return labels
 
 
-@compiled()
+@c_function(INT(INTS, INT, INTS, INTS))
+def _canonical(labels, n, names, canonical):
+    """Write canonical labels, and return the number of clusters, or -1 if a label is outside 0..n-1.
+
+    ``names`` are -1.
+    """
+    n_clusters = 0
+    for i in range(n):
+        label = labels[i]
+        if label < 0 or label >= n:
+            return -1
+        if names[label] < 0:
+            names[label] = n_clusters
+            n_clusters += 1
+        canonical[i] = names[label]
+    return n_clusters
+
+
+def _renamed(labels: np.ndarray) -> tuple[np.ndarray, int]:
+    labels = np.ascontiguousarray(labels, dtype=np.int64)
+    names, canonical = np.full(len(labels), -1), np.empty(len(labels), dtype=np.int64)
+    n_clusters = _canonical(labels.ctypes.data, len(labels), names.ctypes.data, canonical.ctypes.data)
+    return canonical, n_clusters
+
+
 def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     """Rename labels 0, 1, 2, ... in order of first appearance.
 
@@ -441,19 +490,15 @@ def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     ------
     ValueError
         If a value is outside 0..n-1.
+
+    Examples
+    --------
+    >>> canonical_labels(np.array([2, 0, 2, 1]))
+    (array([0, 1, 0, 2]), 3)
     """
-    n = labels.shape[0]
-    names = np.full(n, -1, dtype=np.int64)
-    canonical = np.empty(n, dtype=np.int64)
-    n_clusters = 0
-    for i in range(n):
-        label = labels[i]
-        if label < 0 or label >= n:
-            raise ValueError("labels must lie in 0..n-1")
-        if names[label] < 0:
-            names[label] = n_clusters
-            n_clusters += 1
-        canonical[i] = names[label]
+    canonical, n_clusters = _renamed(labels)
+    if n_clusters < 0:
+        raise ValueError("labels must lie in 0..n-1")
     return canonical, n_clusters
 
 
@@ -487,7 +532,6 @@ def matched_names(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
     return names
 
 
-@compiled()
 def cluster_sizes(labels: np.ndarray) -> np.ndarray:
     """Return the sizes of the clusters in order of first appearance.
 
@@ -499,23 +543,40 @@ def cluster_sizes(labels: np.ndarray) -> np.ndarray:
     -------
     sizes : (K,) int64 array
         Empty if any label is outside 0..n-1, which marks labels that are no partition.
+
+    Examples
+    --------
+    >>> cluster_sizes(np.array([2, 0, 2, 1]))
+    array([2, 1, 1])
     """
-    n = labels.shape[0]
-    names = np.full(n, -1, dtype=np.int64)
-    sizes = np.zeros(n, dtype=np.int64)
-    n_clusters = 0
-    for i in range(n):
-        label = labels[i]
-        if label < 0 or label >= n:
-            return sizes[:0]
-        if names[label] < 0:
-            names[label] = n_clusters
+    canonical, n_clusters = _renamed(labels)
+    return np.bincount(canonical, minlength=n_clusters) if n_clusters >= 0 else np.zeros(0, dtype=np.int64)
+
+
+@c_function(NOTHING(INT, INT, FLOAT, FLOAT, FLOAT, INT, INTS, INTS))
+def _draw_labels(next_double, state, alpha, discount, most, n, sizes, labels):
+    bits = Bits(next_double, state)
+    labels[0] = 0
+    sizes[0] = 1
+    n_clusters = 1
+    for i in range(1, n):
+        u = uniform(bits) * (i + alpha)
+        if n_clusters < most and u >= i - discount * n_clusters:
+            label = n_clusters
             n_clusters += 1
-        sizes[names[label]] += 1
-    return sizes[:n_clusters].copy()
+        elif discount < 0.0 and u >= i:
+            label = min(int((u - i) / -discount), n_clusters - 1)
+        else:
+            label = labels[min(int(u), i - 1)]
+            # A cluster of m rows is proposed with probability proportional to m.
+            if discount > 0.0:
+                label = labels[below(bits, i)]
+            while discount > 0.0 and uniform(bits) * sizes[label] < discount:
+                label = labels[below(bits, i)]
+        labels[i] = label
+        sizes[label] += 1
 
 
-@compiled()
 def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: float, n: int) -> np.ndarray:
     """Draw canonical labels of ``n`` rows from a Pitman-Yor process or a finite Dirichlet prior.
 
@@ -534,26 +595,8 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
     -------
     labels : (n,) int64 array
     """
-    labels = np.zeros(n, dtype=np.int64)
-    sizes = np.zeros(n, dtype=np.int64)
-    sizes[0] = 1
-    n_clusters = 1
-    for i in range(1, n):
-        u = rng.random() * (i + alpha)
-        if n_clusters < most and u >= i - discount * n_clusters:
-            label = n_clusters
-            n_clusters += 1
-        elif discount < 0.0 and u >= i:
-            label = min(int((u - i) / -discount), n_clusters - 1)
-        else:
-            label = labels[min(int(u), i - 1)]
-            # A cluster of m rows is proposed with probability proportional to m.
-            if discount > 0.0:
-                label = labels[int(rng.random() * i)]
-            while discount > 0.0 and rng.random() * sizes[label] < discount:
-                label = labels[int(rng.random() * i)]
-        labels[i] = label
-        sizes[label] += 1
+    labels, sizes = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    _draw_labels(*bits_of_generator(rng), alpha, discount, most, n, sizes.ctypes.data, labels.ctypes.data)
     return labels
 
 

@@ -1,28 +1,29 @@
 """Tests for samplers of partitions and for conjugate families, also those that live outside this package.
 
-:func:`check_family` holds a family to the contract of :mod:`pymc_dpgmm.families.verbs`, and :func:`check_sampler`
+:func:`check_family` holds a family to the contract of :mod:`pymc_dpgmm.families.family`, and :func:`check_sampler`
 the default sampler with it to an enumeration of all partitions. Both compare with a slow log marginal likelihood
 that shares nothing with the family. The rest are the pieces they are made of.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import arviz as az
 import numpy as np
+from numba.extending import intrinsic
 from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import chi2, kstest
 
-from pymc_dpgmm.dispatch import compiled, is_implemented
-from pymc_dpgmm.families import BaseMeasure, View, verbs
-from pymc_dpgmm.families.slots import move, resize
-from pymc_dpgmm.kernels.concentration import Given
+from pymc_dpgmm.compiled import INT, INTS, c_function, called_at
+from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood
-from pymc_dpgmm.kernels.schedule import sweep
-from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
-from pymc_dpgmm.kernels.state import initial_state
+from pymc_dpgmm.kernels.memory import PHASE, POSITION, SWEEP, memory_at
+from pymc_dpgmm.kernels.state import NEEDS_ROOM, State, write_labels
+from pymc_dpgmm.kernels.sweep import run_sweeps
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
 
 LogMarginal = Callable[..., float]
@@ -111,17 +112,49 @@ def assert_matches(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarra
     assert distance < bound, f"total variation {distance:.5f}, bound {bound:.5f} at {effective:.0f} draws"
 
 
-@compiled()
-def run_sweeps(rng, prior, law, state, n_scans, n_moves, tally, drawn_codes):
-    """Fill ``drawn_codes`` with the codes of partitions after one sweep each; return the state."""
-    n = state.slots.shape[0]
-    for t in range(drawn_codes.shape[0]):
-        state, prior, _, _ = sweep(rng, prior, law, state, 1, n_scans, n_moves, tally)
+@intrinsic
+def _call_kernel(typing_context, address, head, n_sweeps, n_scans, n_random, n_sequential):
+    return called_at(run_sweeps.signature)
+
+
+@intrinsic
+def _call_write_labels(typing_context, address, head, found):
+    return called_at(write_labels.signature)
+
+
+@c_function(INT(INTS, INT, INT, INT, INT, INT, INTS, INTS, INT, INT))
+def _record(head, kernel, writer, n_scans, n_random, n_sequential, labels, codes, start, stop):
+    """Fill ``codes[start:stop]`` after one sweep each; return where more slots are needed, or ``stop``."""
+    s = memory_at(head)
+    for t in range(start, stop):
+        if _call_kernel(kernel, head, 1, n_scans, n_random, n_sequential) == NEEDS_ROOM:
+            return t
+        head[SWEEP] = 0
+        _call_write_labels(writer, head, labels)
         code = 0
-        for i in range(n):
-            code = code * n + state.slots[i] - 1
-        drawn_codes[t] = code
-    return state
+        for i in range(s.n):
+            code = code * s.n + labels[i]
+        codes[t] = code
+    return stop
+
+
+def record_codes(
+    rng: np.random.Generator, state: State, n_draws: int, numbers: tuple[int, int, int]
+) -> np.ndarray:
+    """Return the codes of partitions after one sweep each: (n_draws,) int64 array.
+
+    ``numbers`` are scans, random and sequential moves of a sweep.
+    """
+    state.use(rng)
+    codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
+    state.head[[SWEEP, PHASE, POSITION]] = 0
+    addresses = run_sweeps.address, write_labels.address
+    start = 0
+    while True:
+        start = _record(state.address, *addresses, *numbers, labels.ctypes.data, codes.ctypes.data, start, n_draws)
+        if start == n_draws:
+            return codes
+        state.grow()
 
 
 def draw_codes(
@@ -131,7 +164,7 @@ def draw_codes(
     *,
     n_scans: int = 1,
     n_moves: Sequence[int] = (1, 3),
-    law: Any = None,
+    law: tuple[float, float] = (0.0, 0.0),
     seed: int = 1,
     labels: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -146,8 +179,8 @@ def draw_codes(
         Gibbs scans per draw.
     n_moves : (2,) integers
         Random and sequential moves per draw.
-    law : NamedTuple, optional
-        Of the prior's parameters, which are then drawn too.
+    law : tuple of float
+        Shape and rate of a gamma prior of alpha, which is then drawn too.
     seed : int
     labels : (n,) integer array, optional
         The start. By default all rows are in one cluster.
@@ -157,13 +190,15 @@ def draw_codes(
     codes : (n_draws,) int64 array
     tally : (2, 7) int64 array
     """
-    n = views[0].values.shape[0] if views[0].unit is None else int(views[0].unit.max()) + 1
-    drawn = np.empty(n_draws, dtype=np.int64)
-    tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
-    law = Given(0.0) if law is None else law
-    state = initial_state(views, np.zeros(n, dtype=np.int64) if labels is None else labels)
-    run_sweeps(np.random.default_rng(seed), prior, law, state, n_scans, np.array(n_moves), tally, drawn)
-    return drawn, tally
+    n = len(labels) if labels is not None else _n_labels(views[0])
+    state = State(views, np.zeros(n, dtype=np.int64) if labels is None else labels)
+    state.set_prior(prior, law)
+    drawn = record_codes(np.random.default_rng(seed), state, n_draws, (n_scans, n_moves[0], n_moves[1]))
+    return drawn, state.tally.copy()
+
+
+def _n_labels(view: View) -> int:
+    return view.values.shape[0] if view.unit is None else int(view.unit.max()) + 1
 
 
 def check_sampler(
@@ -248,8 +283,6 @@ class Contract:
         self.support = support
         self._slow = log_marginal
         self.family.check_values(self.params, values)
-        self.rows, self.origin = self.family.represent(self.params, values)
-        self.shifted = self.family.shift(self.params, self.origin)
         self.n = len(values)
 
     def check_all(self) -> None:
@@ -262,97 +295,119 @@ class Contract:
                     claim = str(getattr(self, name).__doc__).splitlines()[0]
                     raise AssertionError(f"{self.family.name} fails {name}: {claim}\n{error}") from error
 
-    def stats(self, members: Sequence[int], capacity: int = 4) -> Any:
-        """Statistics with slot 0 without rows and slot 1 fitted to the given rows."""
-        stats = self.family.allocate_stats(self.shifted, self.n, capacity)
-        for k, chosen in enumerate([[], members]):
-            verbs.fit(stats, k, self.summary([chosen]), 0)
-        return stats
-
-    def summary(self, clusters: Sequence[Sequence[int]]) -> Any:
-        """Summary with one slot per cluster."""
-        summary = self.family.allocate_summary(self.shifted, len(clusters))
-        for k, members in enumerate(clusters):
-            verbs.summarize(summary, k, self.rows, np.array(members, dtype=np.int64))
-        return summary
+    def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
+        """Table with slot 0 without rows, and one slot per cluster from 1 on."""
+        view = View(self.family, self.params, self.values if values is None else values)
+        table = Table(view, len(clusters) + 2)
+        for k, members in enumerate([[], *clusters]):
+            table.gather(k, np.array(members, dtype=np.int64))
+        return table
 
     def slow(self, members: Sequence[int]) -> float:
         """Slow log marginal likelihood of some rows."""
         return self._slow(self.values[list(members)], **self.params._asdict())
 
-    def assert_slots_agree(self, stats: Any, k: int, other: Any, j: int) -> None:
+    def assert_slots_agree(self, table: Table, k: int, other: Table, j: int) -> None:
         """Assert that two slots tell the same, of predictives and of the marginal likelihood."""
-        pairs = [(verbs.log_marginal(stats, k), verbs.log_marginal(other, j))]
-        for i in range(self.n):
-            pairs.append(
-                (verbs.log_predictive(stats, k, self.rows, i), verbs.log_predictive(other, j, self.rows, i))
-            )
-        mine, theirs = np.array(pairs).T
+        mine, theirs = (
+            [own.log_evidence(slot), *own.log_predictives(slot)] for own, slot in ((table, k), (other, j))
+        )
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
     def check_predictives_telescope(self) -> None:
         """Predictives multiply to the marginal likelihood, which is the slow one."""
-        stats = self.stats([])
+        table = self.table([[]])
         total = 0.0
         for i in range(self.n):
-            total += verbs.log_predictive(stats, 1, self.rows, i)
-            verbs.add(stats, 1, self.rows, i)
+            total += table.log_predictives(1)[i]
+            table.change(i, 1, 1.0)
         everyone = range(self.n)
-        summary = self.summary([everyone])
+        summed = self.table([[]])
+        summed.sum_up(np.zeros(self.n, dtype=np.int64), np.array([self.n]))
         for value in (
             total,
-            verbs.log_marginal(stats, 1),
-            verbs.log_marginal(self.stats(everyone), 1),
-            verbs.log_marginal_likelihood(self.shifted, summary),
+            table.log_evidence(1),
+            self.table([everyone]).log_evidence(1),
+            summed.total_log_evidence(1),
         ):
             np.testing.assert_allclose(value, self.slow(everyone), rtol=1e-9, atol=1e-9)
 
-    def check_summaries_combine(self) -> None:
-        """Two summaries make the summary of all rows of both."""
+    def check_sums_follow_from_updates(self) -> None:
+        """Every sum is zero without rows, and their number is right."""
+        table = self.table([range(self.n)])
+        sums = table.sums(0, 2)
+        for field in sums:
+            assert not np.any(field[0])
+        assert sums.n[1, 0] == self.n
+
+    def check_clusters_merge(self) -> None:
+        """Two clusters make the cluster of all rows of both."""
         half = self.n // 2
         everyone = list(range(self.n))
         for left, right in ((everyone[:half], everyone[half:]), ([0], [2]), ([], [1]), ([1], []), ([], [])):
-            summary = self.summary([left, right, [*left, *right]])
-            verbs.combine(summary, 0, 1)
-            for field in summary:
-                np.testing.assert_allclose(field[0], field[2], rtol=1e-12, atol=1e-12)
+            table = self.table([left, right, [*left, *right]])
+            table.merge(1, 2)
+            self.assert_slots_agree(table, 1, table, 3)
+            for field in table.sums(0, 4):
+                np.testing.assert_allclose(field[1], field[3], rtol=1e-12, atol=1e-12)
 
-    def check_adding_equals_fitting(self) -> None:
-        """Rows added one by one give what fitting gives, and a slot without rows is the prior."""
-        stats = self.stats([0])
+    def check_adding_equals_gathering(self) -> None:
+        """Rows added one by one give what gathering gives, and a slot without rows is the prior."""
+        table = self.table([[0]])
         for i in range(1, self.n):
-            verbs.add(stats, 1, self.rows, i)
-        self.assert_slots_agree(stats, 1, self.stats(range(self.n)), 1)
-        stats = self.stats([])
-        self.assert_slots_agree(stats, 1, stats, 0)
+            table.change(i, 1, 1.0)
+        self.assert_slots_agree(table, 1, self.table([range(self.n)]), 1)
+        table = self.table([[]])
+        self.assert_slots_agree(table, 1, table, 0)
 
     def check_add_then_remove(self) -> None:
         """Rows that join and leave leave nothing behind."""
-        stats = self.stats(range(self.n // 2))
-        for change in (verbs.add, verbs.remove):
+        table = self.table([range(self.n // 2)])
+        for sign in (1.0, -1.0):
             for i in range(self.n // 2, self.n):
-                assert change(stats, 1, self.rows, i) in (None, True)
-        self.assert_slots_agree(stats, 1, self.stats(range(self.n // 2)), 1)
+                assert not table.change(i, 1, sign)
+        self.assert_slots_agree(table, 1, self.table([range(self.n // 2)]), 1)
 
     def check_density_without_a_row(self) -> None:
         """Statistics that include a row tell its density given the rest of its cluster."""
-        stats = self.stats(range(self.n))
+        table = self.table([range(self.n)])
         for i in range(self.n):
             others = [j for j in range(self.n) if j != i]
-            expected = verbs.log_predictive(self.stats(others), 1, self.rows, i)
-            np.testing.assert_allclose(
-                verbs.log_predictive_without(stats, 1, self.rows, i), expected, rtol=1e-9, atol=1e-9
-            )
+            expected = self.table([others]).log_predictives(1)[i]
+            np.testing.assert_allclose(table.log_predictive_without(i, 1), expected, rtol=1e-9, atol=1e-9)
 
-    def check_slots_move_and_resize(self) -> None:
+    def check_shortcuts(self) -> None:
+        """Faster ways that the family declares agree with what follows from its evidence."""
+        slow = replace(
+            self.family,
+            name=f"{self.family.name}ByEvidence",
+            log_predictive=None,
+            log_predictive_without=None,
+            change=None,
+            kept_evidence=None,
+        )
+        fast_table = self.table([range(self.n // 2), range(self.n)])
+        twin = Contract.__new__(Contract)
+        twin.__dict__.update(self.__dict__ | {"family": slow})
+        slow_table = twin.table([range(self.n // 2), range(self.n)])
+        for table in (fast_table, slow_table):
+            for i in range(self.n // 2, self.n):
+                table.change(i, 1, 1.0)
+            table.change(0, 2, -1.0)
+        for k in (0, 1, 2):
+            self.assert_slots_agree(fast_table, k, slow_table, k)
+        for i in range(self.n):
+            fast, slow_density = (t.log_predictive_without(i, 1) for t in (fast_table, slow_table))
+            np.testing.assert_allclose(fast, slow_density, rtol=1e-8, atol=1e-8)
+
+    def check_slots_resize(self) -> None:
         """Slots are copied whole."""
-        stats = self.stats(range(3), capacity=3)
-        larger = resize(stats, 7)
-        move(larger, 1, 6)
-        for slot in (1, 6):
-            self.assert_slots_agree(larger, slot, stats, 1)
-        verbs.add(larger, 6, self.rows, 3)
-        self.assert_slots_agree(larger, 1, stats, 1)
+        table = self.table([range(3)])
+        larger = table.copy()
+        larger.resize(7)
+        self.assert_slots_agree(larger, 1, table, 1)
+        larger.change(3, 1, 1.0)
+        self.assert_slots_agree(table, 1, self.table([range(3)]), 1)
 
     def density(self, before: np.ndarray, row: np.ndarray) -> float:
         """Predictive density of a row given others, all as values."""
@@ -361,13 +416,8 @@ class Contract:
             self.family.check_values(self.params, values)
         except ValueError:
             return 0.0
-        rows, origin = self.family.represent(self.params, values)
-        shifted = self.family.shift(self.params, origin)
-        stats = self.family.allocate_stats(shifted, len(values), 2)
-        summary = self.family.allocate_summary(shifted, 1)
-        verbs.summarize(summary, 0, rows, np.arange(len(before)))
-        verbs.fit(stats, 1, summary, 0)
-        return math.exp(verbs.log_predictive(stats, 1, rows, len(before)))
+        table = self.table([range(len(before))], values)
+        return math.exp(table.log_predictives(1)[len(before)])
 
     def check_predictives_are_normalized(self) -> None:
         """Predictive densities sum, or integrate, to one."""
@@ -395,28 +445,26 @@ class Contract:
         """Densities given drawn parameters of a cluster average to the predictive, also of some columns alone."""
         n_draws, before = 40_000, range(self.n - 1)
         rng = np.random.default_rng(2)
-        summary = self.summary([before])
-        repeated = type(summary)(*(np.repeat(field, n_draws, axis=0) for field in summary))
-        drawn = self.family.component.draw(rng, self.shifted, repeated)
-        drawn = self.family.component.restore(drawn, self.origin)
-        nothing = self.family.component.draw(rng, self.shifted, self.family.allocate_summary(self.shifted, 0))
+        table = self.table([before])
+        own = table.sums(1, 2)
+        repeated = type(own)(*(np.repeat(field, n_draws, axis=0) for field in own))
+        drawn = self.family.component.draw(rng, table.shifted, repeated)
+        drawn = self.family.component.restore(drawn, table.origin)
+        nothing = self.family.component.draw(rng, table.shifted, self.family.no_sums(table.shifted, 0))
         for name, letters in self.family.component.axes.items():
             assert nothing[name].shape == (0, *drawn[name].shape[1:])
             assert drawn[name].shape[0] == n_draws
             assert drawn[name].ndim == 1 + len(letters)
         wanted = [self.density(self.values[before], row) for row in self.values]
         self._assert_mean_densities(drawn, self.values, wanted)
-        stats = self.stats(before)
-        if self.d > 1 and is_implemented(verbs.log_predictive_present, type(stats)):
+        if self.d > 1 and self.family.log_predictive_present is not None:
             absent = np.arange(self.n * self.d).reshape(self.n, self.d) % self.d == 0
             values = self.values.astype(np.float64)
             values[:, : self.d][absent] = np.nan
-            wanted = [
-                math.exp(verbs.log_predictive_present(stats, 1, self.rows, i, absent)) for i in range(self.n)
-            ]
-            self._assert_mean_densities(drawn, values, wanted)
+            densities = np.exp(table.predictives(own, 0, self.n, absent))
+            self._assert_mean_densities(drawn, values, densities[:, 0])
 
-    def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Sequence[float]) -> None:
+    def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Any) -> None:
         densities = np.exp(self.family.component.log_density(drawn, values))
         errors = densities.std(axis=1) / math.sqrt(densities.shape[1])
         np.testing.assert_array_less(np.abs(densities.mean(axis=1) - wanted), 4.5 * errors + 1e-12)

@@ -12,11 +12,11 @@ from scipy.stats import gamma, multivariate_normal, norm
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.constraints import allow, blocks_of, draw_constrained_start, make_constraints
-from pymc_dpgmm.families import View, constrained
+from pymc_dpgmm.families import View
+from pymc_dpgmm.kernels import constrained
 from pymc_dpgmm.kernels.block_scan import block_scan
-from pymc_dpgmm.kernels.concentration import Given
 from pymc_dpgmm.kernels.schedule import explore
-from pymc_dpgmm.kernels.state import initial_state, log_joint
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import (
     chinese_restaurant,
     finite_dirichlet,
@@ -70,7 +70,7 @@ def log_likelihood(all_labels):
 
 
 def views(prior):
-    of_blocks = View(constrained.FAMILY, constrained.Params(prior.discount), BLOCKS.table)
+    of_blocks = View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), BLOCKS.table)
     return [View(BASE.family, BASE.numbers(2), rows(), BLOCKS.of_row), of_blocks]
 
 
@@ -101,7 +101,10 @@ def test_rows_that_are_counted_as_one_are_seen():
     prior = PRIORS["crp"][0]
     of_blocks, p = posterior("crp")
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
-    wrong = [views(prior)[0], View(constrained.FAMILY, constrained.Params(0.0), BLOCKS.table * [0, 1] + [1, 0])]
+    wrong = [
+        views(prior)[0],
+        View(constrained.FAMILY, constrained.FAMILY.params(0.0), BLOCKS.table * [0, 1] + [1, 0]),
+    ]
     drawn, _ = draw_codes(wrong, prior, 200_000, labels=start)
     with pytest.raises(AssertionError, match="total variation"):
         assert_matches(drawn, of_blocks, p)
@@ -112,11 +115,12 @@ def test_partition_frequencies_of_block_scans():
     prior = PRIORS["crp"][0]
     of_blocks, p = posterior("crp")
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
-    state, rng = initial_state(views(prior), start), np.random.default_rng(1)
+    state, rng = State(views(prior), start), np.random.default_rng(1)
+    state.set_prior(prior)
     drawn = np.empty((100_000, M), dtype=np.int64)
     for draw in drawn:
-        state, _ = block_scan(rng, prior, state, 1, n_blocks=2, tile=1)
-        draw[:] = state.slots - 1
+        block_scan(rng, state, 1, n_blocks=2, tile=1)
+        draw[:] = state.labels()
     assert_matches(codes(drawn), of_blocks, p)
 
 
@@ -128,8 +132,9 @@ def test_the_state_has_the_density_of_rows(name):
     likelihood = log_likelihood(of_rows[::7])
     for labels, blocks, more in zip(of_rows[::7], of_blocks[::7], likelihood, strict=True):
         if log_prior(labels) > -np.inf:
-            state = initial_state(views(prior), blocks)
-            np.testing.assert_allclose(log_joint(prior, state), log_prior(labels) + more, rtol=1e-10)
+            state = State(views(prior), blocks)
+            state.set_prior(prior)
+            np.testing.assert_allclose(state.log_joint(), log_prior(labels) + more, rtol=1e-10)
 
 
 def test_the_model_has_the_density_of_rows_and_none_where_constraints_are_broken():
@@ -225,14 +230,16 @@ def test_a_search_keeps_constraints():
     constraints = make_constraints(60, known)
     blocks = blocks_of(constraints)
     prior = chinese_restaurant(1.0)._replace(extra=60.0 - len(blocks.first))
-    of_blocks = View(constrained.FAMILY, constrained.Params(0.0), blocks.table)
+    of_blocks = View(constrained.FAMILY, constrained.FAMILY.params(0.0), blocks.table)
     both = [View(BASE.family, BASE.numbers(2), data, blocks.of_row), of_blocks]
     start = draw_constrained_start(rng, constraints)[blocks.first]
-    state = initial_state(both, start)
+    state = State(both, start)
+    state.set_prior(prior)
     for _ in range(20):
-        state, prior, _, _, merit = explore(rng, prior, Given(0.0), state, 2, 1, 3)
-        assert np.isfinite(merit)
-        assert allow(constraints, (state.slots - 1)[blocks.of_row])
+        found = explore(rng, state, 2, 1, 3)
+        state = found.state
+        assert np.isfinite(found.merit)
+        assert allow(constraints, state.labels()[blocks.of_row])
 
 
 def test_constraints_join_what_they_imply():

@@ -10,7 +10,7 @@ BELOW = [
     "pymc_dpgmm.families",
     "pymc_dpgmm.kernels.gibbs",
     "pymc_dpgmm.kernels.marginal",
-    "pymc_dpgmm.kernels.concentration",
+    "pymc_dpgmm.kernels.imputation",
     "pymc_dpgmm.kernels.schedule",
 ]
 SCRIPT = """

@@ -96,10 +96,11 @@ def test_the_contract_of_families(case):
     base, values, slow, d = CASES[case]
     contract = Contract(incomplete(base), values, slow, d=d)
     contract.check_predictives_telescope()
-    contract.check_summaries_combine()
-    contract.check_adding_equals_fitting()
+    contract.check_clusters_merge()
+    contract.check_adding_equals_gathering()
     contract.check_add_then_remove()
     contract.check_density_without_a_row()
+    contract.check_shortcuts()
 
 
 @pytest.mark.parametrize("case", ["nig"])

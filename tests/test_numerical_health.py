@@ -2,23 +2,25 @@
 
 import numpy as np
 import pytest
-from numba import njit
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.arithmetic import below, uniform
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.verbs import log_predictive
-from pymc_dpgmm.kernels.state import initial_state, join, leave, members
+from pymc_dpgmm.kernels.memory import join, leave, memory_at
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.triangles import unpacked
 
 
-@njit(cache=True)
-def churn(rng, state, n_pairs):
+@c_function(NOTHING(INTS, INT))
+def churn(head, n_pairs):
     """Move random rows to random ones of two slots, ``n_pairs`` times."""
-    n = state.slots.shape[0]
+    s = memory_at(head)
     for _ in range(n_pairs):
-        i = int(rng.random() * n)
-        if state.sizes[state.slots[i]] > 1:
-            leave(state, i)
-            join(state, i, 1 if rng.random() < 0.5 else 2)
+        i = below(s.bits, s.n)
+        if s.sizes[s.slots[i]] > 1:
+            leave(s, i)
+            join(s, i, 1 if uniform(s.bits) < 0.5 else 2)
 
 
 def hard_data(kind):
@@ -64,12 +66,14 @@ def test_factor_after_many_changes(kind):
         base = dp.NormalInverseWishart.from_data(rows)
     params = base.numbers(d)
     labels = np.arange(n) % 2
-    state = initial_state([View(base.family, params, rows)], labels)
-    churn(np.random.default_rng(8), state, 1_000_000)
-    local = base.family.shift(params, base.family.represent(params, rows)[1])
+    state = State([View(base.family, params, rows)], labels)
+    state.use(np.random.default_rng(8))
+    churn(state.address, 1_000_000)
+    (table,) = state.tables
+    local = table.shifted
     for k in (1, 2):
-        own = members(state, k)
-        x = state.rows[own].astype(np.longdouble)
+        own = state.members(k)
+        x = table.rows[own].astype(np.longdouble)
         kappa_n = params.kappa + len(own)
         mean = (params.kappa * local.mu + x.sum(axis=0)) / kappa_n
         centred, offset = x - x.mean(axis=0), x.mean(axis=0) - local.mu
@@ -77,11 +81,15 @@ def test_factor_after_many_changes(kind):
         unit = np.sqrt(np.diag(scale))
         lower = extended_cholesky(scale / np.outer(unit, unit))
         fresh = extended_inverse(lower) * np.sqrt(kappa_n / (kappa_n + 1))
-        cached = state.stats.factor[k] * unit
+        cached = np.tril(unpacked(table.cached("factor", k)[None, :])[0]) * unit
         assert np.all(np.isfinite(cached))
         error = np.sqrt(((cached - fresh) ** 2).sum(axis=1) / (fresh**2).sum(axis=1))
-        assert error.max() < 1e-8
+        # Sums are rounded, and a factor is no better known than their condition allows: with outliers in all
+        # columns at once, columns are correlated up to 1e-9.
+        condition = np.linalg.cond((scale / np.outer(unit, unit)).astype(float))
+        assert error.max() < max(1e-8, np.finfo(float).eps * condition)
         log_det = 2 * np.log(np.diag(lower)).sum() + 2 * np.log(unit).sum()
-        assert state.stats.log_det[k] == pytest.approx(float(log_det), abs=1e-7)
-        np.testing.assert_allclose(state.stats.mean[k], mean.astype(float), atol=1e-8 * np.abs(x).max())
-        assert np.all(np.isfinite([log_predictive(state.stats, k, state.rows, i) for i in range(len(state.rows))]))
+        half_log_det = table.cached("half_log_det", k)[0]
+        assert 2.0 * half_log_det == pytest.approx(float(log_det), abs=1e-7)
+        np.testing.assert_allclose(table.cached("mean", k), mean.astype(float), atol=1e-8 * np.abs(x).max())
+        assert np.all(np.isfinite(table.log_predictives(k)))

@@ -7,8 +7,11 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import (
     canonical_labels,
+    check_series,
     chinese_restaurant,
     cluster_sizes,
     draw_partition,
@@ -199,8 +202,13 @@ def test_prior_draws_and_starts(kind):
 def test_a_heavy_tail_of_components_is_refused():
     log_components = -2.0 * np.log(np.arange(1, n_terms(3) + 1)) - np.log(np.pi**2 / 6)
     prior = mixture_of_finite_mixtures(1.0, log_components, 3)
+    log_eppf(prior, np.array([1, 1, 1]), 3)
     with pytest.raises(ValueError, match="too heavy a tail"):
-        log_eppf(prior, np.array([1, 1, 1]), 3)
+        check_series(prior.log_v)
+    state = State([], np.array([0, 1, 2]))
+    state.set_prior(prior)
+    with pytest.raises(ValueError, match="too heavy a tail"):
+        gibbs_scan(np.random.default_rng(0), state, np.arange(3))
 
 
 COMPONENTS = {

@@ -6,11 +6,11 @@ import pytest
 import xarray as xr
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.kernels.block_scan import Threads
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.losses import losses_between
 from pymc_dpgmm.posterior.point_partition import search_point_partition
 from pymc_dpgmm.testing import partitions
+from pymc_dpgmm.threads import Threads
 
 
 def tree(labels, coords=None, group="posterior"):

@@ -6,16 +6,18 @@ import math
 import exact
 import numpy as np
 import pytest
+from test_state import check_bookkeeping
 
 import pymc_dpgmm as dp
 from pymc_dpgmm import testing
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, shifted
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.families.unobserved import Params as NoParams
 from pymc_dpgmm.kernels import split_merge as sm
-from pymc_dpgmm.kernels.concentration import GammaConcentration, Given
-from pymc_dpgmm.kernels.schedule import explore, sweep
+from pymc_dpgmm.kernels.memory import N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.kernels.schedule import explore
 from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
-from pymc_dpgmm.kernels.state import copy, count_clusters, initial_state, log_joint, members, relabel
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
@@ -26,8 +28,32 @@ BASES = {"NormalInverseWishart": NIW, "NormalInverseGamma": NIG}
 
 
 def state_at(labels, rows, family, base):
-    params = NoParams(0.0) if family == "Unobserved" else getattr(dp, family)(**base).numbers(rows.shape[1])
-    return initial_state([View(FAMILIES[family], params, rows)], np.asarray(labels, dtype=np.int64))
+    """State without data if no family is named."""
+    views = []
+    if family is not None:
+        views = [View(FAMILIES[family], getattr(dp, family)(**base).numbers(rows.shape[1]), rows)]
+    return State(views, np.asarray(labels, dtype=np.int64))
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, FLOATS))
+def split_pieces(head, place, size, sequential, found):
+    """Write the product's terms of the split that ``own[:size]`` and ``side`` tell, of the cluster at a place."""
+    s = memory_at(head)
+    prior = prior_of(s)
+    n_clusters = head[N_CLUSTERS]
+    halves, whole = s.halves, s.order[place]
+    counts = shifted(halves, 2)
+    halves[0], halves[1] = s.order[n_clusters + 1], s.order[n_clusters]
+    if sequential == 1:
+        found[0] = sm.allocate_sequentially(s, prior, size, halves, counts, True, -math.inf)
+        found[1] = sm.log_choose_partner(s, prior, place, s.own[0], halves[0], counts[0])
+        found[3] = 0.0
+    else:
+        sm.gather_halves(s, size, halves, counts)
+        found[0] = 0.0
+        found[1] = 0.0
+        found[3] = sm.log_random_selection(s, size, counts[0], counts[1])
+    found[2] = sm.log_target_ratio(s, prior, n_clusters, halves, counts, whole)
 
 
 class Matrix:
@@ -52,28 +78,15 @@ class Matrix:
     def split_pieces(self, labels, k, order, side, sequential):
         """Log ratio of target densities, log probability of the division, and log probability of the partner."""
         state = state_at(labels, self.rows, self.family, self.base)
-        n_clusters = count_clusters(state)
-        order_of_slots = np.arange(1, state.sizes.shape[0] - 1)
-        left, right = n_clusters + 1, n_clusters + 2
-        work = sm.workspace(self.n)
-        work.own[: len(order)] = order
-        work.side[: len(order)] = side
-        rng = np.random.default_rng(0)
-        log_q, log_partner = 0.0, 0.0
-        if sequential:
-            log_q = sm.allocate_sequentially(
-                rng, self.prior, state, work, len(order), left, right, True, -math.inf
-            )
-            log_partner = sm.log_choose_partner(
-                self.prior, state, order_of_slots, n_clusters, k, order[0], left, work.counts[0]
-            )
-        else:
-            sm.fit_halves(state, work, len(order), left, right)
-            log_q = sm.log_random_division(*work.counts)
-        log_target = sm.log_target_ratio(
-            self.prior, state, n_clusters, left, work.counts[0], right, work.counts[1], k + 1
-        )
-        return state, order_of_slots, work.counts, log_target, log_q, log_partner
+        state.set_prior(self.prior)
+        state.own[: len(order)], state.side[: len(order)] = order, side
+        found = np.empty(4)
+        split_pieces(state.address, int(state.place[k + 1]), len(order), int(sequential), found.ctypes.data)
+        log_q, log_partner, log_target, log_selection = found.tolist()
+        counts = [int(c) for c in state.halves[2:]]
+        if not sequential:
+            log_q = sm.log_random_division(*counts)
+        return counts, log_target, log_q, log_partner, log_selection
 
     def sequential(self):
         n = self.n
@@ -89,7 +102,7 @@ class Matrix:
                     for rest in itertools.product([0, 1], repeat=size - 2):
                         side = np.array([1, 0, *rest])
                         pieces = self.split_pieces(labels, k, order, side, True)
-                        _, _, counts, log_target, log_q, log_partner = pieces
+                        counts, log_target, log_q, log_partner, _ = pieces
                         selection = sm.log_sequential_selection(n, n_clusters, *counts, log_partner)
                         log_ratio = log_target + selection - log_q
                         divided = labels.copy()
@@ -128,10 +141,7 @@ class Matrix:
                     right = sum(side)
                     if right in (0, len(own)):
                         continue
-                    state, order, counts, log_target, log_q, _ = self.split_pieces(
-                        labels, k, own, np.array(side), False
-                    )
-                    selection = sm.log_random_selection(state, order, n_clusters, len(own), *counts)
+                    _, log_target, log_q, _, selection = self.split_pieces(labels, k, own, np.array(side), False)
                     log_ratio = log_target + selection - log_q
                     ordered = (
                         math.factorial(right) * math.factorial(len(own) - right) / math.factorial(len(own) + 1)
@@ -193,9 +203,6 @@ def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
     assert matrix.error() > 1e-4
 
 
-GIVEN = Given(0.0)
-
-
 MOVES_ALONE = {
     # Scans, random and sequential moves per draw.
     "sequential": (0, 0, 2),
@@ -205,7 +212,7 @@ MOVES_ALONE = {
 }
 
 
-def draw_codes(family, rows, base, alpha, moves, n_draws, law=None, seed=1):
+def draw_codes(family, rows, base, alpha, moves, n_draws, law=(0.0, 0.0), seed=1):
     n_scans, *n_moves = MOVES_ALONE[moves]
     views = [View(FAMILIES[family], getattr(dp, family)(**base).numbers(rows.shape[1]), rows)]
     return testing.draw_codes(
@@ -239,7 +246,7 @@ def test_partition_frequencies_with_random_alpha(moves):
     base = dict(given["base_measure"])
     family = base.pop("family")
     prior = given["alpha_prior"]
-    law = GammaConcentration(prior["alpha"], prior["beta"])
+    law = (prior["alpha"], prior["beta"])
     codes, _ = draw_codes(family, np.array(given["y"]), base, 1.0, moves, 1_000_000, law=law)
     exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
 
@@ -266,19 +273,10 @@ def test_small_mistakes_are_seen(moves):
 
 
 def check_state(state, prior, rows, family, base):
-    n = len(rows)
-    labels = state.slots - 1
-    n_clusters = count_clusters(state)
-    assert np.array_equal(canonical_labels(labels)[0], labels)
-    assert n_clusters == labels.max() + 1
-    assert np.array_equal(state.sizes[1 : n_clusters + 1], np.bincount(labels))
-    assert not state.sizes[n_clusters + 1 :].any()
-    for k in range(1, n_clusters + 1):
-        own = members(state, k)
-        assert np.array_equal(np.sort(own), np.flatnonzero(labels == k - 1))
-        assert state.preceding[n + k] == own[-1]
-    fresh = state_at(labels, rows, family, base)
-    assert log_joint(prior, state) == pytest.approx(log_joint(prior, fresh), rel=1e-9, abs=1e-8)
+    check_bookkeeping(state)
+    fresh = state_at(state.labels(), rows, family, base)
+    fresh.set_prior(prior)
+    assert state.log_joint() == pytest.approx(fresh.log_joint(), rel=1e-9, abs=1e-8)
 
 
 @pytest.mark.parametrize("family", BASES)
@@ -291,30 +289,33 @@ def test_bookkeeping(family, kernel, start):
     # alpha so large that slots run out and grow.
     prior = chinese_restaurant(20.0)
     state = state_at(np.zeros(n) if start == "together" else np.arange(n), rows, family, BASES[family])
-    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
+    state.set_prior(prior)
     for _ in range(30):
         if kernel == "sweep":
-            state, _, n_moved, joint = sweep(rng, prior, GIVEN, state, 1, 1, np.array([20, 20]), tally)
+            n_moved = sweep(rng, state, 1, 1, 20, 20)
         else:
-            state, _, n_moved, largest, merit = explore(rng, prior, GIVEN, state, 1, 1, 1)
-            joint = log_joint(prior, state)
-            other = canonical_labels(rng.integers(n, size=n))[0] + 1
-            check_state(relabel(copy(state), other), prior, rows, family, BASES[family])
+            found = explore(rng, state, 1, 1, 1)
+            state, n_moved, joint = found.state, found.n_moved, found.state.log_joint()
+            other = state.copy()
+            other.relabel(rng.integers(n, size=n))
+            check_state(other, prior, rows, family, BASES[family])
             # A sum over labellings is at least as large as one of its terms.
-            assert merit >= joint - 1e-9 * abs(joint)
-            assert 0 <= largest <= n
+            assert found.merit >= joint - 1e-9 * abs(joint)
+            assert 0 <= found.largest <= n
         assert 0 <= n_moved <= n
         check_state(state, prior, rows, family, BASES[family])
-        assert joint == log_joint(prior, state)
 
 
 @pytest.mark.parametrize("n", [1, 2])
 def test_few_rows(n):
     state = state_at(np.zeros(n), FIVE[:n], "NormalInverseWishart", NIW)
+    state.set_prior(chinese_restaurant(1.0))
     rng = np.random.default_rng(0)
     tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
     for _ in range(200):
-        state, _, _, _ = sweep(rng, chinese_restaurant(1.0), GIVEN, state, 1, 0, np.array([2, 2]), tally)
-        state, _, _, _, _ = explore(rng, chinese_restaurant(1.0), GIVEN, state, 1, 1, 1)
+        state.tally[:] = 0
+        sweep(rng, state, 1, 0, 2, 2)
+        tally += state.tally
+        state = explore(rng, state, 1, 1, 1).state
         check_state(state, chinese_restaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
     assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)

@@ -7,9 +7,10 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
-from pymc_dpgmm.kernels.state import count_clusters, initial_state, log_joint, members
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
+from pymc_dpgmm.families.verbs import SIZE
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import chinese_restaurant
 
 RNG = np.random.default_rng(4)
 CASES = {
@@ -36,33 +37,40 @@ def test_bookkeeping(case, start):
     params = base.numbers(d)
     prior = chinese_restaurant(alpha)
     labels = np.zeros(n, dtype=np.int64) if start == "together" else np.arange(n)
-    state = initial_state([View(base.family, params, rows)], labels)
+    state = State([View(base.family, params, rows)], labels)
+    state.set_prior(prior)
     rng = np.random.default_rng(0)
     counts = set()
     for scan in range(60):
-        state, n_moved = gibbs_scan(rng, prior, state, random_order(rng, len(state.slots)))
+        n_moved = gibbs_scan(rng, state, rng.permutation(n))
         assert 0 <= n_moved <= n
-        n_clusters = count_clusters(state)
-        counts.add(n_clusters)
-        labels = state.slots - 1
-        assert np.array_equal(canonical_labels(labels)[0], labels)
-        assert n_clusters == labels.max() + 1
-        assert np.array_equal(state.sizes[1 : n_clusters + 1], np.bincount(labels))
-        assert not state.sizes[0]
-        assert not state.sizes[n_clusters + 1 :].any()
-        assert np.array_equal(state.stats.size[1 : n_clusters + 1], np.bincount(labels))
-        for k in range(state.sizes.shape[0]):
-            own = members(state, k)
-            assert np.array_equal(np.sort(own), np.flatnonzero(labels == k - 1))
-            ring = n + k
-            chain = [ring, *own, ring]
-            assert all(state.following[a] == b for a, b in pairwise(chain))
-            assert all(state.preceding[b] == a for a, b in pairwise(chain))
+        counts.add(state.n_clusters)
+        check_bookkeeping(state)
         if scan % 10 == 9:
-            fresh = initial_state([View(base.family, params, rows)], labels)
-            assert log_joint(prior, state) == pytest.approx(log_joint(prior, fresh), rel=1e-9, abs=1e-9)
+            fresh = State([View(base.family, params, rows)], state.labels())
+            fresh.set_prior(prior)
+            assert state.log_joint() == pytest.approx(fresh.log_joint(), rel=1e-9, abs=1e-9)
             np.testing.assert_allclose(state.prior_predictive, fresh.prior_predictive)
     if case == "singletons":
         assert max(counts) > 250
     if case == "one-row":
         assert counts == {1}
+
+
+def check_bookkeeping(state):
+    """Assert that lists, rings, sizes and tables of a state agree."""
+    n, n_clusters = state.n, state.n_clusters
+    in_use = state.order[:n_clusters]
+    assert np.array_equal(np.sort(state.order), np.arange(1, state.capacity + 1))
+    assert np.array_equal(state.place[state.order], np.arange(state.capacity))
+    assert np.array_equal(np.sort(in_use), np.unique(state.slots))
+    assert np.array_equal(state.sizes, np.bincount(state.slots, minlength=state.capacity + 1))
+    for table in state.tables:
+        if table.unit is None:
+            assert np.array_equal(table.array[in_use, SIZE], state.sizes[in_use])
+    for k in range(state.capacity + 1):
+        ring, chain = n + k, [n + k]
+        while len(chain) == 1 or chain[-1] != ring:
+            chain.append(state.following[chain[-1]])
+        assert np.array_equal(np.sort(chain[1:-1]), state.members(k))
+        assert all(state.preceding[b] == a for a, b in pairwise(chain))

@@ -8,8 +8,10 @@ import pytest
 from exact import assert_matches
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.state import initial_state, join, leave, log_joint, open_slot
+from pymc_dpgmm.kernels.memory import free_slot, join, leave, memory_at, take_slot
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import draw_codes, log_likelihoods, normalized, partitions
 
@@ -79,26 +81,27 @@ def test_a_unit_counted_once_too_often_is_seen():
         assert_matches(drawn, all_labels, p)
 
 
+@c_function(NOTHING(INTS, INT, INT))
+def move_unit(head, i, k):
+    """Let a unit join another slot, or a new one if ``k`` is -1."""
+    s = memory_at(head)
+    own = s.slots[i]
+    leave(s, i)
+    if s.sizes[own] == 0:
+        free_slot(s, own)
+    join(s, i, k if k > 0 else take_slot(s))
+
+
 def test_units_move_with_all_their_rows():
-    state = initial_state([view("niw")], np.array([0, 0, 1, 1, 0]))
-    before = log_joint(chinese_restaurant(1.0), state)
-    leave(state, 0)
-    open_slot(state, 3)
-    join(state, 0, 3)
-    fresh = initial_state([view("niw")], np.array([0, 1, 2, 2, 1]))
     prior = chinese_restaurant(1.0)
-    np.testing.assert_allclose(sum_of(state, prior), log_joint(prior, fresh), rtol=1e-12)
-    leave(state, 0)
-    join(state, 0, 1)
-    np.testing.assert_allclose(log_joint(prior, state), before, rtol=1e-12)
-
-
-def sum_of(state, prior):
-    from pymc_dpgmm.families.verbs import log_marginal
-    from pymc_dpgmm.partitions import log_eppf
-
-    used = np.flatnonzero(state.sizes)
-    return log_eppf(prior, state.sizes[used], len(used)) + sum(log_marginal(state.stats, k) for k in used)
+    state, fresh = (State([view("niw")], np.array(labels)) for labels in ([0, 0, 1, 1, 0], [0, 1, 2, 2, 1]))
+    for each in (state, fresh):
+        each.set_prior(prior)
+    before = state.log_joint()
+    move_unit(state.address, 0, -1)
+    np.testing.assert_allclose(state.log_joint(), fresh.log_joint(), rtol=1e-12)
+    move_unit(state.address, 0, 1)
+    np.testing.assert_allclose(state.log_joint(), before, rtol=1e-12)
 
 
 def test_the_model_has_the_density_of_rows_labelled_by_their_units():

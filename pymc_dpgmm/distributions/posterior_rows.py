@@ -10,9 +10,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, drawable
-from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.families.counts import from_triplets
-from pymc_dpgmm.kernels.marginal import same_values, summarize_clusters
+from pymc_dpgmm.kernels.marginal import same_values
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import canonical_labels
 
 
@@ -118,11 +119,12 @@ class PosteriorRowsRV(LabelsMixtureRV):
                 "later use dp.membership, dp.density or dp.sample_new_rows"
             )
         canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
-        rows, origin = family.represent(own, np.asarray(values) if not self.is_sparse else values)
-        summary = family.allocate_summary(own, n_clusters)
-        summarize_clusters(summary, rows, canonical, np.bincount(canonical))
+        view = View(family, own, np.asarray(values) if not self.is_sparse else values)
+        table = Table(view, n_clusters, for_sampling=False)
+        table.sum_up(canonical, np.bincount(canonical))
         component = family.component
-        drawn = component.restore(component.draw(rng, family.shift(own, origin), summary), origin)
+        drawn = component.draw(rng, table.shifted, table.sums(0, n_clusters))
+        drawn = component.restore(drawn, table.origin)
         given = values.sum(axis=1)[:, None] if self.is_sparse else np.asarray(values)[:, self.d :]
         found = component.draw_rows(rng, drawn, canonical, given)
         return (found[:, 0] if self.is_vector else found) + offset

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family
 
 FAMILIES: dict[str, Family] = {}
 BASE_MEASURES: dict[str, "type[BaseMeasure]"] = {}

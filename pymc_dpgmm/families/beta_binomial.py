@@ -9,131 +9,66 @@ Rows hold successes, failures, and the sum over columns of the logs of the binom
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.sums import no_sums
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure, per column: ``a`` > 0 and ``b`` > 0, both (d,)."""
-
-    a: np.ndarray
-    b: np.ndarray
-
-
-@slotted("size", "successes", "failures", "constant")
-class Stats(NamedTuple):
-    """Counts of each slot, and the parameters."""
-
-    a: np.ndarray
-    b: np.ndarray
-    size: np.ndarray
-    successes: np.ndarray
-    failures: np.ndarray
-    constant: np.ndarray
+def _update(p, n, s, x, sign):
+    for j in range(p.d):
+        s.successes[j] += sign * x[j]
+        s.failures[j] += sign * x[p.d + j]
+    s.constant[0] += sign * x[2 * p.d]
+    return 1.0
 
 
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    stats.size[k] = summary.size[j]
-    stats.constant[k] = summary.constant[j]
-    for column in range(stats.a.shape[0]):
-        stats.successes[k, column] = summary.first[j, column]
-        stats.failures[k, column] = summary.second[j, column]
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    stats.size[k] += 1
-    stats.constant[k] += x[2 * d]
-    for j in range(d):
-        stats.successes[k, j] += x[j]
-        stats.failures[k, j] += x[d + j]
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    stats.size[k] -= 1
-    stats.constant[k] -= x[2 * d]
-    for j in range(d):
-        stats.successes[k, j] -= x[j]
-        stats.failures[k, j] -= x[d + j]
-    return True
-
-
-@compiled()
-def _log_evidence(a, b, successes, failures):
+@inlined
+def _log_ratio(a, b, successes, failures):
     """Log of B(a + successes, b + failures) / B(a, b)."""
     return log_rising(a, successes) + log_rising(b, failures) - log_rising(a + b, successes + failures)
 
 
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    total = x[2 * d]
-    for j in range(d):
-        a, b = stats.a[j] + stats.successes[k, j], stats.b[j] + stats.failures[k, j]
-        total += _log_evidence(a, b, x[j], x[d + j])
+def _log_evidence(p, n, s):
+    total = s.constant[0]
+    for j in range(p.d):
+        total += _log_ratio(p.a[j], p.b[j], s.successes[j], s.failures[j])
     return total
 
 
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    total = x[2 * d]
-    for j in range(d):
-        a = stats.a[j] + (stats.successes[k, j] - x[j])
-        b = stats.b[j] + (stats.failures[k, j] - x[d + j])
-        total += _log_evidence(a, b, x[j], x[d + j])
-    return total
+def _log_predictive(p, n, s, c, x):
+    # Not a difference of two evidences, which would lose digits where counts are large.
+    total = x[2 * p.d]
+    for j in range(p.d):
+        total += _log_ratio(p.a[j] + s.successes[j], p.b[j] + s.failures[j], x[j], x[p.d + j])
+    return total, 0.0, 1.0
 
 
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    total = stats.constant[k]
-    for j in range(stats.a.shape[0]):
-        total += _log_evidence(stats.a[j], stats.b[j], stats.successes[k, j], stats.failures[k, j])
-    return total
+def _log_predictive_without(p, n, s, c, x):
+    total = x[2 * p.d]
+    for j in range(p.d):
+        a, b = p.a[j] + (s.successes[j] - x[j]), p.b[j] + (s.failures[j] - x[p.d + j])
+        total += _log_ratio(a, b, x[j], x[p.d + j])
+    return total, 0.0, 1.0
 
 
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        total += summary.constant[k]
-        for j in range(params.a.shape[0]):
-            total += _log_evidence(params.a[j], params.b[j], summary.first[k, j], summary.second[k, j])
-    return total
-
-
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
-    a_n, b_n = params.a + summary.first, params.b + summary.second
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
+    a_n, b_n = params.a + s.successes, params.b + s.failures
     common = digamma(params.a + params.b) - digamma(a_n + b_n)
-    return Params(
-        a=np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
-        b=np.sum(common + digamma(b_n) - digamma(params.b), axis=0),
-    )
+    return {
+        "a": np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
+        "b": np.sum(common + digamma(b_n) - digamma(params.b), axis=0),
+    }
 
 
-def _check_values(params: Params, values: np.ndarray) -> None:
+def _check_values(params: Any, values: np.ndarray) -> None:
     successes, trials = np.hsplit(values, 2)
     check_counts("observed", successes)
     check_counts("trials", trials)
@@ -153,14 +88,9 @@ def represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.ascontiguousarray(np.column_stack([successes, failures, constants])), None
 
 
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    a, b = (np.ascontiguousarray(value, dtype=np.float64) for value in params)
-    return Stats(a, b, *no_sums(capacity, len(a)))
-
-
-def draw(rng: np.random.Generator, params: Any, summary: Any) -> dict[str, np.ndarray]:
+def draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
     """Draw the probabilities of clusters, given sums of their successes and failures."""
-    return {"probability": rng.beta(params.a + summary.first, params.b + summary.second)}
+    return {"probability": rng.beta(params.a + s.successes, params.b + s.failures)}
 
 
 def _draw_rows(
@@ -179,12 +109,17 @@ def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray
 
 FAMILY = Family(
     name="BetaBinomial",
-    params=Params,
     axes={"a": "d", "b": "d"},
     check=check_positive,
     check_values=_check_values,
-    allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
-    allocate_stats=_allocate_stats,
+    sums={"successes": "d", "failures": "d", "constant": ""},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    cache={},
+    refresh=lambda p, n, s, c: None,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
     represent=represent,
     component=Component(axes={"probability": "d"}, draw=draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"trials": "d"},

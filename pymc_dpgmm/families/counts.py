@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array, issparse
 
-from pymc_dpgmm.dispatch import compiled
+from pymc_dpgmm.compiled import inlined
 
 # Up to so many factors a rising factorial is multiplied out, and from this base on Stirling's series has no error
 # that double precision would show.
@@ -14,7 +14,7 @@ _FEW_FACTORS = 12
 _LARGE_BASE = 60.0
 
 
-@compiled()
+@inlined
 def _stirling_tail(x):
     """Tail of Stirling's series for log Gamma(x), for x >= 60."""
     inverse = 1.0 / x
@@ -22,7 +22,7 @@ def _stirling_tail(x):
     return inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0))
 
 
-@compiled()
+@inlined
 def log_rising(x, m):
     """Log of Gamma(x + m) / Gamma(x), for x > 0 and a whole number m >= 0.
 

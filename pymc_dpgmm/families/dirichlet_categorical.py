@@ -5,163 +5,89 @@ probability :math:`p_l`. With :math:`c_l` of n rows of a cluster at level l, the
 c_l) / (\sum a + n)`.
 
 Levels of all columns are laid out in one vector, ``stride`` places to a column, and rows hold the places of their
-codes in it. Stats keep the logs of :math:`a_l + c_l` in the same layout.
+codes in it. The cache holds the logs of :math:`a_l + c_l` in the same layout.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure: ``a`` (d, L), 0 where a column has fewer levels, and ``levels`` (d,)."""
-
-    a: np.ndarray
-    levels: np.ndarray
-
-
-@slotted("size", "counts")
-class Summary(NamedTuple):
-    """Number of rows of each cluster, and at each level of each column: (K,), (K, d L)."""
-
-    size: np.ndarray
-    counts: np.ndarray
+def _update(p, n, s, x, sign):
+    for j in range(p.d):
+        s.counts[int(x[j])] += sign
+    return 1.0
 
 
-@slotted("size", "counts", "log_weight")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
-
-    a: np.ndarray
-    totals: np.ndarray
-    size: np.ndarray
-    counts: np.ndarray
-    log_weight: np.ndarray
-    norms: np.ndarray
-
-
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    summary.size[k] = members.shape[0]
-    for place in range(summary.counts.shape[1]):
-        summary.counts[k, place] = 0.0
-    for i in members:
-        for j in range(rows.shape[1]):
-            summary.counts[k, rows[i, j]] += 1.0
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    summary.size[k] += summary.size[j]
-    for place in range(summary.counts.shape[1]):
-        summary.counts[k, place] += summary.counts[j, place]
-
-
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    stats.size[k] = summary.size[j]
-    for place in range(stats.a.shape[0]):
-        stats.counts[k, place] = summary.counts[j, place]
-        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    stats.size[k] += 1
-    for j in range(x.shape[0]):
-        place = x[j]
-        stats.counts[k, place] += 1.0
-        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    stats.size[k] -= 1
-    for j in range(x.shape[0]):
-        place = x[j]
-        stats.counts[k, place] -= 1.0
-        stats.log_weight[k, place] = math.log(stats.a[place] + stats.counts[k, place])
-    return True
-
-
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    log_weight = stats.log_weight[k]
-    total = -stats.norms[stats.size[k]]
-    for j in range(x.shape[0]):
-        total += log_weight[x[j]]
-    return total
-
-
-@implements(verbs.log_predictive_present, Stats)
-def _(stats, k, rows, i, absent):
+def _log_evidence(p, n, s):
     total = 0.0
-    for j in range(stats.totals.shape[0]):
-        if not absent[i, j]:
-            total += stats.log_weight[k, rows[i, j]] - math.log(stats.totals[j] + stats.size[k])
+    for j in range(p.d):
+        concentration = 0.0
+        for place in range(j * p.l, (j + 1) * p.l):
+            concentration += p.a[place]
+            if s.counts[place] > 0.0:
+                total += log_rising(p.a[place], s.counts[place])
+        total -= log_rising(concentration, n)
     return total
 
 
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    total = -stats.norms[stats.size[k] - 1]
-    for j in range(x.shape[0]):
-        total += math.log(stats.a[x[j]] + (stats.counts[k, x[j]] - 1.0))
-    return total
+def _refresh(p, n, s, c):
+    for place in range(p.d * p.l):
+        c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
 
 
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
+def _change(p, n, s, c, x, sign):
+    for j in range(p.d):
+        place = int(x[j])
+        s.counts[place] += sign
+        c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
+    return 1.0
+
+
+def _log_predictive(p, n, s, c, x):
+    total = -p.norms[int(n)]
+    for j in range(p.d):
+        total += c.log_weight[int(x[j])]
+    return total, 0.0, 1.0
+
+
+def _log_predictive_without(p, n, s, c, x):
+    total = -p.norms[int(n) - 1]
+    for j in range(p.d):
+        place = int(x[j])
+        total += fast_log(p.a[place] + (s.counts[place] - 1.0))
+    return total, 0.0, 1.0
+
+
+def _log_predictive_present(p, n, s, c, x, absent, scratch):
     total = 0.0
-    for j in range(stats.totals.shape[0]):
-        total -= log_rising(stats.totals[j], stats.size[k])
-    for place in range(stats.a.shape[0]):
-        if stats.counts[k, place] > 0.0:
-            total += log_rising(stats.a[place], stats.counts[k, place])
+    for j in range(p.d):
+        if absent[j] == 0:
+            total += c.log_weight[int(x[j])] - math.log(p.totals[j] + n)
     return total
 
 
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    d, stride = params.a.shape
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        for j in range(d):
-            concentration = 0.0
-            for level in range(stride):
-                a, count = params.a[j, level], summary.counts[k, j * stride + level]
-                concentration += a
-                if count > 0.0:
-                    total += log_rising(a, count)
-            total -= log_rising(concentration, summary.size[k])
-    return total
+def _tabulate(params: Any, n: int) -> dict[str, Any]:
+    totals, rows = params.a.sum(axis=1), np.arange(n + 1.0)
+    return {"totals": totals, "norms": sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1))}
 
 
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
-    counts = summary.counts.reshape(-1, *params.a.shape)
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
     totals = params.a.sum(axis=1)
-    common = digamma(totals) - digamma(totals + summary.size[:, None])
+    common = digamma(totals) - digamma(totals + s.n)
     allowed = params.a > 0
     safe = np.where(allowed, params.a, 1.0)
-    own = digamma(safe + counts) - digamma(safe)
-    gradient = np.sum(common[:, :, None] + own, axis=0)
-    return Params(a=np.where(allowed, gradient, 0.0), levels=np.zeros(len(totals)))
+    gradient = np.sum(common[:, :, None] + digamma(safe + s.counts) - digamma(safe), axis=0)
+    return {"a": np.where(allowed, gradient, 0.0), "levels": np.zeros(len(totals))}
 
 
 def _check(name: str, value: np.ndarray) -> None:
@@ -171,13 +97,13 @@ def _check(name: str, value: np.ndarray) -> None:
         raise ValueError(f"levels must be whole numbers of at least 1, got {value}")
 
 
-def _check_together(params: Params) -> None:
+def _check_together(params: Any) -> None:
     used = np.arange(params.a.shape[1]) < params.levels[:, None]
     if not np.array_equal(params.a > 0, used):
         raise ValueError(f"a must be > 0 for every level of every column, got {params.a.tolist()}")
 
 
-def _check_values(params: Params, values: np.ndarray) -> None:
+def _check_values(params: Any, values: np.ndarray) -> None:
     bad = (values < 0) | (values >= params.levels) | (values != np.floor(values))
     if np.any(bad):
         row, column = np.argwhere(bad)[0]
@@ -187,34 +113,14 @@ def _check_values(params: Params, values: np.ndarray) -> None:
         )
 
 
-def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
-    return values.astype(np.int64) + params.a.shape[1] * np.arange(values.shape[1]), None
+def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
+    return values + params.a.shape[1] * np.arange(values.shape[1]), None
 
 
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    return Summary(size=np.zeros(capacity, dtype=np.int64), counts=np.zeros((capacity, params.a.size)))
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    totals = params.a.sum(axis=1)
-    rows = np.arange(n + 1.0)
-    return Stats(
-        # Places past a column's levels are never asked for; 1 keeps their logarithms finite.
-        a=np.where(params.a > 0, params.a, 1.0).ravel(),
-        totals=totals,
-        size=np.zeros(capacity, dtype=np.int64),
-        counts=np.zeros((capacity, params.a.size)),
-        log_weight=np.zeros((capacity, params.a.size)),
-        norms=sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1)),
-    )
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
-    n_clusters, (d, stride) = len(summary.size), params.a.shape
-    counts = summary.counts.reshape(n_clusters, d, stride)
-    probability = np.zeros_like(counts)
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+    probability = np.zeros_like(s.counts)
     for j, n_levels in enumerate(params.levels.astype(int)):
-        probability[:, j, :n_levels] = draw_dirichlet(rng, params.a[j, :n_levels] + counts[:, j, :n_levels])
+        probability[:, j, :n_levels] = draw_dirichlet(rng, params.a[j, :n_levels] + s.counts[:, j, :n_levels])
     return {"probability": probability}
 
 
@@ -237,13 +143,22 @@ def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray
 
 FAMILY = Family(
     name="DirichletCategorical",
-    params=Params,
     axes={"a": "dl", "levels": "d"},
     check=_check,
     check_together=_check_together,
     check_values=_check_values,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    sums={"counts": "dl"},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    tables={"totals": "d", "norms": "n"},
+    tabulate=_tabulate,
+    cache={"log_weight": "dl"},
+    refresh=_refresh,
+    change=_change,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    log_predictive_present=_log_predictive_present,
     represent=_represent,
     component=Component(axes={"probability": "dl"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
 )

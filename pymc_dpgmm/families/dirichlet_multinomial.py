@@ -13,127 +13,55 @@ counts has density 1 everywhere; it belongs anywhere.
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, draw_dirichlet
 from pymc_dpgmm.families.counts import check_counts, check_positive, is_sparse, log_rising
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family, Ragged
 
 # A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
 # of at most _FEW, is within it.
 _LARGE = 1e150
 _SMALL = 1e-150
 _FEW = 4
+# A row is its total, its constant, and the number of its non-zeros, then their columns and counts in turn.
+_TOTAL, _CONSTANT, _N_NONZERO, _FIRST = range(4)
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure: ``a`` > 0 (d,)."""
-
-    a: np.ndarray
-
-
-class Rows(NamedTuple):
-    """Rows one after the other: row i is ``columns[starts[i]:starts[i + 1]]``, and so on."""
-
-    starts: np.ndarray
-    columns: np.ndarray
-    counts: np.ndarray
-    totals: np.ndarray
-    constants: np.ndarray
+def _update(p, n, s, x, sign):
+    s.total[0] += sign * x[_TOTAL]
+    s.constant[0] += sign * x[_CONSTANT]
+    for t in range(int(x[_N_NONZERO])):
+        s.counts[int(x[_FIRST + 2 * t])] += sign * x[_FIRST + 2 * t + 1]
+    return 1.0
 
 
-@slotted("size", "counts", "total", "constant")
-class Summary(NamedTuple):
-    """Number of rows, sums of counts, of all counts, and of the rows' constants: (K,), (K, d), (K,), (K,)."""
-
-    size: np.ndarray
-    counts: np.ndarray
-    total: np.ndarray
-    constant: np.ndarray
-
-
-@slotted("size", "counts", "total", "constant")
-class Stats(NamedTuple):
-    """Counts of each slot, and the parameters."""
-
-    a: np.ndarray
-    sum_a: float
-    size: np.ndarray
-    counts: np.ndarray
-    total: np.ndarray
-    constant: np.ndarray
+def _log_evidence(p, n, s):
+    value = s.constant[0]
+    sum_a = 0.0
+    for j in range(p.d):
+        sum_a += p.a[j]
+        if s.counts[j] > 0.0:
+            value += log_rising(p.a[j], s.counts[j])
+    return value - log_rising(sum_a, s.total[0])
 
 
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    summary.size[k] = members.shape[0]
-    summary.total[k] = 0.0
-    summary.constant[k] = 0.0
-    for j in range(summary.counts.shape[1]):
-        summary.counts[k, j] = 0.0
-    for i in members:
-        summary.total[k] += rows.totals[i]
-        summary.constant[k] += rows.constants[i]
-        for t in range(rows.starts[i], rows.starts[i + 1]):
-            summary.counts[k, rows.columns[t]] += rows.counts[t]
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    summary.size[k] += summary.size[j]
-    summary.total[k] += summary.total[j]
-    summary.constant[k] += summary.constant[j]
-    for column in range(summary.counts.shape[1]):
-        summary.counts[k, column] += summary.counts[j, column]
-
-
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    stats.size[k] = summary.size[j]
-    stats.total[k] = summary.total[j]
-    stats.constant[k] = summary.constant[j]
-    for column in range(stats.a.shape[0]):
-        stats.counts[k, column] = summary.counts[j, column]
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    stats.size[k] += 1
-    stats.total[k] += rows.totals[i]
-    stats.constant[k] += rows.constants[i]
-    for t in range(rows.starts[i], rows.starts[i + 1]):
-        stats.counts[k, rows.columns[t]] += rows.counts[t]
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    stats.size[k] -= 1
-    stats.total[k] -= rows.totals[i]
-    stats.constant[k] -= rows.constants[i]
-    for t in range(rows.starts[i], rows.starts[i + 1]):
-        stats.counts[k, rows.columns[t]] -= rows.counts[t]
-    return True
-
-
-@compiled(_nrt=False)
-def _log_row(stats, k, rows, i, removed):
-    """Log predictive of a row; ``removed`` of it (0 or 1) is in the slot and does not count."""
-    counts = stats.counts[k]
-    total = rows.totals[i]
-    log_sum = rows.constants[i] - log_rising(stats.sum_a + (stats.total[k] - removed * total), total)
+@inlined
+def _log_row(p, s, x, removed):
+    """Log predictive of a row; ``removed`` of it (0 or 1) is in the cluster and does not count."""
+    total = x[_TOTAL]
+    log_sum = x[_CONSTANT] - log_rising(p.sum_a + (s.total[0] - removed * total), total)
     product = 1.0
-    for t in range(rows.starts[i], rows.starts[i + 1]):
-        count, column = rows.counts[t], rows.columns[t]
-        weight = stats.a[column] + (counts[column] - removed * count)
+    for t in range(int(x[_N_NONZERO])):
+        column, count = int(x[_FIRST + 2 * t]), x[_FIRST + 2 * t + 1]
+        weight = p.a[column] + (s.counts[column] - removed * count)
         if count <= _FEW:
             for c in range(int(count)):
                 product *= weight + c
@@ -145,45 +73,18 @@ def _log_row(stats, k, rows, i, removed):
     return log_sum + math.log(product)
 
 
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    return _log_row(stats, k, rows, i, 0.0)
+def _log_predictive(p, n, s, c, x):
+    return _log_row(p, s, x, 0.0), 0.0, 1.0
 
 
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    return _log_row(stats, k, rows, i, 1.0)
+def _log_predictive_without(p, n, s, c, x):
+    return _log_row(p, s, x, 1.0), 0.0, 1.0
 
 
-@compiled()
-def _log_evidence(a, sum_a, counts, total):
-    """Log marginal likelihood of the rows of a cluster without their constants."""
-    value = -log_rising(sum_a, total)
-    for j in range(a.shape[0]):
-        if counts[j] > 0.0:
-            value += log_rising(a[j], counts[j])
-    return value
-
-
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    return stats.constant[k] + _log_evidence(stats.a, stats.sum_a, stats.counts[k], stats.total[k])
-
-
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    total = 0.0
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
     sum_a = params.a.sum()
-    for k in range(summary.size.shape[0]):
-        total += summary.constant[k] + _log_evidence(params.a, sum_a, summary.counts[k], summary.total[k])
-    return total
-
-
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
-    sum_a = params.a.sum()
-    common = np.sum(digamma(sum_a) - digamma(sum_a + summary.total))
-    return Params(a=common + np.sum(digamma(params.a + summary.counts) - digamma(params.a), axis=0))
+    common = np.sum(digamma(sum_a) - digamma(sum_a + s.total))
+    return {"a": common + np.sum(digamma(params.a + s.counts) - digamma(params.a), axis=0)}
 
 
 def _counts_alone(values: Any) -> Any:
@@ -191,7 +92,7 @@ def _counts_alone(values: Any) -> Any:
     return values if is_sparse(values) else values[:, :-1]
 
 
-def _check_values(params: Params, values: Any) -> None:
+def _check_values(params: Any, values: Any) -> None:
     values = _counts_alone(values)
     if is_sparse(values):
         rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
@@ -206,38 +107,26 @@ def _check_values(params: Params, values: Any) -> None:
         check_counts("observed", values)
 
 
-def _represent(params: Params, values: Any) -> tuple[Rows, None]:
+def _represent(params: Any, values: Any) -> tuple[Ragged, None]:
     sparse = csr_array(_counts_alone(values), dtype=np.float64, copy=True)
     sparse.sum_duplicates()
     sparse.eliminate_zeros()
     n = sparse.shape[0]
     totals = np.asarray(sparse.sum(axis=1), dtype=np.float64).reshape(n)
-    of_row = np.repeat(np.arange(n), np.diff(sparse.indptr))
+    n_nonzero = np.diff(sparse.indptr)
+    of_row = np.repeat(np.arange(n), n_nonzero)
     constants = gammaln(totals + 1.0) - np.bincount(of_row, gammaln(sparse.data + 1.0), minlength=n)
-    return Rows(
-        starts=sparse.indptr.astype(np.int64),
-        columns=sparse.indices.astype(np.int64),
-        counts=sparse.data,
-        totals=totals,
-        constants=constants,
-    ), None
+    starts = np.concatenate([[0], np.cumsum(_FIRST + 2 * n_nonzero)]).astype(np.int64)
+    numbers = np.empty(starts[-1])
+    for place, values_of_rows in ((_TOTAL, totals), (_CONSTANT, constants), (_N_NONZERO, n_nonzero)):
+        numbers[starts[:-1] + place] = values_of_rows
+    at = starts[of_row] + _FIRST + 2 * (np.arange(len(of_row)) - sparse.indptr[of_row])
+    numbers[at], numbers[at + 1] = sparse.indices, sparse.data
+    return Ragged(numbers, starts), None
 
 
-def _allocate(capacity: int, d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    return np.zeros(capacity, dtype=np.int64), np.zeros((capacity, d)), np.zeros(capacity), np.zeros(capacity)
-
-
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    return Summary(*_allocate(capacity, len(params.a)))
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    a = np.ascontiguousarray(params.a, dtype=np.float64)
-    return Stats(a, float(a.sum()), *_allocate(capacity, len(a)))
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
-    return {"probability": draw_dirichlet(rng, params.a + summary.counts)}
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+    return {"probability": draw_dirichlet(rng, params.a + s.counts)}
 
 
 def _draw_rows(
@@ -259,12 +148,19 @@ def _log_density(drawn: dict[str, np.ndarray], values: Any) -> np.ndarray:
 
 FAMILY = Family(
     name="DirichletMultinomial",
-    params=Params,
     axes={"a": "d"},
     check=check_positive,
     check_values=_check_values,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    sums={"counts": "d", "total": "", "constant": ""},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    tables={"sum_a": ""},
+    tabulate=lambda params, n: {"sum_a": params.a.sum()},
+    cache={},
+    refresh=lambda p, n, s, c: None,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
     represent=_represent,
     component=Component(axes={"probability": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"totals": "t"},

@@ -12,150 +12,72 @@ Rows hold counts, exposures, and the sum over columns of x log e - log x!, which
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln, xlogy
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import compiled, implements
-from pymc_dpgmm.families import verbs
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
-from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.sums import no_sums
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure, per column: ``a`` > 0 and ``b`` > 0, both (d,)."""
-
-    a: np.ndarray
-    b: np.ndarray
-
-
-@slotted("size", "counts", "rate", "log_rate", "constant", "error")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share. ``rate`` is b + E."""
-
-    a: np.ndarray
-    b: np.ndarray
-    size: np.ndarray
-    counts: np.ndarray
-    rate: np.ndarray
-    log_rate: np.ndarray
-    constant: np.ndarray
-    error: np.ndarray
+def _update(p, n, s, x, sign):
+    share = 1.0
+    for j in range(p.d):
+        before = p.b[j] + s.exposure[j]
+        s.counts[j] += sign * x[j]
+        s.exposure[j] = max(s.exposure[j] + sign * x[p.d + j], 0.0)
+        share = min(share, (p.b[j] + s.exposure[j]) / before)
+    s.constant[0] += sign * x[2 * p.d]
+    return share
 
 
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    stats.size[k] = summary.size[j]
-    stats.constant[k] = summary.constant[j]
-    stats.error[k] = 0.0
-    for column in range(stats.a.shape[0]):
-        stats.counts[k, column] = summary.first[j, column]
-        stats.rate[k, column] = stats.b[column] + summary.second[j, column]
-        stats.log_rate[k, column] = math.log(stats.rate[k, column])
+def _log_evidence(p, n, s):
+    total = s.constant[0]
+    for j in range(p.d):
+        rate = math.log1p(s.exposure[j] / p.b[j])
+        total += log_rising(p.a[j], s.counts[j]) - (p.a[j] + s.counts[j]) * rate - s.counts[j] * math.log(p.b[j])
+    return total
 
 
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    stats.size[k] += 1
-    stats.constant[k] += x[2 * d]
-    stats.error[k] += ROUNDING
-    for j in range(d):
-        stats.counts[k, j] += x[j]
-        stats.rate[k, j] += x[d + j]
-        stats.log_rate[k, j] = math.log(stats.rate[k, j])
+def _refresh(p, n, s, c):
+    for j in range(p.d):
+        c.log_rate[j] = math.log(p.b[j] + s.exposure[j])
 
 
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    stats.size[k] -= 1
-    stats.constant[k] -= x[2 * d]
+def _log_predictive(p, n, s, c, x):
+    # Not a difference of two evidences, which would lose digits where counts are large.
+    total = x[2 * p.d]
+    for j in range(p.d):
+        shape = p.a[j] + s.counts[j]
+        total += log_rising(shape, x[j]) + shape * c.log_rate[j]
+        total -= (shape + x[j]) * math.log(p.b[j] + s.exposure[j] + x[p.d + j])
+    return total, 0.0, 1.0
+
+
+def _log_predictive_without(p, n, s, c, x):
+    total = x[2 * p.d]
     smallest = 1.0
-    for j in range(d):
-        left = max(1.0 - x[d + j] / stats.rate[k, j], ROUNDING)
+    for j in range(p.d):
+        shape = p.a[j] + (s.counts[j] - x[j])
+        left = 1.0 - x[p.d + j] / (p.b[j] + s.exposure[j])
         smallest = min(smallest, left)
-        stats.counts[k, j] -= x[j]
-        stats.rate[k, j] *= left
-        stats.log_rate[k, j] = math.log(stats.rate[k, j])
-    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + ROUNDING <= WORST_ERROR * smallest
-    stats.error[k] = (stats.error[k] + ROUNDING) / smallest
-    return good
+        total += log_rising(shape, x[j]) + shape * math.log(max(left, 1e-300)) - x[j] * c.log_rate[j]
+    return total, 0.0, 1.0 if smallest > 1e-8 else math.nan
 
 
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    total = x[2 * d]
-    for j in range(d):
-        shape = stats.a[j] + stats.counts[k, j]
-        total += (
-            log_rising(shape, x[j])
-            + shape * stats.log_rate[k, j]
-            - (shape + x[j]) * math.log(stats.rate[k, j] + x[d + j])
-        )
-    return total
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
+    rate, shape = params.b + s.exposure, params.a + s.counts
+    return {
+        "a": np.sum(digamma(shape) - digamma(params.a) + np.log(params.b / rate), axis=0),
+        "b": np.sum(params.a / params.b - shape / rate, axis=0),
+    }
 
 
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.a.shape[0]
-    total = x[2 * d]
-    for j in range(d):
-        shape = stats.a[j] + (stats.counts[k, j] - x[j])
-        left = 1.0 - x[d + j] / stats.rate[k, j]
-        total += log_rising(shape, x[j]) + shape * log_share(left) - x[j] * stats.log_rate[k, j]
-    return total
-
-
-@compiled()
-def _log_evidence(a, b, count, rate, log_rate):
-    """Log marginal likelihood of one column, without the rows' constants; ``rate`` is b and the exposures."""
-    return log_rising(a, count) - a * math.log1p((rate - b) / b) - count * log_rate
-
-
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    total = stats.constant[k]
-    for j in range(stats.a.shape[0]):
-        total += _log_evidence(stats.a[j], stats.b[j], stats.counts[k, j], stats.rate[k, j], stats.log_rate[k, j])
-    return total
-
-
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        total += summary.constant[k]
-        for j in range(params.a.shape[0]):
-            rate = params.b[j] + summary.second[k, j]
-            total += _log_evidence(params.a[j], params.b[j], summary.first[k, j], rate, math.log(rate))
-    return total
-
-
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
-    rate = params.b + summary.second
-    shape = params.a + summary.first
-    return Params(
-        a=np.sum(digamma(shape) - digamma(params.a) + np.log(params.b / rate), axis=0),
-        b=np.sum(params.a / params.b - shape / rate, axis=0),
-    )
-
-
-def _check_values(params: Params, values: np.ndarray) -> None:
+def _check_values(params: Any, values: np.ndarray) -> None:
     counts, exposure = np.hsplit(values, 2)
     check_counts("observed", counts)
     bad = ~(exposure > 0)
@@ -164,28 +86,14 @@ def _check_values(params: Params, values: np.ndarray) -> None:
         raise ValueError(f"exposure must be > 0, got {exposure[row, column]} in row {row}")
 
 
-def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, None]:
+def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     counts, exposure = np.hsplit(values, 2)
     constants = np.sum(xlogy(counts, exposure) - gammaln(counts + 1.0), axis=1)
     return np.ascontiguousarray(np.column_stack([values, constants])), None
 
 
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    d = len(params.a)
-    return Stats(
-        a=np.ascontiguousarray(params.a, dtype=np.float64),
-        b=np.ascontiguousarray(params.b, dtype=np.float64),
-        size=np.zeros(capacity, dtype=np.int64),
-        counts=np.zeros((capacity, d)),
-        rate=np.zeros((capacity, d)),
-        log_rate=np.zeros((capacity, d)),
-        constant=np.zeros(capacity),
-        error=np.zeros(capacity),
-    )
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Any) -> dict[str, np.ndarray]:
-    return {"rate": rng.gamma(params.a + summary.first, 1.0 / (params.b + summary.second))}
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+    return {"rate": rng.gamma(params.a + s.counts, 1.0 / (params.b + s.exposure))}
 
 
 def _draw_rows(
@@ -203,12 +111,17 @@ def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray
 
 FAMILY = Family(
     name="GammaPoisson",
-    params=Params,
     axes={"a": "d", "b": "d"},
     check=check_positive,
     check_values=_check_values,
-    allocate_summary=lambda params, capacity: no_sums(capacity, len(params.a)),
-    allocate_stats=_allocate_stats,
+    sums={"counts": "d", "exposure": "d", "constant": ""},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    cache={"log_rate": "d"},
+    refresh=_refresh,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
     represent=_represent,
     component=Component(axes={"rate": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
     given={"exposure": "d"},
@@ -219,7 +132,7 @@ FAMILY = Family(
 )
 
 
-def _check_incomplete(params: Params, values: np.ndarray) -> None:
+def _check_incomplete(params: Any, values: np.ndarray) -> None:
     counts, exposure = np.hsplit(values, 2)
     _check_values(params, np.hstack([np.where(np.isnan(counts), 0.0, counts), exposure]))
 

@@ -12,319 +12,208 @@ with known covariates x of length p. For the n rows of a cluster
 degrees of freedom, location :math:`x' \mu_n` and squared scale :math:`b_n (1 + x' \Lambda_n^{-1} x) / a_n`.
 
 Rows hold y, less its fit by one regression of all rows so that sums of squares keep their digits, then the
-covariates. Stats keep the inverse of the Cholesky factor of :math:`\Lambda_n`. What subtraction leaves of
+covariates. The cache holds the inverse of the Cholesky factor of :math:`\Lambda_n`. What subtraction leaves of
 :math:`b_n` has 16 digits less twice those by which the fitted values of a cluster, after that one regression,
 exceed its residuals.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.cholesky import cholesky_in_place, invert_lower_in_place, lower_product, rank_one_inverse
-from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.arithmetic import fast_log
+from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component
-from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.triangles import cholesky_in_place, invert_in_place, lower_product, rank_one_inverse, unpacked
+
+# Share of a determinant or of b_n without a row below which too few digits are left.
+_SMALLEST_SHARE = 1e-8
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure: ``mu`` (p,), ``precision`` (p, p), ``a`` and ``b`` > 0."""
-
-    mu: np.ndarray
-    precision: np.ndarray
-    a: float
-    b: float
-
-
-@slotted("size", "gram", "cross", "squares")
-class Summary(NamedTuple):
-    """Number of rows, X'X, X'y and y'y of each cluster: (K,), (K, p, p), (K, p), (K,)."""
-
-    size: np.ndarray
-    gram: np.ndarray
-    cross: np.ndarray
-    squares: np.ndarray
-
-
-@slotted("size", "mean", "factor", "log_det", "squares", "constant", "error")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share. ``squares`` is b_n."""
-
-    mu: np.ndarray
-    precision: np.ndarray
-    a: float
-    b: float
-    log_det_precision: float
-    size: np.ndarray
-    mean: np.ndarray
-    factor: np.ndarray
-    log_det: np.ndarray
-    squares: np.ndarray
-    constant: np.ndarray
-    error: np.ndarray
-    norms: np.ndarray
-    work: np.ndarray
-
-
-def _log_norms(params: Params, n: int) -> np.ndarray:
-    """Normalising constants of the predictive given 0..n rows: (n + 1,)."""
-    a_n = params.a + 0.5 * np.arange(n + 1.0)
-    return gammaln(a_n + 0.5) - gammaln(a_n) - 0.5 * math.log(2.0 * math.pi)
-
-
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    p = rows.shape[1] - 1
-    gram = summary.gram[k]
-    cross = summary.cross[k]
-    summary.size[k] = members.shape[0]
-    summary.squares[k] = 0.0
-    for i in range(p):
-        cross[i] = 0.0
-        for j in range(p):
-            gram[i, j] = 0.0
-    for row in members:
-        y = rows[row, 0]
-        summary.squares[k] += y * y
-        for i in range(p):
-            x = rows[row, 1 + i]
-            cross[i] += x * y
-            for j in range(i + 1):
-                gram[i, j] += x * rows[row, 1 + j]
-    for i in range(p):
-        for j in range(i):
-            gram[j, i] = gram[i, j]
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    p = summary.cross.shape[1]
-    summary.size[k] += summary.size[j]
-    summary.squares[k] += summary.squares[j]
-    for row in range(p):
-        summary.cross[k, row] += summary.cross[j, row]
-        for column in range(p):
-            summary.gram[k, row, column] += summary.gram[j, row, column]
-
-
-@compiled()
-def _solve(mu, precision, gram, cross, factor, mean, work):
-    """Set ``factor`` to the inverse factor of Lambda_n and ``mean`` to mu_n; return log |Lambda_n|."""
-    p = mu.shape[0]
-    for i in range(p):
-        for j in range(p):
-            factor[i, j] = precision[i, j] + gram[i, j]
-    cholesky_in_place(factor)
-    invert_lower_in_place(factor)
-    log_det = 0.0
-    # mu_n - mu = inv(Lambda_n) (X'y - X'X mu).
-    for i in range(p):
-        log_det -= 2.0 * math.log(factor[i, i])
-        mean[i] = cross[i]
-        for j in range(p):
-            mean[i] -= gram[i, j] * mu[j]
-    lower_product(factor, mean, work)
-    for i in range(p):
-        mean[i] = mu[i]
-        for j in range(i, p):
-            mean[i] += factor[j, i] * work[j]
-    return log_det
-
-
-@compiled()
-def _sum_of_squares(mu, precision, b, gram, cross, squares, mean):
-    """b_n, given mu_n."""
-    total = squares
-    p = mu.shape[0]
-    for i in range(p):
-        total -= 2.0 * mean[i] * cross[i]
-        for j in range(p):
-            total += mean[i] * gram[i, j] * mean[j]
-            total += (mean[i] - mu[i]) * precision[i, j] * (mean[j] - mu[j])
-    return b + 0.5 * max(total, 0.0)
-
-
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    mean = stats.mean[k]
-    gram, cross = summary.gram[j], summary.cross[j]
-    stats.log_det[k] = _solve(stats.mu, stats.precision, gram, cross, stats.factor[k], mean, stats.work[0])
-    stats.squares[k] = _sum_of_squares(stats.mu, stats.precision, stats.b, gram, cross, summary.squares[j], mean)
-    stats.size[k] = summary.size[j]
-    stats.error[k] = 0.0
-    stats.constant[k] = stats.norms[stats.size[k]] - 0.5 * math.log(stats.squares[k])
-
-
-@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
-def _fitted(mean, x):
-    """Value of a regression at the covariates of a row."""
-    total = 0.0
-    for i in range(mean.shape[0]):
-        total += mean[i] * x[1 + i]
-    return total
-
-
-@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
-def _leverage(factor, x):
-    """``x' inv(Lambda_n) x`` for the covariates of a row."""
-    total = 0.0
-    for i in range(factor.shape[0]):
-        root = 0.0
+@inlined
+def _update(p, n, s, x, sign):
+    y = x[0]
+    before = s.squares[0]
+    s.squares[0] = max(before + sign * y * y, 0.0)
+    at = 0
+    for i in range(p.p):
+        s.cross[i] += sign * x[1 + i] * y
         for j in range(i + 1):
-            root += factor[i, j] * x[1 + j]
-        total += root * root
+            s.gram[at + j] += sign * x[1 + i] * x[1 + j]
+        at += i + 1
+    return (p.b + s.squares[0]) / (p.b + before) if sign < 0.0 else 1.0
+
+
+@inlined
+def _solve(p, s, c):
+    """Set ``c.factor`` to the inverse factor of Lambda_n, ``c.mean`` to mu_n, ``c.squares`` to b_n."""
+    at = 0
+    for i in range(p.p):
+        for j in range(i + 1):
+            c.factor[at + j] = p.precision[i * p.p + j] + s.gram[at + j]
+        at += i + 1
+    c.half_log_det[0] = cholesky_in_place(c.factor, p.p)
+    invert_in_place(c.factor, p.p, 1.0)
+    # mu_n - mu = inv(Lambda_n) (X'y - X'X mu).
+    for i in range(p.p):
+        c.mean[i] = s.cross[i] - _times_gram(p, s, p.mu, i)
+    lower_product(c.factor, c.mean, c.root, p.p)
+    for i in range(p.p):
+        c.mean[i] = p.mu[i]
+        for j in range(i, p.p):
+            c.mean[i] += c.factor[j * (j + 1) // 2 + i] * c.root[j]
+    total = s.squares[0]
+    for i in range(p.p):
+        total += c.mean[i] * (_times_gram(p, s, c.mean, i) - 2.0 * s.cross[i])
+        for j in range(p.p):
+            total += (c.mean[i] - p.mu[i]) * p.precision[i * p.p + j] * (c.mean[j] - p.mu[j])
+    c.squares[0] = p.b + 0.5 * max(total, 0.0)
+
+
+@inlined
+def _times_gram(p, s, vector, i):
+    """Entry ``i`` of X'X times a vector."""
+    total = 0.0
+    for j in range(p.p):
+        at = i * (i + 1) // 2 + j if j <= i else j * (j + 1) // 2 + i
+        total += s.gram[at] * vector[j]
     return total
 
 
-@compiled()
-def _change(stats, k, x, sign):
-    """Add (1) or remove (-1) a row's share of a slot; return the shares of determinant and b_n that are left."""
-    p = stats.mu.shape[0]
-    root, work = stats.work[0], stats.work[1]
-    factor, mean = stats.factor[k], stats.mean[k]
-    lower_product(factor, x[1:], root)
-    left = 1.0
-    for i in range(p):
-        left += sign * root[i] * root[i]
-    left = max(left, ROUNDING)
-    residual = x[0] - _fitted(mean, x)
-    # inv(Lambda_n) x is inv(L)' inv(L) x, with the factor before its change.
-    for j in range(p):
-        step = 0.0
-        for i in range(j, p):
-            step += factor[i, j] * root[i]
-        mean[j] += sign * step * residual / left
-    changed = max(1.0 + sign * 0.5 * residual * residual / (left * stats.squares[k]), ROUNDING)
-    rank_one_inverse(factor, root, sign, 1.0, work)
-    stats.squares[k] *= changed
-    stats.log_det[k] += math.log(left)
-    return left, changed
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    _change(stats, k, x, 1.0)
-    stats.size[k] += 1
-    stats.error[k] += ROUNDING
-    stats.constant[k] = stats.norms[stats.size[k]] - 0.5 * math.log(stats.squares[k])
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    left, changed = _change(stats, k, x, -1.0)
-    share = left * changed
-    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + ROUNDING <= WORST_ERROR * share
-    stats.size[k] -= 1
-    stats.error[k] = (stats.error[k] + ROUNDING) / share
-    stats.constant[k] = stats.norms[stats.size[k]] - 0.5 * math.log(stats.squares[k])
-    return good
-
-
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    spread = 1.0 + _leverage(stats.factor[k], x)
-    residual = x[0] - _fitted(stats.mean[k], x)
-    exponent = stats.a + 0.5 * (stats.size[k] + 1.0)
-    argument = 1.0 + 0.5 * residual * residual / (spread * stats.squares[k])
-    return stats.constant[k] - 0.5 * math.log(spread) - exponent * math.log(argument)
-
-
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| left, and
-    # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 left).
-    n = stats.size[k]
-    left = 1.0 - _leverage(stats.factor[k], x)
-    residual = x[0] - _fitted(stats.mean[k], x)
-    share = 1.0 - 0.5 * residual * residual / (left * stats.squares[k])
-    constant = stats.norms[n - 1] - 0.5 * math.log(stats.squares[k])
-    return constant + 0.5 * log_share(left) + (stats.a + 0.5 * (n - 1.0)) * log_share(share)
-
-
-@compiled()
-def _log_evidence(a, b, log_det_precision, n, log_det, squares):
-    a_n = a + 0.5 * n
+@inlined
+def _evidence(p, n, half_log_det, squares):
+    a_n = p.a + 0.5 * n
     return (
         math.lgamma(a_n)
-        - math.lgamma(a)
-        + a * math.log(b)
+        - math.lgamma(p.a)
+        + p.a * math.log(p.b)
         - a_n * math.log(squares)
-        + 0.5 * (log_det_precision - log_det)
+        + p.half_log_det_precision
+        - half_log_det
         - 0.5 * n * math.log(2.0 * math.pi)
     )
 
 
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    return _log_evidence(
-        stats.a, stats.b, stats.log_det_precision, stats.size[k], stats.log_det[k], stats.squares[k]
-    )
+def _log_evidence(p, n, s, c):
+    _solve(p, s, c)
+    return _evidence(p, n, c.half_log_det[0], c.squares[0])
 
 
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    factor, mean, work = params.precision.copy(), params.mu.copy(), params.mu.copy()
-    nothing, nowhere = np.zeros_like(params.precision), np.zeros_like(params.mu)
-    log_det_precision = _solve(params.mu, params.precision, nothing, nowhere, factor, mean, work)
+def _kept_evidence(p, n, s, c):
+    return _evidence(p, n, c.half_log_det[0], c.squares[0])
+
+
+def _refresh(p, n, s, c):
+    _solve(p, s, c)
+    c.constant[0] = p.norms[int(n)] - 0.5 * math.log(c.squares[0])
+
+
+@inlined
+def _fitted(c, x, p):
+    """Value of a regression at the covariates of a row."""
     total = 0.0
-    for k in range(summary.size.shape[0]):
-        gram, cross = summary.gram[k], summary.cross[k]
-        log_det = _solve(params.mu, params.precision, gram, cross, factor, mean, work)
-        squares = _sum_of_squares(params.mu, params.precision, params.b, gram, cross, summary.squares[k], mean)
-        total += _log_evidence(params.a, params.b, log_det_precision, summary.size[k], log_det, squares)
+    for i in range(p.p):
+        total += c.mean[i] * x[1 + i]
     return total
 
 
-def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, ...]:
+@inlined
+def _leverage(c, x, p):
+    """``x' inv(Lambda_n) x`` for the covariates of a row."""
+    total = 0.0
+    at = 0
+    for i in range(p.p):
+        root = 0.0
+        for j in range(i + 1):
+            root += c.factor[at + j] * x[1 + j]
+        total += root * root
+        at += i + 1
+    return total
+
+
+def _change(p, n, s, c, x, sign):
+    _update(p, n, s, x, sign)
+    lower_product(c.factor, shifted(x, 1), c.root, p.p)
+    left = 1.0
+    for i in range(p.p):
+        left += sign * c.root[i] * c.root[i]
+    left = max(left, 1e-15)
+    residual = x[0] - _fitted(c, x, p)
+    # inv(Lambda_n) x is inv(L)' inv(L) x, with the factor before its change.
+    for j in range(p.p):
+        step = 0.0
+        for i in range(j, p.p):
+            step += c.factor[i * (i + 1) // 2 + j] * c.root[i]
+        c.mean[j] += sign * step * residual / left
+    changed = max(1.0 + sign * 0.5 * residual * residual / (left * c.squares[0]), 1e-15)
+    rank_one_inverse(c.factor, c.root, sign, 1.0, c.work, p.p)
+    c.squares[0] *= changed
+    c.half_log_det[0] += 0.5 * math.log(left)
+    c.constant[0] = p.norms[int(n + sign)] - 0.5 * math.log(c.squares[0])
+    return left * changed
+
+
+def _log_predictive(p, n, s, c, x):
+    spread = 1.0 + _leverage(c, x, p)
+    residual = x[0] - _fitted(c, x, p)
+    argument = 1.0 + 0.5 * residual * residual / (spread * c.squares[0])
+    return c.constant[0] - 0.5 * fast_log(spread), p.a + 0.5 * (n + 1.0), argument
+
+
+def _log_predictive_without(p, n, s, c, x):
+    # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| left, and
+    # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 left).
+    left = 1.0 - _leverage(c, x, p)
+    residual = x[0] - _fitted(c, x, p)
+    share = 1.0 - 0.5 * residual * residual / (left * c.squares[0])
+    constant = p.norms[int(n) - 1] - 0.5 * math.log(c.squares[0]) + 0.5 * fast_log(left)
+    return constant, -(p.a + 0.5 * (n - 1.0)), share if left > _SMALLEST_SHARE else math.nan
+
+
+def _tabulate(params: Any, n: int) -> dict[str, Any]:
+    # Normalising constants of the predictive given 0..n rows.
+    a_n = params.a + 0.5 * np.arange(n + 1.0)
+    norms = gammaln(a_n + 0.5) - gammaln(a_n) - 0.5 * math.log(2.0 * math.pi)
+    return {"half_log_det_precision": 0.5 * np.linalg.slogdet(params.precision)[1], "norms": norms}
+
+
+def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     """Return inverses of Lambda_n (K, p, p), mu_n (K, p), a_n and b_n (K,)."""
-    inverse = np.linalg.inv(params.precision + summary.gram)
-    moved = np.einsum("kij,kj->ki", inverse, summary.cross - summary.gram @ params.mu)
+    gram = unpacked(s.gram)
+    inverse = np.linalg.inv(params.precision + gram)
+    moved = np.einsum("kij,kj->ki", inverse, s.cross - gram @ params.mu)
     mean = params.mu + moved
     squares = (
-        summary.squares
-        - 2.0 * np.sum(mean * summary.cross, axis=1)
-        + np.einsum("ki,kij,kj->k", mean, summary.gram, mean)
+        s.squares
+        - 2.0 * np.sum(mean * s.cross, axis=1)
+        + np.einsum("ki,kij,kj->k", mean, gram, mean)
         + np.einsum("ki,ij,kj->k", moved, params.precision, moved)
     )
-    return inverse, mean, params.a + 0.5 * summary.size, params.b + 0.5 * np.maximum(squares, 0.0)
+    return inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
-    inverse, mean, a_n, b_n = _posterior(params, summary)
+    inverse, mean, a_n, b_n = _posterior(params, s)
     moved, pull = mean - params.mu, a_n / b_n
-    n_clusters = len(summary.size)
-    return Params(
-        mu=params.precision @ (pull @ moved),
-        precision=0.5
-        * (
-            n_clusters * np.linalg.inv(params.precision)
-            - inverse.sum(axis=0)
-            - np.einsum("k,ki,kj->ij", pull, moved, moved)
-        ),
-        a=np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        b=np.sum(params.a / params.b - pull),
-    )
+    each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", pull, moved, moved)
+    return {
+        "mu": params.precision @ (pull @ moved),
+        "precision": 0.5 * each.sum(axis=0),
+        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
+        "b": np.sum(params.a / params.b - pull),
+    }
 
 
-@implements(verbs.data_gradient, Params)
-def _(params, summary, rows, labels):
+def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # Covariates are given, not modelled: their columns have no gradient.
-    _, mean, a_n, b_n = _posterior(params, summary)
+    _, mean, a_n, b_n = _posterior(params, s)
     gradient = np.zeros_like(rows)
     fitted = np.sum(rows[:, 1:] * mean[labels], axis=1)
     gradient[:, 0] = -(a_n / b_n)[labels] * (rows[:, 0] - fitted)
@@ -345,49 +234,19 @@ def _check(name: str, value: np.ndarray) -> None:
             raise ValueError(f"precision must be positive definite, got {value.tolist()}") from None
 
 
-def _represent(params: Params, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     origin = np.linalg.lstsq(values[:, 1:], values[:, 0], rcond=None)[0]
     rows = np.array(values, dtype=np.float64, order="C")
     rows[:, 0] -= rows[:, 1:] @ origin
     return rows, origin
 
 
-def _shift(params: Params, origin: np.ndarray) -> Params:
+def _shift(params: Any, origin: np.ndarray) -> Any:
     return params._replace(mu=params.mu - origin)
 
 
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    p = len(params.mu)
-    return Summary(
-        size=np.zeros(capacity, dtype=np.int64),
-        gram=np.zeros((capacity, p, p)),
-        cross=np.zeros((capacity, p)),
-        squares=np.zeros(capacity),
-    )
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    p = len(params.mu)
-    return Stats(
-        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
-        precision=np.ascontiguousarray(params.precision, dtype=np.float64),
-        a=float(params.a),
-        b=float(params.b),
-        log_det_precision=float(np.linalg.slogdet(params.precision)[1]),
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, p)),
-        factor=np.zeros((capacity, p, p)),
-        log_det=np.zeros(capacity),
-        squares=np.ones(capacity),
-        constant=np.zeros(capacity),
-        error=np.zeros(capacity),
-        norms=_log_norms(params, n),
-        work=np.zeros((2, p)),
-    )
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
-    inverse, mean, a_n, b_n = _posterior(params, summary)
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+    inverse, mean, a_n, b_n = _posterior(params, s)
     variance = b_n / rng.standard_gamma(a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
     return {
@@ -414,11 +273,31 @@ def _restore(drawn: dict[str, np.ndarray], origin: np.ndarray) -> dict[str, np.n
 
 FAMILY = Family(
     name="LinearRegression",
-    params=Params,
     axes={"mu": "p", "precision": "pp", "a": "", "b": ""},
     check=_check,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    # t is the number of entries of a triangle.
+    sums={"gram": "t", "cross": "p", "squares": ""},
+    more_lengths=lambda params: {"t": len(params.mu) * (len(params.mu) + 1) // 2},
+    update=_update,
+    log_evidence=_log_evidence,
+    kept_evidence=_kept_evidence,
+    gradient=_gradient,
+    data_gradient=_data_gradient,
+    tables={"half_log_det_precision": "", "norms": "n"},
+    tabulate=_tabulate,
+    cache={
+        "factor": "t",
+        "mean": "p",
+        "squares": "",
+        "half_log_det": "",
+        "constant": "",
+        "root": "p",
+        "work": "p",
+    },
+    refresh=_refresh,
+    change=_change,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
     represent=_represent,
     shift=_shift,
     component=Component(

@@ -14,275 +14,168 @@ with :math:`E s^2 = b / (a - 1)`. For a cluster of n rows with mean :math:`\bar 
 (Murphy 2007, eqs 197-200). The predictive of a column is a t with :math:`2 a_n` degrees of freedom, location
 :math:`\mu_n` and squared scale :math:`b_n (\kappa_n + 1) / (a_n \kappa_n)`.
 
-Stats keep, per cluster and column, :math:`r = \sqrt{\kappa_n / (2 b_n (\kappa_n + 1))}`, so that the argument of
+The cache holds, per column, :math:`r = \sqrt{\kappa_n / (2 b_n (\kappa_n + 1))}`, so that the argument of
 the t density is :math:`1 + (r x - r \mu_n)^2`.
 """
 
 import math
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 
-from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import incomplete_normal_inverse_gamma, normal_columns, verbs
+from pymc_dpgmm.arithmetic import fast_log, standard_gamma, standard_normal
+from pymc_dpgmm.families import normal_columns
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.defaults import column_variances
-from pymc_dpgmm.families.normal_columns import log_evidence
+from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.moments import merge_squares, update_squares
+from pymc_dpgmm.families.normal_columns import log_evidence, posterior_scale
 from pymc_dpgmm.families.origins import centred, shift_mean
-from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
 _LARGEST = 1e300
+# Share of b_n without a row below which too few digits are left.
+_SMALLEST_SHARE = 1e-8
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure, per column: ``mu``, ``kappa`` > 0, ``a`` > 0 and ``b`` > 0, all (d,)."""
-
-    mu: np.ndarray
-    kappa: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
+def _update(p, n, s, x, sign):
+    return update_squares(n, p.d, s.mean, s.squares, p.b, x, sign)
 
 
-@slotted("size", "mean", "squares")
-class Summary(NamedTuple):
-    """Number of rows, mean and sum of squares about the mean of each cluster: (K,), (K, d), (K, d)."""
-
-    size: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
+def _merge(p, n, s, m, t):
+    merge_squares(n, p.d, s.mean, s.squares, m, t.mean, t.squares)
 
 
-@slotted("size", "mean", "scale", "rate", "shift", "constant", "constant_without", "error")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
-
-    mu: np.ndarray
-    kappa: np.ndarray
-    a: np.ndarray
-    b: np.ndarray
-    is_common: bool
-    size: np.ndarray
-    mean: np.ndarray
-    scale: np.ndarray
-    rate: np.ndarray
-    shift: np.ndarray
-    constant: np.ndarray
-    constant_without: np.ndarray
-    error: np.ndarray
-    norms: np.ndarray
+def _log_evidence(p, n, s):
+    total = 0.0
+    for j in range(p.d):
+        total += log_evidence(p, j, n, posterior_scale(p, j, n, s.mean[j], s.squares[j]))
+    return total
 
 
-def _log_norms(params: Params, n: int) -> np.ndarray:
-    """Normalising constants of the predictive given 0..n rows, without the scales: (n + 1,)."""
+def _refresh(p, n, s, c):
+    log_scales = 0.0
+    for j in range(p.d):
+        kappa_n = p.kappa[j] + n
+        scale = posterior_scale(p, j, n, s.mean[j], s.squares[j])
+        c.rate[j] = math.sqrt(kappa_n / (2.0 * scale * (kappa_n + 1.0)))
+        c.shift[j] = c.rate[j] * (p.kappa[j] * p.mu[j] + n * s.mean[j]) / kappa_n
+        log_scales += fast_log(scale)
+    size = int(n)
+    c.constant[0] = p.norms[size] - 0.5 * log_scales
+    c.constant_without[0] = p.norms[max(size - 1, 0)] - 0.5 * log_scales
+
+
+def _log_predictive(p, n, s, c, x):
+    half = 0.5 * n + 0.5
+    if p.is_common > 0.0:
+        product = 1.0
+        for j in range(p.d):
+            root = c.rate[j] * x[j] - c.shift[j]
+            product *= 1.0 + root * root
+        if product < _LARGEST:
+            return c.constant[0], p.a[0] + half, product
+    total = c.constant[0]
+    for j in range(p.d):
+        root = c.rate[j] * x[j] - c.shift[j]
+        total -= (p.a[j] + half) * math.log(1.0 + root * root)
+    return total, 0.0, 1.0
+
+
+def _log_predictive_without(p, n, s, c, x):
+    # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
+    # density is a ratio of two marginal likelihoods.
+    total = c.constant_without[0]
+    smallest = 1.0
+    for j in range(p.d):
+        kappa_n = p.kappa[j] + n
+        root = c.rate[j] * x[j] - c.shift[j]
+        left = 1.0 - root * root * (kappa_n + 1.0) / (kappa_n - 1.0)
+        smallest = min(smallest, left)
+        total += (p.a[j] + 0.5 * n - 0.5) * fast_log(left)
+    return total, 0.0, 1.0 if smallest > _SMALLEST_SHARE else math.nan
+
+
+def _log_predictive_present(p, n, s, c, x, absent, scratch):
+    total = 0.0
+    for j in range(p.d):
+        if absent[j] == 0:
+            a_n = p.a[j] + 0.5 * n
+            root = c.rate[j] * x[j] - c.shift[j]
+            total += math.lgamma(a_n + 0.5) - math.lgamma(a_n) + math.log(c.rate[j]) - 0.5 * math.log(math.pi)
+            total -= (a_n + 0.5) * math.log(1.0 + root * root)
+    return total
+
+
+def _draw_absent(p, n, s, c, x, absent, scratch, bits):
+    for j in range(p.d):
+        if absent[j] != 0:
+            # A t with 2 a_n degrees of freedom, by way of a variance that is b_n over a gamma variable.
+            gamma = standard_gamma(bits, p.a[j] + 0.5 * n)
+            x[j] = c.shift[j] / c.rate[j] + standard_normal(bits) / (c.rate[j] * math.sqrt(2.0 * gamma))
+
+
+def _tabulate(params: Any, n: int) -> dict[str, Any]:
     rows = np.arange(n + 1.0)[:, None]
     a_n, kappa_n = params.a + 0.5 * rows, params.kappa + rows
     ratios = gammaln(a_n + 0.5) - gammaln(a_n)
-    return np.sum(ratios - 0.5 * math.log(2.0 * math.pi) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
+    norms = np.sum(ratios - 0.5 * math.log(2.0 * math.pi) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
+    return {"is_common": float(np.all(params.a == params.a[0])), "norms": norms}
 
 
-@compiled(inline="always")
-def _refresh(stats: Stats, k: int) -> None:
-    """Derive what the predictive needs from a slot's size, mean and b_n (held in ``scale``)."""
-    n = stats.size[k]
-    log_scales = 0.0
-    for j in range(stats.mu.shape[0]):
-        kappa_n = stats.kappa[j] + n
-        rate = math.sqrt(kappa_n / (2.0 * stats.scale[k, j] * (kappa_n + 1.0)))
-        stats.rate[k, j] = rate
-        stats.shift[k, j] = rate * stats.mean[k, j]
-        log_scales += math.log(stats.scale[k, j])
-    stats.constant[k] = stats.norms[n] - 0.5 * log_scales
-    stats.constant_without[k] = stats.norms[max(n - 1, 0)] - 0.5 * log_scales
+# Rows with missing entries, which are NaN: each column has a number of entries of its own, and an entry that is
+# missing contributes nothing.
 
 
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    d = rows.shape[1]
-    n = members.shape[0]
-    mean = summary.mean[k]
-    squares = summary.squares[k]
-    summary.size[k] = n
-    for j in range(d):
-        mean[j] = 0.0
-        squares[j] = 0.0
-    for t in range(n):
-        for j in range(d):
-            mean[j] += rows[members[t], j]
-    for j in range(d):
-        mean[j] /= max(n, 1)
-    for t in range(n):
-        for j in range(d):
-            deviation = rows[members[t], j] - mean[j]
-            squares[j] += deviation * deviation
+def _update_incomplete(p, n, s, x, sign):
+    share = 1.0
+    for j in range(p.d):
+        if not math.isnan(x[j]):
+            m = s.entries[j]
+            deviation, before = x[j] - s.mean[j], s.squares[j]
+            s.squares[j] = max(before + sign * m / max(m + sign, 1.0) * deviation * deviation, 0.0)
+            s.mean[j] += sign * deviation / max(m + sign, 1.0)
+            s.entries[j] = m + sign
+            share = min(share, (p.b[j] + s.squares[j]) / (p.b[j] + before))
+    return share
 
 
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    # Chan, Golub and LeVeque (1983), eq. 2.1.
-    total = summary.size[k] + summary.size[j]
-    share = summary.size[j] / max(total, 1)
-    weight = share * summary.size[k]
-    for column in range(summary.mean.shape[1]):
-        between = summary.mean[j, column] - summary.mean[k, column]
-        summary.squares[k, column] += summary.squares[j, column] + weight * between * between
-        summary.mean[k, column] += share * between
-    summary.size[k] = total
+def _merge_incomplete(p, n, s, m, t):
+    for j in range(p.d):
+        part = t.entries[j] / max(s.entries[j] + t.entries[j], 1.0)
+        between = t.mean[j] - s.mean[j]
+        s.squares[j] += t.squares[j] + part * s.entries[j] * between * between
+        s.mean[j] += part * between
+        s.entries[j] += t.entries[j]
 
 
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    n = summary.size[j]
-    for column in range(stats.mu.shape[0]):
-        kappa_n = stats.kappa[column] + n
-        offset = summary.mean[j, column] - stats.mu[column]
-        stats.mean[k, column] = stats.mu[column] + n / kappa_n * offset
-        stats.scale[k, column] = stats.b[column] + 0.5 * (
-            summary.squares[j, column] + stats.kappa[column] * n / kappa_n * offset * offset
-        )
-    stats.size[k] = n
-    stats.error[k] = 0.0
-    _refresh(stats, k)
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    n = stats.size[k]
-    for j in range(stats.mu.shape[0]):
-        kappa_n = stats.kappa[j] + n
-        deviation = x[j] - stats.mean[k, j]
-        stats.scale[k, j] += 0.5 * kappa_n / (kappa_n + 1.0) * deviation * deviation
-        stats.mean[k, j] += deviation / (kappa_n + 1.0)
-    stats.size[k] = n + 1
-    stats.error[k] += ROUNDING
-    _refresh(stats, k)
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    n = stats.size[k]
-    smallest = 1.0
-    for j in range(stats.mu.shape[0]):
-        kappa_n = stats.kappa[j] + n
-        deviation = x[j] - stats.mean[k, j]
-        lost = 0.5 * kappa_n / (kappa_n - 1.0) * deviation * deviation
-        left = max(1.0 - lost / stats.scale[k, j], ROUNDING)
-        smallest = min(smallest, left)
-        stats.scale[k, j] *= left
-        stats.mean[k, j] -= deviation / (kappa_n - 1.0)
-    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + ROUNDING <= WORST_ERROR * smallest
-    stats.size[k] = n - 1
-    stats.error[k] = (stats.error[k] + ROUNDING) / smallest
-    _refresh(stats, k)
-    return good
-
-
-@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
-def _product(rate, shift, x):
-    """Product of ``1 + ((x - mean) / scale)^2`` over the columns."""
-    product = 1.0
-    for j in range(rate.shape[0]):
-        root = rate[j] * x[j] - shift[j]
-        product *= 1.0 + root * root
-    return product
-
-
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    half = 0.5 * stats.size[k] + 0.5
-    rate = stats.rate[k]
-    shift = stats.shift[k]
-    if stats.is_common:
-        product = _product(rate, shift, x)
-        if product < _LARGEST:
-            return stats.constant[k] - (stats.a[0] + half) * math.log(product)
-    total = stats.constant[k]
-    for j in range(rate.shape[0]):
-        root = rate[j] * x[j] - shift[j]
-        total -= (stats.a[j] + half) * math.log(1.0 + root * root)
-    return total
-
-
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
-    # density is a ratio of two marginal likelihoods.
-    n = stats.size[k]
-    total = stats.constant_without[k]
-    for j in range(stats.mu.shape[0]):
-        kappa_n = stats.kappa[j] + n
-        root = stats.rate[k, j] * x[j] - stats.shift[k, j]
-        left = 1.0 - root * root * (kappa_n + 1.0) / (kappa_n - 1.0)
-        total += (stats.a[j] + 0.5 * n - 0.5) * log_share(left)
-    return total
-
-
-@implements(verbs.log_predictive_present, Stats)
-def _(stats, k, rows, i, absent):
-    n = stats.size[k]
+def _log_evidence_incomplete(p, n, s):
     total = 0.0
-    for j in range(stats.mu.shape[0]):
-        if not absent[i, j]:
-            a_n = stats.a[j] + 0.5 * n
-            root = stats.rate[k, j] * rows[i, j] - stats.shift[k, j]
-            total += (
-                math.lgamma(a_n + 0.5)
-                - math.lgamma(a_n)
-                + math.log(stats.rate[k, j])
-                - 0.5 * math.log(math.pi)
-                - (a_n + 0.5) * math.log(1.0 + root * root)
-            )
+    for j in range(p.d):
+        scale = posterior_scale(p, j, s.entries[j], s.mean[j], s.squares[j])
+        total += log_evidence(p, j, s.entries[j], scale)
     return total
 
 
-@implements(verbs.draw_absent, Stats)
-def _(stats, k, rows, i, absent, rng):
-    for j in range(stats.mu.shape[0]):
-        if absent[i, j]:
-            # A t with 2 a_n degrees of freedom, by way of a variance that is b_n over a gamma variable.
-            gamma = rng.standard_gamma(stats.a[j] + 0.5 * stats.size[k])
-            deviation = rng.standard_normal() / (stats.rate[k, j] * math.sqrt(2.0 * gamma))
-            rows[i, j] = stats.mean[k, j] + deviation
+def _refresh_incomplete(p, n, s, c):
+    for j in range(p.d):
+        m = s.entries[j]
+        kappa_n, a_n = p.kappa[j] + m, p.a[j] + 0.5 * m
+        scale = posterior_scale(p, j, m, s.mean[j], s.squares[j])
+        c.rate[j] = math.sqrt(kappa_n / (2.0 * scale * (kappa_n + 1.0)))
+        c.shift[j] = c.rate[j] * (p.kappa[j] * p.mu[j] + m * s.mean[j]) / kappa_n
+        c.constant[j] = math.lgamma(a_n + 0.5) - math.lgamma(a_n) + math.log(c.rate[j] / math.sqrt(math.pi))
 
 
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
+def _log_predictive_incomplete(p, n, s, c, x):
     total = 0.0
-    for j in range(stats.mu.shape[0]):
-        total += log_evidence(stats.kappa[j], stats.a[j], stats.b[j], stats.size[k], stats.scale[k, j])
-    return total
-
-
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        n = summary.size[k]
-        for j in range(params.mu.shape[0]):
-            kappa = params.kappa[j]
-            offset = summary.mean[k, j] - params.mu[j]
-            scale = params.b[j] + 0.5 * (summary.squares[k, j] + kappa * n / (kappa + n) * offset * offset)
-            total += log_evidence(kappa, params.a[j], params.b[j], n, scale)
-    return total
-
-
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
-    return normal_columns.log_marginal_gradient(params, summary.size[:, None], summary)
-
-
-@implements(verbs.data_gradient, Params)
-def _(params, summary, rows, labels):
-    return normal_columns.data_gradient(params, summary.size[:, None], summary, rows, labels)
+    for j in range(p.d):
+        if not math.isnan(x[j]):
+            root = c.rate[j] * x[j] - c.shift[j]
+            total += c.constant[j] - (p.a[j] + 0.5 * s.entries[j] + 0.5) * fast_log(1.0 + root * root)
+    return total, 0.0, 1.0
 
 
 def _check(name: str, value: np.ndarray) -> None:
@@ -290,35 +183,6 @@ def _check(name: str, value: np.ndarray) -> None:
         raise ValueError(f"{name} must be finite, got {value}")
     if name != "mu" and not np.all(value > 0):
         raise ValueError(f"{name} must be > 0, got {value}")
-
-
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    d = len(params.mu)
-    return Summary(
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, d)),
-        squares=np.zeros((capacity, d)),
-    )
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    d = len(params.mu)
-    return Stats(
-        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
-        kappa=np.ascontiguousarray(params.kappa, dtype=np.float64),
-        a=np.ascontiguousarray(params.a, dtype=np.float64),
-        b=np.ascontiguousarray(params.b, dtype=np.float64),
-        is_common=bool(np.all(params.a == params.a[0])),
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, d)),
-        scale=np.zeros((capacity, d)),
-        rate=np.zeros((capacity, d)),
-        shift=np.zeros((capacity, d)),
-        constant=np.zeros(capacity),
-        constant_without=np.zeros(capacity),
-        error=np.zeros(capacity),
-        norms=_log_norms(params, n),
-    )
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
@@ -333,11 +197,22 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 FAMILY = Family(
     name="NormalInverseGamma",
-    params=Params,
     axes={"mu": "d", "kappa": "d", "a": "d", "b": "d"},
     check=_check,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    sums={"mean": "d", "squares": "d"},
+    update=_update,
+    merge=_merge,
+    log_evidence=_log_evidence,
+    gradient=lambda params, s: normal_columns.gradient(params, s.n, s),
+    data_gradient=lambda params, s, rows, labels: normal_columns.data_gradient(params, s.n, s, rows, labels),
+    tables={"is_common": "", "norms": "n"},
+    tabulate=_tabulate,
+    cache={"rate": "d", "shift": "d", "constant": "", "constant_without": ""},
+    refresh=_refresh,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    log_predictive_present=_log_predictive_present,
+    draw_absent=_draw_absent,
     component=normal_columns.COMPONENT,
     represent=centred,
     shift=shift_mean,
@@ -349,11 +224,24 @@ FAMILY = replace(
     incomplete=replace(
         FAMILY,
         name="IncompleteNormalInverseGamma",
+        sums={"entries": "d", "mean": "d", "squares": "d"},
+        update=_update_incomplete,
+        merge=_merge_incomplete,
+        log_evidence=_log_evidence_incomplete,
+        gradient=lambda params, s: normal_columns.gradient(params, s.entries, s),
+        data_gradient=lambda params, s, rows, labels: np.where(
+            np.isnan(rows), 0.0, normal_columns.data_gradient(params, s.entries, s, rows, labels)
+        ),
+        tables={},
+        tabulate=lambda params, n: {},
+        cache={"rate": "d", "shift": "d", "constant": "d"},
+        refresh=_refresh_incomplete,
+        log_predictive=_log_predictive_incomplete,
+        log_predictive_without=None,
+        log_predictive_present=None,
+        draw_absent=None,
         takes_missing=True,
         draws_missing=False,
-        params=incomplete_normal_inverse_gamma.Params,
-        allocate_summary=incomplete_normal_inverse_gamma.allocate_summary,
-        allocate_stats=incomplete_normal_inverse_gamma.allocate_stats,
     ),
 )
 

@@ -13,75 +13,237 @@ with :math:`E \Sigma = \Psi / (\nu - d - 1)`. For a cluster of n rows with mean 
 :math:`\nu_n - d + 1` degrees of freedom, location :math:`\mu_n` and scale matrix
 :math:`\Psi_n (\kappa_n + 1) / (\kappa_n (\nu_n - d + 1))`.
 
-Stats keep, per cluster, :math:`A = \sqrt{\kappa_n / (\kappa_n + 1)} L^{-1}` with :math:`\Psi_n = L L'`, so that
-the argument of the t density is :math:`1 + |A x - A \mu_n|^2`: one triangular product.
+The cache of a cluster is :math:`A = \sqrt{\kappa_n / (\kappa_n + 1)} L^{-1}` with :math:`\Psi_n = L L'`, so that
+the argument of the t density is :math:`1 + |A x - A \mu_n|^2`: one triangular product. Triangles are packed, row
+after row.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.cholesky import (
-    cholesky_in_place,
-    invert_lower_in_place,
-    lower_product,
-    rank_one_inverse,
-    scaled_squared_norm,
-)
-from pymc_dpgmm.dispatch import compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.arithmetic import standard_gamma, standard_normal
+from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, restore_mean
 from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.moments import merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
-from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
+from pymc_dpgmm.triangles import (
+    cholesky_in_place,
+    invert_in_place,
+    lower_product,
+    rank_one_inverse,
+    squared_distance,
+    unpacked,
+)
+
+# Up to so many columns the factor is computed anew at every change, and updated from there on.
+_FEW_COLUMNS = 4
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure: ``mu`` (d,), ``kappa`` > 0, ``nu`` > d - 1, ``psi`` (d, d)."""
-
-    mu: np.ndarray
-    kappa: float
-    nu: float
-    psi: np.ndarray
+def _update(p, n, s, x, sign):
+    return update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
 
 
-@slotted("size", "mean", "scatter")
-class Summary(NamedTuple):
-    """Number of rows, mean and scatter about the mean of each cluster: (K,), (K, d), (K, d, d)."""
-
-    size: np.ndarray
-    mean: np.ndarray
-    scatter: np.ndarray
+def _merge(p, n, s, m, t):
+    merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
 
 
-@slotted("size", "mean", "factor", "shift", "log_det", "constant", "constant_without", "error")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share."""
-
-    mu: np.ndarray
-    kappa: float
-    nu: float
-    psi: np.ndarray
-    log_det_psi: float
-    size: np.ndarray
-    mean: np.ndarray
-    factor: np.ndarray
-    shift: np.ndarray
-    log_det: np.ndarray
-    constant: np.ndarray
-    constant_without: np.ndarray
-    error: np.ndarray
-    norms: np.ndarray
-    work: np.ndarray
+@inlined
+def _posterior_factor(p, n, s, factor):
+    """Write the Cholesky factor of Psi_n; return half the log of its determinant."""
+    weight = p.kappa * n / (p.kappa + n)
+    at = 0
+    for i in range(p.d):
+        for j in range(i + 1):
+            offsets = (s.mean[i] - p.mu[i]) * (s.mean[j] - p.mu[j])
+            factor[at] = p.psi[i * p.d + j] + s.scatter[at] + (weight * offsets if n > 0.0 else 0.0)
+            at += 1
+    return cholesky_in_place(factor, p.d)
 
 
-def _log_norms(params: Params, n: int) -> np.ndarray:
+@inlined
+def _set_constants(p, n, s, c):
+    """Derive from size, mean and factor what predictives take beside them."""
+    share = n / (p.kappa + n)
+    for i in range(p.d):
+        c.mean[i] = p.mu[i] + share * (s.mean[i] - p.mu[i])
+    lower_product(c.factor, c.mean, c.shift, p.d)
+    size = int(n)
+    c.constant[0] = p.norms[size] - c.half_log_det[0]
+    c.constant_without[0] = p.norms[max(size - 1, 0)] - c.half_log_det[0]
+
+
+def _refresh(p, n, s, c):
+    c.half_log_det[0] = _posterior_factor(p, n, s, c.factor)
+    kappa_n = p.kappa + n
+    invert_in_place(c.factor, p.d, math.sqrt(kappa_n / (kappa_n + 1.0)))
+    _set_constants(p, n, s, c)
+
+
+def _change(p, n, s, c, x, sign):
+    before = c.half_log_det[0]
+    update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
+    kappa_n = p.kappa + n
+    if p.d <= _FEW_COLUMNS:
+        _refresh(p, n + sign, s, c)
+        return math.exp(2.0 * (c.half_log_det[0] - before)) if sign < 0.0 else 1.0
+    # v = sqrt(kappa_n / (kappa_n + sign)) (x - mu_n) gives Psi_{n + sign} = Psi_n + sign v v' (Das 2014, eq. 14),
+    # and A x - A mu_n is sqrt(kappa_n / (kappa_n + 1)) inv(L) (x - mu_n) already.
+    lower_product(c.factor, x, c.step, p.d)
+    ratio = math.sqrt((kappa_n + 1.0) / (kappa_n + sign))
+    share = 1.0
+    for i in range(p.d):
+        c.step[i] = (c.step[i] - c.shift[i]) * ratio
+        share += sign * c.step[i] * c.step[i]
+    # A share of the determinant remains in the direction of v, so a relative error grows by its reciprocal.
+    share = max(share, 1e-15)
+    after = kappa_n + sign
+    scale = math.sqrt(after / (after + 1.0) * (kappa_n + 1.0) / kappa_n)
+    rank_one_inverse(c.factor, c.step, sign, scale, c.work, p.d)
+    c.half_log_det[0] += 0.5 * math.log(share)
+    _set_constants(p, n + sign, s, c)
+    return share
+
+
+def _log_predictive(p, n, s, c, x):
+    squared = squared_distance(c.factor, c.shift, x, p.d)
+    return c.constant[0], 0.5 * (p.nu + n + 1.0), 1.0 + squared
+
+
+def _log_predictive_without(p, n, s, c, x):
+    # With q = (x - mu_n)' inv(Psi_n) (x - mu_n) and n counting x, |Psi_{n-1}| = |Psi_n| left, where
+    # left = 1 - kappa_n q / (kappa_n - 1), and the density is a ratio of two marginal likelihoods.
+    kappa_n = p.kappa + n
+    squared = squared_distance(c.factor, c.shift, x, p.d)
+    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
+
+
+@inlined
+def _condition(p, c, x, absent, residual, root, delta):
+    """Condition the predictive of a cluster on the entries of ``x`` that are not absent.
+
+    With A the factor, its argument 1 + |A (x - mu_n)|^2 is least, 1 + q, where the absent entries are at their
+    conditional mean: mu_n + delta, with B' B delta = -B' r, B the absent columns of A, and r = A (x - mu_n) with
+    the absent entries at mu_n. ``root`` becomes the Cholesky factor of B' B, and ``delta`` that of the absent
+    entries in their order; returned are their number and q.
+    """
+    d = p.d
+    squared = 0.0
+    for i in range(d):
+        residual[i] = 0.0
+        for j in range(i + 1):
+            if absent[j] == 0:
+                residual[i] += c.factor[i * (i + 1) // 2 + j] * (x[j] - c.mean[j])
+        squared += residual[i] * residual[i]
+    # The Cholesky factor of B' B row by row, and forward substitution with it.
+    m = 0
+    for j in range(d):
+        if absent[j] == 0:
+            continue
+        b = 0
+        for k in range(j + 1):
+            if absent[k] == 0:
+                continue
+            value = 0.0
+            for i in range(j, d):
+                value += c.factor[i * (i + 1) // 2 + j] * c.factor[i * (i + 1) // 2 + k]
+            for u in range(b):
+                value -= root[m * (m + 1) // 2 + u] * root[b * (b + 1) // 2 + u]
+            at = m * (m + 1) // 2 + b
+            root[at] = math.sqrt(value) if b == m else value / root[b * (b + 1) // 2 + b]
+            b += 1
+        value = 0.0
+        for i in range(j, d):
+            value -= c.factor[i * (i + 1) // 2 + j] * residual[i]
+        for u in range(m):
+            value -= root[m * (m + 1) // 2 + u] * delta[u]
+        delta[m] = value / root[m * (m + 1) // 2 + m]
+        squared -= delta[m] * delta[m]
+        m += 1
+    return m, max(squared, 0.0)
+
+
+def _log_predictive_present(p, n, s, c, x, absent, scratch):
+    # The marginal of a t is a t with as many degrees of freedom.
+    d = p.d
+    residual, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
+    m, squared = _condition(p, c, x, absent, residual, root, delta)
+    freedom = p.nu + n - d + 1.0
+    log_det = 0.0
+    for j in range(d):
+        log_det += math.log(c.factor[j * (j + 1) // 2 + j])
+    for k in range(m):
+        log_det -= math.log(root[k * (k + 1) // 2 + k])
+    present = d - m
+    return (
+        math.lgamma(0.5 * (freedom + present))
+        - math.lgamma(0.5 * freedom)
+        - 0.5 * present * math.log(math.pi)
+        + log_det
+        - 0.5 * (freedom + present) * math.log1p(squared)
+    )
+
+
+@inlined
+def _solve_transposed(root, vector, m):
+    """Replace ``vector[:m]`` by inv(root') vector, for a packed lower triangular root."""
+    for k in range(m - 1, -1, -1):
+        for u in range(k + 1, m):
+            vector[k] -= root[u * (u + 1) // 2 + k] * vector[u]
+        vector[k] /= root[k * (k + 1) // 2 + k]
+
+
+def _draw_absent(p, n, s, c, x, absent, scratch, bits):
+    # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
+    d = p.d
+    step, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
+    m, squared = _condition(p, c, x, absent, step, root, delta)
+    freedom = p.nu + n + 1.0 - m
+    scale = math.sqrt((1.0 + squared) / (2.0 * standard_gamma(bits, 0.5 * freedom)))
+    for k in range(m):
+        step[k] = delta[k] + scale * standard_normal(bits)
+    _solve_transposed(root, step, m)
+    k = 0
+    for j in range(d):
+        if absent[j] != 0:
+            x[j] = c.mean[j] + step[k]
+            k += 1
+
+
+@inlined
+def _evidence(p, n, half_log_det):
+    """Log marginal likelihood of n rows (Murphy 2007, eq. 266)."""
+    total = 0.0
+    for j in range(p.d):
+        total += math.lgamma(0.5 * (p.nu + n - j)) - math.lgamma(0.5 * (p.nu - j))
+    return (
+        total
+        - 0.5 * n * p.d * math.log(math.pi)
+        + p.nu * p.half_log_det_psi
+        - (p.nu + n) * half_log_det
+        + 0.5 * p.d * math.log(p.kappa / (p.kappa + n))
+    )
+
+
+def _log_evidence(p, n, s, c):
+    return _evidence(p, n, _posterior_factor(p, n, s, c.factor))
+
+
+def _kept_evidence(p, n, s, c):
+    return _evidence(p, n, c.half_log_det[0])
+
+
+def _tabulate(params: Any, n: int) -> dict[str, Any]:
+    return {"half_log_det_psi": 0.5 * np.linalg.slogdet(params.psi)[1], "norms": _log_norms(params, n)}
+
+
+def _log_norms(params: Any, n: int) -> np.ndarray:
     """Normalising constants of the predictive t given 0..n rows, without the determinants: (n + 1,)."""
     d = len(params.mu)
     rows = np.arange(n + 1.0)
@@ -96,371 +258,38 @@ def _log_norms(params: Params, n: int) -> np.ndarray:
     return log_ratios - 0.5 * d * math.log(math.pi) - 0.5 * d * np.log1p(1.0 / kappa_n)
 
 
-@compiled(inline="always")
-def _set_constants(stats: Stats, k: int) -> None:
-    """Derive the constant terms of both predictives of a slot from its size and determinant."""
-    n = stats.size[k]
-    half = 0.5 * stats.log_det[k]
-    stats.constant[k] = stats.norms[n] - half
-    stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half
-
-
-@compiled()
-def _posterior_scale(mu, kappa, psi, size, mean, scatter, out):
-    """Write Psi_n of one cluster to ``out``."""
-    d = mu.shape[0]
-    weight = kappa * size / (kappa + size)
-    for i in range(d):
-        for j in range(i + 1):
-            value = psi[i, j] + scatter[i, j] + weight * (mean[i] - mu[i]) * (mean[j] - mu[j])
-            out[i, j] = value
-            out[j, i] = value
-
-
-@implements(verbs.summarize, Summary)
-def _(summary, k, rows, members):
-    d = rows.shape[1]
-    n = members.shape[0]
-    mean = summary.mean[k]
-    scatter = summary.scatter[k]
-    summary.size[k] = n
-    for i in range(d):
-        mean[i] = 0.0
-        for j in range(d):
-            scatter[i, j] = 0.0
-    for t in range(n):
-        for j in range(d):
-            mean[j] += rows[members[t], j]
-    for j in range(d):
-        mean[j] /= max(n, 1)
-    for t in range(n):
-        row = members[t]
-        for i in range(d):
-            deviation = rows[row, i] - mean[i]
-            for j in range(i + 1):
-                scatter[i, j] += deviation * (rows[row, j] - mean[j])
-    for i in range(d):
-        for j in range(i):
-            scatter[j, i] = scatter[i, j]
-
-
-@implements(verbs.combine, Summary)
-def _(summary, k, j):
-    # Chan, Golub and LeVeque (1983), eq. 2.1.
-    d = summary.mean.shape[1]
-    total = summary.size[k] + summary.size[j]
-    share = summary.size[j] / max(total, 1)
-    weight = share * summary.size[k]
-    for row in range(d):
-        for column in range(row + 1):
-            between = summary.mean[j, row] - summary.mean[k, row]
-            between *= summary.mean[j, column] - summary.mean[k, column]
-            value = summary.scatter[k, row, column] + summary.scatter[j, row, column] + weight * between
-            summary.scatter[k, row, column] = value
-            summary.scatter[k, column, row] = value
-    for column in range(d):
-        summary.mean[k, column] += share * (summary.mean[j, column] - summary.mean[k, column])
-    summary.size[k] = total
-
-
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    d = stats.mu.shape[0]
-    n = summary.size[j]
-    kappa_n = stats.kappa + n
-    factor = stats.factor[k]
-    _posterior_scale(stats.mu, stats.kappa, stats.psi, n, summary.mean[j], summary.scatter[j], factor)
-    cholesky_in_place(factor)
-    invert_lower_in_place(factor)
-    scale = math.sqrt(kappa_n / (kappa_n + 1.0))
-    log_det = 0.0
-    for i in range(d):
-        log_det -= 2.0 * math.log(factor[i, i])
-        for column in range(i + 1):
-            factor[i, column] *= scale
-        stats.mean[k, i] = (stats.kappa * stats.mu[i] + n * summary.mean[j, i]) / kappa_n
-    stats.size[k] = n
-    stats.log_det[k] = log_det
-    stats.error[k] = 0.0
-    lower_product(factor, stats.mean[k], stats.shift[k])
-    _set_constants(stats, k)
-
-
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.mu.shape[0]
-    n = stats.size[k]
-    kappa_n = stats.kappa + n
-    p = stats.work[0]
-    # v = sqrt(kappa_n / (kappa_n + 1)) (x - mu_n) gives Psi_{n+1} = Psi_n + v v' (Das 2014, eq. 14), and
-    # A x - A mu_n is inv(L) v already.
-    lower_product(stats.factor[k], x, p)
-    gained = 1.0
-    for i in range(d):
-        p[i] -= stats.shift[k, i]
-        gained += p[i] * p[i]
-    scale = math.sqrt((kappa_n + 1.0) / (kappa_n + 2.0) * (kappa_n + 1.0) / kappa_n)
-    rank_one_inverse(stats.factor[k], p, 1.0, scale, stats.work[1])
-    for i in range(d):
-        stats.mean[k, i] += (x[i] - stats.mean[k, i]) / (kappa_n + 1.0)
-    lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
-    stats.size[k] = n + 1
-    stats.log_det[k] += math.log(gained)
-    stats.error[k] += ROUNDING
-    _set_constants(stats, k)
-
-
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.mu.shape[0]
-    n = stats.size[k]
-    kappa_n = stats.kappa + n
-    p = stats.work[0]
-    # Psi_{n-1} = Psi_n - v v' with v = sqrt(kappa_n / (kappa_n - 1)) (x - mu_n).
-    lower_product(stats.factor[k], x, p)
-    ratio = math.sqrt((kappa_n + 1.0) / (kappa_n - 1.0))
-    left = 1.0
-    for i in range(d):
-        p[i] = (p[i] - stats.shift[k, i]) * ratio
-        left -= p[i] * p[i]
-    # A share `left` of the determinant remains in the direction of v, so a relative error grows by 1 / left.
-    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + ROUNDING <= WORST_ERROR * left
-    left = max(left, ROUNDING)
-    scale = math.sqrt((kappa_n - 1.0) / kappa_n * (kappa_n + 1.0) / kappa_n)
-    rank_one_inverse(stats.factor[k], p, -1.0, scale, stats.work[1])
-    for i in range(d):
-        stats.mean[k, i] -= (x[i] - stats.mean[k, i]) / (kappa_n - 1.0)
-    lower_product(stats.factor[k], stats.mean[k], stats.shift[k])
-    stats.size[k] = n - 1
-    stats.log_det[k] += math.log(left)
-    stats.error[k] = (stats.error[k] + ROUNDING) / left
-    _set_constants(stats, k)
-    return good
-
-
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    squared = scaled_squared_norm(stats.factor[k], stats.shift[k], x)
-    exponent = 0.5 * (stats.nu + 1.0 + stats.size[k])
-    return stats.constant[k] - exponent * math.log(1.0 + squared)
-
-
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    # With q = (x - mu_n)' inv(Psi_n) (x - mu_n) and n counting x, |Psi_{n-1}| = |Psi_n| left, where
-    # left = 1 - kappa_n q / (kappa_n - 1), and the density is a ratio of two marginal likelihoods.
-    n = stats.size[k]
-    kappa_n = stats.kappa + n
-    squared = scaled_squared_norm(stats.factor[k], stats.shift[k], x)
-    left = 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
-    return stats.constant_without[k] + 0.5 * (stats.nu + n - 1.0) * log_share(left)
-
-
-@compiled()
-def _condition(stats, k, x, absent):
-    """Condition the predictive of a slot on the entries of ``x`` that are not absent.
-
-    With A the slot's factor, its argument 1 + |A (x - mu_n)|^2 is least, 1 + q, where the absent entries are at
-    their conditional mean: mu_n + delta, with B' B delta = -B' r, B the absent columns of A, and r = A (x - mu_n)
-    with the absent entries at mu_n.
-
-    Returns
-    -------
-    n_absent : int
-    columns : (d,) int64 array
-        Absent ones first.
-    root : (d, d) array
-        The first (n_absent, n_absent) are the Cholesky factor of B' B.
-    delta : (d,) array
-    squared : float
-        q.
-    """
-    d = x.shape[0]
-    factor = stats.factor[k]
-    columns = np.empty(d, dtype=np.int64)
-    n_absent = 0
-    for j in range(d):
-        if absent[j]:
-            columns[n_absent] = j
-            n_absent += 1
-    residual = np.zeros(d)
-    for i in range(d):
-        for j in range(i + 1):
-            if not absent[j]:
-                residual[i] += factor[i, j] * (x[j] - stats.mean[k, j])
-    root, delta = np.zeros((d, d)), np.zeros(d)
-    squared = 0.0
-    for i in range(d):
-        squared += residual[i] * residual[i]
-    # The Cholesky factor of B' B row by row, and forward substitution with it.
-    for s in range(n_absent):
-        for t in range(s + 1):
-            value = 0.0
-            for i in range(columns[s], d):
-                value += factor[i, columns[s]] * factor[i, columns[t]]
-            for u in range(t):
-                value -= root[s, u] * root[t, u]
-            root[s, t] = math.sqrt(value) if s == t else value / root[t, t]
-        value = 0.0
-        for i in range(columns[s], d):
-            value -= factor[i, columns[s]] * residual[i]
-        for u in range(s):
-            value -= root[s, u] * delta[u]
-        delta[s] = value / root[s, s]
-        squared -= delta[s] * delta[s]
-    _solve_transposed(root, delta, n_absent)
-    return n_absent, columns, root, delta, max(squared, 0.0)
-
-
-@compiled()
-def _solve_transposed(root, vector, n):
-    """Replace ``vector[:n]`` by inv(root') vector, for a lower triangular root."""
-    for s in range(n - 1, -1, -1):
-        for u in range(s + 1, n):
-            vector[s] -= root[u, s] * vector[u]
-        vector[s] /= root[s, s]
-
-
-@implements(verbs.log_predictive_present, Stats)
-def _(stats, k, rows, i, absent):
-    # The marginal of a t is a t with as many degrees of freedom.
-    n_absent, _, root, _, squared = _condition(stats, k, rows[i], absent[i])
-    d = stats.mu.shape[0]
-    n_present = d - n_absent
-    freedom = stats.nu + stats.size[k] - d + 1.0
-    log_det = 0.0
-    for j in range(d):
-        log_det += math.log(stats.factor[k, j, j])
-    for s in range(n_absent):
-        log_det -= math.log(root[s, s])
-    return (
-        math.lgamma(0.5 * (freedom + n_present))
-        - math.lgamma(0.5 * freedom)
-        - 0.5 * n_present * math.log(math.pi)
-        + log_det
-        - 0.5 * (freedom + n_present) * math.log1p(squared)
-    )
-
-
-@implements(verbs.draw_absent, Stats)
-def _(stats, k, rows, i, absent, rng):
-    # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
-    n_absent, columns, root, delta, squared = _condition(stats, k, rows[i], absent[i])
-    d = stats.mu.shape[0]
-    freedom = stats.nu + stats.size[k] + 1.0 - n_absent
-    scale = math.sqrt((1.0 + squared) / (2.0 * rng.standard_gamma(0.5 * freedom)))
-    step = np.empty(d)
-    for s in range(n_absent):
-        step[s] = scale * rng.standard_normal()
-    _solve_transposed(root, step, n_absent)
-    for s in range(n_absent):
-        j = columns[s]
-        rows[i, j] = stats.mean[k, j] + delta[s] + step[s]
-
-
-@compiled()
-def _log_multivariate_gamma_ratio(nu: float, n: int, d: int) -> float:
-    """Log of Gamma_d((nu + n) / 2) / Gamma_d(nu / 2)."""
-    total = 0.0
-    for j in range(d):
-        total += math.lgamma(0.5 * (nu + n - j)) - math.lgamma(0.5 * (nu - j))
-    return total
-
-
-@compiled()
-def _log_evidence(kappa, nu, d, log_det_psi, n, log_det):
-    """Log marginal likelihood of n rows (Murphy 2007, eq. 266)."""
-    return (
-        -0.5 * n * d * math.log(math.pi)
-        + _log_multivariate_gamma_ratio(nu, n, d)
-        + 0.5 * nu * log_det_psi
-        - 0.5 * (nu + n) * log_det
-        + 0.5 * d * math.log(kappa / (kappa + n))
-    )
-
-
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    d = stats.mu.shape[0]
-    return _log_evidence(stats.kappa, stats.nu, d, stats.log_det_psi, stats.size[k], stats.log_det[k])
-
-
-@compiled()
-def _log_det_of(matrix: np.ndarray) -> float:
-    """Log determinant of a symmetric positive definite matrix, which is overwritten."""
-    cholesky_in_place(matrix)
-    total = 0.0
-    for i in range(matrix.shape[0]):
-        total += 2.0 * math.log(matrix[i, i])
-    return total
-
-
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    d = params.mu.shape[0]
-    scale = params.psi.copy()
-    log_det_psi = _log_det_of(scale)
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        n = summary.size[k]
-        _posterior_scale(params.mu, params.kappa, params.psi, n, summary.mean[k], summary.scatter[k], scale)
-        total += _log_evidence(params.kappa, params.nu, d, log_det_psi, n, _log_det_of(scale))
-    return total
-
-
-def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray]:
+def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray]:
     """Posterior means (K, d) and scale matrices (K, d, d)."""
-    size = summary.size.astype(np.float64)
-    offset = summary.mean - params.mu
-    weight = params.kappa * size / (params.kappa + size)
-    scale = params.psi + summary.scatter + weight[:, None, None] * offset[:, :, None] * offset[:, None, :]
-    return params.mu + (size / (params.kappa + size))[:, None] * offset, scale
+    offset = s.mean - params.mu
+    weight = (params.kappa * s.n / (params.kappa + s.n))[:, :, None]
+    scale = params.psi + unpacked(s.scatter) + weight * offset[:, :, None] * offset[:, None, :]
+    return params.mu + s.n / (params.kappa + s.n) * offset, scale
 
 
-def _inverse_scale(params: Params, summary: Summary) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Posterior inverse scale matrices (K, d, d), their log determinants (K,) and means (K, d)."""
-    posterior_mean, scale = _posterior(params, summary)
-    return np.linalg.inv(scale), np.linalg.slogdet(scale)[1], posterior_mean
-
-
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
     # Psi_n is the minimum over m of Psi + sum (x_i - m)(x_i - m)' + kappa (m - mu)(m - mu)', attained at
     # mu_n, so that in mu and kappa only the explicit dependence counts (envelope theorem).
     d = len(params.mu)
-    size = summary.size.astype(np.float64)
-    inverse, log_det, posterior_mean = _inverse_scale(params, summary)
-    kappa_n, nu_n = params.kappa + size, params.nu + size
+    posterior_mean, scale = _posterior(params, s)
+    inverse, log_det = np.linalg.inv(scale), np.linalg.slogdet(scale)[1]
+    n = s.n[:, 0]
+    kappa_n, nu_n = params.kappa + n, params.nu + n
     pull = np.einsum("kij,kj->ki", inverse, posterior_mean - params.mu)
     quadratic = np.einsum("ki,ki->k", posterior_mean - params.mu, pull)
     columns = np.arange(d)
-    inverse_psi = np.linalg.inv(params.psi)
-    return Params(
-        mu=params.kappa * (nu_n @ pull),
-        kappa=np.sum(0.5 * d * (1.0 / params.kappa - 1.0 / kappa_n) - 0.5 * nu_n * quadratic),
-        nu=0.5
-        * np.sum(
-            np.linalg.slogdet(params.psi)[1]
-            - log_det
-            + np.sum(
-                digamma(0.5 * (nu_n[:, None] - columns)) - digamma(0.5 * (params.nu - columns)),
-                axis=1,
-            )
-        ),
-        psi=0.5 * (len(size) * params.nu * inverse_psi - np.einsum("k,kij->ij", nu_n, inverse)),
-    )
+    digammas = digamma(0.5 * (nu_n[:, None] - columns)) - digamma(0.5 * (params.nu - columns))
+    return {
+        "mu": params.kappa * (nu_n @ pull),
+        "kappa": np.sum(0.5 * d * (1.0 / params.kappa - 1.0 / kappa_n) - 0.5 * nu_n * quadratic),
+        "nu": 0.5 * np.sum(np.linalg.slogdet(params.psi)[1] - log_det + np.sum(digammas, axis=1)),
+        "psi": 0.5 * (len(n) * params.nu * np.linalg.inv(params.psi) - np.einsum("k,kij->ij", nu_n, inverse)),
+    }
 
 
-@implements(verbs.data_gradient, Params)
-def _(params, summary, rows, labels):
+def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # The same envelope in x_i: only (x_i - m)(x_i - m)' at m = mu_n depends on it.
-    inverse, _, posterior_mean = _inverse_scale(params, summary)
-    nu_n = params.nu + summary.size
+    posterior_mean, scale = _posterior(params, s)
+    inverse, nu_n = np.linalg.inv(scale), params.nu + s.n[:, 0]
     gradient = np.empty_like(rows)
     for k in range(len(nu_n)):
         own = labels == k
@@ -491,54 +320,24 @@ def _is_positive_definite(matrix: np.ndarray) -> bool:
     return True
 
 
-def _check_together(params: Params) -> None:
+def _check_together(params: Any) -> None:
     d = len(params.mu)
     if not params.nu > d - 1:
         raise ValueError(f"nu must be > d - 1 = {d - 1}, got {params.nu}")
 
 
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    d = len(params.mu)
-    return Summary(
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, d)),
-        scatter=np.zeros((capacity, d, d)),
-    )
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    d = len(params.mu)
-    return Stats(
-        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
-        kappa=float(params.kappa),
-        nu=float(params.nu),
-        psi=np.ascontiguousarray(params.psi, dtype=np.float64),
-        log_det_psi=float(np.linalg.slogdet(params.psi)[1]),
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, d)),
-        factor=np.zeros((capacity, d, d)),
-        shift=np.zeros((capacity, d)),
-        log_det=np.zeros(capacity),
-        constant=np.zeros(capacity),
-        constant_without=np.zeros(capacity),
-        error=np.zeros(capacity),
-        norms=_log_norms(params, n),
-        work=np.zeros((2, d)),
-    )
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
     # The inverse of an IW(nu, L L') matrix has the law of C A A' C' with C = inv(L)' and A Bartlett's triangular
     # matrix. No product is formed: for nu close to d - 1 it would be singular to working precision.
-    posterior_mean, scale = _posterior(params, summary)
+    posterior_mean, scale = _posterior(params, s)
     d = len(params.mu)
     lower = np.linalg.cholesky(scale)
     bartlett = np.tril(rng.standard_normal(scale.shape), -1)
-    squares = 2.0 * rng.standard_gamma(0.5 * (params.nu + summary.size[:, None] - np.arange(d)))
+    squares = 2.0 * rng.standard_gamma(0.5 * (params.nu + s.n - np.arange(d)))
     bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
     identity = np.broadcast_to(np.eye(d), scale.shape)
     factor = lower @ np.linalg.solve(bartlett, identity).transpose(0, 2, 1)
-    noise = rng.standard_normal(posterior_mean.shape) / np.sqrt(params.kappa + summary.size)[:, None]
+    noise = rng.standard_normal(posterior_mean.shape) / np.sqrt(params.kappa + s.n)
     # Prior covariances with nu close to d - 1 can be infinite.
     with np.errstate(over="ignore"):
         covariance = factor @ factor.transpose(0, 2, 1)
@@ -601,12 +400,37 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 FAMILY = Family(
     name="NormalInverseWishart",
-    params=Params,
     axes={"mu": "d", "kappa": "", "nu": "", "psi": "dd"},
     check=_check,
     check_together=_check_together,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    # t is the number of entries of a triangle.
+    sums={"mean": "d", "scatter": "t"},
+    more_lengths=lambda params: {"t": len(params.mu) * (len(params.mu) + 1) // 2},
+    update=_update,
+    merge=_merge,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    data_gradient=_data_gradient,
+    tables={"half_log_det_psi": "", "norms": "n"},
+    tabulate=_tabulate,
+    cache={
+        "mean": "d",
+        "shift": "d",
+        "factor": "t",
+        "half_log_det": "",
+        "constant": "",
+        "constant_without": "",
+        "step": "d",
+        "work": "d",
+    },
+    refresh=_refresh,
+    change=_change,
+    kept_evidence=_kept_evidence,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    log_predictive_present=_log_predictive_present,
+    draw_absent=_draw_absent,
+    scratch=lambda params: 2 * len(params.mu) + len(params.mu) * (len(params.mu) + 1) // 2,
     component=Component(
         axes={"mean": "d", "covariance": "dd"},
         draw=_draw,

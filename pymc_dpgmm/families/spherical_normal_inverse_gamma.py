@@ -14,239 +14,150 @@ freedom, location :math:`\mu_n` and scale matrix :math:`\mathrm{diag}(c^2) b_n (
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
 from scipy.special import psi as digamma
 
-from pymc_dpgmm.dispatch import FASTMATH, compiled, implements
-from pymc_dpgmm.families import verbs
+from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
 from pymc_dpgmm.families.defaults import column_variances
-from pymc_dpgmm.families.normal_inverse_gamma import Summary
+from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.origins import centred, shift_mean
-from pymc_dpgmm.families.shares import ROUNDING, WORST_ERROR, log_share
-from pymc_dpgmm.families.slots import slotted
-from pymc_dpgmm.families.verbs import Family
 
 
-class Params(NamedTuple):
-    """Parameters of the base measure: ``mu`` (d,), ``kappa``, ``a`` and ``b`` > 0, and ``scale`` > 0 (d,)."""
-
-    mu: np.ndarray
-    kappa: float
-    a: float
-    b: float
-    scale: np.ndarray
+def _update(p, n, s, x, sign):
+    before = _posterior_scale(p, n, s)
+    update_squares(n, p.d, s.mean, s.squares, p.scale, x, sign)
+    return min(_posterior_scale(p, n + sign, s) / before, 1.0)
 
 
-@slotted("size", "mean", "squares", "log_squares", "constant", "constant_without", "error")
-class Stats(NamedTuple):
-    """Cached predictives: the arrays of ``capacity`` slots and what they share. ``squares`` is b_n."""
-
-    mu: np.ndarray
-    kappa: float
-    a: float
-    b: float
-    weight: np.ndarray
-    size: np.ndarray
-    mean: np.ndarray
-    squares: np.ndarray
-    log_squares: np.ndarray
-    constant: np.ndarray
-    constant_without: np.ndarray
-    error: np.ndarray
-    norms: np.ndarray
+def _merge(p, n, s, m, t):
+    merge_squares(n, p.d, s.mean, s.squares, m, t.mean, t.squares)
 
 
-def _log_norms(params: Params, n: int) -> np.ndarray:
-    """Normalising constants of the predictive given 0..n rows, without b_n: (n + 1,)."""
-    d = len(params.mu)
-    rows = np.arange(n + 1.0)
-    a_n, kappa_n = params.a + 0.5 * d * rows, params.kappa + rows
-    ratios = gammaln(a_n + 0.5 * d) - gammaln(a_n)
-    return ratios - 0.5 * d * (math.log(2.0 * math.pi) + np.log1p(1.0 / kappa_n)) - np.log(params.scale).sum()
-
-
-@compiled(inline="always")
-def _refresh(stats, k):
-    n = stats.size[k]
-    half = 0.5 * stats.mu.shape[0]
-    stats.log_squares[k] = math.log(stats.squares[k])
-    stats.constant[k] = stats.norms[n] - half * stats.log_squares[k]
-    stats.constant_without[k] = stats.norms[max(n - 1, 0)] - half * stats.log_squares[k]
-
-
-@compiled(_nrt=False, forceinline=True, fastmath=FASTMATH)
-def _distance(weight, mean, x):
-    """Half the squared distance of a row from a mean, in units of the relative scales."""
+@inlined
+def _posterior_scale(p, n, s):
+    """b_n of a cluster."""
+    weight = p.kappa * n / (p.kappa + n)
     total = 0.0
-    for j in range(weight.shape[0]):
-        difference = x[j] - mean[j]
-        total += weight[j] * difference * difference
-    return 0.5 * total
+    for j in range(p.d):
+        offset = s.mean[j] - p.mu[j]
+        total += (s.squares[j] + weight * offset * offset) / (p.scale[j] * p.scale[j])
+    return p.b + 0.5 * total
 
 
-@implements(verbs.fit, Stats)
-def _(stats, k, summary, j):
-    n = summary.size[j]
-    kappa_n = stats.kappa + n
-    total = stats.b
-    for column in range(stats.mu.shape[0]):
-        offset = summary.mean[j, column] - stats.mu[column]
-        stats.mean[k, column] = stats.mu[column] + n / kappa_n * offset
-        about = summary.squares[j, column] + stats.kappa * n / kappa_n * offset * offset
-        total += 0.5 * stats.weight[column] * about
-    stats.size[k] = n
-    stats.squares[k] = total
-    stats.error[k] = 0.0
-    _refresh(stats, k)
+def _log_evidence(p, n, s):
+    # Murphy (2007), eq. 203.
+    a_n = p.a + 0.5 * p.d * n
+    log_scales = 0.0
+    for j in range(p.d):
+        log_scales += math.log(p.scale[j])
+    return (
+        math.lgamma(a_n)
+        - math.lgamma(p.a)
+        + p.a * math.log(p.b)
+        - a_n * math.log(_posterior_scale(p, n, s))
+        + 0.5 * p.d * math.log(p.kappa / (p.kappa + n))
+        - 0.5 * n * p.d * math.log(2.0 * math.pi)
+        - n * log_scales
+    )
 
 
-@implements(verbs.add, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    kappa_n = stats.kappa + stats.size[k]
-    stats.squares[k] += kappa_n / (kappa_n + 1.0) * _distance(stats.weight, stats.mean[k], x)
-    for j in range(stats.mu.shape[0]):
-        stats.mean[k, j] += (x[j] - stats.mean[k, j]) / (kappa_n + 1.0)
-    stats.size[k] += 1
-    stats.error[k] += ROUNDING
-    _refresh(stats, k)
+def _refresh(p, n, s, c):
+    scale = _posterior_scale(p, n, s)
+    share = n / (p.kappa + n)
+    for j in range(p.d):
+        c.mean[j] = p.mu[j] + share * (s.mean[j] - p.mu[j])
+    # Half the squared distance of a row, in units of the relative scales, is divided by these.
+    c.pull[0] = 0.5 / scale
+    size = int(n)
+    log_scale = 0.5 * p.d * math.log(scale)
+    c.constant[0] = p.norms[size] - log_scale
+    c.constant_without[0] = p.norms[max(size - 1, 0)] - log_scale
 
 
-@implements(verbs.remove, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    kappa_n = stats.kappa + stats.size[k]
-    lost = kappa_n / (kappa_n - 1.0) * _distance(stats.weight, stats.mean[k], x)
-    left = max(1.0 - lost / stats.squares[k], ROUNDING)
-    stats.squares[k] *= left
-    for j in range(stats.mu.shape[0]):
-        stats.mean[k, j] -= (x[j] - stats.mean[k, j]) / (kappa_n - 1.0)
-    # There is no early return: see families/shares.py on branches. A slot that was not to be changed is undefined.
-    good = stats.error[k] + ROUNDING <= WORST_ERROR * left
-    stats.size[k] -= 1
-    stats.error[k] = (stats.error[k] + ROUNDING) / left
-    _refresh(stats, k)
-    return good
+@inlined
+def _distance(p, c, x):
+    """Squared distance of a row from a mean, in units of the relative scales and of 2 b_n."""
+    total = 0.0
+    for j in range(p.d):
+        difference = x[j] - c.mean[j]
+        total += p.weight[j] * difference * difference
+    return total * c.pull[0]
 
 
-@implements(verbs.log_predictive, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    d = stats.mu.shape[0]
-    kappa_n = stats.kappa + stats.size[k]
-    exponent = stats.a + 0.5 * d * (stats.size[k] + 1.0)
-    added = kappa_n / (kappa_n + 1.0) * _distance(stats.weight, stats.mean[k], x)
-    return stats.constant[k] - exponent * math.log(1.0 + added / stats.squares[k])
+def _log_predictive(p, n, s, c, x):
+    kappa_n = p.kappa + n
+    return c.constant[0], p.a + 0.5 * p.d * (n + 1.0), 1.0 + kappa_n / (kappa_n + 1.0) * _distance(p, c, x)
 
 
-@implements(verbs.log_predictive_present, Stats)
-def _(stats, k, rows, i, absent):
+def _log_predictive_without(p, n, s, c, x):
+    # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
+    kappa_n = p.kappa + n
+    left = 1.0 - kappa_n / (kappa_n - 1.0) * _distance(p, c, x)
+    return c.constant_without[0], -(p.a + 0.5 * p.d * (n - 1.0)), left
+
+
+def _log_predictive_present(p, n, s, c, x, absent, scratch):
     # The marginal of a t is a t with as many degrees of freedom.
-    kappa_n = stats.kappa + stats.size[k]
-    a_n = stats.a + 0.5 * stats.mu.shape[0] * stats.size[k]
+    kappa_n = p.kappa + n
+    a_n = p.a + 0.5 * p.d * n
     half, distance, log_weights = 0.0, 0.0, 0.0
-    for j in range(stats.mu.shape[0]):
-        if not absent[i, j]:
-            difference = rows[i, j] - stats.mean[k, j]
+    for j in range(p.d):
+        if absent[j] == 0:
+            difference = x[j] - c.mean[j]
             half += 0.5
-            distance += 0.5 * stats.weight[j] * difference * difference
-            log_weights += 0.5 * math.log(stats.weight[j])
-    added = kappa_n / (kappa_n + 1.0) * distance
+            distance += p.weight[j] * difference * difference
+            log_weights += 0.5 * math.log(p.weight[j])
     return (
         math.lgamma(a_n + half)
         - math.lgamma(a_n)
         + log_weights
-        - half * math.log(2.0 * math.pi * (kappa_n + 1.0) / kappa_n * stats.squares[k])
-        - (a_n + half) * math.log(1.0 + added / stats.squares[k])
+        - half * math.log(math.pi * (kappa_n + 1.0) / (kappa_n * c.pull[0]))
+        - (a_n + half) * math.log(1.0 + kappa_n / (kappa_n + 1.0) * distance * c.pull[0])
     )
 
 
-@implements(verbs.log_predictive_without, Stats)
-def _(stats, k, rows, i):
-    x = rows[i]
-    # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
-    d = stats.mu.shape[0]
-    n = stats.size[k]
-    kappa_n = stats.kappa + n
-    lost = kappa_n / (kappa_n - 1.0) * _distance(stats.weight, stats.mean[k], x)
-    left = 1.0 - lost / stats.squares[k]
-    return stats.constant_without[k] + (stats.a + 0.5 * d * (n - 1.0)) * log_share(left)
+def _tabulate(params: Any, n: int) -> dict[str, Any]:
+    d = len(params.mu)
+    rows = np.arange(n + 1.0)
+    a_n, kappa_n = params.a + 0.5 * d * rows, params.kappa + rows
+    ratios = gammaln(a_n + 0.5 * d) - gammaln(a_n)
+    norms = ratios - 0.5 * d * (math.log(2.0 * math.pi) + np.log1p(1.0 / kappa_n)) - np.log(params.scale).sum()
+    return {"weight": 1.0 / params.scale**2, "norms": norms}
 
 
-@compiled()
-def _log_evidence(kappa, a, b, d, n, squares):
-    """Log marginal likelihood of n rows (Murphy 2007, eq. 203), without the relative scales."""
-    a_n = a + 0.5 * d * n
-    return (
-        math.lgamma(a_n)
-        - math.lgamma(a)
-        + a * math.log(b)
-        - a_n * math.log(squares)
-        + 0.5 * d * math.log(kappa / (kappa + n))
-        - 0.5 * n * d * math.log(2.0 * math.pi)
-    )
-
-
-@implements(verbs.log_marginal, Stats)
-def _(stats, k):
-    d = stats.mu.shape[0]
-    total = _log_evidence(stats.kappa, stats.a, stats.b, d, stats.size[k], stats.squares[k])
-    for j in range(d):
-        total += 0.5 * stats.size[k] * math.log(stats.weight[j])
-    return total
-
-
-@implements(verbs.log_marginal_likelihood, Params)
-def _(params, summary):
-    d = params.mu.shape[0]
-    total = 0.0
-    for k in range(summary.size.shape[0]):
-        n = summary.size[k]
-        squares = params.b
-        for j in range(d):
-            offset = summary.mean[k, j] - params.mu[j]
-            about = summary.squares[k, j] + params.kappa * n / (params.kappa + n) * offset * offset
-            squares += 0.5 * about / (params.scale[j] * params.scale[j])
-            total -= n * math.log(params.scale[j])
-        total += _log_evidence(params.kappa, params.a, params.b, d, n, squares)
-    return total
-
-
-def _posterior(params: Params, summary: Summary) -> tuple[np.ndarray, ...]:
+def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     """Return a_n and b_n (K,), posterior means and sums of squares about the prior's (K, d)."""
-    size = summary.size[:, None].astype(np.float64)
-    offset = summary.mean - params.mu
-    kappa_n = params.kappa + size
-    about = summary.squares + params.kappa * size / kappa_n * offset**2
+    offset = s.mean - params.mu
+    kappa_n = params.kappa + s.n
+    about = s.squares + params.kappa * s.n / kappa_n * offset**2
     b_n = params.b + 0.5 * np.sum(about / params.scale**2, axis=1)
-    return params.a + 0.5 * len(params.mu) * summary.size, b_n, params.mu + size / kappa_n * offset, about
+    return params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, params.mu + s.n / kappa_n * offset, about
 
 
-@implements(verbs.log_marginal_gradient, Params)
-def _(params, summary):
+def _gradient(params: Any, s: Any) -> dict[str, Any]:
     # b_n is a minimum over m attained at mu_n: in mu and kappa only the explicit dependence counts.
-    a_n, b_n, posterior_mean, about = _posterior(params, summary)
+    a_n, b_n, posterior_mean, about = _posterior(params, s)
     d = len(params.mu)
     offset = posterior_mean - params.mu
     pull = (a_n / b_n)[:, None] / params.scale**2
-    kappa_n = params.kappa + summary.size
-    return Params(
-        mu=np.sum(params.kappa * pull * offset, axis=0),
-        kappa=np.sum(0.5 * d / params.kappa - 0.5 * d / kappa_n - 0.5 * np.sum(pull * offset**2, axis=1)),
-        a=np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        b=np.sum(params.a / params.b - a_n / b_n),
-        scale=np.sum(pull * about - summary.size[:, None], axis=0) / params.scale,
-    )
+    kappa_n = params.kappa + s.n[:, 0]
+    return {
+        "mu": np.sum(params.kappa * pull * offset, axis=0),
+        "kappa": np.sum(0.5 * d / params.kappa - 0.5 * d / kappa_n - 0.5 * np.sum(pull * offset**2, axis=1)),
+        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
+        "b": np.sum(params.a / params.b - a_n / b_n),
+        "scale": np.sum(pull * about - s.n, axis=0) / params.scale,
+    }
 
 
-@implements(verbs.data_gradient, Params)
-def _(params, summary, rows, labels):
-    a_n, b_n, posterior_mean, _ = _posterior(params, summary)
+def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    a_n, b_n, posterior_mean, _ = _posterior(params, s)
     return -(a_n / b_n)[labels][:, None] * (rows - posterior_mean[labels]) / params.scale**2
 
 
@@ -257,37 +168,10 @@ def _check(name: str, value: np.ndarray) -> None:
         raise ValueError(f"{name} must be > 0, got {value}")
 
 
-def _allocate_summary(params: Params, capacity: int) -> Summary:
-    d = len(params.mu)
-    return Summary(
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, d)),
-        squares=np.zeros((capacity, d)),
-    )
-
-
-def _allocate_stats(params: Params, n: int, capacity: int) -> Stats:
-    return Stats(
-        mu=np.ascontiguousarray(params.mu, dtype=np.float64),
-        kappa=float(params.kappa),
-        a=float(params.a),
-        b=float(params.b),
-        weight=np.ascontiguousarray(1.0 / params.scale**2, dtype=np.float64),
-        size=np.zeros(capacity, dtype=np.int64),
-        mean=np.zeros((capacity, len(params.mu))),
-        squares=np.zeros(capacity),
-        log_squares=np.zeros(capacity),
-        constant=np.zeros(capacity),
-        constant_without=np.zeros(capacity),
-        error=np.zeros(capacity),
-        norms=_log_norms(params, n),
-    )
-
-
-def _draw(rng: np.random.Generator, params: Params, summary: Summary) -> dict[str, np.ndarray]:
-    a_n, b_n, posterior_mean, _ = _posterior(params, summary)
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+    a_n, b_n, posterior_mean, _ = _posterior(params, s)
     variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
-    deviation = np.sqrt(variance / (params.kappa + summary.size)[:, None])
+    deviation = np.sqrt(variance / (params.kappa + s.n))
     return {"mean": posterior_mean + deviation * rng.standard_normal(variance.shape), "variance": variance}
 
 
@@ -304,11 +188,21 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 FAMILY = Family(
     name="SphericalNormalInverseGamma",
-    params=Params,
     axes={"mu": "d", "kappa": "", "a": "", "b": "", "scale": "d"},
     check=_check,
-    allocate_summary=_allocate_summary,
-    allocate_stats=_allocate_stats,
+    sums={"mean": "d", "squares": "d"},
+    update=_update,
+    merge=_merge,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    data_gradient=_data_gradient,
+    tables={"weight": "d", "norms": "n"},
+    tabulate=_tabulate,
+    cache={"mean": "d", "pull": "", "constant": "", "constant_without": ""},
+    refresh=_refresh,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    log_predictive_present=_log_predictive_present,
     represent=centred,
     shift=shift_mean,
     component=Component(

@@ -1,215 +1,406 @@
-"""The verbs that every conjugate family implements, and what is known of a family as a whole.
+"""The C functions of a family, made from what it declares.
 
-A family is described by three ``NamedTuple`` classes of arrays (see :mod:`pymc_dpgmm.families.slots`):
+All statistics of all clusters of one view are one table of float64 numbers. A row of it is a cluster: the number
+of its rows, the relative error that its sums may have, the sums, and the cache. The functions here change or read
+rows of a table. They are templates: the names ``parameters``, ``sums``, ``kept`` and those of a family's own
+functions are given their meaning when a family's functions are made, see :func:`functions_of`.
 
-``Params``
-    The base measure's parameters, as numbers.
-``Summary``
-    Sufficient statistics of a number of clusters, one slot each. They do not depend on the parameters.
-``Stats``
-    What a sampler keeps of a number of clusters, one slot each, to evaluate predictives fast: it depends
-    on the parameters, and changes in place when a row joins or leaves.
-
-Slots are indices along the first axis of an array. ``rows`` is the data as the family represents it, an (n, c)
-array for most, and ``i`` the index of a row.
+Where a view's memory lies, a block of whole numbers tells, whose places are named here.
 """
 
+import inspect
+import math
+from collections import namedtuple
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import cache
+from types import FunctionType
+from typing import Any
 
-import numpy as np
+from numba.extending import intrinsic
 
-from pymc_dpgmm.dispatch import array_verb, is_implemented, verb
-from pymc_dpgmm.families.component import Component
+from pymc_dpgmm.arithmetic import Bits, fast_log
+from pymc_dpgmm.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    CFunction,
+    bytes_at,
+    called_at,
+    floats_at,
+    inlined,
+    ints_at,
+    shifted,
+    source_of,
+    specialized,
+)
+from pymc_dpgmm.families.family import Family
+
+# Places in the block of a view: addresses of its table, data, parameters and scratch, and numbers.
+TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = range(9)
+UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT = range(9, 15)
+# Addresses of the functions.
+WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_ANEW, REFRESH = range(15, 25)
+# Lengths of axes, and where sums and cache begin in a row, and parameters among all of them.
+LENGTHS, SUMS, CACHE, PARAMETERS = 25, 32, 40, 56
+BLOCK_LENGTH = 80
+
+# In a row of a table: number of rows, and relative error of the sums.
+SIZE, ERROR = 0, 1
+N_BEFORE_SUMS = 2
+
+# Relative error at which sums are computed anew from the rows, and that of one change of them.
+WORST_ERROR = 1e-10
+ROUNDING = 2.3e-16
+# Below this share of a statistic left without a row, the row's density is not told from what includes it.
+SMALLEST_SHARE = 1e-8
 
 
-@verb
-def summarize(summary, k, rows, members):
-    """Set slot ``k`` of a summary to the sufficient statistics of ``rows[members]``."""
+@inlined
+def row_of(view, i):
+    """Return the data of row ``i``."""
+    start = i * view[STRIDE]
+    if view[STARTS] != 0:
+        start = ints_at(view[STARTS])[i]
+    return shifted(floats_at(view[DATA]), start)
 
 
-@verb
-def combine(summary, k, j):
-    """Let slot ``k`` of a summary stand for its own rows and those of slot ``j`` together."""
+@inlined
+def cluster_of(view, k):
+    """Return the row of the table that is slot ``k``."""
+    return shifted(floats_at(view[TABLE]), k * view[WIDTH])
 
 
-@verb
-def log_marginal_likelihood(params, summary):
-    """Log marginal likelihood of all clusters of a summary together: a float."""
+def weigh(view, i, slots, m, own, out):
+    """Add to ``out`` the log predictive of row ``i`` under each of ``slots[:m]``.
 
-
-@verb
-def log_marginal_gradient(params, summary):
-    """Gradient of :func:`log_marginal_likelihood` in the parameters: a ``Params``."""
-
-
-@verb
-def data_gradient(params, summary, rows, labels):
-    """Gradient of :func:`log_marginal_likelihood` in the rows: (n, d), slot ``labels[i]`` holding row i.
-
-    Implemented where rows may be latent, or depend on other variables.
+    For ``slots[own]``, which has the row, it is that given the other rows, NaN if too many digits would be lost
+    and nothing if there are no others.
     """
+    p = parameters(view)
+    x = row_of(view, i)
+    exponents = floats_at(view[EXPONENTS])
+    arguments = floats_at(view[ARGUMENTS])
+    for j in range(m):
+        cluster = cluster_of(view, slots[j])
+        n = cluster[SIZE]
+        constant, exponent, argument = 0.0, 0.0, 1.0
+        if j != own:
+            constant, exponent, argument = predictive(view, p, n, cluster, x)
+        elif n > 1.0:
+            constant, exponent, argument = predictive_without(view, p, n, cluster, x)
+            if argument < SMALLEST_SHARE:
+                argument = math.nan
+        out[j] += constant
+        exponents[j] = exponent
+        arguments[j] = argument
+    for j in range(m):
+        out[j] -= exponents[j] * fast_log(arguments[j])
 
 
-@verb
-def fit(stats, k, summary, j):
-    """Set slot ``k`` of the statistics to the cluster in slot ``j`` of a summary."""
+def change(view, i, k, sign):
+    """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether its sums have to be computed anew."""
+    cluster = cluster_of(view, k)
+    n = cluster[SIZE]
+    share = change_cluster(parameters(view), n, sums(view, cluster), kept(view, cluster), row_of(view, i), sign)
+    cluster[SIZE] = n + sign
+    cluster[ERROR] += ROUNDING
+    if sign < 0.0:
+        cluster[ERROR] /= max(share, ROUNDING)
+    # Not a number is an error too.
+    return 0 if cluster[ERROR] <= WORST_ERROR else 1
 
 
-@verb
-def add(stats, k, rows, i):
-    """Let row ``i`` join slot ``k``."""
+def gather(view, k, members, m, fresh):
+    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``; derive its cache."""
+    cluster = cluster_of(view, k)
+    p = parameters(view)
+    s = sums(view, cluster)
+    gather_sums(view, p, cluster, s, members, m, fresh)
+    call_refresh(view[REFRESH], view, k)
 
 
-@verb
-def remove(stats, k, rows, i):
-    """Let row ``i`` leave slot ``k``, which holds at least one more row.
+def sum_up(view, k, members, m):
+    """Set the sums of slot ``k`` to those of the rows ``members[:m]``, and nothing else."""
+    cluster = cluster_of(view, k)
+    gather_sums(view, parameters(view), cluster, sums(view, cluster), members, m, 1)
 
-    Returns
-    -------
-    bool
-        False if too many digits were lost. The slot is then undefined, and the caller fits it anew.
+
+def merge(view, k, j):
+    """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
+    cluster, other = cluster_of(view, k), cluster_of(view, j)
+    merge_sums(view, parameters(view), cluster, other)
+    cluster[SIZE] += other[SIZE]
+    cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
+    call_refresh(view[REFRESH], view, k)
+
+
+def refresh_cache(view, k):
+    """Derive the cache of slot ``k`` from its sums."""
+    cluster = cluster_of(view, k)
+    refresh(parameters(view), cluster[SIZE], sums(view, cluster), kept(view, cluster))
+
+
+def log_evidence_of(view, k):
+    """Return the log marginal likelihood of the rows of slot ``k``."""
+    cluster = cluster_of(view, k)
+    return evidence_now(view, parameters(view), cluster[SIZE], cluster)
+
+
+def log_evidence_anew(view, k):
+    """Return the same from the sums of slot ``k`` alone."""
+    cluster = cluster_of(view, k)
+    return evidence(view, parameters(view), cluster[SIZE], cluster)
+
+
+def log_present(view, i, k):
+    """Return the log predictive of the entries of row ``i`` that are not absent, given slot ``k``."""
+    p = parameters(view)
+    cluster = cluster_of(view, k)
+    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    s, c, scratch = sums(view, cluster), kept(view, cluster), floats_at(view[SCRATCH])
+    return log_predictive_present(p, cluster[SIZE], s, c, row_of(view, i), absent, scratch)
+
+
+def set_absent(view, i, k, next_double, state):
+    """Set the absent entries of row ``i`` to a draw given slot ``k`` and the other entries."""
+    p = parameters(view)
+    cluster = cluster_of(view, k)
+    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    s, c, scratch = sums(view, cluster), kept(view, cluster), floats_at(view[SCRATCH])
+    draw_absent(p, cluster[SIZE], s, c, row_of(view, i), absent, scratch, Bits(next_double, state))
+
+
+# The glue between templates and a family's functions: what is declared, or what follows from the evidence.
+
+
+def _declared_predictive(view, p, n, cluster, x):
+    return log_predictive(p, n, sums(view, cluster), kept(view, cluster), x)
+
+
+def _declared_predictive_without(view, p, n, cluster, x):
+    return log_predictive_without(p, n, sums(view, cluster), kept(view, cluster), x)
+
+
+def _gather_sums(view, p, cluster, s, members, m, fresh):
+    if fresh != 0:
+        for q in range(view[N_KEPT]):
+            cluster[q] = 0.0
+    for t in range(m):
+        update(p, cluster[SIZE], s, row_of(view, members[t]), 1.0)
+        cluster[SIZE] += 1.0
+    cluster[ERROR] += ROUNDING
+
+
+def _copied_sums(view, cluster):
+    scratch = floats_at(view[SCRATCH])
+    for q in range(view[N_KEPT]):
+        scratch[q] = cluster[q]
+    return sums(view, scratch)
+
+
+def _predictive_by_evidence(view, p, n, cluster, x):
+    s = copied_sums(view, cluster)
+    update(p, n, s, x, 1.0)
+    with_row = evidence_of_scratch(view, p, n + 1.0)
+    return with_row - evidence_now(view, p, n, cluster), 0.0, 1.0
+
+
+def _predictive_without_by_evidence(view, p, n, cluster, x):
+    s = copied_sums(view, cluster)
+    share = update(p, n, s, x, -1.0)
+    constant = evidence_now(view, p, n, cluster) - evidence_of_scratch(view, p, n - 1.0)
+    return constant, 1.0, 1.0 if share >= SMALLEST_SHARE else math.nan
+
+
+def _evidence_by_sums(view, p, n, cluster):
+    return log_evidence(p, n, sums(view, cluster))
+
+
+def _evidence_with_room(view, p, n, cluster):
+    return log_evidence(p, n, sums(view, cluster), kept(view, floats_at(view[SCRATCH])))
+
+
+def _evidence_of_scratch(view, p, n):
+    return evidence(view, p, n, floats_at(view[SCRATCH]))
+
+
+def _kept_evidence(view, p, n, cluster):
+    return kept_evidence(p, n, sums(view, cluster), kept(view, cluster))
+
+
+def _stored_evidence(view, p, n, cluster):
+    return kept(view, cluster).evidence[0]
+
+
+def _store_evidence(p, n, s, c):
+    c.evidence[0] = log_evidence(p, n, s)
+
+
+def _update_and_refresh(p, n, s, c, x, sign):
+    share = update(p, n, s, x, sign)
+    refresh(p, n + sign, s, c)
+    return share
+
+
+def _add_sums(view, p, cluster, other):
+    for q in range(N_BEFORE_SUMS, view[N_KEPT]):
+        cluster[q] += other[q]
+
+
+def _declared_merge(view, p, cluster, other):
+    merge_own(p, cluster[SIZE], sums(view, cluster), other[SIZE], sums(view, other))
+
+
+TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
+    WEIGH: (weigh, NOTHING(INTS, INT, INTS, INT, INT, FLOATS)),
+    CHANGE: (change, INT(INTS, INT, INT, FLOAT)),
+    GATHER: (gather, NOTHING(INTS, INT, INTS, INT, INT)),
+    MERGE: (merge, NOTHING(INTS, INT, INT)),
+    EVIDENCE: (log_evidence_of, FLOAT(INTS, INT)),
+    PRESENT: (log_present, FLOAT(INTS, INT, INT)),
+    REFRESH: (refresh_cache, NOTHING(INTS, INT)),
+    EVIDENCE_ANEW: (log_evidence_anew, FLOAT(INTS, INT)),
+    SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
+    DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
+}
+# What every sampler calls; the others are compiled where they are needed.
+ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
+
+
+@intrinsic
+def call_weigh(typing_context, address, view, i, slots, m, own, out):
+    return called_at(TEMPLATES[WEIGH][1])
+
+
+@intrinsic
+def call_change(typing_context, address, view, i, k, sign):
+    return called_at(TEMPLATES[CHANGE][1])
+
+
+@intrinsic
+def call_gather(typing_context, address, view, k, members, m, fresh):
+    return called_at(TEMPLATES[GATHER][1])
+
+
+@intrinsic
+def call_merge(typing_context, address, view, k, j):
+    return called_at(TEMPLATES[MERGE][1])
+
+
+@intrinsic
+def call_refresh(typing_context, address, view, k):
+    return called_at(TEMPLATES[REFRESH][1])
+
+
+@intrinsic
+def call_evidence(typing_context, address, view, k):
+    return called_at(TEMPLATES[EVIDENCE][1])
+
+
+@intrinsic
+def call_present(typing_context, address, view, i, k):
+    return called_at(TEMPLATES[PRESENT][1])
+
+
+@intrinsic
+def call_draw_absent(typing_context, address, view, i, k, next_double, state):
+    return called_at(TEMPLATES[DRAW_ABSENT][1])
+
+
+def _reader(name: str, arguments: str, fields: dict[str, str]) -> Callable[..., Any]:
+    """Return a function of the view's block that reads a ``namedtuple`` of the given fields.
+
+    Compiled code knows fields by name only, so that the function is written out.
     """
+    kind: Any = namedtuple(name, list(fields))  # type: ignore[misc]
+    namespace: dict[str, Any] = {"kind": kind, "floats_at": floats_at, "shifted": shifted}
+    body = ", ".join(fields.values())
+    exec(compile(f"def read({arguments}):\n    return kind({body})\n", f"<fields of {name}>", "exec"), namespace)
+    return inlined(namespace["read"])
 
 
-@verb
-def log_predictive(stats, k, rows, i):
-    """Log posterior predictive density of row ``i`` given the rows of slot ``k``."""
+def _readers(family: Family) -> dict[str, Callable[..., Any]]:
+    """Return how parameters, sums and cache of a family are read."""
+    letters = letters_of(family)
+    fields = {letter: f"view[{LENGTHS + q}]" for q, letter in enumerate(letters)}
+    shared = f"floats_at(view[{SHARED}])"
+    for q, (name, axes) in enumerate({**family.axes, **family.tables}.items()):
+        place = f"view[{PARAMETERS + q}]"
+        fields[name] = f"shifted({shared}, {place})" if axes else f"{shared}[{place}]"
+    return {
+        "parameters": _reader(f"{family.name}Numbers", "view", fields),
+        "sums": _reader(
+            f"{family.name}SumsAt",
+            "view, row",
+            {name: f"shifted(row, view[{SUMS + q}])" for q, name in enumerate(family.sums)},
+        )
+        if family.sums
+        else _reader(f"{family.name}SumsAt", "view, row", {"nothing": "row"}),
+        "kept": _reader(
+            f"{family.name}CacheAt",
+            "view, row",
+            {name: f"shifted(row, view[{CACHE + q}])" for q, name in enumerate(family.cache)},
+        ),
+    }
 
 
-@verb
-def log_predictive_without(stats, k, rows, i):
-    """Log posterior predictive density of row ``i`` of slot ``k`` given its other rows (one or more).
-
-    Returns
-    -------
-    float
-        NaN if too many digits would be lost. The caller then removes the row and asks again.
-    """
+def letters_of(family: Family) -> list[str]:
+    """Return the letters of a family's axes, in the order in which their lengths are stored."""
+    used = "".join([*family.axes.values(), *family.sums.values(), *family.cache.values()])
+    return sorted(set(used))
 
 
-@verb
-def log_marginal(stats, k):
-    """Log marginal likelihood of the rows of slot ``k``."""
+@cache
+def _jitable(function: Callable[..., Any]) -> Callable[..., Any]:
+    return inlined(function)
 
 
-@array_verb
-def log_predictive_present(stats, k, rows, i, absent):
-    """Log posterior predictive density of the entries of row ``i`` that are not ``absent[i]``, given slot ``k``.
+@cache
+def _meaning(family: Family) -> dict[str, Any]:
+    """Return what the names in the templates mean for a family."""
+    known: dict[str, Any] = _readers(family)
+    for verb in ("update", "log_evidence", "log_predictive", "log_predictive_without", "log_predictive_present"):
+        own = getattr(family, verb)
+        if own is not None:
+            known[verb] = _jitable(own)
+    if family.draw_absent is not None:
+        known["draw_absent"] = _jitable(family.draw_absent)
+    if family.merge is not None:
+        known["merge_own"] = _jitable(family.merge)
 
-    Implemented where missing entries can be drawn, with :func:`draw_absent`, and where densities of some columns
-    are asked for. Entries of other families that may be missing are NaN.
-    """
+    def bound(function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of this module that finds the family's functions under their names."""
+        return inlined(FunctionType(function.__code__, {**globals(), **known}, function.__name__))  # type: ignore
+
+    takes_room = len(inspect.signature(family.log_evidence).parameters) > 3
+    known["refresh"] = _jitable(family.refresh) if family.refresh is not None else bound(_store_evidence)
+    known["gather_sums"] = bound(_gather_sums)
+    known["copied_sums"] = bound(_copied_sums)
+    known["evidence"] = bound(_evidence_with_room if takes_room else _evidence_by_sums)
+    known["evidence_of_scratch"] = bound(_evidence_of_scratch)
+    if family.kept_evidence is not None:
+        known["kept_evidence"] = _jitable(family.kept_evidence)
+        known["evidence_now"] = bound(_kept_evidence)
+    else:
+        known["evidence_now"] = bound(_stored_evidence) if "evidence" in family.cache else known["evidence"]
+    known["change_cluster"] = _jitable(family.change) if family.change is not None else bound(_update_and_refresh)
+    known["merge_sums"] = bound(_add_sums if family.merge is None else _declared_merge)
+    declared = family.log_predictive is not None
+    known["predictive"] = bound(_declared_predictive if declared else _predictive_by_evidence)
+    declared = family.log_predictive_without is not None
+    known["predictive_without"] = bound(
+        _declared_predictive_without if declared else _predictive_without_by_evidence
+    )
+    return known
 
 
-@array_verb
-def draw_absent(stats, k, rows, i, absent, rng):
-    """Set the absent entries of row ``i`` to a draw of their predictive given slot ``k`` and its other entries."""
-
-
-def _accept(*_: Any) -> None:
-    """Accept anything."""
-
-
-def _as_floats(params: Any, values: np.ndarray) -> tuple[Any, Any]:
-    return np.ascontiguousarray(values, dtype=np.float64), None
-
-
-def _unshifted(params: Any, origin: Any) -> Any:
-    return params
-
-
-@dataclass(frozen=True)
-class Family:
-    """A conjugate family, as the layers above see it.
-
-    Data are values of shape (n, c): the d columns that are modelled, then the columns of what is given with every
-    row (numbers of trials, covariates, ...), if the family has any.
-
-    Parameters
-    ----------
-    name : str
-        Name of the user-facing base measure.
-    params : type
-        ``NamedTuple`` class of the parameters; its fields are the user's arguments.
-    axes : dict of str to str
-        A letter for each dimension of each parameter: ``"d"`` for the columns that are modelled, and letters of
-        the family's own, whose lengths its base measure knows. ``""`` is a scalar.
-    check : callable
-        ``check(name, value)`` with one numeric parameter raises ValueError if it is outside its support.
-    allocate_summary : callable
-        ``(params, capacity) -> Summary``.
-    allocate_stats : callable
-        ``(params, n, capacity) -> Stats``, for data with n rows.
-    component : Component
-        The distribution of rows given the parameters of their cluster.
-    check_together : callable
-        ``check_together(params)`` raises ValueError if the parameters do not go together. With ``check`` it
-        defines the support.
-    check_values : callable
-        ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
-        Parameters that are variables may be None.
-    represent : callable
-        ``(params, values) -> (rows, origin)``: the data in the form that the verbs take, which depends on no more
-        of the parameters than their shapes, and whatever ``shift`` needs to know. Contiguous float64 values by
-        default.
-    shift : callable
-        ``(params, origin) -> params``: the parameters that go with rows in that form.
-    given : dict of str to str
-        What comes with every row, by the name of the user's argument: a letter for its columns, as in ``axes``.
-    from_data : callable or None
-        ``(rows) -> dict`` of default parameters.
-    takes : tuple of int
-        Numbers of dimensions that data may have: 1 for (n,), 2 for (n, d).
-    incomplete : Family or None
-        The family of the same parameters, under another name, for data with missing entries (NaN).
-    takes_missing : bool
-        Whether this is such a family.
-    draws_missing : bool
-        Whether :func:`draw_absent` draws missing entries: always if there is no ``incomplete`` family, in which
-        they integrate out, and otherwise where a user wants to see them.
-    takes_sparse : bool
-        Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
-        CSR form, without columns for what is given.
-    """
-
-    name: str
-    params: type
-    axes: dict[str, str]
-    check: Callable[[str, np.ndarray], None]
-    allocate_summary: Callable[[Any, int], Any]
-    allocate_stats: Callable[[Any, int, int], Any]
-    component: Component
-    check_together: Callable[[Any], None] = _accept
-    check_values: Callable[[Any, Any], None] = _accept
-    represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
-    shift: Callable[[Any, Any], Any] = _unshifted
-    given: dict[str, str] = field(default_factory=dict)
-    from_data: Callable[[np.ndarray], dict[str, np.ndarray | float]] | None = None
-    takes: tuple[int, ...] = (1, 2)
-    takes_sparse: bool = False
-    incomplete: "Family | None" = None
-    takes_missing: bool = False
-    draws_missing: bool = False
-
-    def draw_rows(self, rng: np.random.Generator, params: Any, labels: np.ndarray, given: Any) -> np.ndarray:
-        """Draw (n, d) rows from the prior, with one set of cluster parameters per label."""
-        names, own = np.unique(labels, return_inverse=True)
-        drawn = self.component.draw(rng, params, self.allocate_summary(params, len(names)))
-        return self.component.draw_rows(rng, drawn, own, given)
-
-    def supports(self, params: NamedTuple) -> bool:
-        """Tell whether numeric parameters are inside the family's support."""
-        try:
-            for name, value in zip(params._fields, params, strict=True):
-                self.check(name, np.asarray(value))
-            self.check_together(params)
-        except ValueError:
-            return False
-        return True
-
-    @property
-    def has_data_gradient(self) -> bool:
-        """Whether rows may be latent, or depend on other variables."""
-        return is_implemented(data_gradient, self.params)
+@cache
+def function_of(family: Family, verb: int) -> CFunction:
+    """Return a C function of a family, by its place in the block."""
+    template, signature = TEMPLATES[verb]
+    own = [getattr(family, f) for f in ("update", "log_evidence", "refresh", "change", "log_predictive")]
+    files = {source_of(f) for f in own if f is not None}
+    sources = tuple(sorted(f for f in files if f is not None))
+    return specialized(template, f"{family.name}_{template.__name__}", _meaning(family), signature, sources)

@@ -1,11 +1,9 @@
-"""A scan for many rows: blocks of rows are proposed new clusters in parallel, and accepted one by one.
+"""Scans for many rows: proposals for a block of rows in threads, then exact acceptance row by row.
 
-A Gibbs scan is sequential: each row's probabilities depend on where all rows before it went. Here rows are
-divided into a few blocks at random. While one block is worked on, the statistics of all rows *outside* it do not
-change, so that proposals drawn given them are independent of each other, and of the block's present labels: they
-are drawn by several threads, and their probabilities are known. Then each row that was proposed a change is
-accepted with the probability of Metropolis and Hastings, given the present labels of all other rows. Most rows of
-well-separated data are proposed the cluster they are in, and cost nothing more.
+The rows are divided at random into blocks of neighbours in memory. The rows of a block are proposed clusters by
+their predictives given the rows outside it, which are the same for all of them, so that threads can work on it.
+Then each is accepted or rejected, in turn, by its Metropolis-Hastings ratio given the present labels of all other
+rows. Most rows of well-separated data are proposed the cluster they are in, and cost nothing more.
 
 Clusters without rows outside the block, and the new cluster, cannot be told apart by such a proposal: together
 they are one more choice, *elsewhere*, whose proposal is followed by an exact draw among them. ``docs/moves.md``
@@ -13,21 +11,29 @@ derives the ratio.
 """
 
 import math
-import multiprocessing
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config
 
-from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.slots import resize
-from pymc_dpgmm.families.verbs import combine, fit, log_predictive, log_predictive_without, summarize
-from pymc_dpgmm.kernels.gibbs import NEGLIGIBLE, choose, random_order
-from pymc_dpgmm.kernels.state import State, canonicalize, grow, join, leave, more_slots, open_slot
+from pymc_dpgmm.arithmetic import fast_exp, uniform
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.kernels.memory import (
+    N_CLUSTERS,
+    N_MOVED,
+    POSITION,
+    choose,
+    free_slot,
+    gather,
+    join,
+    leave,
+    memory_at,
+    merge,
+    prior_of,
+    swap_places,
+    weigh,
+)
+from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State
 from pymc_dpgmm.partitions import log_seat, log_seat_new
+from pymc_dpgmm.threads import Threads
 
 N_BLOCKS = 4
 # Rows that are neighbours in memory share a block.
@@ -35,10 +41,17 @@ TILE = 64
 ELSEWHERE = 0
 
 
-class Plan(NamedTuple):
-    """Scratch of a scan.
+class Plan:
+    """Blocks of rows, and what is drawn for them.
 
     Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    n_blocks, tile : int
+        See :func:`block_scan`.
+
+    Attributes
     ----------
     order : (n,) int64 array
         Rows, those of the first block first.
@@ -49,340 +62,277 @@ class Plan(NamedTuple):
         Slot proposed to the row ``order[t]``, or ``ELSEWHERE``.
     log_odds : (n,) float64 array
         Log of the probability of proposing what the row has, over that of what it was proposed.
-    parts : NamedTuple
-        Summaries of the family: ``k * n_blocks + b`` holds the rows of block b in slot k.
-    fixed : NamedTuple
-        Statistics of the rows outside the block at hand, with the slots of the state.
-    sizes : (capacity,) int64 array
-        Their numbers.
+    sizes : (capacity + 1,) int64 array
+        Rows of each slot outside the block at hand.
+    outside : State
+        Memory whose tables have, for each slot, the statistics of the rows outside the block at hand, and then
+        those of the rows of every block.
     """
 
-    order: np.ndarray
-    ends: np.ndarray
-    uniforms: np.ndarray
-    proposed: np.ndarray
-    log_odds: np.ndarray
-    parts: Any
-    fixed: Any
-    sizes: np.ndarray
+    def __init__(self, rng: np.random.Generator, state: State, n_blocks: int, tile: int) -> None:
+        n_tiles = -(-state.n // tile)
+        self.n_blocks = min(n_blocks, n_tiles)
+        tiles = rng.permutation(n_tiles)
+        parts = [
+            tiles[b * n_tiles // self.n_blocks : (b + 1) * n_tiles // self.n_blocks] for b in range(self.n_blocks)
+        ]
+        rows = [(own[:, None] * tile + np.arange(tile)).ravel() for own in parts]
+        rows = [own[own < state.n] for own in rows]
+        self.order = np.concatenate(rows)
+        self.ends = np.concatenate([[0], np.cumsum([len(own) for own in rows])])
+        self.uniforms = rng.random(state.n)
+        self.proposed = np.empty(state.n, dtype=np.int64)
+        self.log_odds = np.empty(state.n)
+        self.make_room(state)
+
+    def make_room(self, state: State) -> None:
+        """Give the memory as many slots as the state has, for rows outside a block and in each block."""
+        self.stride = state.capacity + 1
+        self.outside = state.shadow(self.stride * (1 + self.n_blocks))
+        self.sizes = np.zeros(self.stride, dtype=np.int64)
+        self.fixed = np.zeros(self.stride, dtype=np.int64)
+
+    def block(self, b: int) -> np.ndarray:
+        """Return the rows of a block."""
+        return self.order[self.ends[b] : self.ends[b + 1]]
+
+    def summarize(self, threads: Threads, state: State, b: int) -> None:
+        """Compute the statistics of the rows of a block in each slot."""
+        own = self.block(b)
+        in_order = own[np.argsort(state.slots[own], kind="stable")]
+        begins = np.concatenate([[0], np.cumsum(np.bincount(state.slots[own], minlength=self.stride))])
+        first = self.stride * (1 + b)
+
+        def run(start: int, stop: int) -> None:
+            memory = self.outside if threads.n_threads == 1 else self.outside.sharing()
+            gather_parts(memory.address, first, in_order.ctypes.data, begins.ctypes.data, start, stop)
+
+        threads.run(run, 1, self.stride)
+
+    def fix(self, state: State, b: int) -> None:
+        """Compute the statistics of the rows outside a block in each slot."""
+        inside = np.bincount(state.slots[self.block(b)], minlength=self.stride)
+        self.sizes[:] = state.sizes - inside
+        found = np.flatnonzero(self.sizes > 0)
+        self.n_fixed = len(found)
+        self.fixed[: self.n_fixed] = found
+        fix_statistics(
+            self.outside.address,
+            self.fixed.ctypes.data,
+            self.n_fixed,
+            self.sizes.ctypes.data,
+            self.stride,
+            b,
+            self.n_blocks,
+        )
+
+    def propose(self, threads: Threads, state: State, b: int) -> None:
+        """Propose clusters to the rows of a block."""
+
+        def run(start: int, stop: int) -> None:
+            memory = self.outside if threads.n_threads == 1 else self.outside.sharing()
+            propose(
+                memory.address,
+                self.fixed.ctypes.data,
+                self.n_fixed,
+                self.order.ctypes.data,
+                self.uniforms.ctypes.data,
+                self.proposed.ctypes.data,
+                self.log_odds.ctypes.data,
+                start,
+                stop,
+            )
+
+        self.outside.head[N_CLUSTERS] = state.n_clusters
+        threads.run(run, int(self.ends[b]), int(self.ends[b + 1]))
+
+    def settle(self, rng: np.random.Generator, state: State, b: int) -> int:
+        """Accept or reject what the rows of a block were proposed; return how many have moved."""
+        state.use(rng)
+        state.head[POSITION], state.head[N_MOVED] = self.ends[b], 0
+        stop = int(self.ends[b + 1])
+        while True:
+            done = settle(
+                state.address,
+                self.sizes.ctypes.data,
+                self.order.ctypes.data,
+                self.proposed.ctypes.data,
+                self.log_odds.ctypes.data,
+                stop,
+            )
+            if done == DONE:
+                return int(state.head[N_MOVED])
+            state.grow()
+            self.sizes = np.concatenate(
+                [self.sizes, np.zeros(state.capacity + 1 - len(self.sizes), dtype=np.int64)]
+            )
 
 
-@compiled()
-def make_plan(rng, state, n_blocks, tile):
-    """Divide the rows into blocks of neighbouring rows, at random."""
-    n = state.slots.shape[0]
-    capacity = state.sizes.shape[0]
-    n_tiles = (n + tile - 1) // tile
-    n_blocks = min(n_blocks, n_tiles)
-    tiles = random_order(rng, n_tiles)
-    order = np.empty(n, dtype=np.int64)
-    ends = np.zeros(n_blocks + 1, dtype=np.int64)
-    filled = 0
-    for b in range(n_blocks):
-        for t in range(b * n_tiles // n_blocks, (b + 1) * n_tiles // n_blocks):
-            for i in range(tiles[t] * tile, min((tiles[t] + 1) * tile, n)):
-                order[filled] = i
-                filled += 1
-        ends[b + 1] = filled
-    uniforms = np.empty(n)
-    for t in range(n):
-        uniforms[t] = rng.random()
-    return Plan(
-        order,
-        ends,
-        uniforms,
-        np.empty(n, dtype=np.int64),
-        np.empty(n),
-        resize(state.summary, capacity * n_blocks),
-        resize(state.stats, capacity),
-        np.zeros(capacity, dtype=np.int64),
-    )
-
-
-@compiled()
-def enlarge_plan(state, plan):
-    """Return the plan with as many slots as the state."""
-    capacity = state.sizes.shape[0]
-    return Plan(
-        plan.order,
-        plan.ends,
-        plan.uniforms,
-        plan.proposed,
-        plan.log_odds,
-        resize(plan.parts, capacity * (plan.ends.shape[0] - 1)),
-        resize(plan.fixed, capacity),
-        enlarged(plan.sizes, capacity),
-    )
-
-
-@compiled()
-def sort_block(state, plan, b):
-    """Return the rows of a block in order of their slots, and where each slot's rows begin: (capacity + 1,)."""
-    capacity = state.sizes.shape[0]
-    begins = np.zeros(capacity + 2, dtype=np.int64)
-    own = plan.order[plan.ends[b] : plan.ends[b + 1]]
-    for i in own:
-        begins[state.slots[i] + 2] += 1
-    for k in range(capacity):
-        begins[k + 2] += begins[k + 1]
-    in_order = np.empty(own.shape[0], dtype=np.int64)
-    for i in own:
-        k = state.slots[i]
-        in_order[begins[k + 1]] = i
-        begins[k + 1] += 1
-    return in_order, begins[: capacity + 1]
-
-
-@compiled(nogil=True)
-def summarize_parts(state, plan, b, in_order, begins, start, stop):
-    """Summarise the rows of a block in the slots from ``start`` to ``stop``."""
-    n_blocks = plan.ends.shape[0] - 1
+@c_function(NOTHING(INTS, INT, INTS, INTS, INT, INT))
+def gather_parts(head, first, in_order, begins, start, stop):
+    """Gather the rows of a block in the slots from ``start`` to ``stop``, into those from ``first + start`` on."""
+    s = memory_at(head)
     for k in range(start, stop):
-        summarize(plan.parts, k * n_blocks + b, state.rows, in_order[begins[k] : begins[k + 1]])
+        gather(s, first + k, shifted(in_order, begins[k]), begins[k + 1] - begins[k], 1)
 
 
-@compiled()
-def fix_statistics(state, plan, b):
-    """Fit ``plan.fixed`` to the rows outside a block."""
-    n_blocks = plan.ends.shape[0] - 1
-    for k in range(state.sizes.shape[0]):
-        plan.sizes[k] = state.sizes[k]
-    for i in plan.order[plan.ends[b] : plan.ends[b + 1]]:
-        plan.sizes[state.slots[i]] -= 1
-    nobody = np.empty(0, dtype=np.int64)
-    for k in range(1, state.sizes.shape[0] - 1):
-        if plan.sizes[k] == 0:
-            continue
-        # No row is in slot 0, whose first part is used for the sum.
-        summarize(plan.parts, 0, state.rows, nobody)
+@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INT, INT))
+def fix_statistics(head, fixed, n_fixed, sizes, stride, b, n_blocks):
+    """Add up the statistics of the blocks other than ``b`` in each slot with rows there, and weigh its seat."""
+    s = memory_at(head)
+    prior = prior_of(s)
+    for j in range(n_fixed):
+        k = fixed[j]
+        gather(s, k, fixed, 0, 1)
         for other in range(n_blocks):
             if other != b:
-                combine(plan.parts, 0, k * n_blocks + other)
-        fit(plan.fixed, k, plan.parts, 0)
+                merge(s, k, stride * (1 + other) + k)
+        s.seats[j] = log_seat(prior, sizes[k])
 
 
-@compiled(nogil=True)
-def propose(prior, state, plan, start, stop):
+@c_function(NOTHING(INTS, INTS, INT, INTS, FLOATS, INTS, FLOATS, INT, INT))
+def propose(head, fixed, n_fixed, order, uniforms, proposed, log_odds, start, stop):
     """Propose clusters to the rows ``order[start:stop]`` given the fixed statistics."""
-    capacity = plan.sizes.shape[0]
-    slots = np.empty(capacity, dtype=np.int64)
-    seats = np.empty(capacity)
-    n_fixed = 0
-    for k in range(1, capacity - 1):
-        if plan.sizes[k] > 0:
-            slots[n_fixed] = k
-            seats[n_fixed] = log_seat(prior, plan.sizes[k])
-            n_fixed += 1
-    log_new = log_seat_new(prior, n_fixed)
-    log_weights = np.empty(n_fixed + 1)
-    cumulative = np.empty(n_fixed + 1)
+    s = memory_at(head)
+    weights, cumulative = s.log_weights, s.cumulative
+    log_new = log_seat_new(prior_of(s), n_fixed)
     for t in range(start, stop):
-        i = plan.order[t]
-        own = state.slots[i]
-        log_weights[n_fixed] = log_new + state.prior_predictive[i]
-        largest = log_weights[n_fixed]
-        present = log_weights[n_fixed]
+        i = order[t]
+        own = s.slots[i]
         for j in range(n_fixed):
-            log_weights[j] = seats[j] + log_predictive(plan.fixed, slots[j], state.rows, i)
-            largest = max(largest, log_weights[j])
-            if slots[j] == own:
-                present = log_weights[j]
+            weights[j] = s.seats[j]
+        weigh(s, i, fixed, n_fixed, -1, weights)
+        weights[n_fixed] = log_new + s.prior_predictive[i]
+        largest = weights[n_fixed]
+        present = weights[n_fixed]
+        for j in range(n_fixed):
+            largest = max(largest, weights[j])
+            if fixed[j] == own:
+                present = weights[j]
+        for j in range(n_fixed + 1):
+            cumulative[j] = fast_exp(weights[j] - largest)
         total = 0.0
         for j in range(n_fixed + 1):
-            difference = log_weights[j] - largest
-            if difference > NEGLIGIBLE:
-                total += math.exp(difference)
+            total += cumulative[j]
             cumulative[j] = total
-        u = plan.uniforms[t] * total
+        u = uniforms[t] * total
         choice = 0
         while choice < n_fixed and cumulative[choice] <= u:
             choice += 1
-        plan.proposed[t] = slots[choice] if choice < n_fixed else ELSEWHERE
-        plan.log_odds[t] = present - log_weights[choice]
+        proposed[t] = fixed[choice] if choice < n_fixed else ELSEWHERE
+        log_odds[t] = present - weights[choice]
 
 
-@compiled()
-def _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights):
+@inlined
+def _weigh_elsewhere(s, prior, sizes, i):
     """Set the log weights of all clusters without fixed rows, then of a new one, for row ``i``, which is in none.
 
-    Returns their number, and the log of the sum of the weights.
+    Returns their number, and the log of the sum of the weights. ``picked`` lists the slots.
     """
-    n_choices = 0
+    weights = s.log_weights
+    m = 0
+    for place in range(s.head[N_CLUSTERS]):
+        k = s.order[place]
+        if sizes[k] == 0:
+            s.picked[m] = k
+            weights[m] = log_seat(prior, s.sizes[k])
+            m += 1
+    weigh(s, i, s.picked, m, -1, weights)
+    weights[m] = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
+    m += 1
     largest = -math.inf
-    for place in range(n_clusters):
-        k = slots[place]
-        if plan.sizes[k] == 0:
-            log_weights[n_choices] = log_seat(prior, state.sizes[k]) + log_predictive(
-                state.stats, k, state.rows, i
-            )
-            largest = max(largest, log_weights[n_choices])
-            n_choices += 1
-    log_weights[n_choices] = log_seat_new(prior, n_clusters) + state.prior_predictive[i]
-    largest = max(largest, log_weights[n_choices])
-    n_choices += 1
+    for j in range(m):
+        largest = max(largest, weights[j])
     total = 0.0
-    for j in range(n_choices):
-        total += math.exp(log_weights[j] - largest)
-    return n_choices, largest + math.log(total)
+    for j in range(m):
+        total += math.exp(weights[j] - largest)
+    return m, largest + math.log(total)
 
 
-@compiled()
-def _elsewhere(plan, slots, n_clusters, choice):
-    """Return the place of the cluster that is the ``choice``-th without fixed rows, ``n_clusters`` if new."""
-    for place in range(n_clusters):
-        if plan.sizes[slots[place]] == 0:
-            if choice == 0:
-                return place
-            choice -= 1
-    return n_clusters
+@c_function(INT(INTS, INTS, INTS, INTS, FLOATS, INT))
+def settle(head, sizes, order, proposed, log_odds, stop):
+    """Accept or reject what rows were proposed, one by one, given all other rows' labels, up to ``order[stop]``.
 
-
-@compiled()
-def settle(rng, prior, state, plan, b):
-    """Accept or reject what the rows of a block were proposed, one by one, given all other rows' labels.
-
-    Returns
-    -------
-    state : State
-        A new tuple if more slots were needed.
-    plan : Plan
-    n_moved : int
+    ``sizes`` are those outside the block.
     """
-    capacity = state.sizes.shape[0]
-    # Slots in use, in no order, then free ones, and the place of each.
-    slots = np.empty(capacity - 2, dtype=np.int64)
-    place = np.full(capacity, -1, dtype=np.int64)
-    n_clusters = 0
-    n_free = 0
-    for k in range(1, capacity - 1):
-        if state.sizes[k] > 0:
-            slots[n_clusters] = k
-            n_clusters += 1
-        else:
-            n_free += 1
-            slots[capacity - 2 - n_free] = k
-    for j in range(capacity - 2):
-        place[slots[j]] = j
-    log_weights = np.empty(capacity)
-    n_moved = 0
-    for t in range(plan.ends[b], plan.ends[b + 1]):
-        i = plan.order[t]
-        own = state.slots[i]
-        proposed = plan.proposed[t]
-        if proposed == own:
+    s = memory_at(head)
+    prior = prior_of(s)
+    one = s.halves
+    for t in range(head[POSITION], stop):
+        i = order[t]
+        own = s.slots[i]
+        if proposed[t] == own:
             continue
-        alone = state.sizes[own] == 1
-        detached = False
+        # One slot for a new cluster, beside that of a row which has left.
+        if head[N_CLUSTERS] + 2 > s.capacity:
+            head[POSITION] = t
+            return NEEDS_ROOM
+        has_left = False
         n_choices = 0
+        present = 0.0
         # Weights of a row's clusters, given all other rows.
-        if plan.sizes[own] > 0:
-            present = log_predictive_without(state.stats, own, state.rows, i)
+        if sizes[own] > 0:
+            one[0] = own
+            s.log_weights[0] = 0.0
+            weigh(s, i, one, 1, 0, s.log_weights)
+            present = s.log_weights[0]
             if math.isnan(present):
-                leave(state, i)
-                detached = True
-                present = log_predictive(state.stats, own, state.rows, i)
-            present += log_seat(prior, state.sizes[own] - (not detached))
+                leave(s, i)
+                has_left = True
+                s.log_weights[0] = 0.0
+                weigh(s, i, one, 1, -1, s.log_weights)
+                present = s.log_weights[0]
+            present += log_seat(prior, s.sizes[own] - (0 if has_left else 1))
         else:
-            leave(state, i)
-            detached = True
-            if alone:
-                n_clusters -= 1
-                last = slots[n_clusters]
-                slots[place[own]], slots[n_clusters] = last, own
-                place[last], place[own] = place[own], n_clusters
-            n_choices, present = _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights)
-        if proposed != ELSEWHERE:
-            wanted = log_seat(prior, state.sizes[proposed]) + log_predictive(state.stats, proposed, state.rows, i)
+            leave(s, i)
+            has_left = True
+            if s.sizes[own] == 0:
+                free_slot(s, own)
+            n_choices, present = _weigh_elsewhere(s, prior, sizes, i)
+        if proposed[t] != ELSEWHERE:
+            one[0] = proposed[t]
+            weight = s.log_weights[n_choices]
+            s.log_weights[n_choices] = 0.0
+            weigh(s, i, one, 1, -1, shifted(s.log_weights, n_choices))
+            wanted = log_seat(prior, s.sizes[proposed[t]]) + s.log_weights[n_choices]
+            s.log_weights[n_choices] = weight
         elif n_choices > 0:
             wanted = present
         else:
-            n_choices, wanted = _weigh_elsewhere(prior, state, plan, i, slots, n_clusters, log_weights)
+            n_choices, wanted = _weigh_elsewhere(s, prior, sizes, i)
         target = own
-        if math.log(rng.random()) < wanted - present + plan.log_odds[t]:
-            target = proposed
-            if proposed == ELSEWHERE:
-                target = slots[_elsewhere(plan, slots, n_clusters, choose(rng, log_weights, n_choices))]
-        if target == own and not detached:
+        if math.log(uniform(s.bits)) < wanted - present + log_odds[t]:
+            target = proposed[t]
+            if target == ELSEWHERE:
+                choice = choose(s.bits, s.log_weights, n_choices)
+                target = s.picked[choice] if choice < n_choices - 1 else s.order[head[N_CLUSTERS]]
+        if target == own and not has_left:
             continue
-        if not detached:
-            leave(state, i)
-        if state.sizes[target] == 0:
-            open_slot(state, target)
-            other = slots[n_clusters]
-            slots[place[target]], slots[n_clusters] = other, target
-            place[other], place[target] = place[target], n_clusters
-            n_clusters += 1
-        join(state, i, target)
-        n_moved += target != own
-        if n_clusters == slots.shape[0]:
-            state = grow(state)
-            capacity = state.sizes.shape[0]
-            slots = more_slots(slots, capacity)
-            place = np.full(capacity, -1, dtype=np.int64)
-            for j in range(capacity - 2):
-                place[slots[j]] = j
-            plan = enlarge_plan(state, plan)
-            log_weights = np.empty(capacity)
-    return state, plan, n_moved
-
-
-def available_threads() -> int:
-    """Return how many threads a chain may use: 1 in a child process, where other chains run beside it.
-
-    Elsewhere it is numba's number, the cores of the machine unless the environment variable NUMBA_NUM_THREADS
-    says otherwise.
-    """
-    return 1 if multiprocessing.parent_process() is not None else int(config.NUMBA_NUM_THREADS)
-
-
-class Threads:
-    """Runs compiled code on ranges of indices, in threads if there are more than one.
-
-    These are threads of Python around kernels that release its lock. Numba's parallel loops would not do: a
-    process that has used its OpenMP layer cannot fork chains, and its own layer ends the process when two threads
-    enter it. The threads end with the ``with`` block, so that none is alive when a process forks.
-    """
-
-    def __init__(self, n_threads: int) -> None:
-        self.n_threads = n_threads
-        self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> "Threads":
-        if self.n_threads > 1:
-            self._pool = ThreadPoolExecutor(self.n_threads)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def run(self, call: Callable[[int, int], None], start: int, stop: int) -> None:
-        """Call ``call(first, last)`` for ranges that make up ``start`` to ``stop``."""
-        n_ranges = min(2 * self.n_threads, stop - start)
-        if self._pool is None or n_ranges < 2:
-            call(start, stop)
-        else:
-            ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
-            list(self._pool.map(call, ends[:-1], ends[1:]))
+        if not has_left:
+            leave(s, i)
+        if s.sizes[target] == 0:
+            swap_places(s, s.place[target], head[N_CLUSTERS])
+            head[N_CLUSTERS] += 1
+        join(s, i, target)
+        head[N_MOVED] += 1 if target != own else 0
+    head[POSITION] = stop
+    return DONE
 
 
 def block_scan(
     rng: np.random.Generator,
-    prior: Any,
     state: State,
     n_threads: int,
     n_blocks: int = N_BLOCKS,
     tile: int = TILE,
-) -> tuple[State, int]:
+) -> int:
     """Draw proposals for every row and accept them one by one; the posterior of the labels is left invariant.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    prior : NamedTuple
-        A prior on partitions.
     state : State
-        Canonical; changed in place.
+        Changed in place.
     n_threads : int, >= 1
         What is drawn does not depend on it.
     n_blocks, tile : int, >= 1
@@ -390,28 +340,23 @@ def block_scan(
 
     Returns
     -------
-    state : State
-        Canonical. A new tuple if more slots were needed.
-    n_moved : int
+    int
         Number of rows that changed their cluster.
     """
-    plan = make_plan(rng, state, n_blocks, tile)
-    blocks = range(len(plan.ends) - 1)
+    plan = Plan(rng, state, n_blocks, tile)
     n_moved = 0
     with Threads(n_threads) as threads:
-        for b in blocks:
-            _summarize_block(threads, state, plan, b)
-        for b in blocks:
-            fix_statistics(state, plan, b)
-            threads.run(partial(propose, prior, state, plan), int(plan.ends[b]), int(plan.ends[b + 1]))
-            state, plan, moved = settle(rng, prior, state, plan, b)
+        for b in range(plan.n_blocks):
+            plan.summarize(threads, state, b)
+        for b in range(plan.n_blocks):
+            plan.fix(state, b)
+            plan.propose(threads, state, b)
+            moved = plan.settle(rng, state, b)
             n_moved += moved
-            if moved:
-                _summarize_block(threads, state, plan, b)
-    canonicalize(state)
-    return state, n_moved
-
-
-def _summarize_block(threads: Threads, state: State, plan: Plan, b: int) -> None:
-    in_order, begins = sort_block(state, plan, b)
-    threads.run(partial(summarize_parts, state, plan, b, in_order, begins), 1, len(begins) - 1)
+            if plan.stride != state.capacity + 1:
+                plan.make_room(state)
+                for other in range(plan.n_blocks):
+                    plan.summarize(threads, state, other)
+            elif moved:
+                plan.summarize(threads, state, b)
+    return n_moved

@@ -1,44 +1,21 @@
-"""What label kernels know of the law of a prior's parameters, and how they draw them given a partition."""
+"""Draws of a Chinese restaurant process's concentration given a partition."""
 
-from typing import NamedTuple
+import math
 
-import numpy as np
-from numba.extending import register_jitable
+from pymc_dpgmm.arithmetic import Bits, standard_gamma, uniform
+from pymc_dpgmm.compiled import FLOAT, INT, c_function, inlined
+from pymc_dpgmm.kernels.memory import ALPHA, EXTRA, LAW_RATE, LAW_SHAPE, N_CLUSTERS
 
-from pymc_dpgmm.dispatch import array_verb, implements
-from pymc_dpgmm.partitions import GibbsType
-
-
-@array_verb
-def redraw(law, rng, prior, n_clusters, n):
-    """Return a prior on partitions with parameters drawn given that ``n`` rows form ``n_clusters``.
-
-    To ``n`` the prior adds its ``extra`` rows.
-    """
+_SMALLEST = 2.2250738585072014e-308
 
 
-class Given(NamedTuple):
-    """The parameters are drawn elsewhere, or are constants; ``nothing`` is 0."""
-
-    nothing: float
-
-
-class GammaConcentration(NamedTuple):
-    """A gamma law of a Chinese restaurant process's concentration with ``shape`` and ``rate`` > 0."""
-
-    shape: float
-    rate: float
-
-
-@register_jitable
-def draw_concentration(
-    rng: np.random.Generator, alpha: float, n_clusters: int, n: float, shape: float, rate: float
-) -> float:
+@inlined
+def draw_concentration(bits, alpha, n_clusters, n, shape, rate):
     """Draw alpha given the number of clusters, through an auxiliary beta variable.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
+    bits : Bits
     alpha : float, > 0
         The current value.
     n_clusters, n : int or float, >= 1
@@ -56,23 +33,31 @@ def draw_concentration(
     ``Gamma(shape + K, rate - log eta)`` and ``Gamma(shape + K - 1, rate - log eta)`` with odds
     ``(shape + K - 1) / (n (rate - log eta))``.
     """
-    smallest = np.finfo(np.float64).tiny
-    rate_given = rate - np.log(max(rng.beta(alpha + 1.0, n), smallest))
+    own = standard_gamma(bits, alpha + 1.0)
+    # -log(own / (own + other)), with all its digits where the other is much the smaller one.
+    rate_given = rate + math.log1p(standard_gamma(bits, n) / max(own, _SMALLEST))
     shape_given = shape + n_clusters - 1.0
     odds = shape_given / (n * rate_given)
-    if rng.random() * (1.0 + odds) < odds:
+    if uniform(bits) * (1.0 + odds) < odds:
         shape_given += 1.0
-    return max(rng.standard_gamma(shape_given) / rate_given, smallest)
+    return max(standard_gamma(bits, shape_given) / rate_given, _SMALLEST)
 
 
-@implements(redraw, Given)
-def _(law, rng, prior, n_clusters, n):
-    return prior
+@inlined
+def redraw(s):
+    """Draw the concentration given the partition, if its law is given."""
+    if s.prior[LAW_RATE] > 0.0:
+        s.prior[ALPHA] = draw_concentration(
+            s.bits,
+            s.prior[ALPHA],
+            s.head[N_CLUSTERS],
+            s.n + s.prior[EXTRA],
+            s.prior[LAW_SHAPE],
+            s.prior[LAW_RATE],
+        )
 
 
-@implements(redraw, GammaConcentration)
-def _(law, rng, prior, n_clusters, n):
-    alpha = draw_concentration(rng, prior.alpha, n_clusters, n + prior.extra, law.shape, law.rate)
-    return GibbsType(
-        alpha, prior.discount, prior.most, prior.reach, prior.log_v, prior.log_components, prior.extra
-    )
+@c_function(FLOAT(INT, INT, FLOAT, INT, FLOAT, FLOAT, FLOAT))
+def drawn_concentration(next_double, state, alpha, n_clusters, n, shape, rate):
+    """Return a draw of alpha given the number of clusters, for Python."""
+    return draw_concentration(Bits(next_double, state), alpha, n_clusters, n, shape, rate)

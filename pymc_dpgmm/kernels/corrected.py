@@ -20,11 +20,11 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from pymc_dpgmm.kernels.concentration import redraw
 from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.schedule import Drawn, Options
-from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED, RANDOM, SEQUENTIAL, split_merge
-from pymc_dpgmm.kernels.state import State, copy, count_clusters, log_joint
+from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED, RANDOM, SEQUENTIAL
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge
 
 
 class Rest(Protocol):
@@ -35,7 +35,7 @@ class Rest(Protocol):
         """Its log density."""
 
     def proposed(self, state: State) -> Self:
-        """Return it at the labels of another, canonical state, renamed as they are."""
+        """Return it at the labels of another state, renamed as they are."""
 
 
 # Shares of accepted sets of rows between which the size of the sets stays what it is.
@@ -54,38 +54,38 @@ class CorrectedSchedule:
     options: Options
     block: float = 8.0
 
-    def draw(
-        self, rng: np.random.Generator, prior: Any, law: Any, state: State, tuning: bool, rest: Any
-    ) -> tuple[State, Any, Drawn, Any]:
-        """Move the labels, and draw the prior's parameters if their law is given; in tuning, learn from it.
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, Drawn, Any]:
+        """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it.
 
         ``rest`` is a :class:`Rest` at the labels of the state; the one that goes with the new ones is returned.
         """
-        n, options = len(state.slots), self.options
+        n, options = state.n, self.options
         tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
         n_moved, tried, accepted = 0, 0, 0
         for _ in range(options.n_sweeps or 1):
-            prior = redraw(law, rng, prior, count_clusters(state), n)
+            redraw_alpha(rng, state)
             for _ in range(options.n_scans):
                 order = rng.permutation(n)
                 size = min(max(int(self.block), 1), n)
                 for start in range(0, n, size):
                     rows = order[start : start + size]
-                    proposed, _ = gibbs_scan(rng, prior, copy(state), np.concatenate([rows, rows[::-1]]))
-                    if np.array_equal(proposed.slots, state.slots):
+                    proposed, labels = state.copy(), state.labels()
+                    gibbs_scan(rng, proposed, np.concatenate([rows, rows[::-1]]))
+                    others = proposed.labels()
+                    if np.array_equal(others, labels):
                         continue
-                    moved = int(np.sum(proposed.slots[rows] != state.slots[rows]))
+                    moved = int(np.sum(others[rows] != labels[rows]))
                     state, rest, took = _decide(rng, state, rest, proposed)
                     n_moved += moved * took
                     tried += 1
                     accepted += took
             for kind, number in ((RANDOM, options.random), (SEQUENTIAL, options.sequential)):
-                n_moves = np.zeros(len(MOVES), dtype=np.int64)
-                n_moves[kind] = 1
                 for _ in range(1 if number is None else number):
-                    own = np.zeros_like(tally)
-                    proposed = split_merge(rng, prior, copy(state), n_moves, own)
-                    if not np.array_equal(proposed.slots, state.slots):
+                    proposed = state.copy()
+                    proposed.tally[:] = 0
+                    split_merge(rng, proposed, int(kind == RANDOM), int(kind == SEQUENTIAL))
+                    own = proposed.tally.copy()
+                    if not np.array_equal(proposed.labels(), state.labels()):
                         state, rest, took = _decide(rng, state, rest, proposed)
                         own *= _TRIED_ONLY if not took else 1
                     tally += own
@@ -94,7 +94,7 @@ class CorrectedSchedule:
                 self.block = max(self.block / 1.2, 1.0)
             elif accepted > MANY * tried:
                 self.block = min(self.block * 1.2, float(n))
-        return state, prior, Drawn(n_moved, log_joint(prior, state) + rest.value, tally, False), rest
+        return state, Drawn(n_moved, state.log_joint() + rest.value, tally, False), rest
 
 
 # Of a tally, the columns that a move leaves which the model refuses: tried, not accepted, and the work.

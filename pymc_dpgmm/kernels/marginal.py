@@ -4,36 +4,14 @@ Between two evaluations usually only parameters change. The sufficient statistic
 computed anew only when labels or rows differ from those of the last call.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from pymc_dpgmm.constraints import allow
-from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.families.verbs import (
-    Family,
-    data_gradient,
-    log_marginal_gradient,
-    log_marginal_likelihood,
-    summarize,
-)
+from pymc_dpgmm.families import Family, View
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
-
-
-@compiled()
-def summarize_clusters(summary, rows, labels, sizes):
-    """Set slot k of a summary to the rows labelled k, for canonical labels with the given sizes."""
-    n_clusters = sizes.shape[0]
-    starts = np.zeros(n_clusters + 1, dtype=np.int64)
-    for k in range(n_clusters):
-        starts[k + 1] = starts[k] + sizes[k]
-    filled = starts[:n_clusters].copy()
-    order = np.empty(labels.shape[0], dtype=np.int64)
-    for i in range(labels.shape[0]):
-        order[filled[labels[i]]] = i
-        filled[labels[i]] += 1
-    for k in range(n_clusters):
-        summarize(summary, k, rows, order[starts[k] : starts[k + 1]])
 
 
 class PartitionSizes:
@@ -83,65 +61,77 @@ class MarginalLikelihood:
         self._labels = np.empty(0, dtype=np.int64)
         self._values: Any = None
         self._canonical = np.empty(0, dtype=np.int64)
-        self._rows: Any = None
-        self._origin: Any = None
-        self._summary: Any = None
+        self._n_clusters = 0
+        self._table: Table | None = None
         self._params: Any = None
         self._supported = False
 
     def at(self, labels: np.ndarray, values: Any, params: Any) -> "MarginalLikelihoodAt":
         """Return it at labels (n,), values (n, c) and the family's parameters, until it is asked for others."""
         if self._update(labels, values, params):
-            shifted = self._family.shift(params, self._origin)
-            return MarginalLikelihoodAt(params, shifted, self._summary, self._rows, self._canonical)
-        return MarginalLikelihoodAt(params, None, None, values, labels)
+            return MarginalLikelihoodAt(params, self._table, self._canonical, self._n_clusters, values.shape)
+        return MarginalLikelihoodAt(params, None, labels, 0, values.shape)
 
     def _update(self, labels: np.ndarray, values: Any, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
         if len(labels) != values.shape[0]:
             raise ValueError(f"there are {len(labels)} labels, but the data has {values.shape[0]} rows")
-        if self._params is None or any(
+        new_params = self._params is None or any(
             not np.array_equal(new, old) for new, old in zip(params, self._params, strict=True)
-        ):
+        )
+        if new_params:
             self._supported = self._family.supports(params)
             self._params = type(params)(*(np.copy(value) for value in params))
         new_values = self._values is None or not same_values(values, self._values)
         if new_values:
             self._family.check_values(params, values)
             self._values = values.copy()
-            self._rows, self._origin = self._family.represent(params, values)
+            self._table = None
         if new_values or not np.array_equal(labels, self._labels):
             self._labels = labels.copy()
-            sizes = cluster_sizes(labels)
-            self._summary = None
-            if len(sizes):
-                self._canonical = canonical_labels(labels)[0]
-                self._summary = self._family.allocate_summary(params, len(sizes))
-                summarize_clusters(self._summary, self._rows, self._canonical, sizes)
-        return self._supported and self._summary is not None
+            self._n_clusters = len(cluster_sizes(labels))
+            self._canonical = canonical_labels(labels)[0] if self._n_clusters else labels
+            if self._table is not None and self._n_clusters:
+                self._table.resize(self._n_clusters)
+                self._sum_up(self._table)
+        if not self._supported or not self._n_clusters:
+            return False
+        if self._table is None:
+            view = View(self._family, self._params, self._values)
+            self._table = Table(view, self._n_clusters, for_sampling=False)
+            self._sum_up(self._table)
+        elif new_params or self._table.params is not self._params:
+            self._table.set_params(self._params)
+        return True
+
+    def _sum_up(self, table: Table) -> None:
+        table.sum_up(self._canonical, np.bincount(self._canonical))
 
 
-class MarginalLikelihoodAt(NamedTuple):
-    """The log marginal likelihood at some labels, rows and parameters; ``summary`` is None if it is -inf."""
+class MarginalLikelihoodAt:
+    """The log marginal likelihood at some labels, rows and parameters; ``table`` is None if it is -inf."""
 
-    params: Any
-    shifted: Any
-    summary: Any
-    rows: Any
-    labels: np.ndarray
+    def __init__(
+        self, params: Any, table: Table | None, labels: np.ndarray, n_clusters: int, shape: tuple[int, ...]
+    ) -> None:
+        self._params, self._table, self._labels = params, table, labels
+        self._n_clusters, self._shape = n_clusters, shape
 
     def value(self) -> float:
         """Return the log marginal likelihood."""
-        return -np.inf if self.summary is None else log_marginal_likelihood(self.shifted, self.summary)
+        return -np.inf if self._table is None else self._table.total_log_evidence(self._n_clusters)
 
     def gradient(self) -> Any:
         """Return the gradient in the parameters, as parameters."""
-        if self.summary is None:
-            return type(self.params)(*(np.zeros(np.shape(value)) for value in self.params))
-        return log_marginal_gradient(self.shifted, self.summary)
+        if self._table is None:
+            return type(self._params)(*(np.zeros(np.shape(value)) for value in self._params))
+        table = self._table
+        return table.family.params(**table.family.gradient(table.shifted, table.sums(0, self._n_clusters)))
 
     def data_gradient(self) -> np.ndarray:
         """Return the gradient in the values: (n, c)."""
-        if self.summary is None:
-            return np.zeros_like(self.rows)
-        return data_gradient(self.shifted, self.summary, self.rows, self.labels)
+        if self._table is None:
+            return np.zeros(self._shape)
+        table = self._table
+        assert table.family.data_gradient is not None
+        return table.family.data_gradient(table.shifted, table.sums(0, self._n_clusters), table.rows, self._labels)

@@ -1,15 +1,13 @@
 """Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.families.units import uses_scratch
-from pymc_dpgmm.kernels.block_scan import available_threads, block_scan
-from pymc_dpgmm.kernels.concentration import redraw
-from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
+from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.kernels.block_scan import block_scan
+from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
@@ -21,9 +19,10 @@ from pymc_dpgmm.kernels.split_merge import (
     SPLITS,
     SPLITS_TRIED,
     WORK,
-    split_merge,
 )
-from pymc_dpgmm.kernels.state import State, copy, count_clusters, log_joint, relabel
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
+from pymc_dpgmm.threads import available_threads
 
 # Tuning draws that search, at most, and at most this share of all tuning draws.
 SEARCH_DRAWS = 50
@@ -49,14 +48,6 @@ MOST_MOVES = 40
 WORTHWHILE = 0.01
 # Arithmetic of a row in a proposed division, in (row, cluster) pairs of a Gibbs scan.
 PAIRS_PER_ROW = 2
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Raise TypeError or ValueError unless a value is an integer of at least ``least``."""
-    if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 class Options(NamedTuple):
@@ -89,86 +80,41 @@ class Options(NamedTuple):
         return self
 
 
-@compiled()
-def sweep(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally):
-    """Run Gibbs scans and split and merge moves in turn; all of it leaves the posterior invariant.
+def sweep_many(
+    rng: np.random.Generator,
+    state: State,
+    n_sweeps: int,
+    n_scans: int,
+    n_random: int,
+    n_sequential: int,
+    n_threads: int,
+) -> int:
+    """Do what :func:`~pymc_dpgmm.kernels.sweep.sweep` does, with scans that use threads."""
+    n_moved = 0
+    for _ in range(n_sweeps):
+        redraw_alpha(rng, state)
+        n_moved += scan(rng, state, n_scans, n_threads)
+        split_merge(rng, state, n_random, n_sequential)
+    return n_moved
+
+
+def scan(rng: np.random.Generator, state: State, n_scans: int, n_threads: int) -> int:
+    """Run scans; return the relocations of single rows."""
+    n_moved = 0
+    for _ in range(n_scans):
+        if state.n < MANY_ROWS:
+            n_moved += gibbs_scan(rng, state, rng.permutation(state.n))
+        else:
+            n_moved += block_scan(rng, state, n_threads)
+    return n_moved
+
+
+class Explored(NamedTuple):
+    """What a search returns.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-    prior : NamedTuple
-        A prior on partitions.
-    law : NamedTuple
-        Of the prior's parameters, which are drawn at the beginning of every sweep:
-        see :mod:`pymc_dpgmm.kernels.concentration`.
     state : State
-        Canonical; changed in place.
-    n_sweeps, n_scans : int
-        Each sweep is ``n_scans`` scans, then the moves.
-    n_moves : (2,) int64 array
-        Moves of each kind per sweep.
-    tally : (2, 7) int64 array
-        See :func:`pymc_dpgmm.kernels.split_merge.split_merge`.
-
-    Returns
-    -------
-    state : State
-    prior : NamedTuple
-    n_moved : int
-        Relocations of single rows.
-    log_joint : float
-    """
-    n_moved = 0
-    for _ in range(n_sweeps):
-        prior = redraw(law, rng, prior, count_clusters(state), state.slots.shape[0])
-        for _ in range(n_scans):
-            state, moved = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
-            n_moved += moved
-        if n_moves.sum() > 0:
-            state = split_merge(rng, prior, state, n_moves, tally)
-    return state, prior, n_moved, log_joint(prior, state)
-
-
-def sweep_many(rng, prior, law, state, n_sweeps, n_scans, n_moves, tally, n_threads):
-    """Do what :func:`sweep` does, with scans that use threads."""
-    n_moved = 0
-    for _ in range(n_sweeps):
-        prior = redraw(law, rng, prior, count_clusters(state), len(state.slots))
-        state, moved = scan(rng, prior, state, n_scans, n_threads)
-        n_moved += moved
-        if n_moves.sum() > 0:
-            state = split_merge(rng, prior, state, n_moves, tally)
-    return state, prior, n_moved, log_joint(prior, state)
-
-
-def scan(rng: np.random.Generator, prior: Any, state: State, n_scans: int, n_threads: int) -> tuple[State, int]:
-    """Run scans; return the state and the relocations of single rows."""
-    n_moved = 0
-    for _ in range(n_scans):
-        if len(state.slots) < MANY_ROWS:
-            state, moved = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
-        else:
-            state, moved = block_scan(rng, prior, state, n_threads)
-        n_moved += moved
-    return state, n_moved
-
-
-def explore(
-    rng: np.random.Generator,
-    prior: Any,
-    law: Any,
-    state: State,
-    rounds: int,
-    n_scans: int,
-    rival_scans: int,
-    n_threads: int = 1,
-) -> tuple[State, Any, int, int, float]:
-    """Search, for tuning: see :mod:`pymc_dpgmm.kernels.search`.
-
-    Returns
-    -------
-    state : State
-    prior : NamedTuple
     n_moved : int
         Relocations of single rows.
     largest : int
@@ -177,41 +123,53 @@ def explore(
     merit : float
         Estimated log of the joint density summed over all labellings like the state's.
     """
+
+    state: State
+    n_moved: int
+    largest: int
+    merit: float
+
+
+def explore(
+    rng: np.random.Generator, state: State, rounds: int, n_scans: int, rival_scans: int, n_threads: int = 1
+) -> Explored:
+    """Search, for tuning: see :mod:`pymc_dpgmm.kernels.search`."""
     n_moved, largest = 0, 0
     for _ in range(rounds):
-        prior = redraw(law, rng, prior, count_clusters(state), len(state.slots))
-        state, changed = search(rng, prior, state)
-        largest = max(largest, changed)
-        state, moved = scan(rng, prior, state, n_scans, n_threads)
-        n_moved += moved
-    merit = log_joint(prior, state)
+        redraw_alpha(rng, state)
+        largest = max(largest, search(rng, state))
+        n_moved += scan(rng, state, n_scans, n_threads)
     rivals: list[State] = []
-    if count_clusters(state) > 1:
-        rival, _, merit = without_one(rng, prior, state)
+    if state.n_clusters > 1:
+        rival, merit = without_one(rng, state)
         rivals.append(rival)
-    if not rivals or len(state.slots) < MANY_ROWS or rng.random() < 0.5:
+    else:
+        merit = state.log_joint()
+    if not rivals or state.n < MANY_ROWS or rng.random() < 0.5:
         # Pieces of one group unite again before they are judged.
-        rivals.append(search(rng, prior, divided_anew(rng, prior, state))[0])
+        divided = divided_anew(rng, state)
+        search(rng, divided)
+        rivals.append(divided)
     # Where scans take long there is one trial.
-    for rival in rivals if len(state.slots) < MANY_ROWS else rivals[-1:]:
-        settled, _ = scan(rng, prior, rival, rival_scans, n_threads)
-        rival_merit = log_sum(prior, settled)
+    for rival in rivals if state.n < MANY_ROWS else rivals[-1:]:
+        scan(rng, rival, rival_scans, n_threads)
+        rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
-            largest = max(largest, _largest_change(state, settled))
-            state, merit = settled, rival_merit
-    return state, prior, n_moved, largest, merit
+            largest = max(largest, _largest_change(state, rival))
+            state, merit = rival, rival_merit
+    return Explored(state, n_moved, largest, merit)
 
 
 def _largest_change(state: State, other: State) -> int:
     """Return the largest difference of the sizes of clusters in two states, ordered by size."""
-    sizes = [np.sort(s.sizes[1 : count_clusters(s) + 1])[::-1] for s in (state, other)]
+    sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
     length = max(map(len, sizes))
     first, second = (np.pad(own, (0, length - len(own))) for own in sizes)
     return int(np.abs(first - second).max())
 
 
 class Drawn(NamedTuple):
-    """What a draw returns beside state and prior."""
+    """What a draw of the labels tells."""
 
     n_moved: int
     log_joint: float
@@ -236,7 +194,7 @@ class Schedule:
     n_moves: np.ndarray = field(default_factory=lambda: np.zeros(len(MOVES), dtype=np.int64))
     search_left: int = 0
     settled: int = 0
-    best_slots: np.ndarray | None = None
+    best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
     pairs: float = 0.0
     draws: int = 0
@@ -246,47 +204,46 @@ class Schedule:
         if self.options.search:
             self.search_left = min(int(SEARCH_SHARE * self.tune), SEARCH_DRAWS)
 
-    def draw(
-        self, rng: np.random.Generator, prior: Any, law: Any, state: State, tuning: bool
-    ) -> tuple[State, Any, Drawn]:
-        """Move the labels, and draw the prior's parameters if their law is given; in tuning, learn from it."""
-        n = len(state.slots)
-        n_threads = 1 if uses_scratch(state.stats) else self.options.threads or available_threads()
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
+        """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
+        n_threads = 1 if state.uses_scratch else self.options.threads or available_threads()
         if tuning and self.search_left > 0:
-            return self._search(rng, prior, law, state, n_threads)
+            return self._search(rng, state, n_threads)
         if self.n_sweeps == 0:
-            self._plan(n * count_clusters(state))
-        tally = np.zeros_like(self.totals)
-        given = (rng, prior, law, state, self.n_sweeps, self.options.n_scans, self.n_moves, tally)
-        drawn = sweep(*given) if n < MANY_ROWS else sweep_many(*given, n_threads)
-        state, prior, n_moved, joint = drawn
+            self._plan(state.n * state.n_clusters)
+        state.tally[:] = 0
+        n_random, n_sequential = self.n_moves.tolist()
+        numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
+        if state.n < MANY_ROWS:
+            n_moved = sweep(rng, state, *numbers)
+        else:
+            n_moved = sweep_many(rng, state, *numbers, n_threads)
+        tally = state.tally.copy()
         if tuning:
             self.totals += tally
-            self.pairs += n * count_clusters(state)
+            self.pairs += state.n * state.n_clusters
             self.draws += 1
             self._plan(self.pairs / self.draws)
-        return state, prior, Drawn(n_moved, joint, tally, False)
+        return state, Drawn(n_moved, state.log_joint(), tally, False)
 
-    def _search(
-        self, rng: np.random.Generator, prior: Any, law: Any, state: State, n_threads: int
-    ) -> tuple[State, Any, Drawn]:
+    def _search(self, rng: np.random.Generator, state: State, n_threads: int) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
-        state, prior, n_moved, largest, merit = explore(
-            rng, prior, law, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_threads
-        )
-        if merit >= self.best_merit:
-            self.best_slots, self.best_merit = state.slots.copy(), merit
+        found = explore(rng, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_threads)
+        state = found.state
+        if found.merit >= self.best_merit:
+            self.best_labels, self.best_merit = state.labels(), found.merit
         self.search_left -= 1
-        self.settled = 0 if largest > SETTLED_SHARE * len(state.slots) else self.settled + 1
+        self.settled = 0 if found.largest > SETTLED_SHARE * state.n else self.settled + 1
         if self.settled == SETTLED_DRAWS:
             self.search_left = 0
-        if self.search_left == 0 and self.best_slots is not None:
+        if self.search_left == 0 and self.best_labels is not None:
             # Judged anew: rows and parameters may have changed since.
-            best = relabel(copy(state), self.best_slots)
-            if log_sum(prior, best) > merit:
+            best = state.copy()
+            best.relabel(self.best_labels)
+            if log_sum(best) > found.merit:
                 state = best
-            self.best_slots = None
-        return state, prior, Drawn(n_moved, log_joint(prior, state), np.zeros_like(self.totals), True)
+            self.best_labels = None
+        return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _plan(self, pairs: float) -> None:
         """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""

@@ -10,249 +10,140 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.slots import move
-from pymc_dpgmm.families.verbs import fit, log_marginal, log_predictive, summarize
-from pymc_dpgmm.kernels.gibbs import choose
+from pymc_dpgmm.arithmetic import below, fast_exp, uniform
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.kernels.memory import (
+    N_CLUSTERS,
+    PHASE,
+    POSITION,
+    choose,
+    collect,
+    free_slot,
+    join,
+    memory_at,
+    prior_of,
+    shuffle,
+    take_slot,
+    unlink,
+    weigh,
+)
 from pymc_dpgmm.kernels.split_merge import (
     LEFT,
     RIGHT,
+    ROOM,
+    accept_merge,
+    accept_split,
     allocate_rows,
     allocate_sequentially,
     choose_partner,
-    fit_halves,
+    copy_statistics,
+    gather_halves,
     log_target_ratio,
-    relink,
-    shuffle,
-    with_room,
-    workspace,
+    unite_statistics,
 )
-from pymc_dpgmm.kernels.state import (
-    canonicalize,
-    collect,
-    copy,
-    count_clusters,
-    grow,
-    join,
-    log_joint,
-    members,
-    open_slot,
-    unlink,
-)
+from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State, log_evidence, log_joint_of
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
 REFINEMENTS = 3
+# Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
+LARGEST, N_TO_SPLIT = 0, 1
 
 
-@compiled()
-def _refine(rng, prior, state, work, start, size, left, right, times):
+@inlined
+def _refine(s, prior, start, size, halves, counts, times):
     """Draw the halves of ``own[start:size]`` anew, several times; return the last log probability."""
     log_q = 0.0
     for _ in range(times):
-        log_q = allocate_rows(rng, prior, state, work, start, size, left, right, False)
-        fit_halves(state, work, size, left, right)
-        if work.counts[LEFT] == 0 or work.counts[RIGHT] == 0:
+        log_q = allocate_rows(s, prior, start, size, halves, counts, False)
+        gather_halves(s, size, halves, counts)
+        if counts[LEFT] == 0 or counts[RIGHT] == 0:
             return math.inf
     return log_q
 
 
-@compiled(inline="always")
-def _try_splits(rng, prior, state, work, order, n_clusters):
-    """Try to divide every cluster once.
-
-    Returns the state, and the rows in the smaller half of the largest cluster that divided.
-    """
-    largest = 0
-    for place in range(n_clusters):
-        state, order = with_room(state, order, n_clusters)
-        whole, right, left = order[place], order[n_clusters], order[n_clusters + 1]
-        size = state.sizes[whole]
-        if size == 1:
-            continue
-        collect(state, whole, work.own, 0)
-        shuffle(rng, work.own, 0, size)
-        allocate_sequentially(rng, prior, state, work, size, left, right, False, -math.inf)
-        log_q = _refine(rng, prior, state, work, 2, size, left, right, REFINEMENTS)
-        counts = work.counts
-        log_target = log_target_ratio(prior, state, n_clusters, left, counts[LEFT], right, counts[RIGHT], whole)
-        if math.log(rng.random()) < log_target - log_q:
-            move(state.stats, left, whole)
-            relink(state, work, size, RIGHT, right)
-            n_clusters += 1
-            largest = max(largest, min(counts[LEFT], counts[RIGHT]))
-    return state, largest
+@inlined
+def _try_split(s, prior, place):
+    """Try to divide a cluster; return the rows in its smaller half, 0 if it stays whole."""
+    n_clusters = s.head[N_CLUSTERS]
+    halves, whole = s.halves, s.order[place]
+    counts = shifted(halves, 2)
+    size = s.sizes[whole]
+    if size == 1:
+        return 0
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    collect(s, whole, s.own)
+    shuffle(s.bits, s.own, 0, size)
+    allocate_sequentially(s, prior, size, halves, counts, False, -math.inf)
+    log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS)
+    if log_q == math.inf:
+        return 0
+    log_target = log_target_ratio(s, prior, n_clusters, halves, counts, whole)
+    if math.log(uniform(s.bits)) < log_target - log_q:
+        accept_split(s, place, size, halves)
+        return min(counts[LEFT], counts[RIGHT])
+    return 0
 
 
-@compiled(inline="always")
-def _try_merges(rng, prior, state, work, order, n_clusters):
-    """Try to unite every cluster with one that fits a row of it.
-
-    Returns the number of clusters, and the rows in the smaller half of the largest one that came about.
-    """
-    largest = 0
-    counts = work.counts
-    place = 0
-    while place < n_clusters and n_clusters > 1:
-        left, right, spare = order[n_clusters], order[n_clusters + 1], order[n_clusters + 2]
-        b = order[place]
-        n_b = state.sizes[b]
-        collect(state, b, work.own, 0)
-        i = work.own[int(rng.random() * n_b)]
-        partner, _ = choose_partner(rng, prior, state, order, n_clusters, place, i)
-        if partner < 0:
-            place += 1
-            continue
-        a = order[partner]
-        collect(state, a, work.own, n_b)
-        counts[LEFT], counts[RIGHT] = state.sizes[a], n_b
-        size = n_b + state.sizes[a]
-        summarize(state.summary, 0, state.rows, work.own[:size])
-        fit(state.stats, spare, state.summary, 0)
-        move(state.stats, a, left)
-        move(state.stats, b, right)
-        log_q = _refine(rng, prior, state, work, 0, size, left, right, 1)
-        log_target = log_target_ratio(
-            prior, state, n_clusters - 1, left, counts[LEFT], right, counts[RIGHT], spare
-        )
-        # Two clusters that are known to differ have no union.
-        possible = log_marginal(state.stats, spare) > -math.inf
-        if possible and (log_q == math.inf or math.log(rng.random()) < log_q - log_target):
-            largest = max(largest, min(n_b, size - n_b))
-            for t in range(size):
-                work.side[t] = LEFT
-            relink(state, work, size, LEFT, a)
-            move(state.stats, spare, a)
-            n_clusters -= 1
-            order[place], order[n_clusters] = order[n_clusters], order[place]
-        else:
-            place += 1
-    return n_clusters, largest
+@inlined
+def _try_merge(s, prior, place):
+    """Try to unite a cluster with one that fits a row of it; return the rows of the smaller one, or 0."""
+    n_clusters = s.head[N_CLUSTERS]
+    halves, right = s.halves, s.order[place]
+    counts, union = shifted(halves, 2), s.order[n_clusters + 2]
+    n_right = s.sizes[right]
+    collect(s, right, s.own)
+    i = s.own[below(s.bits, n_right)]
+    partner, _ = choose_partner(s, prior, place, i)
+    if partner < 0:
+        return 0
+    left = s.order[partner]
+    collect(s, left, shifted(s.own, n_right))
+    size = n_right + s.sizes[left]
+    unite_statistics(s, left, right, union)
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    copy_statistics(s, left, halves[LEFT])
+    copy_statistics(s, right, halves[RIGHT])
+    counts[LEFT], counts[RIGHT] = size - n_right, n_right
+    log_q = _refine(s, prior, 0, size, halves, counts, 1)
+    # Two clusters that are known to differ have no union.
+    possible = log_evidence(s, union) > -math.inf
+    accepted = possible and log_q == math.inf
+    if possible and not accepted:
+        log_target = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union)
+        accepted = math.log(uniform(s.bits)) < log_q - log_target
+    if not accepted:
+        return 0
+    for t in range(size):
+        s.side[t] = RIGHT if s.slots[s.own[t]] == right else LEFT
+    accept_merge(s, partner, place, size, union)
+    return min(n_right, size - n_right)
 
 
-@compiled()
-def log_sum_over_labellings(prior, state, doubt):
-    """Estimate the log of the joint density summed over all labellings like the present one.
-
-    That is the log joint density minus the log probability of drawing every row's label given the clusters as they
-    are. ``doubt[k]`` becomes the mean of minus the log probabilities of the rows of slot ``k``.
-    """
-    n_clusters = count_clusters(state)
-    seats = np.empty(n_clusters)
-    for k in range(n_clusters):
-        seats[k] = log_seat(prior, state.sizes[k + 1])
-    log_weights = np.empty(n_clusters)
-    for k in range(doubt.shape[0]):
-        doubt[k] = 0.0
-    total = log_joint(prior, state)
-    for i in range(state.slots.shape[0]):
-        for k in range(n_clusters):
-            log_weights[k] = seats[k] + log_predictive(state.stats, k + 1, state.rows, i)
-        own = state.slots[i]
-        chosen = log_weights[own - 1]
-        largest = log_weights.max()
-        weight = 0.0
-        for k in range(n_clusters):
-            weight += math.exp(log_weights[k] - largest)
-        log_probability = chosen - largest - math.log(weight)
-        total -= log_probability
-        doubt[own] -= log_probability / state.sizes[own]
-    return total
+@c_function(INT(INTS, INTS))
+def _search(head, told):
+    s = memory_at(head)
+    prior = prior_of(s)
+    if head[PHASE] == 0:
+        while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1:
+            if head[N_CLUSTERS] + ROOM > s.capacity:
+                return NEEDS_ROOM
+            rows = _try_merge(s, prior, head[POSITION])
+            told[LARGEST] = max(told[LARGEST], rows)
+            # Another cluster has taken the place of one that is gone.
+            head[POSITION] += 0 if rows > 0 else 1
+        head[PHASE] = 1
+        head[POSITION] = 0
+        told[N_TO_SPLIT] = head[N_CLUSTERS]
+    while head[POSITION] < told[N_TO_SPLIT]:
+        if head[N_CLUSTERS] + ROOM > s.capacity:
+            return NEEDS_ROOM
+        told[LARGEST] = max(told[LARGEST], _try_split(s, prior, head[POSITION]))
+        head[POSITION] += 1
+    return DONE
 
 
-@compiled(inline="always")
-def _dissolve(rng, prior, state, dissolved):
-    """Let every row of one of two or more clusters join another one; return whether they could."""
-    n_clusters = count_clusters(state)
-    own = members(state, dissolved)
-    shuffle(rng, own, 0, own.shape[0])
-    order = np.arange(1, n_clusters + 1)
-    for i in own:
-        place, _ = choose_partner(rng, prior, state, order, n_clusters, dissolved - 1, i)
-        if place < 0:
-            return False
-        unlink(state, i)
-        join(state, i, place + 1)
-    canonicalize(state)
-    return True
-
-
-@compiled()
-def without_one(rng, prior, state):
-    """Do without one cluster, in a copy of a state with two or more, its rows having joined others.
-
-    Returns
-    -------
-    rival : State
-        Canonical. With the clusters of the given state if no others can have the rows of the one given up.
-    size : int
-        Rows of the cluster given up.
-    present : float
-        Of the given state: see :func:`log_sum_over_labellings`.
-    """
-    n_clusters = count_clusters(state)
-    doubt = np.empty(n_clusters + 1)
-    present = log_sum_over_labellings(prior, state, doubt)
-    # A cluster that need not be there shares its rows with others, so that few are certain to be in it.
-    log_weights = np.log(doubt[1:])
-    dissolved = choose(rng, log_weights, n_clusters) + 1
-    rival = copy(state)
-    if not _dissolve(rng, prior, rival, dissolved):
-        rival = copy(state)
-    return rival, state.sizes[dissolved], present
-
-
-@compiled()
-def divided_anew(rng, prior, state):
-    """Divide one cluster into any number of pieces at once, in a copy of a state.
-
-    Of a cluster of several groups no two halves may be worth having, but the groups are. Its rows are seated one
-    after the other, in random order, with pieces that begin with nothing.
-
-    Returns
-    -------
-    rival : State
-        Canonical.
-    """
-    n = state.slots.shape[0]
-    n_clusters = count_clusters(state)
-    rival = copy(state)
-    # Large clusters are looked at more often.
-    chosen = state.slots[int(rng.random() * n)]
-    own = members(rival, chosen)
-    shuffle(rng, own, 0, own.shape[0])
-    n_pieces = 0
-    log_weights = np.empty(16)
-    for i in own:
-        unlink(rival, i)
-        for piece in range(n_pieces):
-            slot = n_clusters + 1 + piece
-            log_weights[piece] = log_seat(prior, rival.sizes[slot]) + log_predictive(
-                rival.stats, slot, rival.rows, i
-            )
-        log_weights[n_pieces] = log_seat_new(prior, n_clusters - 1 + n_pieces) + rival.prior_predictive[i]
-        piece = choose(rng, log_weights, n_pieces + 1)
-        slot = n_clusters + 1 + piece
-        if piece == n_pieces:
-            n_pieces += 1
-            if n_pieces == log_weights.shape[0]:
-                log_weights = enlarged(log_weights, 2 * n_pieces)
-            while slot >= rival.sizes.shape[0] - 2:
-                rival = grow(rival)
-            open_slot(rival, slot)
-        join(rival, i, slot)
-    canonicalize(rival)
-    return rival
-
-
-@compiled(inline="always")
-def log_sum(prior, state):
-    """Estimate the log of the joint density summed over all labellings like the present one."""
-    return log_sum_over_labellings(prior, state, np.empty(count_clusters(state) + 1))
-
-
-@compiled()
-def search(rng, prior, state):
+def search(rng: np.random.Generator, state: State) -> int:
     """Try to divide every cluster, and to unite every cluster with a likely partner.
 
     For tuning only: the posterior is not left invariant.
@@ -260,23 +151,143 @@ def search(rng, prior, state):
     Parameters
     ----------
     rng : numpy.random.Generator
-    prior : NamedTuple
-        A prior on partitions.
     state : State
-        Canonical; changed in place.
+        Changed in place.
 
     Returns
     -------
-    state : State
-        Canonical. A new tuple if more slots were needed.
-    largest : int
+    int
         Rows in the smaller half of the largest cluster that divided or united.
     """
-    n_clusters = count_clusters(state)
-    order = np.arange(1, state.sizes.shape[0] - 1)
-    work = workspace(state.slots.shape[0])
-    state, order = with_room(state, order, n_clusters)
-    n_clusters, united = _try_merges(rng, prior, state, work, order, n_clusters)
-    state, divided = _try_splits(rng, prior, state, work, order, n_clusters)
-    canonicalize(state)
-    return state, max(divided, united)
+    told = np.zeros(2, dtype=np.int64)
+    state.run(rng, _search, told.ctypes.data)
+    return int(told[LARGEST])
+
+
+@c_function(FLOAT(INTS, FLOATS))
+def _log_sum(head, doubt):
+    s = memory_at(head)
+    prior = prior_of(s)
+    n_clusters = head[N_CLUSTERS]
+    weights = s.log_weights
+    for place in range(n_clusters):
+        s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
+        doubt[place] = 0.0
+    total = log_joint_of(s)
+    for i in range(s.n):
+        for place in range(n_clusters):
+            weights[place] = s.seats[s.order[place]]
+        weigh(s, i, s.order, n_clusters, -1, weights)
+        own = s.place[s.slots[i]]
+        chosen = weights[own]
+        largest = -math.inf
+        for place in range(n_clusters):
+            largest = max(largest, weights[place])
+        weight = 0.0
+        for place in range(n_clusters):
+            weight += fast_exp(weights[place] - largest)
+        log_probability = chosen - largest - math.log(weight)
+        total -= log_probability
+        doubt[own] -= log_probability / s.sizes[s.slots[i]]
+    return total
+
+
+def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
+    """Estimate the log of the joint density summed over all labellings like the present one.
+
+    That is the log joint density minus the log probability of drawing every row's label given the clusters as they
+    are. Also returned are the means of minus the log probabilities of the rows of each cluster, (K,), in the order
+    of ``state.order``.
+    """
+    doubt = np.zeros(state.n_clusters)
+    return float(_log_sum(state.address, doubt.ctypes.data)), doubt
+
+
+@c_function(INT(INTS, INT))
+def _dissolve(head, k):
+    """Let every row of one of two or more clusters join another one; return whether they could."""
+    s = memory_at(head)
+    prior = prior_of(s)
+    size = s.sizes[k]
+    collect(s, k, s.own)
+    shuffle(s.bits, s.own, 0, size)
+    for t in range(size):
+        place, _ = choose_partner(s, prior, s.place[k], s.own[t])
+        if place < 0:
+            return 0
+        unlink(s, s.own[t])
+        join(s, s.own[t], s.order[place])
+    free_slot(s, k)
+    return 1
+
+
+def without_one(rng: np.random.Generator, state: State) -> tuple[State, float]:
+    """Do without one cluster, in a copy of a state with two or more, its rows having joined others.
+
+    Returns
+    -------
+    rival : State
+        With the clusters of the given state if no others can have the rows of the one given up.
+    present : float
+        Of the given state: see :func:`log_sum_over_labellings`.
+    """
+    present, doubt = log_sum_over_labellings(state)
+    # A cluster that need not be there shares its rows with others, so that few are certain to be in it.
+    doubt = np.maximum(doubt, 0.0)
+    weights = doubt / doubt.sum() if doubt.sum() > 0.0 else np.full(len(doubt), 1.0 / len(doubt))
+    k = int(state.order[rng.choice(len(doubt), p=weights)])
+    rival = state.copy()
+    rival.use(rng)
+    return rival if _dissolve(rival.address, k) else state.copy(), present
+
+
+@c_function(INT(INTS))
+def _divide_anew(head):
+    s = memory_at(head)
+    prior = prior_of(s)
+    weights = s.log_weights
+    if head[PHASE] == 0:
+        # Large clusters are looked at more often.
+        chosen = s.slots[below(s.bits, s.n)]
+        size = s.sizes[chosen]
+        collect(s, chosen, s.own)
+        shuffle(s.bits, s.own, 0, size)
+        # Rows of the chosen cluster leave it without a look at what is left; its slot becomes a free one.
+        for t in range(size):
+            unlink(s, s.own[t])
+        free_slot(s, chosen)
+        head[PHASE] = 1 + head[N_CLUSTERS]
+        s.halves[0] = size
+    first = head[PHASE] - 1
+    while head[POSITION] < s.halves[0]:
+        if head[N_CLUSTERS] == s.capacity:
+            return NEEDS_ROOM
+        i = s.own[head[POSITION]]
+        n_pieces = head[N_CLUSTERS] - first
+        pieces = shifted(s.order, first)
+        for j in range(n_pieces):
+            weights[j] = log_seat(prior, s.sizes[pieces[j]])
+        weigh(s, i, pieces, n_pieces, -1, weights)
+        weights[n_pieces] = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
+        piece = choose(s.bits, weights, n_pieces + 1)
+        if piece == n_pieces:
+            take_slot(s)
+        join(s, i, pieces[piece])
+        head[POSITION] += 1
+    return DONE
+
+
+def divided_anew(rng: np.random.Generator, state: State) -> State:
+    """Divide one cluster into any number of pieces at once, in a copy of a state.
+
+    Of a cluster of several groups no two halves may be worth having, but the groups are. Its rows are seated one
+    after the other, in random order, with pieces that begin with nothing.
+    """
+    rival = state.copy()
+    rival.run(rng, _divide_anew)
+    return rival
+
+
+def log_sum(state: State) -> float:
+    """Estimate the log of the joint density summed over all labellings like the present one."""
+    return log_sum_over_labellings(state)[0]

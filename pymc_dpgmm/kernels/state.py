@@ -1,59 +1,57 @@
-"""The state that label kernels share: who is in which cluster, and the cached predictives.
+"""The state that label kernels share: who is in which cluster, and the tables of statistics.
 
-Clusters live in slots 1, 2, ... of the family's statistics; slot 0 holds the cluster without rows, from
-which a new cluster starts and which gives the prior predictive. The last slot is spare, for exchanges. The
-rows of a slot form a ring, doubly linked through the entry n + k of slot k, so that a row moves, and a slot's
-rows are found, without a pass over all rows.
+Memory belongs to NumPy arrays here, and is made larger here alone; :mod:`pymc_dpgmm.kernels.memory` tells what
+compiled code does with it. It is O(n) whole numbers, the data, and for every view ``width`` numbers for each
+slot: a slot for each cluster that there is, half as many again and eight.
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.families.slots import move, resize
-from pymc_dpgmm.families.units import GroupedStats, GroupedSummary, grouped
-from pymc_dpgmm.families.verbs import add, fit, log_marginal, log_predictive, remove, summarize
-from pymc_dpgmm.families.views import View, paired
-from pymc_dpgmm.partitions import canonical_labels, log_eppf
+from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.families.verbs import BLOCK_LENGTH
+from pymc_dpgmm.families.view import View
+from pymc_dpgmm.kernels.memory import (
+    ALPHA,
+    ARRAYS,
+    BIT_STATE,
+    CAPACITY,
+    FIRST_ARRAY,
+    FIRST_FUNCTION,
+    HEAD_LENGTH,
+    IN_VIEWS,
+    LAW_RATE,
+    LAW_SHAPE,
+    N_CLUSTERS,
+    N_LOG_COMPONENTS,
+    N_LOG_V,
+    N_MOVED,
+    N_VIEWS,
+    NEXT_DOUBLE,
+    PHASE,
+    POSITION,
+    SWEEP,
+    N,
+    gather,
+    link,
+    log_evidence,
+    memory_at,
+    prior_of,
+    weigh,
+)
+from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf
 
-N_SUMMARIES = 3
+# Per kind of split and merge move: what is counted, see kernels/split_merge.py.
+N_KINDS, N_TALLIED = 2, 7
+# What kernels return that may need more slots.
+DONE, NEEDS_ROOM = 0, 1
 
 
-class State(NamedTuple):
-    """Partition and caches of one chain. Between kernels it is canonical: see :func:`canonicalize`.
-
-    Parameters
-    ----------
-    rows : (n, d) array or NamedTuple
-        The data, as the family represents it; pairs of these for several views.
-    slots : (n,) int64 array
-        Slot of each row, 1 or more.
-    sizes : (capacity,) int64 array
-        Rows in each slot; slot 0 has none.
-    following, preceding : (n + capacity,) int64 arrays
-        Rings of the rows of each slot, which begin and end at the entry n + slot.
-    prior_predictive : (n,) float64 array
-        Log predictive density of each row in a cluster of its own.
-    stats : NamedTuple
-        The family's statistics with ``capacity`` slots.
-    summary : NamedTuple
-        Scratch summaries: two clusters, and what joins them.
-    """
-
-    rows: Any
-    slots: np.ndarray
-    sizes: np.ndarray
-    following: np.ndarray
-    preceding: np.ndarray
-    prior_predictive: np.ndarray
-    stats: Any
-    summary: Any
-
-
-def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
-    """Make a state from numbers.
+class State:
+    """A partition and the statistics of its clusters.
 
     Parameters
     ----------
@@ -61,270 +59,297 @@ def initial_state(views: Sequence[View], labels: np.ndarray) -> State:
         Data of the same rows, or units, of one family or several; parameters inside their support.
     labels : (n,) integer array, values in 0..n-1
         Of rows, or of units.
-
-    Returns
-    -------
-    State
-        Canonical, holding the canonical names of ``labels``.
     """
-    labels, n_clusters = canonical_labels(labels)
-    n = len(labels)
-    capacity = n_clusters + 8
-    rows, stats, summary = zip(*(_allocate(view, n, capacity) for view in views), strict=True)
-    state = State(
-        rows=paired(rows),
-        slots=labels + 1,
-        sizes=np.zeros(capacity, dtype=np.int64),
-        following=np.arange(n + capacity),
-        preceding=np.arange(n + capacity),
-        prior_predictive=np.empty(n),
-        stats=paired(stats),
-        summary=paired(summary),
-    )
-    _fill(state, n_clusters)
-    return state
+
+    slots: np.ndarray
+    queue: np.ndarray
+    log_v: np.ndarray
+    log_components: np.ndarray
+
+    def __init__(self, views: Sequence[View], labels: np.ndarray) -> None:
+        labels, n_clusters = canonical_labels(labels)
+        n = len(labels)
+        capacity = _room_for(n_clusters)
+        self.tables = [Table(view, capacity, n) for view in views]
+        self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
+        self.slots = labels + 1
+        for name in ("queue", "gathered", "own", "side", "picked"):
+            setattr(self, name, np.zeros(n, dtype=np.int64))
+        self.queue[:] = np.arange(n)
+        self.tally = np.zeros((N_KINDS, N_TALLIED), dtype=np.int64)
+        # Slots of the two halves of a proposal, and their numbers of rows.
+        self.halves = np.zeros(4, dtype=np.int64)
+        self.prior_predictive = np.zeros(n)
+        self.prior = np.zeros(7)
+        self.log_v = self.log_components = np.zeros(0)
+        self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
+        self._bits: Any = None
+        self.head[[N, N_VIEWS]] = n, len(views)
+        self._make_slots(capacity)
+        self._point()
+        self._fill(n_clusters)
+
+    @property
+    def n(self) -> int:
+        """Number of rows, or units."""
+        return len(self.slots)
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return int(self.head[CAPACITY])
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.head[N_CLUSTERS])
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether predictives write to the tables, so that threads must not share them."""
+        return any(table.unit is not None for table in self.tables)
+
+    @property
+    def alpha(self) -> float:
+        """The prior's concentration."""
+        return float(self.prior[ALPHA])
+
+    @property
+    def cluster_sizes(self) -> np.ndarray:
+        """Sizes of the clusters, in no order: (K,) int64 array."""
+        return self.sizes[self.order[: self.n_clusters]]
+
+    def _make_slots(self, capacity: int) -> None:
+        n = self.n
+        self.sizes = np.zeros(capacity + 1, dtype=np.int64)
+        self.following = np.arange(n + capacity + 1)
+        self.preceding = np.arange(n + capacity + 1)
+        self.order = np.arange(1, capacity + 1)
+        self.place = np.arange(-1, capacity)
+        self._make_weights(capacity)
+
+    def _make_weights(self, capacity: int) -> None:
+        self.seats = np.zeros(capacity + 1)
+        self.log_weights = np.zeros(capacity + 2)
+        self.cumulative = np.zeros(capacity + 2)
+        self.head[CAPACITY] = capacity
+
+    def _point(self) -> None:
+        """Set the addresses of all arrays."""
+        for position, name in enumerate(ARRAYS):
+            self.head[FIRST_ARRAY + position] = getattr(self, name).ctypes.data
+        for v, table in enumerate(self.tables):
+            self.views[v] = table.block
+        for position, function in enumerate(IN_VIEWS):
+            self.head[FIRST_FUNCTION + position] = function.address
+        self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
+        self.address = self.head.ctypes.data
+
+    def _fill(self, n_clusters: int) -> None:
+        """Set rings, sizes and statistics from ``slots``, which are 1..K."""
+        self.head[N_CLUSTERS] = n_clusters
+        fill(self.address)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bits": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.head = self.head.copy()
+        self._point()
+
+    def copy(self) -> "State":
+        """Return a copy that shares the data and what else does not change."""
+        other = object.__new__(State)
+        other.__dict__.update(self.__dict__)
+        for name in (*ARRAYS, "head"):
+            if name not in ("log_v", "log_components", "prior_predictive"):
+                setattr(other, name, getattr(self, name).copy())
+        other.tables = [table.copy() for table in self.tables]
+        if any(table.absent is not None for table in self.tables):
+            other.prior_predictive = self.prior_predictive.copy()
+        other._point()
+        return other
+
+    def shadow(self, capacity: int) -> "State":
+        """Return memory with tables of its own, of another capacity, that shares all else but weights."""
+        other = self.sharing()
+        other.tables = [table.copy() for table in self.tables]
+        for table in other.tables:
+            table.resize(capacity)
+        other._make_weights(capacity)
+        other._point()
+        return other
+
+    def sharing(self) -> "State":
+        """Return the same memory with weights and scratch of its own, for another thread."""
+        other = object.__new__(State)
+        other.__dict__.update(self.__dict__)
+        other.head, other.views = self.head.copy(), self.views.copy()
+        other.tables = [table.sharing() for table in self.tables]
+        other.log_weights, other.cumulative = self.log_weights.copy(), self.cumulative.copy()
+        other._point()
+        return other
+
+    def grow(self) -> None:
+        """Make more slots."""
+        old, capacity, n = self.capacity, _room_for(self.n_clusters), self.n
+        for name, start in (("following", n + old + 1), ("preceding", n + old + 1)):
+            more = np.arange(start, n + capacity + 1)
+            setattr(self, name, np.concatenate([getattr(self, name), more]))
+        self.sizes = np.concatenate([self.sizes, np.zeros(capacity - old, dtype=np.int64)])
+        self.order = np.concatenate([self.order, np.arange(old + 1, capacity + 1)])
+        self.place = np.concatenate([self.place, np.arange(old, capacity)])
+        seats = self.seats
+        self._make_weights(capacity)
+        self.seats[: len(seats)] = seats
+        for table in self.tables:
+            table.resize(capacity)
+        self._point()
+
+    def set_prior(self, prior: GibbsType, law: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Take a prior on partitions.
+
+        Parameters
+        ----------
+        prior : GibbsType
+        law : tuple of float
+            Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
+        """
+        self.prior[:5] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra
+        self.prior[[LAW_SHAPE, LAW_RATE]] = law
+        if prior.log_v is not self.log_v:
+            self.log_v, self.log_components = prior.log_v, prior.log_components
+            self._point()
+
+    def set_params(self, params: Sequence[Any]) -> None:
+        """Take other parameters of the views' base measures."""
+        for table, own in zip(self.tables, params, strict=True):
+            table.set_params(own)
+        self._point()
+        rederive(self.address)
+
+    def relabel(self, labels: np.ndarray) -> None:
+        """Take another partition: labels in 0..n-1."""
+        labels, n_clusters = canonical_labels(labels)
+        self.slots[:] = labels + 1
+        capacity = _room_for(n_clusters)
+        if capacity > self.capacity:
+            for table in self.tables:
+                table.resize(capacity)
+        else:
+            capacity = self.capacity
+        self._make_slots(capacity)
+        self._point()
+        self._fill(n_clusters)
+
+    def labels(self) -> np.ndarray:
+        """Return the canonical labels: (n,) int64 array."""
+        found = np.empty(self.n, dtype=np.int64)
+        write_labels(self.address, found.ctypes.data)
+        return found
+
+    def use(self, rng: np.random.Generator) -> None:
+        """Let kernels draw from a generator."""
+        bits = rng.bit_generator
+        if bits is not self._bits:
+            self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)
+            self._bits = bits
+
+    def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
+        """Run a kernel to its end, with more slots whenever it needs them; return what it has counted."""
+        self.use(rng)
+        self.head[[SWEEP, PHASE, POSITION, N_MOVED]] = 0
+        while kernel(self.address, *arguments) == NEEDS_ROOM:
+            self.grow()
+        check_series(self.log_v)
+        return int(self.head[N_MOVED])
+
+    def log_joint(self) -> float:
+        """Log probability of the partition and the data, given the parameters of both."""
+        return float(log_joint(self.address))
+
+    def members(self, k: int) -> np.ndarray:
+        """Return the rows of slot ``k`` in increasing order: int64 array."""
+        return np.flatnonzero(self.slots == k)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the arrays hold, without the data."""
+        own = sum(getattr(self, name).nbytes for name in ARRAYS)
+        return own + sum(table.array.nbytes + table.scratch.nbytes + table.shared.nbytes for table in self.tables)
 
 
-def _allocate(view: View, n: int, capacity: int) -> tuple[Any, Any, Any]:
-    """Return rows, statistics and scratch summaries of one view, for ``n`` labels."""
-    family, params = view.family, view.params
-    rows, origin = family.represent(params, view.values)
-    params, n_rows = family.shift(params, origin), view.values.shape[0]
-    summary = family.allocate_summary(params, N_SUMMARIES)
-    if view.unit is None:
-        return rows, family.allocate_stats(params, n_rows, capacity), summary
-    stats = GroupedStats(family.allocate_stats(params, n_rows, capacity + 1), capacity)
-    return grouped(rows, view.unit, n), stats, GroupedSummary(summary, np.empty(n_rows, dtype=np.int64))
+def _room_for(n_clusters: int) -> int:
+    return n_clusters + n_clusters // 2 + 8
 
 
-@compiled()
-def _fill(state, n_clusters):
-    """Set lists, sizes and statistics from rows and slots."""
-    for i in range(state.slots.shape[0] - 1, -1, -1):
-        link(state, i, state.slots[i])
-    for k in range(n_clusters + 1):
-        refit(state, k)
-    for i in range(state.slots.shape[0]):
-        state.prior_predictive[i] = log_predictive(state.stats, 0, state.rows, i)
+@c_function(NOTHING(INTS))
+def fill(head):
+    """Set rings, sizes and statistics of clusters in slots 1..K from ``slots``."""
+    s = memory_at(head)
+    for i in range(s.n - 1, -1, -1):
+        link(s, i, s.slots[i])
+    # Rows slot by slot, to be gathered.
+    start = 0
+    for k in range(1, head[N_CLUSTERS] + 1):
+        i = s.following[s.n + k]
+        for t in range(s.sizes[k]):
+            s.gathered[start + t] = i
+            i = s.following[i]
+        gather(s, k, shifted(s.gathered, start), s.sizes[k], 1)
+        start += s.sizes[k]
+    gather(s, 0, s.gathered, 0, 1)
+    _set_prior_predictive(s)
 
 
-@compiled()
-def relabel(state, slots):
-    """Give the rows other, canonical slots; return the state, a new tuple if it needs more room."""
-    n_clusters = slots.max()
-    while state.sizes.shape[0] < n_clusters + 3:
-        state = grow(state)
-    for i in range(slots.shape[0]):
-        state.slots[i] = slots[i]
-    for k in range(state.sizes.shape[0]):
-        state.sizes[k] = 0
-    for entry in range(state.following.shape[0]):
-        state.following[entry] = entry
-        state.preceding[entry] = entry
-    _fill(state, n_clusters)
-    return state
+@inlined
+def _set_prior_predictive(s):
+    # Place 0 of ``picked`` names slot 0.
+    s.picked[0] = 0
+    for i in range(s.n):
+        s.prior_predictive[i] = 0.0
+        weigh(s, i, s.picked, 1, -1, shifted(s.prior_predictive, i))
 
 
-@compiled(inline="always")
-def link(state, i, k):
-    """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
-    ring = state.slots.shape[0] + k
-    after = state.following[ring]
-    state.following[i] = after
-    state.preceding[i] = ring
-    state.preceding[after] = i
-    state.following[ring] = i
-    state.slots[i] = k
-    state.sizes[k] += 1
+@c_function(NOTHING(INTS))
+def rederive(head):
+    """Derive anew what clusters keep beside their sums, for other parameters."""
+    s = memory_at(head)
+    for place in range(head[N_CLUSTERS]):
+        gather(s, s.order[place], s.gathered, 0, 0)
+    gather(s, 0, s.gathered, 0, 0)
+    _set_prior_predictive(s)
 
 
-@compiled(inline="always")
-def unlink(state, i):
-    """Take row ``i`` out of the ring of its slot."""
-    before = state.preceding[i]
-    after = state.following[i]
-    state.following[before] = after
-    state.preceding[after] = before
-    state.sizes[state.slots[i]] -= 1
+@c_function(NOTHING(INTS, INTS))
+def write_labels(head, found):
+    """Write labels in order of first appearance."""
+    s = memory_at(head)
+    for k in range(s.capacity + 1):
+        s.cumulative[k] = -1.0
+    n_named = 0
+    for i in range(s.n):
+        k = s.slots[i]
+        if s.cumulative[k] < 0.0:
+            s.cumulative[k] = n_named
+            n_named += 1
+        found[i] = int(s.cumulative[k])
 
 
-@compiled()
-def collect(state, k, found, start):
-    """Write the rows of slot ``k`` to ``found[start:start + n_k]``."""
-    i = state.following[state.slots.shape[0] + k]
-    for t in range(start, start + state.sizes[k]):
-        found[t] = i
-        i = state.following[i]
+@c_function(FLOAT(INTS))
+def log_joint(head):
+    """Log probability of the partition and the data, given the parameters of both."""
+    return log_joint_of(memory_at(head))
 
 
-@compiled()
-def members(state, k):
-    """Return the rows of slot ``k``: (n_k,) int64 array."""
-    found = np.empty(state.sizes[k], dtype=np.int64)
-    collect(state, k, found, 0)
-    return found
-
-
-@compiled()
-def refit(state, k):
-    """Compute the statistics of slot ``k`` from its rows."""
-    summarize(state.summary, 0, state.rows, members(state, k))
-    fit(state.stats, k, state.summary, 0)
-
-
-@compiled(inline="always")
-def join(state, i, k):
-    """Let row ``i``, which is in no slot, join slot ``k``, which has rows or was opened."""
-    link(state, i, k)
-    add(state.stats, k, state.rows, i)
-
-
-@compiled()
-def open_slot(state, k):
-    """Let slot ``k``, which has no rows, start from the prior."""
-    move(state.stats, 0, k)
-
-
-@compiled(inline="always")
-def leave(state, i):
-    """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
-    k = state.slots[i]
-    unlink(state, i)
-    if not remove(state.stats, k, state.rows, i):
-        refit(state, k)
-
-
-@compiled()
-def grow(state):
-    """Return the state with room for twice the slots."""
-    n = state.slots.shape[0]
-    old = state.sizes.shape[0]
-    capacity = 2 * old
-    following = enlarged(state.following, n + capacity)
-    preceding = enlarged(state.preceding, n + capacity)
-    for entry in range(n + old, n + capacity):
-        following[entry] = entry
-        preceding[entry] = entry
-    return State(
-        state.rows,
-        state.slots,
-        enlarged(state.sizes, capacity),
-        following,
-        preceding,
-        state.prior_predictive,
-        resize(state.stats, capacity),
-        state.summary,
-    )
-
-
-@compiled()
-def more_slots(slots, capacity):
-    """Return the slots of a state grown to ``capacity``: a given list first, then the new ones."""
-    more = enlarged(slots, capacity - 2)
-    for place in range(slots.shape[0], more.shape[0]):
-        more[place] = place + 1
-    return more
-
-
-@compiled()
-def copy(state):
-    """Return a copy that shares the rows and what else does not change."""
-    return State(
-        state.rows,
-        state.slots.copy(),
-        state.sizes.copy(),
-        state.following.copy(),
-        state.preceding.copy(),
-        state.prior_predictive,
-        resize(state.stats, state.sizes.shape[0]),
-        state.summary,
-    )
-
-
-@compiled()
-def count_clusters(state):
-    """Return the number of clusters of a canonical state."""
-    k = 1
-    while k < state.sizes.shape[0] and state.sizes[k] > 0:
-        k += 1
-    return k - 1
-
-
-@compiled()
-def canonicalize(state):
-    """Rename slots 1, 2, ... in order of the first appearance of their rows; return their number."""
-    n = state.slots.shape[0]
-    capacity = state.sizes.shape[0]
-    names = np.zeros(capacity, dtype=np.int64)
-    n_clusters = 0
-    in_order = True
-    for i in range(n):
-        k = state.slots[i]
-        if names[k] == 0:
-            n_clusters += 1
-            names[k] = n_clusters
-            in_order = in_order and k == n_clusters
-        state.slots[i] = names[k]
-    if in_order:
-        return n_clusters
-    # Slots without rows take the names that are left, which makes names a permutation.
-    unused = n_clusters
-    for k in range(1, capacity):
-        if names[k] == 0:
-            unused += 1
-            names[k] = unused
-    _permute(state, names)
-    return n_clusters
-
-
-@compiled()
-def _permute(state, names):
-    """Move slot k to slot ``names[k]``, for all k at once, by way of the spare slot."""
-    capacity = names.shape[0]
-    spare = capacity - 1
-    origins = np.empty(capacity, dtype=np.int64)
-    for k in range(capacity):
-        origins[names[k]] = k
-    moved = np.zeros(capacity, dtype=np.bool_)
-    for start in range(1, spare):
-        if moved[start] or origins[start] == start:
-            continue
-        _copy_slot(state, start, spare)
-        hole = start
-        while origins[hole] != start:
-            _copy_slot(state, origins[hole], hole)
-            moved[hole] = True
-            hole = origins[hole]
-        _copy_slot(state, spare, hole)
-        moved[hole] = True
-    state.sizes[spare] = 0
-    ring = state.slots.shape[0] + spare
-    state.following[ring] = ring
-    state.preceding[ring] = ring
-
-
-@compiled()
-def _copy_slot(state, source, target):
-    move(state.stats, source, target)
-    state.sizes[target] = state.sizes[source]
-    n = state.slots.shape[0]
-    if state.sizes[source] == 0:
-        state.following[n + target] = n + target
-        state.preceding[n + target] = n + target
-        return
-    first = state.following[n + source]
-    last = state.preceding[n + source]
-    state.following[n + target] = first
-    state.preceding[n + target] = last
-    state.preceding[first] = n + target
-    state.following[last] = n + target
-
-
-@compiled()
-def log_joint(prior, state):
-    """Log probability of the partition and the data, given the parameters of both, of a canonical state."""
-    n_clusters = count_clusters(state)
-    total = log_eppf(prior, state.sizes[1:], n_clusters)
-    for k in range(1, n_clusters + 1):
-        total += log_marginal(state.stats, k)
+@inlined
+def log_joint_of(s):
+    """Return the same, for kernels."""
+    n_clusters = s.head[N_CLUSTERS]
+    for place in range(n_clusters):
+        s.picked[place] = s.sizes[s.order[place]]
+    total = log_eppf(prior_of(s), s.picked, n_clusters)
+    for place in range(n_clusters):
+        total += log_evidence(s, s.order[place])
     return total

@@ -6,23 +6,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.kernels.block_scan import Threads, available_threads
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function, shifted
 from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.threads import Threads, available_threads
 
 
-@compiled(nogil=True)
-def _count_together(labels, found, start, stop):
+@c_function(NOTHING(INTS, INT, INTS, INT, INT, INT))
+def _count_together(labels, n_draws, found, n, start, stop):
     """Count the draws, along the second axis, in which rows ``start`` to ``stop`` are with those before them."""
     for i in range(start, stop):
-        own = labels[i]
+        own = shifted(labels, i * n_draws)
         for j in range(i + 1):
-            other = labels[j]
+            other = shifted(labels, j * n_draws)
             together = 0
-            for t in range(labels.shape[1]):
-                together += own[t] == other[t]
-            found[i, j] = together
-            found[j, i] = together
+            for t in range(n_draws):
+                together += 1 if own[t] == other[t] else 0
+            found[i * n + j] = together
+            found[j * n + i] = together
 
 
 def count_together(labels: np.ndarray, n_threads: int | None = None) -> np.ndarray:
@@ -37,11 +37,11 @@ def count_together(labels: np.ndarray, n_threads: int | None = None) -> np.ndarr
     -------
     counts : (n, n) int64 array
     """
-    by_row = np.ascontiguousarray(labels.T)
-    n = len(by_row)
+    by_row = np.ascontiguousarray(labels.T, dtype=np.int64)
+    n, n_draws = by_row.shape
     found = np.empty((n, n), dtype=np.int64)
     with Threads(n_threads or available_threads()) as threads:
-        threads.run(partial(_count_together, by_row, found), 0, n)
+        threads.run(partial(_count_together, by_row.ctypes.data, n_draws, found.ctypes.data, n), 0, n)
     return found
 
 

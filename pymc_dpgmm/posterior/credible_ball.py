@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.kernels.block_scan import Threads, available_threads
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition, distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import losses_between
 from pymc_dpgmm.posterior.point_partition import point_partition
+from pymc_dpgmm.threads import Threads, available_threads
 
 BOUNDS = ("horizontal", "vertical_upper", "vertical_lower")
 

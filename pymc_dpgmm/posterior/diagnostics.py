@@ -7,10 +7,10 @@ import numpy as np
 import xarray as xr
 from arviz_stats.base import array_stats
 
-from pymc_dpgmm.kernels.block_scan import Threads, available_threads
 from pymc_dpgmm.partitions import cluster_sizes
 from pymc_dpgmm.posterior.draws import canonical_draws, checked_partition, drawn_labels
 from pymc_dpgmm.posterior.losses import losses_between
+from pymc_dpgmm.threads import Threads, available_threads
 
 # Draws of each chain among which its reference partition is found.
 FEW = 50

@@ -11,13 +11,12 @@ intersections of their clusters. ``"vi"``, the variation of information in bits,
 (Binder 1978).
 """
 
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.dispatch import compiled
-from pymc_dpgmm.kernels.block_scan import Threads
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.threads import Threads
 
 LOSSES = ("vi", "binder")
 
@@ -54,54 +53,47 @@ def check_costs(costs: Any) -> tuple[float, float]:
     return float(values[0]), float(values[1])
 
 
-@compiled(nogil=True)
-def _overlap(labels, own, f, room):
-    """Sum of f over the intersections of two partitions with canonical labels; ``room`` is (K, L) of zeros."""
-    for i in range(labels.shape[0]):
-        room[labels[i], own[i]] += 1
+@inlined
+def _overlap(labels, own, n, f, room, width):
+    """Sum of f over the intersections of two partitions with canonical labels; ``room`` is (K, width) of zeros."""
+    for i in range(n):
+        room[labels[i] * width + own[i]] += 1
     total = 0.0
-    for i in range(labels.shape[0]):
-        x = room[labels[i], own[i]]
-        if x > 0:
-            total += f[x]
-            room[labels[i], own[i]] = 0
+    for i in range(n):
+        at = labels[i] * width + own[i]
+        if room[at] > 0:
+            total += f[room[at]]
+            room[at] = 0
     return total
 
 
-@compiled(nogil=True)
-def _sum_of_sizes(labels, f, sizes):
+@inlined
+def _sum_of_sizes(labels, n, f, sizes):
     """Sum of f over the clusters of a partition; ``sizes`` is zeros, and left so."""
-    for i in range(labels.shape[0]):
+    for i in range(n):
         sizes[labels[i]] += 1
     total = 0.0
-    for i in range(labels.shape[0]):
+    for i in range(n):
         # f(0) is 0.
         total += f[sizes[labels[i]]]
         sizes[labels[i]] = 0
     return total
 
 
-@compiled(nogil=True)
-def _losses_between(candidates, draws, f, a, b, found, start, stop):
-    """Set ``found[start:stop]`` to the losses of these candidates for every draw."""
-    most_draws = 0
-    for s in range(draws.shape[0]):
-        for i in range(draws.shape[1]):
-            most_draws = max(most_draws, draws[s, i] + 1)
-    most = 0
+@c_function(NOTHING(INTS, INTS, INT, INT, FLOATS, FLOAT, FLOAT, FLOATS, INTS, INT, FLOATS, INT, INT))
+def _fill_losses(candidates, draws, n_draws, n, f, a, b, found, room, width, of_draws, start, stop):
+    """Set ``found[start:stop]`` to the losses of these candidates for every draw.
+
+    ``room`` is zeros for ``width`` clusters of the draws by as many of the candidates as there are, and one line.
+    """
+    for s in range(n_draws):
+        of_draws[s] = a * _sum_of_sizes(shifted(draws, s * n), n, f, room)
     for c in range(start, stop):
-        for i in range(candidates.shape[1]):
-            most = max(most, candidates[c, i] + 1)
-    room = np.zeros((most, most_draws), dtype=np.int64)
-    sizes = np.zeros(max(most, most_draws), dtype=np.int64)
-    own = np.empty(draws.shape[0])
-    for s in range(draws.shape[0]):
-        own[s] = a * _sum_of_sizes(draws[s], f, sizes)
-    for c in range(start, stop):
-        of_candidate = b * _sum_of_sizes(candidates[c], f, sizes)
-        for s in range(draws.shape[0]):
-            shared = (a + b) * _overlap(candidates[c], draws[s], f, room)
-            found[c, s] = max(own[s] + of_candidate - shared, 0.0)
+        labels = shifted(candidates, c * n)
+        of_candidate = b * _sum_of_sizes(labels, n, f, room)
+        for s in range(n_draws):
+            shared = (a + b) * _overlap(labels, shifted(draws, s * n), n, f, room, width)
+            found[c * n_draws + s] = max(of_draws[s] + of_candidate - shared, 0.0)
 
 
 def losses_between(
@@ -114,5 +106,18 @@ def losses_between(
     """Return the losses of candidates (m, n) when draws (S, n) are true: (m, S); both have canonical labels."""
     found = np.empty((len(candidates), len(draws)))
     f = weights_of_sizes(loss, draws.shape[1])
-    threads.run(partial(_losses_between, candidates, draws, f, *costs, found), 0, len(candidates))
+    own, others = (np.ascontiguousarray(labels, dtype=np.int64) for labels in (candidates, draws))
+    n_draws, n = others.shape
+    width = int(others.max(initial=0)) + 1
+    length = int(own.max(initial=0)) + 1
+
+    def fill(start: int, stop: int) -> None:
+        room = np.zeros(max(length * width, length, width), dtype=np.int64)
+        of_draws = np.empty(n_draws)
+        arrays = own.ctypes.data, others.ctypes.data
+        weights, results = f.ctypes.data, found.ctypes.data
+        scratch = room.ctypes.data, width, of_draws.ctypes.data
+        _fill_losses(*arrays, n_draws, n, weights, *costs, results, *scratch, start, stop)
+
+    threads.run(fill, 0, len(own))
     return found

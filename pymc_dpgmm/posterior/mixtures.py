@@ -12,13 +12,11 @@ import pandas as pd
 import pymc as pm
 from scipy.sparse import csr_array, vstack
 
-from pymc_dpgmm.dispatch import compiled, is_implemented
 from pymc_dpgmm.distributions.collapsed_mixture import of_units, split_inputs
-from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family
+from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family, View
 from pymc_dpgmm.families.base_measure import as_reals
 from pymc_dpgmm.families.counts import from_triplets, is_sparse
-from pymc_dpgmm.families.verbs import fit, log_predictive, log_predictive_present
-from pymc_dpgmm.kernels.marginal import summarize_clusters
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, canonical_labels
 from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of, mixtures_on, record_of
@@ -224,18 +222,6 @@ def _offset_in(mixture: Any) -> Any:
     return split_inputs(mixture.owner.op, mixture.owner.inputs).offset[0]
 
 
-@compiled(nogil=True)
-def _log_predictives(stats, summary, rows, first, absent, found):
-    """Set ``found[i, k]`` to the log predictive of row ``first + i`` given slot k of a summary."""
-    for k in range(found.shape[1]):
-        fit(stats, 1, summary, k)
-        for i in range(found.shape[0]):
-            if absent is None:
-                found[i, k] = log_predictive(stats, 1, rows, first + i)
-            else:
-                found[i, k] = log_predictive_present(stats, 1, rows, first + i, absent)
-
-
 class Clusters:
     """What one draw of the partition says of its clusters, in one view.
 
@@ -243,24 +229,24 @@ class Clusters:
     ----------
     view : _View
         Where data and parameters come from.
-    summary : NamedTuple
-        Sufficient statistics of the K clusters, and of one without rows.
+    sums : NamedTuple
+        Of the K clusters, and of one without rows.
     """
 
-    def __init__(self, view: "_View", summary: Any) -> None:
+    def __init__(self, view: "_View", sums: Any) -> None:
         self.part, self.family, self._component = view.part, view.family, view.family.component
-        self._view, self._params, self._origin = view, view.params, view.origin
-        self._summary = summary
+        self._view, self._params, self._origin = view, view.table.shifted, view.table.origin
+        self._sums = sums
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters: arrays (K, ...)."""
-        summary = type(self._summary)(*(field[:-1] for field in self._summary))
-        return self._component.restore(self._component.draw(rng, self._params, summary), self._origin)
+        own = type(self._sums)(*(field[:-1] for field in self._sums))
+        return self._component.restore(self._component.draw(rng, self._params, own), self._origin)
 
     def draw_with_new(self, rng: np.random.Generator, n_new: int) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters, and then of some without rows: arrays (K + n_new, ...)."""
         own = self.draw(rng)
-        nothing = self.family.allocate_summary(self._params, n_new)
+        nothing = self.family.no_sums(self._params, n_new)
         new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
         return {name: np.concatenate([own[name], new[name]]) for name in own}
 
@@ -278,11 +264,7 @@ class Clusters:
 
     def log_predictives(self) -> np.ndarray:
         """Return log predictives of the new rows given each cluster, and a new one: (m, K + 1)."""
-        found = np.empty((self._view.n_new, len(self._summary[0])))
-        _log_predictives(
-            self._view.stats(), self._summary, self._view.rows, self._view.n_rows, self._view.all_absent, found
-        )
-        return found
+        return self._view.table.predictives(self._sums, self._view.n_rows, self._view.n_new, self._view.all_absent)
 
 
 class Partition(NamedTuple):
@@ -477,7 +459,8 @@ class _View:
         self.n_rows, self.n_new = 0, 0 if new is None else new.shape[0]
         self.values: Any = None
         self.all_absent: np.ndarray | None = None
-        self.rows = self.origin = self.params = self.absent = self._stats = None
+        self.absent: np.ndarray | None = None
+        self.table: Any = None
         self._numbers: Any = None
         if new is None or is_sparse(new):
             return
@@ -488,8 +471,7 @@ class _View:
             self.family = part.family.incomplete
         elif not part.family.takes_missing:
             self.absent = absent
-            stats = part.family.allocate_stats(part.params(0), 1, 2)
-            if not is_implemented(log_predictive_present, type(stats)):
+            if part.family.log_predictive_present is None:
                 raise ValueError(
                     f"{part.family.name} takes no missing entries and has no marginal densities of some columns"
                 )
@@ -497,7 +479,7 @@ class _View:
     def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> Clusters:
         """Return the clusters of a draw, with canonical labels and their sizes."""
         new_params = self._numbers is None or not self.part.has_constant_params
-        new_rows = self.rows is None or not self.part.has_constant_values
+        new_rows = self.table is None or not self.part.has_constant_values
         if new_params:
             self._numbers = self.family.params(*self.part.params(s))
         if new_rows:
@@ -508,15 +490,18 @@ class _View:
                 of_data = np.zeros((self.n_rows, self.part.d), dtype=np.bool_)
                 self.all_absent = np.concatenate([of_data, self.absent])
             self.values = self.part.with_given(data, self.part.base(s))
-            self.rows, self.origin = self.family.represent(self._numbers, self._with_new(self.values))
-        if new_params or new_rows:
-            self.params, self._stats = self.family.shift(self._numbers, self.origin), None
+            view = View(self.family, self._numbers, self._with_new(self.values))
+            self.table = Table(view, len(sizes), for_sampling=self._new is not None)
+        elif new_params:
+            self.table.set_params(self._numbers)
         if self.part.unit is not None:
             labels = labels[self.part.unit]
             sizes = np.bincount(labels, minlength=len(sizes))
-        summary = self.family.allocate_summary(self._numbers, len(sizes) + 1)
-        summarize_clusters(summary, self.rows, labels, sizes)
-        return Clusters(self, summary)
+        if len(sizes) + 1 > self.table.capacity:
+            self.table.resize(len(sizes) + 1)
+        self.table.sum_up(labels, np.append(sizes, 0))
+        sums = self.table.sums(0, len(sizes) + 1)
+        return Clusters(self, type(sums)(*(field.copy() for field in sums)))
 
     def _with_new(self, values: Any) -> Any:
         if self._new is None:
@@ -533,9 +518,3 @@ class _View:
                 self.absent
             ]
         return np.concatenate([values, new])
-
-    def stats(self) -> Any:
-        """Return statistics with room for one cluster, in slot 1."""
-        if self._stats is None:
-            self._stats = self.family.allocate_stats(self.params, self.n_rows, 2)
-        return self._stats

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.kernels.schedule import check_count
+from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.partitions import seat_rows, with_known_components
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 

@@ -4,15 +4,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from numba import njit
 
-from pymc_dpgmm.dispatch import compiled, enlarged
-from pymc_dpgmm.kernels.block_scan import Threads, available_threads
-from pymc_dpgmm.kernels.gibbs import random_order
-from pymc_dpgmm.kernels.schedule import check_count
-from pymc_dpgmm.kernels.split_merge import shuffle
+from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, distinct, drawn_labels
 from pymc_dpgmm.posterior.losses import check_costs, losses_between, weights_of_sizes
+from pymc_dpgmm.threads import Threads, available_threads
 
 # Starts from scratch, and starts from draws, by default.
 N_STARTS = 8
@@ -20,6 +18,9 @@ N_STARTS = 8
 MOST_SWEEPS = 100
 # A change of less than this is rounding.
 LEAST_GAIN = 1e-12
+
+
+_compiled = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
 
 
 class Search(NamedTuple):
@@ -48,7 +49,16 @@ class Search(NamedTuple):
     met: np.ndarray
 
 
-@compiled(nogil=True)
+@_compiled
+def _shuffle(rng, rows):
+    """Bring rows into random order (Fisher and Yates)."""
+    for t in range(rows.shape[0] - 1, 0, -1):
+        other = int(rng.random() * (t + 1))
+        rows[t], rows[other] = rows[other], rows[t]
+    return rows
+
+
+@_compiled
 def _join_cost(search, i, k, a, b):
     """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
     shared = 0.0
@@ -57,7 +67,7 @@ def _join_cost(search, i, k, a, b):
     return b * search.gains[search.sizes[k]] - (a + b) * shared
 
 
-@compiled(nogil=True)
+@_compiled
 def _count(search, i, k, change):
     """Let row i join (1) or leave (-1) cluster k."""
     search.sizes[k] += change
@@ -66,7 +76,7 @@ def _count(search, i, k, change):
     search.labels[i] = k if change > 0 else -1
 
 
-@compiled(nogil=True)
+@_compiled
 def _roomy(search):
     """Return the search with room for one cluster more at least, and where that is."""
     for k in range(search.sizes.shape[0]):
@@ -75,12 +85,12 @@ def _roomy(search):
     k = search.sizes.shape[0]
     met = np.zeros((2 * k, search.met.shape[1], search.met.shape[2]), dtype=np.int32)
     met[:k] = search.met
-    sizes = enlarged(search.sizes, 2 * k)
-    sizes[k:] = 0
+    sizes = np.zeros(2 * k, dtype=np.int64)
+    sizes[:k] = search.sizes
     return Search(search.draws, search.shares, search.gains, search.labels, sizes, met), k
 
 
-@compiled(nogil=True)
+@_compiled
 def _best(search, i, free, n_clusters, most, a, b):
     """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows."""
     best, least = -1, np.inf
@@ -95,7 +105,7 @@ def _best(search, i, free, n_clusters, most, a, b):
     return best, least
 
 
-@compiled(nogil=True)
+@_compiled
 def _allocate(search, rows, n_clusters, most, a, b):
     """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs too."""
     total = 0.0
@@ -108,11 +118,11 @@ def _allocate(search, rows, n_clusters, most, a, b):
     return search, n_clusters, total
 
 
-@compiled(nogil=True)
+@_compiled
 def _sweep(rng, search, n_clusters, most, a, b):
     """Let every row join the cluster that is best for it; return whether any changed."""
     changed = False
-    for i in random_order(rng, search.labels.shape[0]):
+    for i in _shuffle(rng, np.arange(search.labels.shape[0])):
         own = search.labels[i]
         _count(search, i, own, -1)
         n_clusters -= search.sizes[own] == 0
@@ -128,11 +138,11 @@ def _sweep(rng, search, n_clusters, most, a, b):
     return search, n_clusters, changed
 
 
-@compiled(nogil=True)
+@_compiled
 def _dissolve_clusters(rng, search, n_clusters, most, a, b):
     """Dissolve clusters in turn, their rows joining the best ones, where the expected loss falls; else undo it."""
     changed = False
-    for k in random_order(rng, search.sizes.shape[0]):
+    for k in _shuffle(rng, np.arange(search.sizes.shape[0])):
         if search.sizes[k] == 0:
             continue
         rows = np.flatnonzero(search.labels == k)
@@ -140,7 +150,7 @@ def _dissolve_clusters(rng, search, n_clusters, most, a, b):
         for t in range(rows.shape[0] - 1, -1, -1):
             _count(search, rows[t], k, -1)
             before += _join_cost(search, rows[t], k, a, b)
-        shuffle(rng, rows, 0, rows.shape[0])
+        _shuffle(rng, rows)
         search, n_new, after = _allocate(search, rows, n_clusters - 1, most, a, b)
         if after < before - LEAST_GAIN:
             n_clusters = n_new
@@ -153,7 +163,7 @@ def _dissolve_clusters(rng, search, n_clusters, most, a, b):
     return search, n_clusters, changed
 
 
-@compiled(nogil=True)
+@_compiled
 def improve(rng, draws, shares, gains, start, most, a, b):
     """Search from a partition, or from none where ``start`` is -1, for one of smaller expected loss.
 
@@ -184,7 +194,7 @@ def improve(rng, draws, shares, gains, start, most, a, b):
             n_clusters += search.sizes[start[i]] == 0
             _count(search, i, start[i], 1)
     left = np.flatnonzero(start < 0)
-    shuffle(rng, left, 0, left.shape[0])
+    _shuffle(rng, left)
     search, n_clusters, _ = _allocate(search, left, n_clusters, most, a, b)
     for _ in range(MOST_SWEEPS):
         search, n_clusters, moved = _sweep(rng, search, n_clusters, most, a, b)

@@ -1,0 +1,132 @@
+"""Exponentials and logarithms that compilers put into vector lanes, and random numbers, for compiled code."""
+
+import math
+from typing import NamedTuple
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.compiled import FLOAT, INT, bits_of, called_at, compiled_as, float_of, inlined
+
+_LOG2E = 1.0 / math.log(2.0)
+# log 2 in two parts, the first with so few digits that its product with a small whole number is exact.
+_LN2_HIGH = 6.93147180369123816490e-01
+_LN2_LOW = 1.90821492927058770002e-10
+# Adding this to a number of moderate size rounds it to a whole one, which is then in the last bits.
+_ROUNDING = 6755399441055744.0
+_ROUNDING_BITS = 0x4338000000000000
+_ONE_BITS = 0x3FF0000000000000
+_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
+_MANTISSA = 0x000FFFFFFFFFFFFF
+_SMALLEST_EXPONENT = -708.0
+
+
+def fast_exp(x: float) -> float:
+    """Return exp(x) for x <= 0, to two units in the last place; 0 below -708."""
+    return math.exp(x) if x >= _SMALLEST_EXPONENT else 0.0
+
+
+@compiled_as(fast_exp)
+def _fast_exp(x):
+    """Compute fast_exp.
+
+    x = k log 2 + r with |r| <= log(2) / 2, and a polynomial of degree 13 in r.
+    """
+    bounded = max(x, _SMALLEST_EXPONENT)
+    shifted = bounded * _LOG2E + _ROUNDING
+    k = shifted - _ROUNDING
+    r = (bounded - k * _LN2_HIGH) - k * _LN2_LOW
+    p = 1.6059043836821613e-10
+    p = p * r + 2.08767569878681e-09
+    p = p * r + 2.505210838544172e-08
+    p = p * r + 2.755731922398589e-07
+    p = p * r + 2.7557319223985893e-06
+    p = p * r + 2.48015873015873e-05
+    p = p * r + 0.0001984126984126984
+    p = p * r + 0.001388888888888889
+    p = p * r + 0.008333333333333333
+    p = p * r + 0.041666666666666664
+    p = p * r + 0.16666666666666666
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    power = float_of(((bits_of(shifted) - _ROUNDING_BITS) << 52) + _ONE_BITS)
+    return p * power if x >= _SMALLEST_EXPONENT else 0.0
+
+
+def fast_log(x: float) -> float:
+    """Return log(x) for normal positive x, to two units in the last place; NaN for others."""
+    return math.log(x) if x > 0.0 else math.nan
+
+
+@compiled_as(fast_log)
+def _fast_log(x):
+    """Compute fast_log.
+
+    x = 2^k m with sqrt(1/2) <= m < sqrt(2), and log m = 2 artanh((m - 1) / (m + 1)).
+    """
+    above = bits_of(x) - _SQRT_HALF_BITS
+    k = float_of((above >> 52) + _ROUNDING_BITS) - _ROUNDING
+    m = float_of((above & _MANTISSA) + _SQRT_HALF_BITS)
+    f = (m - 1.0) / (m + 1.0)
+    s = f * f
+    p = 1.0 / 21.0
+    p = p * s + 1.0 / 19.0
+    p = p * s + 1.0 / 17.0
+    p = p * s + 1.0 / 15.0
+    p = p * s + 1.0 / 13.0
+    p = p * s + 1.0 / 11.0
+    p = p * s + 1.0 / 9.0
+    p = p * s + 1.0 / 7.0
+    p = p * s + 1.0 / 5.0
+    p = p * s + 1.0 / 3.0
+    value = k * _LN2_HIGH + (2.0 * f + (2.0 * f * s * p + k * _LN2_LOW))
+    return value if x > 0.0 else math.nan
+
+
+class Bits(NamedTuple):
+    """A NumPy bit generator: the addresses of its function for uniform numbers and of its state."""
+
+    next_double: int
+    state: int
+
+
+@intrinsic
+def _next_double(typing_context, address, state):  # type: ignore[no-untyped-def]
+    return called_at(FLOAT(INT))
+
+
+@inlined
+def uniform(bits):
+    """Draw a number uniform on [0, 1), as ``numpy.random.Generator.random`` does."""
+    return _next_double(bits.next_double, bits.state)
+
+
+@inlined
+def below(bits, n):
+    """Draw a whole number below n."""
+    return int(uniform(bits) * n)
+
+
+@inlined
+def standard_normal(bits):
+    """Draw a standard normal number (Box and Muller 1958)."""
+    radius = math.sqrt(-2.0 * math.log(1.0 - uniform(bits)))
+    return radius * math.cos(2.0 * math.pi * uniform(bits))
+
+
+@inlined
+def standard_gamma(bits, shape):
+    """Draw a gamma number with a shape > 0 and rate 1 (Marsaglia and Tsang 2000)."""
+    scale = 1.0
+    if shape < 1.0:
+        scale = (1.0 - uniform(bits)) ** (1.0 / shape)
+        shape += 1.0
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = standard_normal(bits)
+        v = 1.0 + c * x
+        if v > 0.0:
+            v = v * v * v
+            if math.log(1.0 - uniform(bits)) < 0.5 * x * x + d - d * v + d * math.log(v):
+                return scale * d * v

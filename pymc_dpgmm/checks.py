@@ -1,0 +1,53 @@
+"""Checks of what a user passes, which many rooms need."""
+
+from typing import Any
+
+import numpy as np
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise TypeError or ValueError unless a value is an integer of at least ``least``.
+
+    Examples
+    --------
+    >>> check_count("n_scans", 0, 1)
+    Traceback (most recent call last):
+    ValueError: n_scans must be at least 1, got 0
+    """
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_units(unit: Any, n: int) -> int:
+    """Return the number of units that the rows belong to.
+
+    Parameters
+    ----------
+    unit : (n,) integer array
+        Unit of each row, from 0 on.
+    n : int
+        Number of rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is not one unit per row, or a unit has no rows.
+    """
+    unit = np.asarray(unit)
+    if unit.dtype.kind not in "iu":
+        raise TypeError(f"unit must be integers, got dtype {unit.dtype}")
+    if unit.shape != (n,):
+        raise ValueError(f"unit must have one entry per row, shape ({n},), got {unit.shape}")
+    if unit.min() < 0:
+        raise ValueError(f"unit must be numbers from 0 on, got {unit.min()}")
+    counts = np.bincount(unit)
+    gaps = np.flatnonzero(counts == 0)
+    if len(gaps):
+        shown = ", ".join(map(str, gaps[:5])) + (", ..." if len(gaps) > 5 else "")
+        raise ValueError(
+            f"unit must be numbered 0, 1, ..., {len(counts) - 1} without gaps, but {len(gaps)} of these have no "
+            f"rows: {shown}; pandas.factorize numbers units of any names"
+        )
+    return len(counts)

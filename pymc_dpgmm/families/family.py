@@ -1,0 +1,276 @@
+"""What a conjugate family declares of itself, and what the layers above see of it.
+
+A family tells its parameters, the sums that it keeps of the rows of a cluster, and the log evidence of a cluster
+given these sums. Everything a sampler needs follows: the predictive density of a row is the evidence with the row
+over that without it. Families that know a faster way to some of it say so in further fields, and the tests hold
+these to what follows from the evidence.
+
+The functions of a family that run for every row take
+
+``p``
+    the parameters, by their names: floats where they have no axes, and otherwise something to be indexed by one
+    number, in the order of memory. The lengths of axes are there by their letters, ``p.d``;
+``n``
+    the number of rows of the cluster, a float;
+``s``
+    the sums by their names, each to be indexed by one number;
+``x``
+    a row, to be indexed by one number: its columns, then those of what is given with it.
+
+They are compiled, but stay functions of Python that take arrays. What they call must be marked
+:func:`pymc_dpgmm.compiled.inlined`, and they cannot make arrays.
+"""
+
+import importlib
+import math
+from collections import namedtuple
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families.component import Component
+
+
+def _accept(*_: Any) -> None:
+    """Accept anything."""
+
+
+def _as_floats(params: Any, values: np.ndarray) -> tuple[Any, Any]:
+    return np.ascontiguousarray(values, dtype=np.float64), None
+
+
+def _unshifted(params: Any, origin: Any) -> Any:
+    return params
+
+
+def _nothing_more(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of different lengths: row i is ``numbers[starts[i]:starts[i + 1]]``."""
+
+    numbers: np.ndarray
+    starts: np.ndarray
+
+
+# Families by name; one of the same name takes the place of an earlier one.
+KNOWN: dict[str, "Family"] = {}
+
+
+def _known(module: str, name: str) -> "Family":
+    """Return the family that a module defines, in this process."""
+    importlib.import_module(module)
+    return KNOWN[name]
+
+
+def _restored(module: str, name: str, kind: str, values: tuple[Any, ...]) -> Any:
+    """Return numbers of a family that were pickled."""
+    return getattr(_known(module, name), kind)(*values)
+
+
+def _numbers_class(family: "Family", kind: str, fields: list[str]) -> Any:
+    """Return a ``namedtuple`` class, an attribute of a family, that can be pickled."""
+
+    def reduce(self: Any) -> Any:
+        return _restored, (family.update.__module__, family.name, kind, tuple(self))
+
+    base: Any = namedtuple("numbers", fields)  # type: ignore[misc]
+    name = f"{family.name}{kind.capitalize()}"
+    return type(name, (base,), {"__slots__": (), "__reduce__": reduce, "__module__": __name__})
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A conjugate family.
+
+    Data are values of shape (n, c): the d columns that are modelled, then the columns of what is given with every
+    row (numbers of trials, covariates, ...), if the family has any.
+
+    Parameters
+    ----------
+    name : str
+        Name of the user-facing base measure.
+    axes : dict of str to str
+        The parameters, with a letter for each of their dimensions: ``"d"`` for the columns that are modelled, and
+        letters of the family's own, whose lengths its base measure knows. ``""`` is a scalar.
+    check : callable
+        ``check(name, value)`` with one numeric parameter raises ValueError if it is outside its support.
+    sums : dict of str to str
+        What is kept of the rows of a cluster, with a letter for each dimension. It does not depend on the
+        parameters, and is 0 for a cluster without rows.
+    update : callable
+        ``update(p, n, s, x, sign) -> share``: changes the sums of a cluster of ``n`` rows when a row joins (sign
+        1.0) or leaves (-1.0). ``share`` is the smallest part of a statistic that is left of it, 1.0 where nothing
+        is lost: digits are lost with what is subtracted.
+    log_evidence : callable
+        ``log_evidence(p, n, s) -> float``: log marginal likelihood of the rows of a cluster. With a fourth
+        argument, ``c``, it may use the places of a cache, see below, to compute in.
+    gradient : callable
+        ``gradient(params, s) -> dict``: gradient of the log evidence, summed over clusters, in each parameter.
+        ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...); in plain NumPy.
+    component : Component
+        The distribution of rows given the parameters of their cluster.
+    data_gradient : callable or None
+        ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, row i being in cluster
+        ``labels[i]``. Where it is there, rows may be latent, or depend on other variables.
+    more_lengths : callable
+        ``more_lengths(params) -> dict``: lengths of letters that no parameter has.
+    tables : dict of str to str
+        Numbers that functions of the sampler find in ``p`` beside the parameters: ``""`` for a float, anything
+        else for an array.
+    tabulate : callable
+        ``tabulate(params, n) -> dict`` of these, for clusters of up to ``n`` rows. ``log_evidence`` may use such
+        only as do not depend on ``n``.
+    cache : dict of str to str
+        What a sampler keeps of a cluster beside its sums, ``c`` below, like the sums.
+    refresh : callable or None
+        ``refresh(p, n, s, c)``: derives the cache from the sums.
+    change : callable or None
+        ``change(p, n, s, c, x, sign) -> share``: changes sums and cache at once.
+    kept_evidence : callable or None
+        ``kept_evidence(p, n, s, c)``: the log evidence, by way of the cache.
+    log_predictive : callable or None
+        ``log_predictive(p, n, s, c, x) -> (constant, exponent, argument)``: the log density of a row given the
+        rows of a cluster, ``constant - exponent log(argument)``.
+    log_predictive_without : callable or None
+        The same of a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is below
+        1e-8, digits count as lost, and the row is taken out of the cluster first.
+    merge : callable or None
+        ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default, adds.
+    log_predictive_present : callable or None
+        ``log_predictive_present(p, n, s, c, x, absent, scratch) -> float``: log density of the entries of a row
+        that are not ``absent`` (d,). There where densities of some columns are asked for, or missing entries can
+        be drawn. Entries of other families that may be missing are NaN.
+    draw_absent : callable or None
+        ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
+        others, with random numbers of :mod:`pymc_dpgmm.arithmetic`.
+    scratch : callable
+        ``scratch(params) -> int``: numbers that ``scratch`` of these two must hold.
+    check_together : callable
+        ``check_together(params)`` raises ValueError if the parameters do not go together. With ``check`` it
+        defines the support.
+    check_values : callable
+        ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
+        Parameters that are variables may be None.
+    represent : callable
+        ``(params, values) -> (rows, origin)``: the data in the form that functions take, an (n, c) array or
+        :class:`Ragged`, which depends on no more of the parameters than their shapes, and whatever ``shift`` needs
+        to know.
+    shift : callable
+        ``(params, origin) -> params``: the parameters that go with rows in that form.
+    given : dict of str to str
+        What comes with every row, by the name of the user's argument: a letter for its columns, as in ``axes``.
+    from_data : callable or None
+        ``(rows) -> dict`` of default parameters.
+    takes : tuple of int
+        Numbers of dimensions that data may have: 1 for (n,), 2 for (n, d).
+    incomplete : Family or None
+        The family of the same parameters, under another name, for data with missing entries (NaN).
+    takes_missing : bool
+        Whether this is such a family.
+    draws_missing : bool
+        Whether missing entries are drawn: always if there is no ``incomplete`` family, in which they integrate
+        out, and otherwise where a user wants to see them.
+    takes_sparse : bool
+        Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
+        CSR form, without columns for what is given.
+    """
+
+    name: str
+    axes: dict[str, str]
+    check: Callable[[str, np.ndarray], None]
+    sums: dict[str, str]
+    update: Callable[..., Any]
+    log_evidence: Callable[..., Any]
+    gradient: Callable[[Any, Any], dict[str, Any]]
+    component: Component
+    data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
+    more_lengths: Callable[[Any], dict[str, int]] = _nothing_more
+    tables: dict[str, str] = field(default_factory=dict)
+    tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
+    cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
+    refresh: Callable[..., Any] | None = None
+    change: Callable[..., Any] | None = None
+    kept_evidence: Callable[..., Any] | None = None
+    log_predictive: Callable[..., Any] | None = None
+    log_predictive_without: Callable[..., Any] | None = None
+    merge: Callable[..., Any] | None = None
+    log_predictive_present: Callable[..., Any] | None = None
+    draw_absent: Callable[..., Any] | None = None
+    scratch: Callable[[Any], int] = lambda params: 0
+    check_together: Callable[[Any], None] = _accept
+    check_values: Callable[[Any, Any], None] = _accept
+    represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
+    shift: Callable[[Any, Any], Any] = _unshifted
+    given: dict[str, str] = field(default_factory=dict)
+    from_data: Callable[[np.ndarray], dict[str, np.ndarray | float]] | None = None
+    takes: tuple[int, ...] = (1, 2)
+    takes_sparse: bool = False
+    incomplete: "Family | None" = None
+    takes_missing: bool = False
+    draws_missing: bool = False
+
+    def __post_init__(self) -> None:
+        KNOWN[self.name] = self
+
+    def __deepcopy__(self, memo: Any) -> "Family":
+        return self
+
+    def __reduce__(self) -> Any:
+        return _known, (self.update.__module__, self.name)
+
+    @cached_property
+    def params(self) -> Any:
+        """The ``namedtuple`` class of the parameters, as numbers."""
+        return _numbers_class(self, "params", list(self.axes))
+
+    @cached_property
+    def kept_sums(self) -> Any:
+        """The ``namedtuple`` class of the sums of several clusters: ``n``, and the sums by their names."""
+        return _numbers_class(self, "kept_sums", ["n", *self.sums])
+
+    def lengths(self, params: Any) -> dict[str, int]:
+        """Return the lengths of the axes of parameters, sums and cache, by letter."""
+        found: dict[str, int] = {}
+        for name, letters in self.axes.items():
+            shape = np.shape(getattr(params, name))
+            # A scalar serves all columns.
+            found |= dict(zip(letters, shape, strict=True)) if shape else {}
+        return found | self.more_lengths(params)
+
+    def no_sums(self, params: Any, n_clusters: int) -> Any:
+        """Return the sums of clusters without rows."""
+        lengths = self.lengths(params)
+        shapes = [tuple(lengths[letter] for letter in letters) for letters in self.sums.values()]
+        return self.kept_sums(np.zeros((n_clusters, 1)), *(np.zeros((n_clusters, *shape)) for shape in shapes))
+
+    def draw_rows(self, rng: np.random.Generator, params: Any, labels: np.ndarray, given: Any) -> np.ndarray:
+        """Draw (n, d) rows from the prior, with one set of cluster parameters per label."""
+        names, own = np.unique(labels, return_inverse=True)
+        drawn = self.component.draw(rng, params, self.no_sums(params, len(names)))
+        return self.component.draw_rows(rng, drawn, own, given)
+
+    def supports(self, params: Any) -> bool:
+        """Tell whether numeric parameters are inside the family's support."""
+        try:
+            for name, value in zip(params._fields, params, strict=True):
+                self.check(name, np.asarray(value))
+            self.check_together(params)
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def has_data_gradient(self) -> bool:
+        """Whether rows may be latent, or depend on other variables."""
+        return self.data_gradient is not None
+
+
+def volume(letters: str, lengths: Mapping[str, int]) -> int:
+    """Return how many numbers something with these axes holds."""
+    return math.prod(lengths[letter] for letter in letters)

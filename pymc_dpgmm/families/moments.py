@@ -1,0 +1,77 @@
+"""Means and scatters of the rows of clusters, which keep their digits however far apart clusters are.
+
+Sums of squares about the mean change by ``n / (n + sign) (x - mean)(x - mean)'`` when a row joins (sign 1) or
+leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, Golub and LeVeque (1983), eq. 2.1.
+"""
+
+from pymc_dpgmm.compiled import inlined
+
+
+@inlined
+def _move_mean(n, d, mean, x, sign):
+    share = sign / max(n + sign, 1.0)
+    for j in range(d):
+        mean[j] += share * (x[j] - mean[j])
+
+
+@inlined
+def update_squares(n, d, mean, squares, floor, x, sign):
+    """Let a row join (1.0) or leave (-1.0) a cluster of ``n``, given sums of squares (d,) about the mean.
+
+    Returns
+    -------
+    float
+        The smallest share of ``floor + squares`` that is left, of all columns.
+    """
+    weight = sign * n / max(n + sign, 1.0)
+    share = 1.0
+    for j in range(d):
+        deviation = x[j] - mean[j]
+        before = squares[j]
+        squares[j] = max(before + weight * deviation * deviation, 0.0)
+        share = min(share, (floor[j] + squares[j]) / (floor[j] + before))
+    _move_mean(n, d, mean, x, sign)
+    return share
+
+
+@inlined
+def update_scatter(n, d, mean, scatter, floor, x, sign):
+    """Do the same given the scatter matrix, a packed triangle, and a ``floor`` (d, d)."""
+    weight = sign * n / max(n + sign, 1.0)
+    share = 1.0
+    at = 0
+    for i in range(d):
+        deviation = weight * (x[i] - mean[i])
+        for j in range(i + 1):
+            scatter[at + j] += deviation * (x[j] - mean[j])
+        at += i
+        lost = deviation * (x[i] - mean[i])
+        total = floor[i * d + i] + scatter[at]
+        share = min(share, total / (total - lost))
+        at += 1
+    _move_mean(n, d, mean, x, sign)
+    return share
+
+
+@inlined
+def merge_squares(n, d, mean, squares, m, mean_other, squares_other):
+    """Add to a cluster of ``n`` rows one of ``m``."""
+    share = m / max(n + m, 1.0)
+    for j in range(d):
+        between = mean_other[j] - mean[j]
+        squares[j] += squares_other[j] + share * n * between * between
+        mean[j] += share * between
+
+
+@inlined
+def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
+    """Do the same given scatter matrices, packed triangles."""
+    share = m / max(n + m, 1.0)
+    at = 0
+    for i in range(d):
+        between = share * n * (mean_other[i] - mean[i])
+        for j in range(i + 1):
+            scatter[at + j] += scatter_other[at + j] + between * (mean_other[j] - mean[j])
+        at += i + 1
+    for j in range(d):
+        mean[j] += share * (mean_other[j] - mean[j])

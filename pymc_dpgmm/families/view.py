@@ -1,0 +1,24 @@
+"""A view: data of one family, as numbers."""
+
+from typing import Any, NamedTuple
+
+from pymc_dpgmm.families.family import Family
+
+
+class View(NamedTuple):
+    """Data of one family, and the family's parameters.
+
+    Parameters
+    ----------
+    family : Family
+    params : NamedTuple
+        The parameters, as numbers.
+    values : (n, c) array or sparse matrix
+    unit : (n,) int array, optional
+        What each row belongs to, where labels are those of units.
+    """
+
+    family: Family
+    params: Any
+    values: Any
+    unit: Any = None

@@ -1,0 +1,463 @@
+"""The memory of a partition as compiled code sees it, and what every kernel does with it.
+
+Clusters live in slots 1, 2, ... of the tables of all views; slot 0 holds the cluster without rows, from which a
+new cluster starts and which gives the prior predictive. ``order`` lists the slots: those in use first, in no
+order that means anything, then the free ones; ``place`` is where a slot stands in it. The rows of a slot form a
+ring, doubly linked through the entry n + k of slot k, so that a row moves, and a slot's rows are found, without a
+pass over all rows. Where labels are those of units, a "row" here is a unit.
+
+Where everything lies, a block of whole numbers tells, the *head*, whose places are named here.
+"""
+
+import math
+from typing import NamedTuple
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.arithmetic import Bits, below, fast_exp, uniform
+from pymc_dpgmm.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    c_function,
+    called_at,
+    floats_at,
+    inlined,
+    ints_at,
+    shifted,
+)
+from pymc_dpgmm.families.verbs import (
+    BLOCK_LENGTH,
+    CHANGE,
+    EVIDENCE,
+    GATHER,
+    MERGE,
+    ROOM,
+    SPARE,
+    TABLE,
+    UNIT_ROWS,
+    UNIT_STARTS,
+    WEIGH,
+    WIDTH,
+    call_change,
+    call_evidence,
+    call_gather,
+    call_merge,
+    call_weigh,
+)
+from pymc_dpgmm.partitions import PriorNumbers
+
+# Numbers.
+N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = range(8)
+# Where a kernel that needs more slots goes on once it has them, and what it has counted so far.
+SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
+# Addresses of arrays.
+ARRAYS = (
+    "slots",
+    "sizes",
+    "following",
+    "preceding",
+    "order",
+    "place",
+    "queue",
+    "gathered",
+    "own",
+    "side",
+    "picked",
+    "tally",
+    "halves",
+    "views",
+    "prior_predictive",
+    "seats",
+    "log_weights",
+    "cumulative",
+    "prior",
+    "log_v",
+    "log_components",
+)
+FIRST_ARRAY = 12
+FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
+HEAD_LENGTH = FIRST_FUNCTION + 6
+# Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
+ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
+
+
+class Memory(NamedTuple):
+    """The head, and pointers to the arrays."""
+
+    head: object
+    n: int
+    capacity: int
+    n_views: int
+    bits: Bits
+    slots: object
+    sizes: object
+    following: object
+    preceding: object
+    order: object
+    place: object
+    queue: object
+    gathered: object
+    own: object
+    side: object
+    picked: object
+    tally: object
+    halves: object
+    views: object
+    prior_predictive: object
+    seats: object
+    log_weights: object
+    cumulative: object
+    prior: object
+
+
+@inlined
+def memory_at(head):
+    """Return the memory that a head tells of."""
+    return Memory(
+        head,
+        head[N],
+        head[CAPACITY],
+        head[N_VIEWS],
+        Bits(head[NEXT_DOUBLE], head[BIT_STATE]),
+        ints_at(head[FIRST_ARRAY]),
+        ints_at(head[FIRST_ARRAY + 1]),
+        ints_at(head[FIRST_ARRAY + 2]),
+        ints_at(head[FIRST_ARRAY + 3]),
+        ints_at(head[FIRST_ARRAY + 4]),
+        ints_at(head[FIRST_ARRAY + 5]),
+        ints_at(head[FIRST_ARRAY + 6]),
+        ints_at(head[FIRST_ARRAY + 7]),
+        ints_at(head[FIRST_ARRAY + 8]),
+        ints_at(head[FIRST_ARRAY + 9]),
+        ints_at(head[FIRST_ARRAY + 10]),
+        ints_at(head[FIRST_ARRAY + 11]),
+        ints_at(head[FIRST_ARRAY + 12]),
+        ints_at(head[FIRST_ARRAY + 13]),
+        floats_at(head[FIRST_ARRAY + 14]),
+        floats_at(head[FIRST_ARRAY + 15]),
+        floats_at(head[FIRST_ARRAY + 16]),
+        floats_at(head[FIRST_ARRAY + 17]),
+        floats_at(head[FIRST_ARRAY + 18]),
+    )
+
+
+@inlined
+def prior_of(s):
+    """Return the prior on partitions, as numbers."""
+    return PriorNumbers(
+        s.prior[ALPHA],
+        s.prior[DISCOUNT],
+        s.prior[MOST],
+        s.prior[REACH],
+        s.prior[EXTRA],
+        s.head[N_LOG_V],
+        s.head[N_LOG_COMPONENTS],
+        floats_at(s.head[FIRST_ARRAY + 19]),
+        floats_at(s.head[FIRST_ARRAY + 20]),
+    )
+
+
+@inlined
+def view_of(s, v):
+    """Return the block of view ``v``."""
+    return shifted(s.views, v * BLOCK_LENGTH)
+
+
+@inlined
+def _copy_cluster(view, source, target):
+    width = view[WIDTH]
+    table = floats_at(view[TABLE])
+    for q in range(width):
+        table[target * width + q] = table[source * width + q]
+
+
+# What is done in all views is compiled once, and called by its address: otherwise every kernel would hold a copy
+# of it, and take longer to compile than to write.
+
+
+@c_function(NOTHING(INTS, INT, INTS, INT, INT, FLOATS))
+def weigh_in_views(head, i, slots, m, own, out):
+    """Do what :func:`weigh` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            call_weigh(view[WEIGH], view, i, slots, m, own, out)
+        else:
+            _weigh_unit(view, i, slots, m, own, out)
+
+
+@inlined
+def _weigh_unit(view, unit, slots, m, own, out):
+    """Weigh a unit: a sum of log predictives of its rows, each given the rows before it."""
+    rows = ints_at(view[UNIT_ROWS])
+    start, stop = ints_at(view[UNIT_STARTS])[unit], ints_at(view[UNIT_STARTS])[unit + 1]
+    if stop - start == 1:
+        call_weigh(view[WEIGH], view, rows[start], slots, m, own, out)
+    elif stop > start:
+        for j in range(m):
+            if j == own:
+                # The caller takes the unit out, and asks again.
+                out[j] = math.nan
+                continue
+            _copy_cluster(view, slots[j], view[SPARE])
+            for t in range(start, stop):
+                call_weigh(view[WEIGH], view, rows[t], shifted(view, SPARE), 1, -1, shifted(out, j))
+                if t + 1 < stop:
+                    call_change(view[CHANGE], view, rows[t], view[SPARE], 1.0)
+
+
+@c_function(INT(INTS, INT, INT, FLOAT))
+def change_in_views(head, i, k, sign):
+    """Do what :func:`change` does."""
+    s = memory_at(head)
+    lost = 0
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            lost += call_change(view[CHANGE], view, i, k, sign)
+        else:
+            starts, rows = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS])
+            for t in range(starts[i], starts[i + 1]):
+                lost += call_change(view[CHANGE], view, rows[t], k, sign)
+    return lost
+
+
+@c_function(NOTHING(INTS, INT, INTS, INT, INT))
+def gather_in_views(head, k, members, m, fresh):
+    """Do what :func:`gather` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            call_gather(view[GATHER], view, k, members, m, fresh)
+        else:
+            starts, rows, room = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS]), ints_at(view[ROOM])
+            found = 0
+            for t in range(m):
+                for r in range(starts[members[t]], starts[members[t] + 1]):
+                    room[found] = rows[r]
+                    found += 1
+            call_gather(view[GATHER], view, k, room, found, fresh)
+
+
+@c_function(NOTHING(INTS, INT, INT))
+def unite_in_views(head, k, j):
+    """Do what :func:`merge` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        call_merge(view[MERGE], view, k, j)
+
+
+@c_function(FLOAT(INTS, INT))
+def log_evidence_in_views(head, k):
+    """Do what :func:`log_evidence` does."""
+    s = memory_at(head)
+    total = 0.0
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        total += call_evidence(view[EVIDENCE], view, k)
+    return total
+
+
+@c_function(NOTHING(INTS, INT, INT))
+def copy_in_views(head, source, target):
+    """Do what :func:`copy_statistics` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        _copy_cluster(view_of(s, v), source, target)
+
+
+# In the order of their places in the head.
+IN_VIEWS = (
+    weigh_in_views,
+    change_in_views,
+    gather_in_views,
+    unite_in_views,
+    log_evidence_in_views,
+    copy_in_views,
+)
+
+
+@intrinsic
+def _call_weigh(typing_context, address, head, i, slots, m, own, out):
+    return called_at(weigh_in_views.signature)
+
+
+@intrinsic
+def _call_change(typing_context, address, head, i, k, sign):
+    return called_at(change_in_views.signature)
+
+
+@intrinsic
+def _call_gather(typing_context, address, head, k, members, m, fresh):
+    return called_at(gather_in_views.signature)
+
+
+@intrinsic
+def _call_unite(typing_context, address, head, k, j):
+    return called_at(unite_in_views.signature)
+
+
+@intrinsic
+def _call_evidence(typing_context, address, head, k):
+    return called_at(log_evidence_in_views.signature)
+
+
+@intrinsic
+def _call_copy(typing_context, address, head, source, target):
+    return called_at(copy_in_views.signature)
+
+
+@inlined
+def weigh(s, i, slots, m, own, out):
+    """Add to ``out`` the log predictive of row ``i``, in all views, under each of ``slots[:m]``.
+
+    For ``slots[own]``, which has the row, it is that given its other rows, and NaN where the row has to leave
+    first; no slot has it if ``own`` is -1.
+    """
+    _call_weigh(s.head[FIRST_FUNCTION], s.head, i, slots, m, own, out)
+
+
+@inlined
+def change(s, i, k, sign):
+    """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be computed anew."""
+    return _call_change(s.head[FIRST_FUNCTION + 1], s.head, i, k, sign) > 0
+
+
+@inlined
+def gather(s, k, members, m, fresh):
+    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
+    _call_gather(s.head[FIRST_FUNCTION + 2], s.head, k, members, m, fresh)
+
+
+@inlined
+def merge(s, k, j):
+    """Let the statistics of slot ``k`` stand for its own rows and those of slot ``j``."""
+    _call_unite(s.head[FIRST_FUNCTION + 3], s.head, k, j)
+
+
+@inlined
+def log_evidence(s, k):
+    """Return the log marginal likelihood of the rows of slot ``k``, in all views."""
+    return _call_evidence(s.head[FIRST_FUNCTION + 4], s.head, k)
+
+
+@inlined
+def copy_statistics(s, source, target):
+    """Copy the statistics of a slot to another one."""
+    _call_copy(s.head[FIRST_FUNCTION + 5], s.head, source, target)
+
+
+@inlined
+def link(s, i, k):
+    """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
+    ring = s.n + k
+    after = s.following[ring]
+    s.following[i] = after
+    s.preceding[i] = ring
+    s.preceding[after] = i
+    s.following[ring] = i
+    s.slots[i] = k
+    s.sizes[k] += 1
+
+
+@inlined
+def unlink(s, i):
+    """Take row ``i`` out of the ring of its slot."""
+    before = s.preceding[i]
+    after = s.following[i]
+    s.following[before] = after
+    s.preceding[after] = before
+    s.sizes[s.slots[i]] -= 1
+
+
+@inlined
+def collect(s, k, found):
+    """Write the rows of slot ``k`` to ``found[:n_k]``."""
+    i = s.following[s.n + k]
+    for t in range(s.sizes[k]):
+        found[t] = i
+        i = s.following[i]
+
+
+@inlined
+def refit(s, k):
+    """Compute the statistics of slot ``k`` from its rows."""
+    collect(s, k, s.gathered)
+    gather(s, k, s.gathered, s.sizes[k], 1)
+
+
+@inlined
+def leave(s, i):
+    """Let row ``i`` leave its slot. The statistics of a slot without rows are undefined."""
+    k = s.slots[i]
+    unlink(s, i)
+    if s.sizes[k] > 0 and change(s, i, k, -1.0):
+        refit(s, k)
+
+
+@inlined
+def join(s, i, k):
+    """Let row ``i``, which is in no slot, join slot ``k``; one without rows begins with nothing."""
+    if s.sizes[k] == 0:
+        copy_statistics(s, 0, k)
+    link(s, i, k)
+    change(s, i, k, 1.0)
+
+
+@inlined
+def take_slot(s):
+    """Make the first free slot one in use, and return it."""
+    k = s.order[s.head[N_CLUSTERS]]
+    s.head[N_CLUSTERS] += 1
+    return k
+
+
+@inlined
+def swap_places(s, a, b):
+    """Exchange what stands at two places of the list of slots."""
+    first, second = s.order[a], s.order[b]
+    s.order[a], s.order[b] = second, first
+    s.place[first], s.place[second] = b, a
+
+
+@inlined
+def free_slot(s, k):
+    """Make a slot in use, which has no rows any more, a free one."""
+    s.head[N_CLUSTERS] -= 1
+    swap_places(s, s.place[k], s.head[N_CLUSTERS])
+
+
+@inlined
+def shuffle(bits, rows, start, stop):
+    """Bring ``rows[start:stop]`` into random order (Fisher and Yates)."""
+    for t in range(stop - 1, start, -1):
+        other = start + below(bits, t - start + 1)
+        rows[t], rows[other] = rows[other], rows[t]
+
+
+@inlined
+def choose(bits, log_weights, m):
+    """Draw an index below ``m`` with probability proportional to ``exp(log_weights)``, which are overwritten.
+
+    They become sums of weights, in units of the largest.
+    """
+    largest = log_weights[0]
+    for j in range(1, m):
+        largest = max(largest, log_weights[j])
+    for j in range(m):
+        log_weights[j] = fast_exp(log_weights[j] - largest)
+    total = 0.0
+    for j in range(m):
+        total += log_weights[j]
+        log_weights[j] = total
+    u = uniform(bits) * total
+    choice = 0
+    while choice < m - 1 and log_weights[choice] <= u:
+        choice += 1
+    return choice

@@ -1,0 +1,94 @@
+"""Sweeps: scans of all rows, and split and merge moves, in turn, each of which leaves the posterior invariant."""
+
+import numpy as np
+
+from pymc_dpgmm.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.kernels.concentration import redraw
+from pymc_dpgmm.kernels.gibbs import scan
+from pymc_dpgmm.kernels.memory import N_CLUSTERS, PHASE, POSITION, SWEEP, memory_at, prior_of, shuffle
+from pymc_dpgmm.kernels.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
+from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State
+
+
+@inlined
+def run_moves(s, prior, n_random, n_sequential):
+    """Run moves from that at ``POSITION`` of the head on; return whether all have been run."""
+    head = s.head
+    while head[POSITION] < n_random + n_sequential:
+        if head[N_CLUSTERS] + ROOM > s.capacity:
+            return False
+        move_once(s, prior, RANDOM if head[POSITION] < n_random else SEQUENTIAL)
+        head[POSITION] += 1
+    return True
+
+
+@c_function(INT(INTS, INT, INT, INT, INT))
+def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
+    """Run sweeps from where the head says on."""
+    s = memory_at(head)
+    while head[SWEEP] < n_sweeps:
+        if head[PHASE] == 0:
+            redraw(s)
+            head[PHASE] = 1
+        prior = prior_of(s)
+        while head[PHASE] <= n_scans:
+            if head[POSITION] == 0:
+                shuffle(s.bits, s.queue, 0, s.n)
+            head[POSITION] = scan(s, prior, s.queue, head[POSITION], s.n)
+            if head[POSITION] < s.n:
+                return NEEDS_ROOM
+            head[POSITION] = 0
+            head[PHASE] += 1
+        if not run_moves(s, prior, n_random, n_sequential):
+            return NEEDS_ROOM
+        head[POSITION] = 0
+        head[PHASE] = 0
+        head[SWEEP] += 1
+    return DONE
+
+
+@c_function(INT(INTS))
+def _redraw(head):
+    redraw(memory_at(head))
+    return DONE
+
+
+def redraw_alpha(rng: np.random.Generator, state: State) -> None:
+    """Draw the prior's alpha given the partition, if its law is given."""
+    state.run(rng, _redraw)
+
+
+@c_function(INT(INTS, INT, INT))
+def _run_only_moves(head, n_random, n_sequential):
+    s = memory_at(head)
+    return DONE if run_moves(s, prior_of(s), n_random, n_sequential) else NEEDS_ROOM
+
+
+def split_merge(rng: np.random.Generator, state: State, n_random: int, n_sequential: int) -> None:
+    """Run split and merge moves of both kinds; ``state.tally`` counts them."""
+    state.run(rng, _run_only_moves, n_random, n_sequential)
+
+
+def sweep(
+    rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, n_random: int, n_sequential: int
+) -> int:
+    """Run Gibbs scans and split and merge moves in turn; all of it leaves the posterior invariant.
+
+    Where the law of the prior's alpha is given, it is drawn at the beginning of every sweep.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place; ``state.tally`` counts the moves.
+    n_sweeps, n_scans : int
+        Each sweep is ``n_scans`` scans, then the moves.
+    n_random, n_sequential : int
+        Moves of each kind per sweep.
+
+    Returns
+    -------
+    int
+        Relocations of single rows.
+    """
+    return state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential)

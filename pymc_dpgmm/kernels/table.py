@@ -1,0 +1,309 @@
+"""Tables of clusters: one view's statistics of all clusters, one cluster a row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.families.family import Ragged, volume
+from pymc_dpgmm.families.verbs import (
+    ABSENT,
+    ALWAYS,
+    ARGUMENTS,
+    BLOCK_LENGTH,
+    CACHE,
+    CHANGE,
+    DATA,
+    EVIDENCE,
+    EVIDENCE_ANEW,
+    EXPONENTS,
+    GATHER,
+    LENGTHS,
+    MERGE,
+    N_BEFORE_SUMS,
+    N_KEPT,
+    PARAMETERS,
+    PRESENT,
+    ROOM,
+    SCRATCH,
+    SHARED,
+    SPARE,
+    STARTS,
+    STRIDE,
+    SUM_UP,
+    SUMS,
+    TABLE,
+    UNIT_ROWS,
+    UNIT_STARTS,
+    WEIGH,
+    WIDTH,
+    call_evidence,
+    call_gather,
+    call_present,
+    call_weigh,
+    function_of,
+    letters_of,
+)
+from pymc_dpgmm.families.view import View
+
+
+class Table:
+    """The statistics of all clusters of one view.
+
+    Memory is ``(capacity + 2) * width`` float64 numbers, ``width`` being two, the sums and the cache, beside the
+    data. Slots are made for clusters that exist; :meth:`resize` makes more.
+
+    Parameters
+    ----------
+    view : View
+    capacity : int
+        Slots 1 to ``capacity`` may hold clusters. Slot 0 is a cluster without rows, and the one after the last is
+        used by functions of units.
+    n_labels : int, optional
+        Number of units, where rows belong to such.
+    for_sampling : bool
+        Whether predictives are asked for; otherwise only sums and log evidence are there.
+    """
+
+    def __init__(self, view: View, capacity: int, n_labels: int | None = None, for_sampling: bool = True) -> None:
+        self.family = view.family
+        self.for_sampling = for_sampling
+        self.values, self.unit = view.values, view.unit
+        rows, self.origin = self.family.represent(view.params, view.values)
+        self.n_rows = int(view.values.shape[0])
+        self.block = np.zeros(BLOCK_LENGTH, dtype=np.int64)
+        self.starts: np.ndarray | None = None
+        if isinstance(rows, Ragged):
+            self.rows, self.starts = np.ascontiguousarray(rows.numbers, dtype=np.float64), rows.starts
+        else:
+            self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+        self.absent: np.ndarray | None = None
+        self.unit_starts = self.unit_rows = self.room = np.empty(0, dtype=np.int64)
+        if view.unit is not None:
+            counts = np.bincount(view.unit, minlength=n_labels or 0)
+            self.unit_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
+            self.room = np.empty(self.n_rows, dtype=np.int64)
+        self._lay_out(view.params)
+        self.array = np.zeros((capacity + 2, self.width))
+        self.set_params(view.params)
+        self._make_scratch()
+        self._point()
+
+    def _lay_out(self, params: Any) -> None:
+        """Set places of sums and cache in a row of the table."""
+        family = self.family
+        lengths = family.lengths(params)
+        for q, letter in enumerate(letters_of(family)):
+            self.block[LENGTHS + q] = lengths[letter]
+        place = N_BEFORE_SUMS
+        self._fields: dict[str, tuple[int, tuple[int, ...]]] = {}
+        for q, (name, letters) in enumerate(family.sums.items()):
+            self.block[SUMS + q] = place
+            self._fields[name] = place, tuple(lengths[letter] for letter in letters)
+            place += volume(letters, lengths)
+        self.block[N_KEPT] = place
+        for q, letters in enumerate(family.cache.values()):
+            self.block[CACHE + q] = place
+            place += volume(letters, lengths)
+        self.width = place
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots that may hold clusters."""
+        return len(self.array) - 2
+
+    def set_params(self, params: Any) -> None:
+        """Take other parameters of the same shapes; the caller derives the caches of clusters anew."""
+        self.params = params
+        shifted = self.family.shift(params, self.origin)
+        tables = self.family.tabulate(shifted, self.n_rows if self.for_sampling else 0)
+        parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
+        ends = np.cumsum([len(part) for part in parts])
+        self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
+        self.shared = np.concatenate(parts)
+        self.shifted = shifted
+        self.block[SHARED] = self.shared.ctypes.data
+
+    def _make_scratch(self) -> None:
+        scratch = max(self.width, self.family.scratch(self.params))
+        self.scratch = np.zeros(scratch + 2 * len(self.array))
+
+    def _point(self) -> None:
+        """Set the addresses of all memory."""
+        block, scratch = self.block, self.scratch.ctypes.data
+        block[TABLE], block[WIDTH] = self.array.ctypes.data, self.width
+        block[DATA] = self.rows.ctypes.data
+        block[STRIDE] = 0 if self.starts is not None else self.rows.shape[1]
+        block[STARTS] = 0 if self.starts is None else self.starts.ctypes.data
+        block[SHARED], block[SCRATCH] = self.shared.ctypes.data, scratch
+        room = len(self.scratch) - 2 * len(self.array)
+        block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + len(self.array))
+        if self.unit is not None:
+            block[UNIT_STARTS], block[UNIT_ROWS] = self.unit_starts.ctypes.data, self.unit_rows.ctypes.data
+            block[ROOM] = self.room.ctypes.data
+        block[SPARE] = len(self.array) - 1
+        block[ABSENT] = 0 if self.absent is None else self.absent.ctypes.data
+        self.prepare(ALWAYS if self.for_sampling else ())
+
+    def prepare(self, verbs: Sequence[int]) -> None:
+        """Make C functions of the family available to kernels."""
+        for verb in verbs:
+            self.block[verb] = function_of(self.family, verb).address
+
+    def set_absent(self, absent: np.ndarray) -> None:
+        """Take which entries of the rows are absent: (n, d) bools."""
+        self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
+        self.block[ABSENT] = self.absent.ctypes.data
+
+    def resize(self, capacity: int) -> None:
+        """Make more slots, or fewer."""
+        array = np.zeros((capacity + 2, self.width))
+        shared = min(len(array), len(self.array)) - 1
+        array[:shared] = self.array[:shared]
+        self.array = array
+        self._make_scratch()
+        self._point()
+
+    def copy(self) -> "Table":
+        """Return a copy that shares the data and what else does not change."""
+        other = object.__new__(Table)
+        other.__dict__.update(self.__dict__)
+        other.block, other.array, other.scratch = self.block.copy(), self.array.copy(), self.scratch.copy()
+        if self.unit is not None:
+            other.room = self.room.copy()
+        if self.absent is not None:
+            other.rows = self.rows.copy()
+        other._point()
+        return other
+
+    def sharing(self) -> "Table":
+        """Return the same table with scratch of its own, for another thread."""
+        other = object.__new__(Table)
+        other.__dict__.update(self.__dict__)
+        other.block, other.scratch = self.block.copy(), self.scratch.copy()
+        scratch = other.scratch.ctypes.data
+        moved = scratch - self.scratch.ctypes.data
+        for place in (SCRATCH, EXPONENTS, ARGUMENTS):
+            other.block[place] += moved
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "block": self.block.copy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._point()
+
+    def sum_up(self, labels: np.ndarray, sizes: np.ndarray) -> None:
+        """Set the sums of slots 0..K-1 to those of the rows labelled so, given the sizes of all K."""
+        members = np.argsort(labels, kind="stable").astype(np.int64)
+        call, start = function_of(self.family, SUM_UP), members.ctypes.data
+        for k, size in enumerate(sizes.tolist()):
+            call(self.block.ctypes.data, k, start, size)
+            start += 8 * size
+
+    def gather(self, k: int, members: np.ndarray) -> None:
+        """Set slot ``k`` to the cluster of some rows: (m,) int64 array."""
+        own = np.ascontiguousarray(members, dtype=np.int64)
+        function_of(self.family, GATHER)(self.block.ctypes.data, k, own.ctypes.data, len(own), 1)
+
+    def change(self, i: int, k: int, sign: float) -> bool:
+        """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be gathered anew."""
+        return bool(function_of(self.family, CHANGE)(self.block.ctypes.data, i, k, sign))
+
+    def merge(self, k: int, j: int) -> None:
+        """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
+        function_of(self.family, MERGE)(self.block.ctypes.data, k, j)
+
+    def log_evidence(self, k: int) -> float:
+        """Return the log marginal likelihood of the rows of slot ``k``."""
+        return float(function_of(self.family, EVIDENCE)(self.block.ctypes.data, k))
+
+    def log_predictives(self, k: int) -> np.ndarray:
+        """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
+        found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
+        slot = np.array([k])
+        for i in range(self.n_rows):
+            weigh(self.block.ctypes.data, i, slot.ctypes.data, 1, -1, found.ctypes.data + 8 * i)
+        return found
+
+    def log_predictive_without(self, i: int, k: int) -> float:
+        """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
+        found, slot = np.zeros(1), np.array([k])
+        address = self.block.ctypes.data
+        function_of(self.family, WEIGH)(address, i, slot.ctypes.data, 1, 0, found.ctypes.data)
+        return float(found[0])
+
+    def cached(self, name: str, k: int) -> np.ndarray:
+        """Return what the cache of slot ``k`` holds under a name: a view of the table, flat."""
+        q = list(self.family.cache).index(name)
+        length = volume(self.family.cache[name], self.family.lengths(self.params))
+        start = int(self.block[CACHE + q])
+        return self.array[k, start : start + length]
+
+    def total_log_evidence(self, n_clusters: int) -> float:
+        """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
+        function = function_of(self.family, EVIDENCE_ANEW)
+        return float(_total(self.block.ctypes.data, function.address, n_clusters))
+
+    def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:
+        """Return log predictives of rows given clusters: (n_rows, K) float64 array.
+
+        Parameters
+        ----------
+        sums : NamedTuple
+            Of K clusters, as :meth:`sums` returns them; they go to slots 1 to K.
+        first, n_rows : int
+            The rows.
+        absent : (n, d) bool array, optional
+            Of all rows, the entries that are left out.
+        """
+        n_clusters = len(sums.n)
+        if n_clusters > self.capacity:
+            self.resize(n_clusters)
+        self.array[1 : n_clusters + 1, 0] = sums.n[:, 0]
+        for name, (place, shape) in self._fields.items():
+            length = int(np.prod(shape, dtype=np.int64))
+            self.array[1 : n_clusters + 1, place : place + length] = getattr(sums, name).reshape(
+                n_clusters, length
+            )
+        self.prepare(ALWAYS if absent is None else (*ALWAYS, PRESENT))
+        if absent is not None:
+            self.set_absent(absent)
+        slots = np.arange(1, n_clusters + 1)
+        found = np.zeros((n_rows, n_clusters))
+        _weigh_all(self.block.ctypes.data, slots.ctypes.data, n_clusters, first, n_rows, found.ctypes.data)
+        return found
+
+    def sums(self, start: int, stop: int) -> Any:
+        """Return the sums of slots ``start`` to ``stop - 1``: views of the table."""
+        chosen = self.array[start:stop]
+        fields = [
+            chosen[:, place : place + int(np.prod(shape, dtype=np.int64))].reshape(len(chosen), *shape)
+            for place, shape in self._fields.values()
+        ]
+        return self.family.kept_sums(chosen[:, :1], *fields)
+
+
+@c_function(FLOAT(INTS, INT, INT))
+def _total(view, address, n_clusters):
+    total = 0.0
+    for k in range(n_clusters):
+        total += call_evidence(address, view, k)
+    return total
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, INT, FLOATS))
+def _weigh_all(view, slots, n_slots, first, n_rows, found):
+    for j in range(n_slots):
+        # Nothing joins: the cache is derived.
+        call_gather(view[GATHER], view, slots[j], slots, 0, 0)
+    for i in range(n_rows):
+        out = shifted(found, i * n_slots)
+        if view[ABSENT] == 0:
+            call_weigh(view[WEIGH], view, first + i, slots, n_slots, -1, out)
+        else:
+            for j in range(n_slots):
+                out[j] = call_present(view[PRESENT], view, first + i, slots[j])

@@ -1,0 +1,149 @@
+"""The concentration of a Chinese restaurant process under a gamma prior: how a step reads, draws and writes it."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.logprob.transforms import LogTransform
+from pymc.pytensorf import compile as compile_function
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import GammaRV
+
+from pymc_dpgmm.compiled import bits_of_generator
+from pymc_dpgmm.distributions import CRPRV, dependents
+from pymc_dpgmm.kernels.concentration import drawn_concentration
+from pymc_dpgmm.partitions import cluster_sizes
+from pymc_dpgmm.steps.points import SMALL_GRAPH, PointFunction
+
+
+@dataclass_state
+class ConcentrationGibbsState(StepMethodState):
+    """Sampling state: the random numbers are all."""
+
+
+class ConcentrationGibbs(BlockedStep):
+    """Exact Gibbs draw of a CRP's concentration under a gamma prior (Escobar and West 1995).
+
+    For use alone, beside a step of one's own choice for the labels: :class:`DPMixtureStep` draws such
+    concentrations itself.
+
+    Parameters
+    ----------
+    vars : list of variables
+        Concentrations.
+
+    Raises
+    ------
+    TypeError
+        If the prior of one is not a scalar gamma distribution, or anything but one CRP depends on it.
+    """
+
+    name = "concentration_gibbs"
+    stats_dtypes_shapes: dict[str, Any] = {}
+    _state_class = ConcentrationGibbsState
+
+    def __init__(
+        self,
+        vars: Sequence[Any],
+        *,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        model = pm.modelcontext(model)
+        self.vars = get_value_vars_from_user_vars(vars, model)
+        self.rng = pm.util.get_random_generator(rng)
+        self._targets = [Concentration(model, value) for value in self.vars]
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Never assigned by itself."""
+        return Competence.INCOMPATIBLE
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the concentrations given the labels."""
+        point = dict(point)
+        for target in self._targets:
+            alpha, (shape, rate) = target.concentration(point), target.law(point)
+            sizes = cluster_sizes(target.labels_at(point))
+            if len(sizes) and 0.0 < alpha < np.inf and rate > 0.0:
+                n = float(sizes.sum())
+                bits = bits_of_generator(self.rng)
+                target.write(point, drawn_concentration(*bits, alpha, len(sizes), n, shape, rate))
+        return point, [{}]
+
+
+class Concentration:
+    """One concentration in a model, and how to read and write it in a point."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        labels = sole_crp(model, rv)
+        if labels is None:
+            raise TypeError(
+                f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior, PyMC's "
+                "default transform or none, and where one CRP, and nothing else, depends on it"
+            )
+        self.name = value.name
+        # None where the labels are observed.
+        self.labels = model.rvs_to_values[labels].name
+        self._labels = PointFunction(model, [labels])
+        shape, scale = rv.owner.inputs[2:]
+        self._alpha = PointFunction(model, [rv])
+        self._numbers = PointFunction(model, [shape, scale])
+        transform = model.rvs_to_transforms[rv]
+        self._to_value: Callable[..., Any] | None = None
+        if transform is not None:
+            free = pytensor.tensor.dscalar()
+            inputs = model.replace_rvs_by_values([transform.forward(free, *rv.owner.inputs)])
+            needed = set(ancestors(inputs))
+            self._behind = [v for v in model.value_vars if v in needed]
+            self._to_value = compile_function([free, *self._behind], inputs, mode=SMALL_GRAPH)
+
+    def concentration(self, point: dict[str, np.ndarray]) -> float:
+        """Return the concentration at a point."""
+        return float(self._alpha(point)[0])
+
+    def law(self, point: dict[str, np.ndarray]) -> tuple[float, float]:
+        """Return shape and rate of the concentration's law, zeros where they are outside their support."""
+        shape, scale = (float(value) for value in self._numbers(point))
+        return (shape, 1.0 / scale) if shape > 0 and scale > 0 else (0.0, 0.0)
+
+    def labels_at(self, point: dict[str, np.ndarray]) -> np.ndarray:
+        """Return the labels at a point."""
+        return self._labels(point)[0]
+
+    def write(self, point: dict[str, np.ndarray], alpha: float) -> None:
+        """Replace the concentration in a point."""
+        value: Any = alpha
+        if self._to_value is not None:
+            (value,) = self._to_value(alpha, *(point[v.name] for v in self._behind))
+        point[self.name] = np.asarray(value, dtype=point[self.name].dtype)
+
+
+def is_gamma(var: Any) -> bool:
+    """Tell whether a variable is a scalar with a gamma distribution."""
+    return var.owner is not None and isinstance(var.owner.op, GammaRV) and var.ndim == 0
+
+
+def sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
+    """Return the CRP whose concentration is ``alpha`` itself, if that is gamma and nothing else depends on it.
+
+    Other transforms than PyMC's own may leave out a part of the positive numbers.
+    """
+    if not is_gamma(alpha) or not isinstance(model.rvs_to_transforms[alpha], LogTransform | None):
+        return None
+    depending = dependents(model, alpha)
+    if len(depending) != 1:
+        return None
+    (labels,) = depending
+    is_crp = labels.owner is not None and isinstance(labels.owner.op, CRPRV)
+    return labels if is_crp and labels.owner.inputs[2] is alpha else None

@@ -1,0 +1,369 @@
+"""The step methods of labels: read the point, call a kernel, write the point. No numerics."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Variable
+from pytensor.link.jax.linker import JAXLinker
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.distributions import NO_JAX
+from pymc_dpgmm.kernels.corrected import CorrectedSchedule
+from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
+from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
+from pymc_dpgmm.partitions import cluster_sizes
+from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
+from pymc_dpgmm.steps.statistics import STATISTICS, tallied
+from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
+
+NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
+
+
+@dataclass_state
+class LabelsStepState(StepMethodState):
+    """Sampling state of a labels step: the kept states make a repeated draw equal to the last bit."""
+
+    tune: bool
+    kept: list[Any]
+    schedules: list[Any]
+
+
+class LabelsStep(BlockedStep):
+    """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
+
+    Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
+    rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of single
+    rows; ``log_joint``, the log density of labels and data given everything else; ``searching``, whether the draw
+    was a search; ``seconds``; and for each kind of split and merge move, prefixed by its name: ``splits_tried``,
+    ``splits`` (accepted), ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the
+    same for merges.
+    """
+
+    _state_class = LabelsStepState
+
+    def _setup(
+        self,
+        vars: Sequence[Any] | None,
+        model: pm.Model,
+        options: Options,
+        rng: Any,
+        compile_kwargs: dict[str, Any] | None,
+        concentrations: Sequence[Variable] = (),
+        imputed: Sequence[Variable] = (),
+    ) -> None:
+        if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
+            raise NotImplementedError(NO_JAX)
+        labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
+        self.vars = get_value_vars_from_user_vars(labels, model)
+        self.targets = [LabelsTarget(model, value) for value in self.vars]
+        self.vars += [*concentrations, *imputed]
+        self.imputed = [value.name for value in imputed]
+        drawn = {c.labels: c for c in (Concentration(model, value) for value in concentrations)}
+        strangers = [c.name for labels, c in drawn.items() if labels not in {t.name for t in self.targets}]
+        if strangers:
+            raise ValueError(
+                f"{', '.join(strangers)} can be drawn here together with its own labels only; use "
+                "dp.ConcentrationGibbs for a concentration alone"
+            )
+        self.concentrations = [drawn.get(target.name) for target in self.targets]
+        self.options = options
+        self.kept: list[Kept | None] = [None] * len(self.targets)
+        self.schedules = self._new_schedules(0)
+        self.tune = True
+        self.rng = pm.util.get_random_generator(rng)
+        self.stats_dtypes_shapes: dict[str, Any] = {
+            f"{target.name}_{statistic}": (dtype, [])
+            for target in self.targets
+            for statistic, dtype in STATISTICS.items()
+        }
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Start a chain: its own random numbers, and nothing kept from the last one."""
+        super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
+        self.kept = [None] * len(self.targets)
+        self.schedules = self._new_schedules(tune)
+
+    def _new_schedules(self, tune: int) -> list[Any]:
+        return [
+            Schedule(self.options, tune) if target.dependents is None else CorrectedSchedule(self.options)
+            for target in self.targets
+        ]
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the labels given everything else in the point."""
+        point = dict(point)
+        statistics: dict[str, Any] = {}
+        for position, target in enumerate(self.targets):
+            drawn = self._draw(position, target, point)
+            statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
+        return point, [statistics]
+
+    def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        started = time.perf_counter()
+        concentration = self.concentrations[position]
+        prior = target.prior(point)
+        kept = None if prior is None else target.state(point, prior, self.kept[position])
+        drawn = NOTHING_DRAWN
+        # Where the rest of the model has density zero, labels have no posterior: they wait.
+        if kept is not None and prior is not None:
+            kept.state.set_prior(prior, (0.0, 0.0) if concentration is None else concentration.law(point))
+            if self.imputed:
+                kept = target.impute(self.rng, point, kept, self.imputed)
+            given = (self.rng, kept.state, self.tune)
+            if target.dependents is None:
+                state, drawn = self.schedules[position].draw(*given)
+            else:
+                rest = target.dependents.at(point, target.labels_of(kept.state), target.labels_of)
+                state, drawn, rest = self.schedules[position].draw(*given, rest)
+                point.update({name: rest.point[name] for name in target.dependents.renamed})
+            if concentration is not None:
+                concentration.write(point, state.alpha)
+            labels = target.labels_of(state)
+            self.kept[position] = kept._replace(labels=labels, state=state)
+            point[target.name] = labels
+        sizes = cluster_sizes(point[target.name])
+        shares = sizes / sizes.sum()
+        return {
+            "n_clusters": len(sizes),
+            "largest_share": shares.max(),
+            "entropy": -float(shares @ np.log(shares)),
+            "n_moved": drawn.n_moved,
+            "log_joint": drawn.log_joint,
+            "searching": drawn.searching,
+            **tallied(drawn.tally),
+            "seconds": time.perf_counter() - started,
+        }
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
+        columns, stats = [], {}
+        for target in self.targets:
+            for statistic, title in (("n_clusters", "Clusters"), ("n_moved", "Moved")):
+                name = f"{target.name}_{statistic}"
+                header = title if len(self.targets) == 1 else f"{title} {target.name}"
+                columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
+                stats[name] = [0] * n_chains
+        return columns, stats
+
+    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
+        shown = [f"{t.name}_{statistic}" for t in self.targets for statistic in ("n_clusters", "n_moved")]
+        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
+
+
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "threads")
+GIBBS_OPTIONS = ("n_scans",)
+SPLIT_MERGE_OPTIONS = (*MOVES, "search")
+
+
+def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
+    """Return a user's options, top-level or nested.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not a dict, or one is unknown.
+    """
+    if options is None:
+        return {}
+    if not isinstance(options, Mapping):
+        raise TypeError(f"{owner} must be a dict of options ({', '.join(allowed)}), got {options!r}")
+    unknown = [str(name) for name in options if name not in allowed]
+    if unknown:
+        # The nested options of the assigned step are easily given one level too high.
+        homes = {"n_scans": "gibbs", **dict.fromkeys(SPLIT_MERGE_OPTIONS, "split_merge")}
+        misplaced = [name for name in unknown if owner == "dpmixture" and name in homes]
+        hints = "".join(f"; {name} belongs into {homes[name]}" for name in misplaced)
+        raise ValueError(
+            f"unknown options for {owner}: {', '.join(unknown)}; allowed are {', '.join(allowed)}{hints}"
+        )
+    return dict(options)
+
+
+class DPMixtureStep(LabelsStep):
+    """The step that ``pm.sample`` assigns to labels by itself; it runs all moves.
+
+    It is also assigned to a concentration with a gamma prior, where one CRP and nothing else depends on it: alpha
+    is then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations go to PyMC's own step
+    methods. Options are passed as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs, and concentrations of some of them; by default all labels in the model.
+    n_sweeps : int, >= 1, optional
+        Sweeps per draw, each of Gibbs scans and then split and merge moves. By default tuning decides: more than
+        one for small data, where a draw would cost more than its moves.
+    gibbs : dict, optional
+        ``n_scans``, as in :class:`CollapsedGibbs`, per sweep; 0 is allowed.
+    split_merge : dict, optional
+        ``sequential``, ``random`` and ``search``, as in :class:`SplitMerge`, per sweep.
+    threads : int, >= 1, optional
+        Threads for data of 20,000 rows or more; draws do not depend on it. By default 1 where chains run in
+        processes of their own, and elsewhere numba's number (``NUMBA_NUM_THREADS``, by default all cores).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option is unknown or out of range, or a concentration comes without its labels.
+    """
+
+    name = "dpmixture"
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Hand concentrations that turn out not to fit to other steps, where PyMC assigned them by itself."""
+        # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
+        if not ("compile_kwargs" in kwargs and "vars" in kwargs):
+            return super().__new__(cls, *args, **kwargs)
+        model, values = kwargs["model"], kwargs["vars"]
+        given = [model.values_to_rvs[value] for value in values]
+        labels = [rv for rv in given if is_partition(rv)]
+        others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
+        own: list[Any] = []
+        alone: list[Any] = []
+        strange: list[Any] = []
+        for value, rv in zip(values, given, strict=True):
+            if is_missing(rv):
+                (own if labels_of_missing(model, rv) in labels else strange).append(value)
+                continue
+            crp = None if is_partition(rv) else sole_crp(model, rv)
+            if is_partition(rv) or crp in labels:
+                own.append(value)
+            else:
+                (strange if crp is None else alone).append(value)
+        if len(own) == len(values):
+            return super().__new__(cls, *args, **kwargs)
+        steps = [cls(**(kwargs | {"vars": own}))] if own else []
+        steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
+        steps += [pm.NUTS(vars=strange, **others)] if strange else []
+        return steps[0] if len(steps) == 1 else CompoundStep(steps)
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        n_sweeps: int | None = None,
+        gibbs: Mapping[str, Any] | None = None,
+        split_merge: Mapping[str, Any] | None = None,
+        threads: int | None = None,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+        **unknown: Any,
+    ) -> None:
+        _chosen("dpmixture", unknown, ASSIGNED)
+        chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
+        options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
+        model = pm.modelcontext(model)
+        if vars is None:
+            own = [rv for rv in model.free_RVs if is_partition(rv) or labels_of_missing(model, rv) is not None]
+            values = get_value_vars_from_user_vars(own, model)
+        else:
+            values = get_value_vars_from_user_vars(vars, model)
+        kinds: dict[str, list[Variable]] = {"labels": [], "imputed": [], "concentrations": []}
+        for value in values:
+            rv = model.values_to_rvs[value]
+            kind = "labels" if is_partition(rv) else "imputed" if is_missing(rv) else "concentrations"
+            kinds[kind].append(value)
+        self._setup(
+            kinds["labels"], model, options, rng, compile_kwargs, kinds["concentrations"], kinds["imputed"]
+        )
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
+        if is_partition(var) or is_missing(var):
+            return Competence.IDEAL
+        if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
+            return Competence.INCOMPATIBLE
+        model = pm.Model.get_context(error_if_none=False)
+        if model is not None and var in model.free_RVs and sole_crp(model, var) is None:
+            return Competence.INCOMPATIBLE
+        return Competence.IDEAL
+
+
+class CollapsedGibbs(LabelsStep):
+    """Collapsed Gibbs scans over labels (Neal 2000, Algorithm 3), for use alone in ``step=[...]``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs; by default all in the model.
+    n_scans : int, >= 1
+        Scans per draw.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If ``n_scans`` is not an integer of at least 1.
+    """
+
+    name = "collapsed_gibbs"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        n_scans: int = 1,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        check_count("n_scans", n_scans, 1)
+        options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False)
+        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
+
+
+class SplitMerge(LabelsStep):
+    """Split and merge moves over labels, for use alone in ``step=[...]``.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels of CRPs; by default all in the model.
+    sequential : int, >= 0, optional
+        Data-driven moves per draw: sequentially allocated splits (Dahl 2005) and the merges that undo them. By
+        default tuning decides.
+    random : int, >= 0, optional
+        Moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and the merges
+        that undo them. 1 by default.
+    search : bool
+        Whether tuning begins with a search that divides and unites clusters without leaving the posterior
+        invariant. The draws that are kept are exact either way.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not an integer of at least 0, or both are 0.
+    """
+
+    name = "split_merge"
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        sequential: int | None = None,
+        random: int | None = None,
+        search: bool = True,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        options = Options(n_sweeps=1, n_scans=0, random=random, sequential=sequential, search=search).check()
+        self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)

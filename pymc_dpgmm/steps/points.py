@@ -1,0 +1,53 @@
+"""Numbers of a model at a point of its value variables."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.pytensorf import compile as compile_function
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+# Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
+# would take a good part of a second.
+SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
+
+
+class PointFunction:
+    """Evaluates expressions of a model's random variables at a point of its value variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    expressions : sequence of variables
+    """
+
+    def __init__(self, model: pm.Model, expressions: Sequence[Variable]) -> None:
+        outputs = model.replace_rvs_by_values(list(expressions))
+        needed = set(ancestors(outputs))
+        inputs = [value for value in model.value_vars if value in needed]
+        self._names = [value.name for value in inputs]
+        self._shared = [v for v in needed if isinstance(v, SharedVariable)]
+        self._function = compile_function(inputs, outputs, mode=SMALL_GRAPH)
+        self._last: list[np.ndarray] | None = None
+        self._last_shared: list[Any] = []
+
+    def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""
+        if self._names:
+            return self._evaluate(*(point[name] for name in self._names))
+        shared = [variable.get_value(borrow=True) for variable in self._shared]
+        if self._last is None or any(new is not old for new, old in zip(shared, self._last_shared, strict=True)):
+            self._last = self._evaluate()
+            self._last_shared = shared
+        return self._last
+
+    def _evaluate(self, *inputs: np.ndarray) -> list[np.ndarray]:
+        # PyMC masks missing entries of pm.Data.
+        return [
+            np.ma.filled(value, np.nan) if isinstance(value, np.ma.MaskedArray) else value
+            for value in self._function(*inputs)
+        ]

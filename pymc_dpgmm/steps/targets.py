@@ -1,0 +1,271 @@
+"""What a step of labels reads from a model: their prior, the mixtures on them, and what is missing in rows."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.constraints import allow, blocks_of
+from pymc_dpgmm.distributions import (
+    CollapsedMixtureRV,
+    MissingEntriesRV,
+    PartitionRV,
+    SparseValues,
+    as_numbers,
+    constraints_on,
+    dependents,
+    mixture_values,
+    of_units,
+    split_inputs,
+)
+from pymc_dpgmm.distributions.observed import check_values, count_missing
+from pymc_dpgmm.families import FAMILIES, Family, View
+from pymc_dpgmm.kernels import constrained
+from pymc_dpgmm.kernels.imputation import impute
+from pymc_dpgmm.kernels.marginal import same_values
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import GibbsType, canonical_labels, cluster_sizes
+from pymc_dpgmm.steps.dependents import Dependents
+from pymc_dpgmm.steps.points import PointFunction
+
+
+class Kept(NamedTuple):
+    """What a step keeps of one partition between draws, and what it was made from."""
+
+    labels: np.ndarray
+    views: list[View]
+    state: State
+
+
+class MixtureTarget:
+    """One mixture on the labels at hand: its family, and how to read its numbers from a point."""
+
+    def __init__(self, model: pm.Model, mixture: Variable) -> None:
+        self.name = mixture.name
+        op = mixture.owner.op
+        self.family: Family = FAMILIES[op.family]
+        inputs = split_inputs(op, mixture.owner.inputs)
+        rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
+        self._values = PointFunction(model, [mixture_values(op, rows, inputs)])
+        self._params = PointFunction(model, inputs.params)
+        self.missing: Any = None
+        self.positions: Any = None
+        if inputs.missing:
+            self.missing, self.positions = inputs.missing
+        self._offset = PointFunction(model, inputs.offset) if inputs.offset else None
+        _, unit = of_units(inputs.labels)
+        self._unit = None if unit is None else PointFunction(model, [unit])
+        self._sparse = SparseValues() if op.is_sparse else None
+        op.witness.see(mixture.owner.inputs[2:])
+        self._checked: Any = None
+        self._checked_unit: Any = None
+
+    def view(self, point: dict[str, np.ndarray], n: int) -> View:
+        """Return the numbers at a point.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many rows as labels, or values that are not data of the family's kind.
+        """
+        (values,) = self._values(point)
+        unit = None if self._unit is None else self._unit(point)[0]
+        params = self.family.params(*as_numbers(self._params(point)))
+        if self._sparse is not None:
+            values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
+        if unit is not self._checked_unit:
+            if unit is not None:
+                self._check_unit(unit, values.shape[0], n)
+            self._checked_unit = unit
+        if values is not self._checked:
+            if unit is None and values.shape[0] != n:
+                raise ValueError(
+                    f"there are {n} labels, but {self.name} has {values.shape[0]} rows: labels, also starting "
+                    "labels, need one per row"
+                )
+            check_values(values)
+            n_missing = count_missing(values)
+            if n_missing and not self.family.takes_missing:
+                raise ValueError(
+                    f"{self.name} has {n_missing} missing entries (NaN), and none when the model was built"
+                )
+            self.family.check_values(params, values)
+            self._checked = values
+        return View(self.family, params, values, unit)
+
+    def absent(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return where entries are missing: an array of bools."""
+        found = np.zeros(shape, dtype=np.bool_)
+        found.flat[self.positions.data] = True
+        return found
+
+    def write_missing(self, point: dict[str, np.ndarray], entries: np.ndarray, absent: np.ndarray) -> None:
+        """Set the missing entries in a point, given them less the offset."""
+        if self._offset is not None:
+            (offset,) = self._offset(point)
+            entries = entries + offset.reshape(absent.shape)[absent]
+        point[self.missing.name] = entries
+
+    def _check_unit(self, unit: np.ndarray, n_rows: int, n: int) -> None:
+        if len(unit) != n_rows:
+            raise ValueError(f"{self.name} has {n_rows} rows, but {len(unit)} of them have a unit")
+        if unit.min() < 0 or unit.max() >= n:
+            raise ValueError(
+                f"there are {n} labels, but the units of {self.name} reach from {unit.min()} to {unit.max()}"
+            )
+
+
+class LabelsTarget:
+    """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        if not is_partition(rv):
+            raise TypeError(
+                f"{value.name} has no prior on partitions; this step method samples labels of a dp.CRP, "
+                "dp.PitmanYor, dp.FiniteDirichlet or dp.MFM only"
+            )
+        self.name = value.name
+        self.dtype = value.dtype
+        mixtures, others = self._dependents(model, rv)
+        self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
+        self.dependents = Dependents(model, rv, value, others) if others else None
+        self._op = rv.owner.op
+        self._constraints = constraints_on(rv)
+        self._blocks = None if self._constraints is None else blocks_of(self._constraints)
+        self._parameters = PointFunction(model, rv.owner.inputs[2:-1])
+        self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
+
+    @staticmethod
+    def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
+        """Return the mixtures that the kernels know, and whatever else depends on the labels."""
+        mixtures: list[Variable] = []
+        others: list[Variable] = []
+        for other in dependents(model, rv):
+            (mixtures if is_plain_mixture(model, rv, other) else others).append(other)
+        return mixtures, others
+
+    def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
+        """Return the prior on partitions at a point; None where its parameters are outside their support."""
+        parameters, n = self._parameters(point), len(point[self.name])
+        if parameters is not self._last[0] or n != self._last[1]:
+            prior = self._op.prior(*as_numbers(parameters), n)
+            if prior is not None and self._blocks is not None:
+                prior = prior._replace(extra=float(n - len(self._blocks.first)))
+            self._last = (parameters, n, prior)
+        return self._last[2]
+
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
+        """Return the state at a point: the kept one if nothing it was made from has changed.
+
+        It is one of rows, or of the blocks of rows that constraints make. Returns None where the base measures'
+        parameters are outside their support.
+        """
+        labels = point[self.name]
+        views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
+        if self._blocks is not None:
+            block = self._blocks.of_row
+            views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
+            views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
+        if kept is not None and np.array_equal(labels, kept.labels) and all(map(_same_rows, views, kept.views)):
+            if all(map(_same_params, views, kept.views)):
+                return kept
+            if not all(view.family.supports(view.params) for view in views):
+                return None
+            kept.state.set_params([view.params for view in views])
+            return kept._replace(views=views)
+        if not len(cluster_sizes(labels)):
+            raise ValueError(
+                f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
+                f"{labels.max()}"
+            )
+        if self._constraints is not None and not allow(self._constraints, labels):
+            raise ValueError(f"{self.name} contradicts its known_labels or must_link")
+        if not all(view.family.supports(view.params) for view in views):
+            return None
+        own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
+        return Kept(labels, views, State(views, own))
+
+    def impute(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        kept: Kept,
+        imputed: Sequence[str],
+    ) -> Kept:
+        """Draw what is missing, of the named variables, with the rows' clusters, and set it in a point."""
+        if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
+            return kept
+        absent = [
+            mixture.absent(view.values.shape)
+            if mixture.missing is not None and mixture.missing.name in imputed
+            else None
+            for mixture, view in zip(self.mixtures, kept.views, strict=True)
+        ]
+        values = [view.values for view in kept.views]
+        entries = impute(rng, kept.state, values, absent)
+        views = []
+        for mixture, view, drawn, gaps in zip(self.mixtures, kept.views, entries, absent, strict=True):
+            if drawn is not None and gaps is not None:
+                mixture.write_missing(point, drawn, gaps)
+                completed = view.values.copy()
+                completed[gaps] = drawn
+                view = view._replace(values=completed)
+            views.append(view)
+        return Kept(self.labels_of(kept.state), views, kept.state)
+
+    def labels_of(self, state: State) -> np.ndarray:
+        """Return the labels of rows that a state stands for."""
+        labels = state.labels().astype(self.dtype)
+        return labels if self._blocks is None else labels[self._blocks.of_row]
+
+
+def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
+    """Tell whether a variable depends on labels as a mixture on them, or on those of units, and not otherwise."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
+        return False
+    own, unit = of_units(other.owner.inputs[2])
+    if own is not labels or labels in set(ancestors(other.owner.inputs[3:], blockers=model.basic_RVs)):
+        return False
+    return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
+
+
+def _same_rows(view: View, other: View) -> bool:
+    return same_values(view.values, other.values) and (
+        view.unit is other.unit or np.array_equal(view.unit, other.unit)
+    )
+
+
+def _same_params(view: View, other: View) -> bool:
+    return all(np.array_equal(new, old) for new, old in zip(view.params, other.params, strict=True))
+
+
+def is_partition(var: Any) -> bool:
+    """Tell whether a variable has a prior on partitions."""
+    return var.owner is not None and isinstance(var.owner.op, PartitionRV)
+
+
+def is_missing(var: Any) -> bool:
+    """Tell whether a variable stands for missing entries of data."""
+    return var.owner is not None and isinstance(var.owner.op, MissingEntriesRV)
+
+
+def labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
+    """Return the labels together with which missing entries can be drawn, or None if there are none.
+
+    That is so where nothing but a mixture on labels of rows depends on them, and nothing else on the labels.
+    """
+    depending = dependents(model, missing) if is_missing(missing) else []
+    if len(depending) != 1:
+        return None
+    (mixture,) = depending
+    labels = mixture.owner.inputs[2]
+    if labels not in model.free_RVs or constraints_on(labels) is not None:
+        return None
+    for other in dependents(model, labels):
+        if not is_plain_mixture(model, labels, other) or other.owner.inputs[2] is not labels:
+            return None
+    return labels

@@ -1,0 +1,48 @@
+"""Threads of Python around compiled code, which releases its lock."""
+
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numba import config
+
+
+def available_threads() -> int:
+    """Return how many threads a chain may use: 1 in a child process, where other chains run beside it.
+
+    Elsewhere it is numba's number, the cores of the machine unless the environment variable NUMBA_NUM_THREADS
+    says otherwise.
+    """
+    return 1 if multiprocessing.parent_process() is not None else int(config.NUMBA_NUM_THREADS)
+
+
+class Threads:
+    """Runs compiled code on ranges of indices, in threads if there are more than one.
+
+    Numba's parallel loops would not do: a process that has used its OpenMP layer cannot fork chains, and its own
+    layer ends the process when two threads enter it. The threads end with the ``with`` block, so that none is
+    alive when a process forks.
+    """
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> "Threads":
+        if self.n_threads > 1:
+            self._pool = ThreadPoolExecutor(self.n_threads)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def run(self, call: Callable[[int, int], None], start: int, stop: int) -> None:
+        """Call ``call(first, last)`` for ranges that make up ``start`` to ``stop``."""
+        n_ranges = min(2 * self.n_threads, stop - start)
+        if self._pool is None or n_ranges < 2:
+            call(start, stop)
+        else:
+            ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
+            list(self._pool.map(call, ends[:-1], ends[1:]))

@@ -1,0 +1,154 @@
+"""Lower triangular matrices, packed row after row: Cholesky factors, their inverses and rank-1 changes.
+
+Everything works on memory of the caller's, and is row-oriented, so that the inner loops run over contiguous
+numbers. Nothing here calls LAPACK: the matrices are small (d x d with d columns of data), and a compiled loop
+neither starts threads nor raises from inside a sampler.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_dpgmm.compiled import inlined
+
+
+@inlined
+def cholesky_in_place(matrix, d):
+    """Overwrite a packed triangle of a symmetric matrix by its Cholesky factor; return half its log determinant.
+
+    Notes
+    -----
+    The callers pass "positive definite prior scale + scatter", which is positive definite in exact
+    arithmetic. Where rounding makes a pivot fall below ``d eps`` times the diagonal entry it came from,
+    it is set to that value, which is the size of the rounding error itself.
+    """
+    product = 1.0
+    log_det = 0.0
+    at_i = 0
+    for i in range(d):
+        at_j = 0
+        for j in range(i):
+            total = matrix[at_i + j]
+            for k in range(j):
+                total -= matrix[at_i + k] * matrix[at_j + k]
+            matrix[at_i + j] = total * matrix[at_j + j]
+            at_j += j + 1
+        pivot = matrix[at_i + i]
+        smallest = pivot * d * 2.3e-16
+        for k in range(i):
+            pivot -= matrix[at_i + k] * matrix[at_i + k]
+        root = math.sqrt(max(pivot, smallest))
+        # The diagonal holds reciprocals until the end: divisions are few then.
+        matrix[at_i + i] = 1.0 / root
+        product *= root
+        if not 1e-100 < product < 1e100:
+            log_det += math.log(product)
+            product = 1.0
+        at_i += i + 1
+    at_i = 0
+    for i in range(d):
+        matrix[at_i + i] = 1.0 / matrix[at_i + i]
+        at_i += i + 1
+    return log_det + math.log(product)
+
+
+@inlined
+def invert_in_place(factor, d, scale):
+    """Overwrite a packed lower triangular matrix by ``scale`` times its inverse."""
+    at_i = 0
+    for i in range(d):
+        reciprocal = 1.0 / factor[at_i + i]
+        # Row i of the inverse is -1 / L_ii times sum_{j < i} L_ij (row j of the inverse). The entries
+        # L_ij are consumed from the left, so that the columns right of j still hold L.
+        for j in range(i):
+            total = 0.0
+            at_k = j * (j + 1) // 2
+            for k in range(j, i):
+                total += factor[at_i + k] * factor[at_k + j]
+                at_k += k + 1
+            factor[at_i + j] = -reciprocal * total
+        factor[at_i + i] = reciprocal
+        at_i += i + 1
+    for i in range(at_i):
+        factor[i] *= scale
+
+
+@inlined
+def squared_distance(factor, shift, x, d):
+    """Return ``|factor @ x - shift|**2`` for a packed lower triangular factor.
+
+    This is the inner product that dominates a Gibbs scan: one triangular matrix-vector product for
+    every (row, cluster).
+    """
+    if d == 1:
+        only = factor[0] * x[0] - shift[0]
+        return only * only
+    if d == 2:
+        first = factor[0] * x[0] - shift[0]
+        second = factor[1] * x[0] + factor[2] * x[1] - shift[1]
+        return first * first + second * second
+    total = 0.0
+    at = 0
+    for i in range(d):
+        entry = -shift[i]
+        for j in range(i + 1):
+            entry += factor[at + j] * x[j]
+        total += entry * entry
+        at += i + 1
+    return total
+
+
+@inlined
+def lower_product(factor, x, out, d):
+    """Write ``factor @ x`` for a packed lower triangular factor to ``out``."""
+    at = 0
+    for i in range(d):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += factor[at + j] * x[j]
+        out[i] = entry
+        at += i + 1
+
+
+@inlined
+def rank_one_inverse(inverse, p, sign, scale, work, d):
+    r"""Change an inverse Cholesky factor, packed, for a rank-1 change of its matrix, in place.
+
+    With ``S = L L'`` and ``inverse = c inv(L)`` for any scalar c, on return ``inverse`` holds
+    ``scale * c inv(L~)`` where ``L~ L~' = S + sign v v'`` and ``p = inv(L) v``. ``work`` (d,) is overwritten.
+
+    Notes
+    -----
+    ``L~ = L M`` with ``M M' = I + sign p p'``. With ``t_i = 1 + sign sum_{k <= i} p_k**2``,
+
+    .. math:: M_{ii} = \sqrt{t_i / t_{i-1}}, \qquad
+              M_{ij} = \mathrm{sign}\; p_i p_j / \sqrt{t_j t_{j-1}} \quad (j < i),
+
+    so that row i of ``inv(M) inv(L)`` needs only row i and one running combination of the rows above:
+    O(d**2) in all (Gill, Golub, Murray and Saunders 1974, method C, written for the inverse).
+    """
+    for j in range(d):
+        work[j] = 0.0
+    before = 1.0
+    at = 0
+    for i in range(d):
+        after = max(before + sign * p[i] * p[i], 1e-15)
+        ratio = math.sqrt(before / after)
+        step = sign * p[i]
+        weight = p[i] / math.sqrt(after * before)
+        for j in range(i + 1):
+            entry = (inverse[at + j] - step * work[j]) * ratio
+            work[j] += weight * entry
+            inverse[at + j] = scale * entry
+        at += i + 1
+        before = after
+
+
+def unpacked(triangles: np.ndarray) -> np.ndarray:
+    """Return symmetric matrices (K, d, d) of packed lower triangles (K, d (d + 1) / 2)."""
+    d = (math.isqrt(8 * triangles.shape[1] + 1) - 1) // 2
+    rows, columns = np.tril_indices(d)
+    matrices = np.empty((len(triangles), d, d))
+    matrices[:, rows, columns] = triangles
+    matrices[:, columns, rows] = triangles
+    return matrices

@@ -1,0 +1,184 @@
+"""Compiled code: found on disk, not when its sources differ; arithmetic in vector lanes; random numbers."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.registry import cpu_target
+from scipy.stats import gamma, kstest, norm
+
+from pymc_dpgmm import compiled
+from pymc_dpgmm.arithmetic import Bits, fast_exp, fast_log, standard_gamma, standard_normal, uniform
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined
+from pymc_dpgmm.kernels.concentration import drawn_concentration
+
+PROGRAM = """
+import sys
+from pymc_dpgmm import compiled
+if len(sys.argv) > 1:
+    compiled._own_sources = lambda: (*compiled_sources, sys.argv[1])
+    compiled_sources = ()
+from pymc_dpgmm.kernels.state import log_joint, write_labels
+compiled.compiling._compiled = 0
+write_labels.address, log_joint.address
+print(compiled.compiling._compiled, "compiled")
+"""
+
+
+def test_code_is_found_on_disk_until_a_source_changes(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    source = tmp_path / "source.py"
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *arguments], env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    assert [run(), run()] == ["2 compiled", "0 compiled"]
+    source.write_text("one = 1")
+    assert [run(str(source)), run(str(source))] == ["2 compiled", "0 compiled"]
+    source.write_text("one = 2")
+    assert run(str(source)) == "2 compiled"
+
+
+def test_a_user_is_told_of_compilation_once(caplog, monkeypatch, tmp_path):
+    @c_function(INT(INT))
+    def twice(x):
+        return 2 * x
+
+    monkeypatch.setattr(compiled, "_kept", lambda function, stamp: compiled.FunctionCache(function))
+    with caplog.at_level("INFO", logger="pymc_dpgmm"):
+        with compiled.compiling.announced("a test"):
+            assert twice(4) == 8
+        with compiled.compiling.announced("a test"):
+            assert twice(4) == 8
+    told = [record.getMessage() for record in caplog.records]
+    assert told[0].startswith("Compiling a test")
+    assert told[1].startswith("Compiled in ")
+    assert len(told) == 2
+
+
+def test_private_interfaces_of_numba_are_what_they_were():
+    """What compiled.py takes from numba beyond its public names."""
+    codegen = cpu_target.target_context.codegen()
+    assert codegen._library_class is JITCodeLibrary
+    assert callable(codegen.set_env)
+    assert "set_env" not in vars(codegen)
+    for name in ("finalize", "get_pointer_to_function", "_get_module_for_linking"):
+        assert callable(getattr(JITCodeLibrary, name))
+    for name in ("_compile_uncached", "compile"):
+        assert callable(getattr(CFunc, name))
+    kept = compiled._kept(fast_exp, "stamp")
+    assert isinstance(kept, FunctionCache)
+    assert isinstance(kept._cache_file, IndexDataCacheFile)
+    assert kept._cache_file._source_stamp == "stamp"
+
+
+@inlined
+def part(x):
+    return x + 1.0
+
+
+@c_function(FLOAT(FLOAT))
+def whole(x):
+    return part(x) * part(2.0 * x)
+
+
+def test_parts_serve_python_too_and_have_no_machine_code_of_their_own():
+    assert whole(3.0) == 28.0
+    assert part(3.0) == 4.0
+    assert whole.__wrapped__(3.0) == 28.0
+    listing = whole._compiled.inspect_llvm() if not whole._compiled.cache_hits else "define call"
+    assert listing.count("define ") <= 2
+
+
+@c_function(NOTHING(FLOATS, FLOATS, INT, INT))
+def fill_fast(x, y, n, kind):
+    if kind == 0:
+        for i in range(n):
+            y[i] = fast_exp(x[i])
+    else:
+        for i in range(n):
+            y[i] = fast_log(x[i])
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_exponentials_and_logarithms_in_lanes(kind):
+    rng = np.random.default_rng(0)
+    wide = rng.uniform(0.0, 700.0, size=100_000)
+    x = -wide if kind == 0 else np.exp(wide - 350.0)
+    x = np.concatenate([x, -rng.random(1000) * 1e-9 if kind == 0 else 1.0 + rng.normal(size=1000) * 1e-5])
+    y = np.empty_like(x)
+    fill_fast(x.ctypes.data, y.ctypes.data, len(x), kind)
+    exact = np.exp(x.astype(np.longdouble)) if kind == 0 else np.log(x.astype(np.longdouble))
+    error = np.abs((y - exact) / exact)
+    assert error.max() < 4.5e-16
+    slow = fast_exp if kind == 0 else fast_log
+    np.testing.assert_allclose(y[:100], [slow(value) for value in x[:100]], rtol=4.5e-16)
+
+
+def test_special_values():
+    x = np.array([-np.inf, -1e300, -709.0, 0.0, np.nan, -745.0, -1.0, -2.0])
+    y = np.empty_like(x)
+    fill_fast(x.ctypes.data, y.ctypes.data, len(x), 0)
+    np.testing.assert_array_equal(y[[0, 1, 2, 3, 5]], [0.0, 0.0, 0.0, 1.0, 0.0])
+    fill_fast(x.ctypes.data, y.ctypes.data, len(x), 1)
+    assert np.isnan(y).all()
+
+
+@c_function(NOTHING(INT, INT, INT, FLOAT, FLOATS, INT))
+def fill_random(next_double, state, kind, shape, found, n):
+    bits = Bits(next_double, state)
+    for i in range(n):
+        if kind == 0:
+            found[i] = uniform(bits)
+        elif kind == 1:
+            found[i] = standard_normal(bits)
+        else:
+            found[i] = standard_gamma(bits, shape)
+
+
+def drawn(kind, shape=1.0, n=200_000):
+    rng, found = np.random.default_rng(5), np.empty(n)
+    fill_random(*bits_of_generator(rng), kind, shape, found.ctypes.data, n)
+    return found
+
+
+def test_uniform_numbers_are_those_of_numpy():
+    np.testing.assert_array_equal(drawn(0, n=100), np.random.default_rng(5).random(100))
+
+
+def test_normal_numbers():
+    assert kstest(drawn(1), norm.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.7, 1.0, 3.5, 2e4])
+def test_gamma_numbers(shape):
+    assert kstest(drawn(2, shape), gamma(shape).cdf).pvalue > 1e-3
+    assert kstest(drawn(2, shape), gamma(1.02 * shape + 0.01).cdf).pvalue < 1e-3
+
+
+@pytest.mark.parametrize(("n_clusters", "n"), [(1, 1), (3, 82), (40, 1_000_000)])
+def test_the_concentration_has_its_conditional_distribution(n_clusters, n):
+    """Given the number of clusters, alpha is its gamma prior times alpha^K Gamma(alpha) / Gamma(alpha + n)."""
+    from scipy.special import gammaln
+
+    # The generator must live as long as its memory is used.
+    rng = np.random.default_rng(3)
+    shape, rate, bits = 1.5, 0.7, bits_of_generator(rng)
+    alpha, found = 1.0, np.empty(60_000)
+    for t in range(len(found)):
+        alpha = drawn_concentration(*bits, alpha, n_clusters, float(n), shape, rate)
+        found[t] = alpha
+    grid = np.geomspace(1e-8, 200.0, 40_001)
+    log_p = (shape - 1 + n_clusters) * np.log(grid) - rate * grid + gammaln(grid) - gammaln(grid + n)
+    weight = np.exp(log_p - log_p.max()) * grid
+    cdf = np.cumsum(weight) / weight.sum()
+    assert kstest(found[::12], lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
