@@ -3,13 +3,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The results of a run; git ignores the folder.
 RESULTS := results
-# Compiled kernels are cached per version of the sources: numba would not notice an edit of a file that was
-# inlined into another.
-export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba/$(shell cat pymc_dpgmm/*.py pymc_dpgmm/*/*.py | cksum | cut -d' ' -f1)
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated calibration clean
+.PHONY: env demo test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration clean
 
 env: $(VENV)/.installed
 
@@ -22,8 +20,10 @@ $(VENV)/.installed: pyproject.toml
 demo: env
 	$(BIN)/python examples/old_faithful.py $(RESULTS)
 
-test: env lint
-	$(PYTEST)
+# The seconds that it took are one of the figures of `make budgets`.
+test: env
+	@mkdir -p $(RESULTS)
+	begin=$$(date +%s) && $(LINT) && $(PYTEST) && echo $$(($$(date +%s) - begin)) > $(RESULTS)/test_seconds
 
 test-slow: env
 	$(PYTEST) -m slow
@@ -35,9 +35,7 @@ test-zarr:
 	.venv-zarr/bin/python -m pytest -W default tests/test_zarr.py
 
 lint: env
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LINT)
 
 bench: env
 	$(BIN)/python benchmarks/run.py $(RESULTS)
@@ -46,6 +44,14 @@ bench: env
 # Everything that is done after sampling, at three numbers of rows.
 bench-posterior: env
 	$(BIN)/python benchmarks/posterior.py $(RESULTS)
+
+# Figures that matter beside their limits; fails if a limit is exceeded.
+budgets: env
+	$(BIN)/python -W ignore benchmarks/budgets.py --folder $(RESULTS)
+
+# The same of an older checkout beside this one: make compare BEFORE=/path/to/checkout
+compare: env
+	$(BIN)/python -W ignore benchmarks/compare.py --before $(BEFORE) --folder $(RESULTS)
 
 calibration: env
 	$(BIN)/python benchmarks/calibration.py $(RESULTS)

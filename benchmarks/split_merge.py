@@ -16,14 +16,13 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
 import arviz as az
+import bare_loop
 import matplotlib as mpl
 import numpy as np
 from pymc_dpgmm.dispatch import compiled
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.concentration import GammaConcentration, redraw
-from pymc_dpgmm.kernels.gibbs import gibbs_scan, random_order
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
@@ -223,16 +222,6 @@ def mnist(folder, file=None, n_iterations=60, tune=45):
     return table
 
 
-@compiled()
-def bare_gibbs(rng, prior, law, state, counts):
-    """Collapsed Gibbs scans and draws of alpha, and nothing else."""
-    for t in range(counts.shape[0]):
-        prior = redraw(law, rng, prior, count_clusters(state), state.slots.shape[0])
-        state, _ = gibbs_scan(rng, prior, state, random_order(rng, state.slots.shape[0]))
-        counts[t] = count_clusters(state)
-    return state
-
-
 def small_data():
     return {
         "Old Faithful": dp.datasets.load_old_faithful(),
@@ -274,17 +263,8 @@ def mixing(folder, seeds=20):
                 k = idata.sample_stats["y_labels_n_clusters"].astype(float)
                 seconds = idata.posterior.attrs["sampling_time"] * 5000 / 5500
                 repeats[kind].append(float(az.ess(k)) / seconds)
-            columns = np.ascontiguousarray(np.asarray(data, dtype=float).reshape(len(data), -1))
-            base = (dp.NormalInverseGamma if columns.shape[1] == 1 else dp.NormalInverseWishart).from_data(data)
-            view = View(base.family, base.numbers(columns.shape[1]), columns)
-            state = initial_state([view], np.zeros(len(data), dtype=np.int64))
-            rng, counts = np.random.default_rng(repeat), np.zeros(20_000, dtype=np.int64)
-            prior, law = chinese_restaurant(1.0), GammaConcentration(1.0, 1.0)
-            state = bare_gibbs(rng, prior, law, state, counts[:500])
-            begin = time.perf_counter()
-            bare_gibbs(rng, prior, law, state, counts)
-            seconds = time.perf_counter() - begin
-            repeats["bare"].append(float(az.ess(counts[None].astype(float))) / seconds)
+            seconds, trace = bare_loop.run(data, 20_000, 500, repeat)
+            repeats["bare"].append(float(az.ess(trace[None, :, bare_loop.N_CLUSTERS])) / seconds)
         rates = {kind: float(np.median(values)) for kind, values in repeats.items()}
         row |= {f"ess_per_s_{kind}": rate for kind, rate in rates.items()}
         row["with/bare"] = rates["with"] / rates["bare"]

@@ -1,5 +1,8 @@
 """Dirichlet process mixtures in PyMC models, never truncated."""
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from pymc.distributions.distribution import _support_point
 from pymc.logprob.abstract import _logprob
 from pymc.step_methods import STEP_METHODS
@@ -20,31 +23,35 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
-from pymc_dpgmm.plots import (
-    plot_clusters,
-    plot_co_clustering,
-    plot_density,
-    plot_n_clusters,
-    plot_sensitivity,
-    plot_sizes,
-)
-from pymc_dpgmm.posterior import (
-    co_clustering,
-    component_draws,
-    credible_ball,
-    density,
-    log_likelihood,
-    membership,
-    n_clusters,
-    partition_diagnostics,
-    point_partition,
-    sample_new_rows,
-    sensitivity,
-    summary,
-)
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
+
+if TYPE_CHECKING:
+    from pymc_dpgmm import plots as plots
+    from pymc_dpgmm import posterior as posterior
+    from pymc_dpgmm.plots import (
+        plot_clusters,
+        plot_co_clustering,
+        plot_density,
+        plot_n_clusters,
+        plot_sensitivity,
+        plot_sizes,
+    )
+    from pymc_dpgmm.posterior import (
+        co_clustering,
+        component_draws,
+        credible_ball,
+        density,
+        log_likelihood,
+        membership,
+        n_clusters,
+        partition_diagnostics,
+        point_partition,
+        sample_new_rows,
+        sensitivity,
+        summary,
+    )
 
 __version__ = "0.1.0"
 
@@ -94,6 +101,44 @@ __all__ = [
     "sensitivity",
     "summary",
 ]
+
+# What is done after sampling is imported when it is first asked for: ArviZ and what it imports take longer than
+# all the rest. Modules, and what they have for users.
+_LATER = {
+    "plots": [name for name in __all__ if name.startswith("plot_")],
+    "posterior": [
+        "co_clustering",
+        "component_draws",
+        "credible_ball",
+        "density",
+        "log_likelihood",
+        "membership",
+        "n_clusters",
+        "partition_diagnostics",
+        "point_partition",
+        "sample_new_rows",
+        "sensitivity",
+        "summary",
+    ],
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is done after sampling (PEP 562)."""
+    if name in _LATER:
+        return importlib.import_module(f"{__name__}.{name}")
+    for module, names in _LATER.items():
+        if name in names:
+            # Kept, so that this function is asked once for each name.
+            value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return all names, also of what is not imported yet."""
+    return sorted({*globals(), *__all__, *_LATER})
+
 
 _logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
 _logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_logp)

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from pymc_dpgmm.partitions import canonical_labels, draw_start
 
@@ -52,6 +50,9 @@ def make_constraints(n: int, known_labels: Any = None, must_link: Any = None) ->
     TypeError, ValueError
         If there is not one entry per row, or both contradict each other.
     """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     groups = [_codes("known_labels", known_labels, n), _codes("must_link", must_link, n)]
     # Rows and groups are the nodes of a graph, whose components are the blocks.
     rows, nodes, n_nodes = [], [], n

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
@@ -458,6 +456,9 @@ def _ellipse(mean: np.ndarray, covariance: np.ndarray, probability: float) -> np
 
 def _order(together: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """Order rows by cluster, larger ones first, and within each by how often they are together."""
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
     found: list[int] = []
     for k in np.argsort(-np.bincount(labels), kind="stable"):
         own = np.flatnonzero(labels == k)

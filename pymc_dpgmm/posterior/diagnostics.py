@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import xarray as xr
-from arviz_stats.base import array_stats
 
 from pymc_dpgmm.partitions import cluster_sizes
 from pymc_dpgmm.posterior.draws import canonical_draws, checked_partition, drawn_labels
@@ -104,6 +103,8 @@ def _central(threads: Threads, draws: np.ndarray) -> np.ndarray:
 
 def _worst_r_hat(distances: np.ndarray) -> float:
     """Return the largest R-hat of distances (chain, draw, reference); 1 where none varies."""
+    from arviz_stats.base import array_stats
+
     found = [1.0]
     for own in np.moveaxis(distances, -1, 0):
         # Chains that stand still at one partition each have no spread within, whatever is between them.

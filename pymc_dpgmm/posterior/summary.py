@@ -3,7 +3,6 @@
 import warnings
 from typing import Any, NamedTuple
 
-import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -76,6 +75,8 @@ def summary(
     TypeError, ValueError
         If there is no such mixture, or an argument is of the wrong kind.
     """
+    import arviz as az
+
     draws = MixtureDraws(idata, name, model)
     numbers = partition_diagnostics(idata, draws.labels_name).drop_vars("distance")
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
