@@ -19,7 +19,6 @@ import arviz as az
 import bare_loop
 import matplotlib as mpl
 import numpy as np
-from pymc_dpgmm.dispatch import compiled
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
