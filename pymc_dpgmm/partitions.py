@@ -8,11 +8,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.special import gammaln
 
 from pymc_dpgmm.arithmetic import Bits, below, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined
+from pymc_dpgmm.special import gammaln
 
 
 class PriorNumbers(NamedTuple):
@@ -319,6 +318,8 @@ def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: fl
         if prior is None:
             raise ValueError("the other parameters of the prior must be inside their support")
         return expected_n_clusters(prior, n) - expected
+
+    from scipy.optimize import brentq
 
     low, high = math.log(1e-10), math.log(1e10)
     ends = excess(low), excess(high)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from pytensor.compile.sharedvalue import SharedVariable
-from scipy.sparse import csr_array
 
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import is_variable
@@ -64,6 +63,8 @@ def _checked_sparse(observed: Any, base: BaseMeasure | None) -> Observed:
     if base is None or not base.family.takes_sparse:
         kind = "the default base measure" if base is None else type(base).__name__
         raise TypeError(f"observed is sparse, which {kind} does not take; use .toarray(), or DirichletMultinomial")
+    from scipy.sparse import csr_array
+
     values = csr_array(observed, dtype=np.float64)
     check_values(values)
     return Observed(as_triplets(values), values, None, None)

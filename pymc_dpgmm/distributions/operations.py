@@ -8,7 +8,6 @@ import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
@@ -17,9 +16,6 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.families import FAMILIES, Family
@@ -57,36 +53,14 @@ class NumbersOp(Op):
         """Return a new function of the inputs' values that returns the outputs' values."""
         raise NotImplementedError
 
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        # PyTensor's numba backend is imported when a graph is built, not with the package.
+        importlib.import_module("pymc_dpgmm.distributions.numba_backend")
+        return super().__call__(*inputs, **kwargs)
+
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         for storage, value in zip(output_storage, self.evaluator()(*inputs), strict=True):
             storage[0] = value
-
-
-@numba_funcify.register(NumbersOp)
-def _numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
-    # PyMC joins the variables that one of its generic steps moves into one vector of this name.
-    if any(variable.name == "joined_inputs" for variable in ancestors([node.inputs[0]])):
-        raise NotImplementedError(
-            "the labels of a Chinese restaurant process can only be sampled by the step methods of "
-            "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
-            "generic step"
-        )
-    evaluate = op.evaluator()
-    n_outputs = len(node.outputs)
-    types = [get_numba_type(output.type) for output in node.outputs]
-    returned = types[0] if n_outputs == 1 else numba.types.Tuple(types)
-
-    def call(inputs: tuple[Any, ...]) -> Any:
-        outputs = evaluate(*inputs)
-        return outputs[0] if n_outputs == 1 else outputs
-
-    @numba_njit
-    def numbers(*inputs):  # noqa: ANN002
-        with numba.objmode(value=returned):
-            value = call(inputs)
-        return value
-
-    return numbers
 
 
 def refuse_jax() -> None:
@@ -265,18 +239,6 @@ optdb.register("join_marginals", JoinMarginals(), "fast_run", position=49.2)
 class LabelsMixtureRV(RandomVariable):
     """A random variable that draws in Python."""
 
-
-@numba_core_rv_funcify.register(LabelsMixtureRV)
-def _numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], None]:
-    returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
-
-    def draw(rng: np.random.Generator, params: tuple[Any, ...]) -> np.ndarray:
-        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
-
-    @numba_njit
-    def core(rng, *params):  # noqa: ANN002
-        with numba.objmode(value=returned):
-            value = draw(rng, params)
-        return value
-
-    return core, None
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        importlib.import_module("pymc_dpgmm.distributions.numba_backend")
+        return super().__call__(*inputs, **kwargs)

@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.special import digamma, gammaln
 
 
 def _update(p, n, s, x, sign):

@@ -1,10 +1,10 @@
 """What families of counts share: checks of values, and ratios of gamma functions."""
 
 import math
+import sys
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array, issparse
 
 from pymc_dpgmm.compiled import inlined
 
@@ -55,7 +55,9 @@ def missing_as_nothing(values: np.ndarray) -> np.ndarray:
 
 def is_sparse(values: Any) -> bool:
     """Tell a SciPy sparse matrix or array from an array."""
-    return bool(issparse(values))
+    # Nobody has one where SciPy's module of them has not been imported.
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(values))
 
 
 def as_triplets(matrix: Any) -> np.ndarray:
@@ -66,6 +68,8 @@ def as_triplets(matrix: Any) -> np.ndarray:
 
 def from_triplets(triplets: np.ndarray, shape: tuple[int, int]) -> Any:
     """Return the sparse matrix of :func:`as_triplets`, in CSR form."""
+    from scipy.sparse import csr_array
+
     row, column = triplets[:, :2].astype(np.int64).T
     return csr_array((triplets[:, 2], (row, column)), shape=shape)
 

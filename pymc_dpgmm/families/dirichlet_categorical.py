@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.special import digamma
 
 
 def _update(p, n, s, x, sign):

@@ -16,15 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, draw_dirichlet
 from pymc_dpgmm.families.counts import check_counts, check_positive, is_sparse, log_rising
 from pymc_dpgmm.families.family import Family, Ragged
+from pymc_dpgmm.special import digamma, gammaln
 
 # A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
 # of at most _FEW, is within it.
@@ -108,6 +106,8 @@ def _check_values(params: Any, values: Any) -> None:
 
 
 def _represent(params: Any, values: Any) -> tuple[Ragged, None]:
+    from scipy.sparse import csr_array
+
     sparse = csr_array(_counts_alone(values), dtype=np.float64, copy=True)
     sparse.sum_duplicates()
     sparse.eliminate_zeros()
@@ -136,6 +136,8 @@ def _draw_rows(
 
 
 def _log_density(drawn: dict[str, np.ndarray], values: Any) -> np.ndarray:
+    from scipy.sparse import csr_array
+
     if not is_sparse(values):
         # The last column is the total that goes with each row.
         values = values[:, : drawn["probability"].shape[1]]

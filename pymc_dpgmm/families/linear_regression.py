@@ -21,14 +21,13 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.special import digamma, gammaln
 from pymc_dpgmm.triangles import cholesky_in_place, invert_in_place, lower_product, rank_one_inverse, unpacked
 
 # Share of a determinant or of b_n without a row below which too few digits are left.

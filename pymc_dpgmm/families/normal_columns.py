@@ -8,10 +8,10 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
+from pymc_dpgmm.special import digamma
 
 
 @inlined

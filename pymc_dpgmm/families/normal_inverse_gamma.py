@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
 
 from pymc_dpgmm.arithmetic import fast_log, standard_gamma, standard_normal
 from pymc_dpgmm.families import normal_columns
@@ -33,6 +32,7 @@ from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.normal_columns import log_evidence, posterior_scale
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.special import gammaln
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
 _LARGEST = 1e300

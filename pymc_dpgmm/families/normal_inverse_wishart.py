@@ -22,8 +22,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.arithmetic import standard_gamma, standard_normal
 from pymc_dpgmm.compiled import inlined, shifted
@@ -33,6 +31,7 @@ from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.special import digamma, gammaln
 from pymc_dpgmm.triangles import (
     cholesky_in_place,
     invert_in_place,

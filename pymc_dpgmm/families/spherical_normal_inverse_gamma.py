@@ -17,8 +17,6 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.special import psi as digamma
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
@@ -27,6 +25,7 @@ from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.special import digamma, gammaln
 
 
 def _update(p, n, s, x, sign):
