@@ -83,6 +83,31 @@ def _fast_log(x):
     return value if x > 0.0 else math.nan
 
 
+# So many numbers at a time fill the vector registers; arrays that are worked on so have room for a multiple of it.
+LANES = 8
+
+
+def padded(length: int) -> int:
+    """Return the room that an array needs for :func:`take_logarithms` and the like."""
+    return -(-length // LANES) * LANES
+
+
+@inlined
+def take_logarithms(numbers, m):
+    """Replace ``numbers[:m]`` by their logarithms, and what is there up to the next multiple of the lanes."""
+    for start in range(0, m, LANES):
+        for lane in range(LANES):
+            numbers[start + lane] = fast_log(numbers[start + lane])
+
+
+@inlined
+def take_exponentials(numbers, m, largest):
+    """Replace ``numbers[:m]`` by exp(number - largest), and what is there up to the next multiple of the lanes."""
+    for start in range(0, m, LANES):
+        for lane in range(LANES):
+            numbers[start + lane] = fast_exp(numbers[start + lane] - largest)
+
+
 class Bits(NamedTuple):
     """A NumPy bit generator: the addresses of its function for uniform numbers and of its state."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import Bits, fast_log
+from pymc_dpgmm.arithmetic import Bits, take_logarithms
 from pymc_dpgmm.compiled import (
     FLOAT,
     FLOATS,
@@ -95,8 +95,9 @@ def weigh(view, i, slots, m, own, out):
         out[j] += constant
         exponents[j] = exponent
         arguments[j] = argument
+    take_logarithms(arguments, m)
     for j in range(m):
-        out[j] -= exponents[j] * fast_log(arguments[j])
+        out[j] -= exponents[j] * arguments[j]
 
 
 def change(view, i, k, sign):

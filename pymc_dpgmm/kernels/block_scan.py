@@ -14,7 +14,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import fast_exp, uniform
+from pymc_dpgmm.arithmetic import take_exponentials, uniform
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
@@ -210,7 +210,8 @@ def propose(head, fixed, n_fixed, order, uniforms, proposed, log_odds, start, st
             if fixed[j] == own:
                 present = weights[j]
         for j in range(n_fixed + 1):
-            cumulative[j] = fast_exp(weights[j] - largest)
+            cumulative[j] = weights[j]
+        take_exponentials(cumulative, n_fixed + 1, largest)
         total = 0.0
         for j in range(n_fixed + 1):
             total += cumulative[j]

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import Bits, below, fast_exp, uniform
+from pymc_dpgmm.arithmetic import Bits, below, take_exponentials, uniform
 from pymc_dpgmm.compiled import (
     FLOAT,
     FLOATS,
@@ -450,8 +450,7 @@ def choose(bits, log_weights, m):
     largest = log_weights[0]
     for j in range(1, m):
         largest = max(largest, log_weights[j])
-    for j in range(m):
-        log_weights[j] = fast_exp(log_weights[j] - largest)
+    take_exponentials(log_weights, m, largest)
     total = 0.0
     for j in range(m):
         total += log_weights[j]

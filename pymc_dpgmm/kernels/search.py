@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import below, fast_exp, uniform
+from pymc_dpgmm.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
@@ -183,9 +183,10 @@ def _log_sum(head, doubt):
         largest = -math.inf
         for place in range(n_clusters):
             largest = max(largest, weights[place])
+        take_exponentials(weights, n_clusters, largest)
         weight = 0.0
         for place in range(n_clusters):
-            weight += fast_exp(weights[place] - largest)
+            weight += weights[place]
         log_probability = chosen - largest - math.log(weight)
         total -= log_probability
         doubt[own] -= log_probability / s.sizes[s.slots[i]]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.arithmetic import padded
 from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.families.verbs import BLOCK_LENGTH
 from pymc_dpgmm.families.view import View
@@ -130,8 +131,7 @@ class State:
 
     def _make_weights(self, capacity: int) -> None:
         self.seats = np.zeros(capacity + 1)
-        self.log_weights = np.zeros(capacity + 2)
-        self.cumulative = np.zeros(capacity + 2)
+        self.log_weights, self.cumulative = np.zeros(padded(capacity + 2)), np.zeros(padded(capacity + 2))
         self.head[CAPACITY] = capacity
 
     def _point(self) -> None:
@@ -218,7 +218,7 @@ class State:
         """
         self.prior[:5] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra
         self.prior[[LAW_SHAPE, LAW_RATE]] = law
-        if prior.log_v is not self.log_v:
+        if prior.log_v is not self.log_v and (len(prior.log_v) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
 
@@ -262,7 +262,8 @@ class State:
         self.head[[SWEEP, PHASE, POSITION, N_MOVED]] = 0
         while kernel(self.address, *arguments) == NEEDS_ROOM:
             self.grow()
-        check_series(self.log_v)
+        if len(self.log_v):
+            check_series(self.log_v)
         return int(self.head[N_MOVED])
 
     def log_joint(self) -> float:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.arithmetic import padded
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, shifted
 from pymc_dpgmm.families.family import Ragged, volume
 from pymc_dpgmm.families.verbs import (
@@ -128,7 +129,9 @@ class Table:
 
     def _make_scratch(self) -> None:
         scratch = max(self.width, self.family.scratch(self.params))
-        self.scratch = np.zeros(scratch + 2 * len(self.array))
+        # Room beside that of the family: exponents and arguments of a predictive in every slot.
+        self.n_lanes = padded(len(self.array))
+        self.scratch = np.ones(scratch + 2 * self.n_lanes)
 
     def _point(self) -> None:
         """Set the addresses of all memory."""
@@ -138,8 +141,8 @@ class Table:
         block[STRIDE] = 0 if self.starts is not None else self.rows.shape[1]
         block[STARTS] = 0 if self.starts is None else self.starts.ctypes.data
         block[SHARED], block[SCRATCH] = self.shared.ctypes.data, scratch
-        room = len(self.scratch) - 2 * len(self.array)
-        block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + len(self.array))
+        room = len(self.scratch) - 2 * self.n_lanes
+        block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + self.n_lanes)
         if self.unit is not None:
             block[UNIT_STARTS], block[UNIT_ROWS] = self.unit_starts.ctypes.data, self.unit_rows.ctypes.data
             block[ROOM] = self.room.ctypes.data

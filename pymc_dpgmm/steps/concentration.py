@@ -1,25 +1,23 @@
 """The concentration of a Chinese restaurant process under a gamma prior: how a step reads, draws and writes it."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 from pymc.logprob.transforms import LogTransform
-from pymc.pytensorf import compile as compile_function
 from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV
 
 from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.distributions import CRPRV, dependents
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.partitions import cluster_sizes
-from pymc_dpgmm.steps.points import SMALL_GRAPH, PointFunction
+from pymc_dpgmm.steps.points import PointFunction
 
 
 @dataclass_state
@@ -99,14 +97,7 @@ class Concentration:
         shape, scale = rv.owner.inputs[2:]
         self._alpha = PointFunction(model, [rv])
         self._numbers = PointFunction(model, [shape, scale])
-        transform = model.rvs_to_transforms[rv]
-        self._to_value: Callable[..., Any] | None = None
-        if transform is not None:
-            free = pytensor.tensor.dscalar()
-            inputs = model.replace_rvs_by_values([transform.forward(free, *rv.owner.inputs)])
-            needed = set(ancestors(inputs))
-            self._behind = [v for v in model.value_vars if v in needed]
-            self._to_value = compile_function([free, *self._behind], inputs, mode=SMALL_GRAPH)
+        self._is_log = model.rvs_to_transforms[rv] is not None
 
     def concentration(self, point: dict[str, np.ndarray]) -> float:
         """Return the concentration at a point."""
@@ -123,9 +114,7 @@ class Concentration:
 
     def write(self, point: dict[str, np.ndarray], alpha: float) -> None:
         """Replace the concentration in a point."""
-        value: Any = alpha
-        if self._to_value is not None:
-            (value,) = self._to_value(alpha, *(point[v.name] for v in self._behind))
+        value = math.log(alpha) if self._is_log else alpha
         point[self.name] = np.asarray(value, dtype=point[self.name].dtype)
 
 

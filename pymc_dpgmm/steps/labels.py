@@ -20,7 +20,6 @@ from pymc_dpgmm.distributions import NO_JAX
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
-from pymc_dpgmm.partitions import cluster_sizes
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
@@ -132,7 +131,7 @@ class LabelsStep(BlockedStep):
             labels = target.labels_of(state)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
-        sizes = cluster_sizes(point[target.name])
+        sizes = target.sizes(point, self.kept[position] if kept is not None else None)
         shares = sizes / sizes.sum()
         return {
             "n_clusters": len(sizes),

@@ -60,6 +60,8 @@ class MixtureTarget:
         self._unit = None if unit is None else PointFunction(model, [unit])
         self._sparse = SparseValues() if op.is_sparse else None
         op.witness.see(mixture.owner.inputs[2:])
+        self._given: Any = None
+        self._numbers: Any = None
         self._checked: Any = None
         self._checked_unit: Any = None
 
@@ -73,7 +75,10 @@ class MixtureTarget:
         """
         (values,) = self._values(point)
         unit = None if self._unit is None else self._unit(point)[0]
-        params = self.family.params(*as_numbers(self._params(point)))
+        given = self._params(point)
+        if given is not self._given:
+            self._given, self._numbers = given, self.family.params(*as_numbers(given))
+        params = self._numbers
         if self._sparse is not None:
             values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
         if unit is not self._checked_unit:
@@ -170,7 +175,8 @@ class LabelsTarget:
             block = self._blocks.of_row
             views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
             views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
-        if kept is not None and np.array_equal(labels, kept.labels) and all(map(_same_rows, views, kept.views)):
+        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
+        if kept is not None and same_labels and all(map(_same_rows, views, kept.views)):
             if all(map(_same_params, views, kept.views)):
                 return kept
             if not all(view.family.supports(view.params) for view in views):
@@ -217,6 +223,12 @@ class LabelsTarget:
             views.append(view)
         return Kept(self.labels_of(kept.state), views, kept.state)
 
+    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+        """Return the sizes of the clusters at a point, in any order."""
+        if kept is None or self._blocks is not None:
+            return cluster_sizes(point[self.name])
+        return kept.state.cluster_sizes
+
     def labels_of(self, state: State) -> np.ndarray:
         """Return the labels of rows that a state stands for."""
         labels = state.labels().astype(self.dtype)
@@ -240,7 +252,8 @@ def _same_rows(view: View, other: View) -> bool:
 
 
 def _same_params(view: View, other: View) -> bool:
-    return all(np.array_equal(new, old) for new, old in zip(view.params, other.params, strict=True))
+    pairs = zip(view.params, other.params, strict=True)
+    return view.params is other.params or all(np.array_equal(new, old) for new, old in pairs)
 
 
 def is_partition(var: Any) -> bool:
