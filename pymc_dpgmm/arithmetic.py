@@ -1,7 +1,7 @@
 """Exponentials and logarithms that compilers put into vector lanes, and random numbers, for compiled code."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from numba.extending import intrinsic
 
@@ -98,6 +98,24 @@ def take_logarithms(numbers, m):
     for start in range(0, m, LANES):
         for lane in range(LANES):
             numbers[start + lane] = fast_log(numbers[start + lane])
+
+
+def largest_of(numbers: Any, m: int) -> float:
+    """Return the largest of ``numbers[:m]``, none of which is NaN; what is there up to the lanes' end is lost."""
+    return max(numbers[j] for j in range(m))
+
+
+@compiled_as(largest_of, fastmath={"nnan", "nsz", "reassoc"})
+def _largest_of(numbers, m):
+    stop = (m + LANES - 1) // LANES * LANES
+    for j in range(m, stop):
+        numbers[j] = -math.inf
+    largest = -math.inf
+    for start in range(0, stop, LANES):
+        for lane in range(LANES):
+            number = numbers[start + lane]
+            largest = number if number > largest else largest
+    return largest
 
 
 @inlined

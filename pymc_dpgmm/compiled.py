@@ -54,11 +54,13 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def compiled_as(function: Callable[..., Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def compiled_as(
+    function: Callable[..., Any], **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let compiled code call the decorated function in place of ``function``, whose sums are not reordered."""
 
     def decorate(implementation: Callable[..., Any]) -> Callable[..., Any]:
-        overload(function, strict=False, jit_options={"no_cfunc_wrapper": True, **_OPTIONS})(
+        overload(function, strict=False, jit_options={"no_cfunc_wrapper": True, **_OPTIONS, **options})(
             lambda *arguments: implementation
         )
         return implementation

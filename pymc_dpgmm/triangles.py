@@ -22,6 +22,14 @@ def cholesky_in_place(matrix, d):
     arithmetic. Where rounding makes a pivot fall below ``d eps`` times the diagonal entry it came from,
     it is set to that value, which is the size of the rounding error itself.
     """
+    if d == 2:
+        first = math.sqrt(matrix[0])
+        matrix[0] = first
+        matrix[1] /= first
+        pivot = matrix[2] - matrix[1] * matrix[1]
+        second = math.sqrt(max(pivot, matrix[2] * 4.6e-16))
+        matrix[2] = second
+        return math.log(first * second)
     product = 1.0
     log_det = 0.0
     at_i = 0
@@ -55,6 +63,12 @@ def cholesky_in_place(matrix, d):
 @inlined
 def invert_in_place(factor, d, scale):
     """Overwrite a packed lower triangular matrix by ``scale`` times its inverse."""
+    if d == 2:
+        first, second = scale / factor[0], scale / factor[2]
+        factor[1] *= -first / factor[2]
+        factor[0] = first
+        factor[2] = second
+        return
     at_i = 0
     for i in range(d):
         reciprocal = 1.0 / factor[at_i + i]

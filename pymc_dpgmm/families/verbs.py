@@ -58,18 +58,18 @@ SMALLEST_SHARE = 1e-8
 
 
 @inlined
-def row_of(view, i):
+def row_of(w, i):
     """Return the data of row ``i``."""
-    start = i * view[STRIDE]
-    if view[STARTS] != 0:
-        start = ints_at(view[STARTS])[i]
-    return shifted(floats_at(view[DATA]), start)
+    start = i * w.stride
+    if w.is_ragged:
+        start = w.starts[i]
+    return shifted(w.data, start)
 
 
 @inlined
-def cluster_of(view, k):
+def cluster_of(w, k):
     """Return the row of the table that is slot ``k``."""
-    return shifted(floats_at(view[TABLE]), k * view[WIDTH])
+    return shifted(w.table, k * w.width)
 
 
 def weigh(view, i, slots, m, own, out):
@@ -78,18 +78,19 @@ def weigh(view, i, slots, m, own, out):
     For ``slots[own]``, which has the row, it is that given the other rows, NaN if too many digits would be lost
     and nothing if there are no others.
     """
+    w = layout(view)
     p = parameters(view)
-    x = row_of(view, i)
+    x = row_of(w, i)
     exponents = floats_at(view[EXPONENTS])
     arguments = floats_at(view[ARGUMENTS])
     for j in range(m):
-        cluster = cluster_of(view, slots[j])
+        cluster = cluster_of(w, slots[j])
         n = cluster[SIZE]
         constant, exponent, argument = 0.0, 0.0, 1.0
         if j != own:
-            constant, exponent, argument = predictive(view, p, n, cluster, x)
+            constant, exponent, argument = predictive(w, p, n, cluster, x)
         elif n > 1.0:
-            constant, exponent, argument = predictive_without(view, p, n, cluster, x)
+            constant, exponent, argument = predictive_without(w, p, n, cluster, x)
             if argument < SMALLEST_SHARE:
                 argument = math.nan
         out[j] += constant
@@ -102,9 +103,10 @@ def weigh(view, i, slots, m, own, out):
 
 def change(view, i, k, sign):
     """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether its sums have to be computed anew."""
-    cluster = cluster_of(view, k)
+    w = layout(view)
+    cluster = cluster_of(w, k)
     n = cluster[SIZE]
-    share = change_cluster(parameters(view), n, sums(view, cluster), kept(view, cluster), row_of(view, i), sign)
+    share = change_cluster(parameters(view), n, sums(w, cluster), kept(w, cluster), row_of(w, i), sign)
     cluster[SIZE] = n + sign
     cluster[ERROR] += ROUNDING
     if sign < 0.0:
@@ -115,23 +117,26 @@ def change(view, i, k, sign):
 
 def gather(view, k, members, m, fresh):
     """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``; derive its cache."""
-    cluster = cluster_of(view, k)
+    w = layout(view)
+    cluster = cluster_of(w, k)
     p = parameters(view)
-    s = sums(view, cluster)
-    gather_sums(view, p, cluster, s, members, m, fresh)
+    s = sums(w, cluster)
+    gather_sums(w, p, cluster, s, members, m, fresh)
     call_refresh(view[REFRESH], view, k)
 
 
 def sum_up(view, k, members, m):
     """Set the sums of slot ``k`` to those of the rows ``members[:m]``, and nothing else."""
-    cluster = cluster_of(view, k)
-    gather_sums(view, parameters(view), cluster, sums(view, cluster), members, m, 1)
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    gather_sums(w, parameters(view), cluster, sums(w, cluster), members, m, 1)
 
 
 def merge(view, k, j):
     """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
-    cluster, other = cluster_of(view, k), cluster_of(view, j)
-    merge_sums(view, parameters(view), cluster, other)
+    w = layout(view)
+    cluster, other = cluster_of(w, k), cluster_of(w, j)
+    merge_sums(w, parameters(view), cluster, other)
     cluster[SIZE] += other[SIZE]
     cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
     call_refresh(view[REFRESH], view, k)
@@ -139,100 +144,105 @@ def merge(view, k, j):
 
 def refresh_cache(view, k):
     """Derive the cache of slot ``k`` from its sums."""
-    cluster = cluster_of(view, k)
-    refresh(parameters(view), cluster[SIZE], sums(view, cluster), kept(view, cluster))
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    refresh(parameters(view), cluster[SIZE], sums(w, cluster), kept(w, cluster))
 
 
 def log_evidence_of(view, k):
     """Return the log marginal likelihood of the rows of slot ``k``."""
-    cluster = cluster_of(view, k)
-    return evidence_now(view, parameters(view), cluster[SIZE], cluster)
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    return evidence_now(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_evidence_anew(view, k):
     """Return the same from the sums of slot ``k`` alone."""
-    cluster = cluster_of(view, k)
-    return evidence(view, parameters(view), cluster[SIZE], cluster)
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    return evidence(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_present(view, i, k):
     """Return the log predictive of the entries of row ``i`` that are not absent, given slot ``k``."""
+    w = layout(view)
     p = parameters(view)
-    cluster = cluster_of(view, k)
+    cluster = cluster_of(w, k)
     absent = shifted(bytes_at(view[ABSENT]), i * p.d)
-    s, c, scratch = sums(view, cluster), kept(view, cluster), floats_at(view[SCRATCH])
-    return log_predictive_present(p, cluster[SIZE], s, c, row_of(view, i), absent, scratch)
+    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    return log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
 
 
 def set_absent(view, i, k, next_double, state):
     """Set the absent entries of row ``i`` to a draw given slot ``k`` and the other entries."""
+    w = layout(view)
     p = parameters(view)
-    cluster = cluster_of(view, k)
+    cluster = cluster_of(w, k)
     absent = shifted(bytes_at(view[ABSENT]), i * p.d)
-    s, c, scratch = sums(view, cluster), kept(view, cluster), floats_at(view[SCRATCH])
-    draw_absent(p, cluster[SIZE], s, c, row_of(view, i), absent, scratch, Bits(next_double, state))
+    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
 
 
 # The glue between templates and a family's functions: what is declared, or what follows from the evidence.
 
 
-def _declared_predictive(view, p, n, cluster, x):
-    return log_predictive(p, n, sums(view, cluster), kept(view, cluster), x)
+def _declared_predictive(w, p, n, cluster, x):
+    return log_predictive(p, n, sums(w, cluster), kept(w, cluster), x)
 
 
-def _declared_predictive_without(view, p, n, cluster, x):
-    return log_predictive_without(p, n, sums(view, cluster), kept(view, cluster), x)
+def _declared_predictive_without(w, p, n, cluster, x):
+    return log_predictive_without(p, n, sums(w, cluster), kept(w, cluster), x)
 
 
-def _gather_sums(view, p, cluster, s, members, m, fresh):
+def _gather_sums(w, p, cluster, s, members, m, fresh):
     if fresh != 0:
-        for q in range(view[N_KEPT]):
+        for q in range(w.n_kept):
             cluster[q] = 0.0
     for t in range(m):
-        update(p, cluster[SIZE], s, row_of(view, members[t]), 1.0)
+        update(p, cluster[SIZE], s, row_of(w, members[t]), 1.0)
         cluster[SIZE] += 1.0
     cluster[ERROR] += ROUNDING
 
 
-def _copied_sums(view, cluster):
-    scratch = floats_at(view[SCRATCH])
-    for q in range(view[N_KEPT]):
+def _copied_sums(w, cluster):
+    scratch = w.scratch
+    for q in range(w.n_kept):
         scratch[q] = cluster[q]
-    return sums(view, scratch)
+    return sums(w, scratch)
 
 
-def _predictive_by_evidence(view, p, n, cluster, x):
-    s = copied_sums(view, cluster)
+def _predictive_by_evidence(w, p, n, cluster, x):
+    s = copied_sums(w, cluster)
     update(p, n, s, x, 1.0)
-    with_row = evidence_of_scratch(view, p, n + 1.0)
-    return with_row - evidence_now(view, p, n, cluster), 0.0, 1.0
+    with_row = evidence_of_scratch(w, p, n + 1.0)
+    return with_row - evidence_now(w, p, n, cluster), 0.0, 1.0
 
 
-def _predictive_without_by_evidence(view, p, n, cluster, x):
-    s = copied_sums(view, cluster)
+def _predictive_without_by_evidence(w, p, n, cluster, x):
+    s = copied_sums(w, cluster)
     share = update(p, n, s, x, -1.0)
-    constant = evidence_now(view, p, n, cluster) - evidence_of_scratch(view, p, n - 1.0)
+    constant = evidence_now(w, p, n, cluster) - evidence_of_scratch(w, p, n - 1.0)
     return constant, 1.0, 1.0 if share >= SMALLEST_SHARE else math.nan
 
 
-def _evidence_by_sums(view, p, n, cluster):
-    return log_evidence(p, n, sums(view, cluster))
+def _evidence_by_sums(w, p, n, cluster):
+    return log_evidence(p, n, sums(w, cluster))
 
 
-def _evidence_with_room(view, p, n, cluster):
-    return log_evidence(p, n, sums(view, cluster), kept(view, floats_at(view[SCRATCH])))
+def _evidence_with_room(w, p, n, cluster):
+    return log_evidence(p, n, sums(w, cluster), kept(w, w.scratch))
 
 
-def _evidence_of_scratch(view, p, n):
-    return evidence(view, p, n, floats_at(view[SCRATCH]))
+def _evidence_of_scratch(w, p, n):
+    return evidence(w, p, n, w.scratch)
 
 
-def _kept_evidence(view, p, n, cluster):
-    return kept_evidence(p, n, sums(view, cluster), kept(view, cluster))
+def _kept_evidence(w, p, n, cluster):
+    return kept_evidence(p, n, sums(w, cluster), kept(w, cluster))
 
 
-def _stored_evidence(view, p, n, cluster):
-    return kept(view, cluster).evidence[0]
+def _stored_evidence(w, p, n, cluster):
+    return kept(w, cluster).evidence[0]
 
 
 def _store_evidence(p, n, s, c):
@@ -245,13 +255,13 @@ def _update_and_refresh(p, n, s, c, x, sign):
     return share
 
 
-def _add_sums(view, p, cluster, other):
-    for q in range(N_BEFORE_SUMS, view[N_KEPT]):
+def _add_sums(w, p, cluster, other):
+    for q in range(N_BEFORE_SUMS, w.n_kept):
         cluster[q] += other[q]
 
 
-def _declared_merge(view, p, cluster, other):
-    merge_own(p, cluster[SIZE], sums(view, cluster), other[SIZE], sums(view, other))
+def _declared_merge(w, p, cluster, other):
+    merge_own(p, cluster[SIZE], sums(w, cluster), other[SIZE], sums(w, other))
 
 
 TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
@@ -316,7 +326,7 @@ def _reader(name: str, arguments: str, fields: dict[str, str]) -> Callable[..., 
     Compiled code knows fields by name only, so that the function is written out.
     """
     kind: Any = namedtuple(name, list(fields))  # type: ignore[misc]
-    namespace: dict[str, Any] = {"kind": kind, "floats_at": floats_at, "shifted": shifted}
+    namespace: dict[str, Any] = {"kind": kind, "floats_at": floats_at, "ints_at": ints_at, "shifted": shifted}
     body = ", ".join(fields.values())
     exec(compile(f"def read({arguments}):\n    return kind({body})\n", f"<fields of {name}>", "exec"), namespace)
     return inlined(namespace["read"])
@@ -330,19 +340,27 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
     for q, (name, axes) in enumerate({**family.axes, **family.tables}.items()):
         place = f"view[{PARAMETERS + q}]"
         fields[name] = f"shifted({shared}, {place})" if axes else f"{shared}[{place}]"
+    places = {
+        "table": f"floats_at(view[{TABLE}])",
+        "width": f"view[{WIDTH}]",
+        "data": f"floats_at(view[{DATA}])",
+        "stride": f"view[{STRIDE}]",
+        "is_ragged": f"view[{STARTS}] != 0",
+        "starts": f"ints_at(view[{STARTS}])",
+        "scratch": f"floats_at(view[{SCRATCH}])",
+        "n_kept": f"view[{N_KEPT}]",
+    }
+    places |= {f"sum_{name}": f"view[{SUMS + q}]" for q, name in enumerate(family.sums)}
+    places |= {f"kept_{name}": f"view[{CACHE + q}]" for q, name in enumerate(family.cache)}
     return {
         "parameters": _reader(f"{family.name}Numbers", "view", fields),
+        # Read once, before a loop over clusters: compiled code cannot know that memory stays what it is.
+        "layout": _reader(f"{family.name}Layout", "view", places),
         "sums": _reader(
-            f"{family.name}SumsAt",
-            "view, row",
-            {name: f"shifted(row, view[{SUMS + q}])" for q, name in enumerate(family.sums)},
-        )
-        if family.sums
-        else _reader(f"{family.name}SumsAt", "view, row", {"nothing": "row"}),
+            f"{family.name}SumsAt", "w, row", {name: f"shifted(row, w.sum_{name})" for name in family.sums}
+        ),
         "kept": _reader(
-            f"{family.name}CacheAt",
-            "view, row",
-            {name: f"shifted(row, view[{CACHE + q}])" for q, name in enumerate(family.cache)},
+            f"{family.name}CacheAt", "w, row", {name: f"shifted(row, w.kept_{name})" for name in family.cache}
         ),
     }
 

@@ -23,6 +23,14 @@ from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 
 @inlined
+def weigh_seat(s, prior, k):
+    """Set the log weights of joining slot ``k``, and of staying in it, beside all its other rows."""
+    size = s.sizes[k]
+    s.seats[k] = log_seat(prior, size)
+    s.seats_left[k] = log_seat(prior, size - 1) if size > 1 else 0.0
+
+
+@inlined
 def draw_place(s, prior, i, alone, has_left, opening):
     """Draw a place in the list of slots for a row: one of the clusters', or the first free one for a new cluster.
 
@@ -47,7 +55,7 @@ def draw_place(s, prior, i, alone, has_left, opening):
         weigh(s, i, s.order, n_clusters, own_place, weights)
         weights[own_place] = log_seat_new(prior, n_clusters - 1) + s.prior_predictive[i]
     else:
-        weights[own_place] = log_seat(prior, s.sizes[own] - (0 if has_left else 1))
+        weights[own_place] = s.seats[own] if has_left else s.seats_left[own]
         weigh(s, i, s.order, n_clusters, -1 if has_left else own_place, weights)
         if math.isnan(weights[own_place]):
             return -1
@@ -66,8 +74,7 @@ def scan(s, prior, rows, start, stop):
         Where it has stopped: at ``stop``, or at the first row for which there might be no slot.
     """
     for place in range(s.head[N_CLUSTERS]):
-        k = s.order[place]
-        s.seats[k] = log_seat(prior, s.sizes[k])
+        weigh_seat(s, prior, s.order[place])
     opening = log_seat_new(prior, s.head[N_CLUSTERS])
     for t in range(start, stop):
         n_clusters = s.head[N_CLUSTERS]
@@ -80,12 +87,14 @@ def scan(s, prior, rows, start, stop):
         choice = draw_place(s, prior, i, alone, False, opening)
         if choice < 0:
             leave(s, i)
+            weigh_seat(s, prior, own)
             has_left = True
             choice = draw_place(s, prior, i, False, True, opening)
         target = s.order[choice]
         if target == own:
             if has_left:
                 join(s, i, own)
+                weigh_seat(s, prior, own)
             continue
         s.head[N_MOVED] += 1
         if not has_left:
@@ -93,11 +102,11 @@ def scan(s, prior, rows, start, stop):
         if choice == n_clusters:
             take_slot(s)
         join(s, i, target)
-        s.seats[target] = log_seat(prior, s.sizes[target])
+        weigh_seat(s, prior, target)
         if alone:
             free_slot(s, own)
         else:
-            s.seats[own] = log_seat(prior, s.sizes[own])
+            weigh_seat(s, prior, own)
         opening = log_seat_new(prior, s.head[N_CLUSTERS])
     return stop
 

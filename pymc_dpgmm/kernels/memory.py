@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import Bits, below, take_exponentials, uniform
+from pymc_dpgmm.arithmetic import Bits, below, largest_of, take_exponentials, uniform
 from pymc_dpgmm.compiled import (
     FLOAT,
     FLOATS,
@@ -71,6 +71,7 @@ ARRAYS = (
     "views",
     "prior_predictive",
     "seats",
+    "seats_left",
     "log_weights",
     "cumulative",
     "prior",
@@ -108,6 +109,7 @@ class Memory(NamedTuple):
     views: object
     prior_predictive: object
     seats: object
+    seats_left: object
     log_weights: object
     cumulative: object
     prior: object
@@ -141,6 +143,7 @@ def memory_at(head):
         floats_at(head[FIRST_ARRAY + 16]),
         floats_at(head[FIRST_ARRAY + 17]),
         floats_at(head[FIRST_ARRAY + 18]),
+        floats_at(head[FIRST_ARRAY + 19]),
     )
 
 
@@ -155,8 +158,8 @@ def prior_of(s):
         s.prior[EXTRA],
         s.head[N_LOG_V],
         s.head[N_LOG_COMPONENTS],
-        floats_at(s.head[FIRST_ARRAY + 19]),
         floats_at(s.head[FIRST_ARRAY + 20]),
+        floats_at(s.head[FIRST_ARRAY + 21]),
     )
 
 
@@ -447,10 +450,7 @@ def choose(bits, log_weights, m):
 
     They become sums of weights, in units of the largest.
     """
-    largest = log_weights[0]
-    for j in range(1, m):
-        largest = max(largest, log_weights[j])
-    take_exponentials(log_weights, m, largest)
+    take_exponentials(log_weights, m, largest_of(log_weights, m))
     total = 0.0
     for j in range(m):
         total += log_weights[j]

@@ -37,15 +37,17 @@ SEARCH_SCANS = 3
 # clusters overlap.
 RIVAL_SCANS = 10
 # Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
-# costs about 100 microseconds outside its moves.
+# costs about 80 microseconds outside its moves. More than a few, and draws are hardly correlated any more.
 PAIRS_PER_DRAW = 25_000
-MOST_SWEEPS = 8
+MOST_SWEEPS = 4
 # From so many rows on, scans work on blocks of rows.
 MANY_ROWS = 20_000
 # Sequential moves per sweep: as many as cost about as much as a scan, fewer if they are accepted less often than
 # this, at least one.
 MOST_MOVES = 40
 WORTHWHILE = 0.01
+# Random moves per sweep: they cost little, since only small clusters divide so.
+N_RANDOM = 3
 # Arithmetic of a row in a proposed division, in (row, cluster) pairs of a Gibbs scan.
 PAIRS_PER_ROW = 2
 
@@ -249,7 +251,7 @@ class Schedule:
         """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""
         options = self.options
         self.n_sweeps = options.n_sweeps or int(np.clip(PAIRS_PER_DRAW // (2.0 * pairs), 1, MOST_SWEEPS))
-        self.n_moves[RANDOM] = 1 if options.random is None else options.random
+        self.n_moves[RANDOM] = N_RANDOM if options.random is None else options.random
         self.n_moves[SEQUENTIAL] = 3 if options.sequential is None else options.sequential
         seen = self.totals[SEQUENTIAL]
         tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]

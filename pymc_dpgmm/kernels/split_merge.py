@@ -17,7 +17,7 @@ at hand alone. ``docs/moves.md`` derives the ratios.
 
 import math
 
-from pymc_dpgmm.arithmetic import below, uniform
+from pymc_dpgmm.arithmetic import below, fast_exp, uniform
 from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
@@ -66,6 +66,8 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
         Log probability of the outcome.
     """
     log_q = 0.0
+    # Of the probabilities of the likelier halves, the product of the reciprocals: one logarithm for many rows.
+    product = 1.0
     odds = log_seat(prior, counts[RIGHT]) - log_seat(prior, counts[LEFT])
     weights = s.log_weights
     for t in range(start, stop):
@@ -73,14 +75,17 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
         weights[RIGHT] = 0.0
         weigh(s, s.own[t], halves, 2, -1, weights)
         gain = odds + weights[RIGHT] - weights[LEFT]
-        shrink = math.exp(-abs(gain))
+        shrink = fast_exp(-abs(gain))
         likely = RIGHT if gain > 0.0 else LEFT
         if not forced:
             s.side[t] = likely if uniform(s.bits) * (1.0 + shrink) < 1.0 else 1 - likely
-        log_q -= math.log1p(shrink)
+        product *= 1.0 + shrink
+        if product > 1e100:
+            log_q -= math.log(product)
+            product = 1.0
         if s.side[t] != likely:
             log_q -= abs(gain)
-    return log_q
+    return log_q - math.log(product)
 
 
 @inlined

@@ -130,7 +130,7 @@ class State:
         self._make_weights(capacity)
 
     def _make_weights(self, capacity: int) -> None:
-        self.seats = np.zeros(capacity + 1)
+        self.seats, self.seats_left = np.zeros(capacity + 1), np.zeros(capacity + 1)
         self.log_weights, self.cumulative = np.zeros(padded(capacity + 2)), np.zeros(padded(capacity + 2))
         self.head[CAPACITY] = capacity
 
@@ -200,9 +200,7 @@ class State:
         self.sizes = np.concatenate([self.sizes, np.zeros(capacity - old, dtype=np.int64)])
         self.order = np.concatenate([self.order, np.arange(old + 1, capacity + 1)])
         self.place = np.concatenate([self.place, np.arange(old, capacity)])
-        seats = self.seats
         self._make_weights(capacity)
-        self.seats[: len(seats)] = seats
         for table in self.tables:
             table.resize(capacity)
         self._point()

@@ -32,7 +32,8 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
             head[PHASE] = 1
         prior = prior_of(s)
         while head[PHASE] <= n_scans:
-            if head[POSITION] == 0:
+            if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
+                # Any order does; one serves all scans of a call.
                 shuffle(s.bits, s.queue, 0, s.n)
             head[POSITION] = scan(s, prior, s.queue, head[POSITION], s.n)
             if head[POSITION] < s.n:

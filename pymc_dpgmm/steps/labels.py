@@ -338,7 +338,7 @@ class SplitMerge(LabelsStep):
         default tuning decides.
     random : int, >= 0, optional
         Moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and the merges
-        that undo them. 1 by default.
+        that undo them. 3 by default.
     search : bool
         Whether tuning begins with a search that divides and unites clusters without leaving the posterior
         invariant. The draws that are kept are exact either way.
