@@ -5,9 +5,10 @@ BIN := $(VENV)/bin
 RESULTS := results
 
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration clean
 
 env: $(VENV)/.installed
 
@@ -24,6 +25,12 @@ demo: env
 test: env
 	@mkdir -p $(RESULTS)
 	begin=$$(date +%s) && $(LINT) && $(PYTEST) && echo $$(($$(date +%s) - begin)) > $(RESULTS)/test_seconds
+
+# Before a commit: lint, types, examples in docstrings, and the tests that compile little. Under a minute, once they are
+# compiled.
+check: env
+	$(LINT)
+	$(PYTEST) $(FAST)
 
 test-slow: env
 	$(PYTEST) -m slow

@@ -49,6 +49,14 @@ def make_constraints(n: int, known_labels: Any = None, must_link: Any = None) ->
     ------
     TypeError, ValueError
         If there is not one entry per row, or both contradict each other.
+
+    Examples
+    --------
+    Rows 0 and 2 are of one species, row 1 of another, and rows 3 and 4 belong together:
+
+    >>> make_constraints(5, known_labels=["a", "b", "a", None, None], must_link=[-1, -1, -1, 7, 7])
+    array([[ 0,  1,  0,  2,  2],
+           [ 0,  1,  0, -1, -1]])
     """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
@@ -111,7 +119,14 @@ def n_known(constraints: np.ndarray) -> int:
 
 
 def allow(constraints: np.ndarray, labels: np.ndarray) -> bool:
-    """Tell whether labels keep constraints."""
+    """Tell whether labels keep constraints.
+
+    Examples
+    --------
+    >>> together = make_constraints(3, must_link=[0, 0, -1])
+    >>> allow(together, np.array([0, 0, 1])), allow(together, np.array([0, 1, 1]))
+    (True, False)
+    """
     blocks = blocks_of(constraints)
     own = labels[blocks.first]
     known = own[blocks.table[:, 1] >= 0]

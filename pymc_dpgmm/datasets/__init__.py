@@ -26,7 +26,15 @@ import pandas as pd
 
 
 def load_old_faithful() -> pd.DataFrame:
-    """Return the Old Faithful eruptions: 272 rows, columns ``duration`` and ``waiting`` in minutes."""
+    """Return the Old Faithful eruptions: 272 rows, columns ``duration`` and ``waiting`` in minutes.
+
+    Examples
+    --------
+    >>> load_old_faithful().head(2)
+       duration  waiting
+    0       3.6       79
+    1       1.8       54
+    """
     with (files(__package__) / "old_faithful.csv").open() as source:
         return pd.read_csv(source, header=None, names=["duration", "waiting"])
 
@@ -40,7 +48,13 @@ def load_digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def load_galaxies() -> pd.Series:
-    """Return the velocities of 82 galaxies, named ``velocity``, in 1000 km/s."""
+    """Return the velocities of 82 galaxies, named ``velocity``, in 1000 km/s.
+
+    Examples
+    --------
+    >>> load_galaxies().agg(["min", "median", "max"]).tolist()
+    [9.172, 20.8335, 34.279]
+    """
     with (files(__package__) / "galaxies.csv").open() as source:
         return pd.read_csv(source, header=None, names=["velocity"])["velocity"]
 

@@ -68,6 +68,16 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
     ------
     TypeError, ValueError
         If there are no such labels or rows. MemoryError if the matrix would be larger than ``most_bytes``.
+
+    Examples
+    --------
+    Two draws of the labels of three rows:
+
+    >>> draws = xr.Dataset({"y_labels": (("chain", "draw", "row"), [[[0, 0, 1], [0, 1, 1]]])})
+    >>> co_clustering(xr.DataTree.from_dict({"posterior": draws}), "y").to_numpy()
+    array([[1. , 0.5, 0. ],
+           [0.5, 1. , 0.5],
+           [0. , 0.5, 1. ]])
     """
     drawn = drawn_labels(idata, name)
     chosen = (

@@ -51,6 +51,18 @@ def partition_diagnostics(
     ------
     TypeError, ValueError
         If there are no such labels, or an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    Two draws of the labels of three rows:
+
+    >>> draws = xr.Dataset({"y_labels": (("chain", "draw", "row"), [[[0, 0, 0], [0, 1, 1]]])})
+    >>> found = partition_diagnostics(xr.DataTree.from_dict({"posterior": draws}), "y", n_largest=2)
+    >>> found["n_clusters"].to_numpy()
+    array([[1, 2]])
+    >>> found["share"].to_numpy().round(2)
+    array([[[1.  , 0.  ],
+            [0.67, 0.33]]])
     """
     drawn = drawn_labels(idata, name)
     if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
