@@ -29,7 +29,8 @@ from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.extending import intrinsic, overload, register_jitable
 
-logger = logging.getLogger("pymc_dpgmm")
+# Where users of PyMC look for what their sampler tells.
+logger = logging.getLogger("pymc.dpgmm")
 
 FLOATS = types.CPointer(types.float64)
 INTS = types.CPointer(types.int64)
@@ -175,7 +176,7 @@ class _Compiling:
         """Take notice of a function that is not on disk."""
         if self._depth and not self._compiled:
             self._started = time.perf_counter()
-            logger.info("Compiling %s, which takes some seconds once ...", self._what)
+            logger.info("Compiling %s: some seconds, once ...", self._what)
         self._compiled += 1
 
 
@@ -216,9 +217,19 @@ class CFunction:
     @property
     def address(self) -> int:
         """The address of the machine code, in this process."""
-        if self._compiled is None:
-            self._compiled = self._compile()
+        self.prepare()
         return self._compiled.address
+
+    def prepare(self) -> None:
+        """Compile the function, or find it on disk, if that has not been done."""
+        if self._compiled is None:
+            compiled = self._made()
+            compiled.compile()
+            self._compiled = compiled
+
+    def is_at_hand(self) -> bool:
+        """Tell whether the function is compiled, or kept on disk."""
+        return self._compiled is not None or self._made().is_kept()
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the machine code."""
@@ -232,7 +243,7 @@ class CFunction:
         # Addresses mean nothing in another process.
         return _named, (self.__wrapped__.__module__, self.__name__)
 
-    def _compile(self) -> Any:
+    def _made(self) -> "_Compiled":
         own = self.signature
         options = {**_OPTIONS, **self._options}
         compiled = _Compiled(self.__wrapped__, (own.args, own.return_type), locals={}, options=options)
@@ -240,7 +251,6 @@ class CFunction:
         with contextlib.suppress(RuntimeError):
             # Where there is no folder that can be written to, code is compiled in every process.
             compiled._cache = _kept(self.__wrapped__, stamp)
-        compiled.compile()
         return compiled
 
 
@@ -254,7 +264,12 @@ class _Compiled(CFunc):
     # Numba has no types; these names are its own.
     _cache: Any
     _pyfunc: Any
+    _sig: Any
     _targetdescr: Any
+
+    def is_kept(self) -> bool:
+        """Tell whether the machine code is on disk."""
+        return self._cache.load_overload(self._sig, self._targetdescr.target_context) is not None
 
     def _compile_uncached(self) -> Any:
         compiling.begin(self.__name__)

@@ -5,12 +5,24 @@ Kernels know a prior only by the functions below that are marked ``inlined``, wh
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import Bits, below, uniform
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined
+from pymc_dpgmm.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    bits_of_generator,
+    c_function,
+    called_at,
+    compiled_as,
+    inlined,
+)
 from pymc_dpgmm.special import gammaln
 
 
@@ -26,6 +38,8 @@ class PriorNumbers(NamedTuple):
     n_log_components: int
     log_v: object
     log_components: object
+    # Address of the function of the series for V_n(K).
+    series: int
 
 
 class GibbsType(NamedTuple):
@@ -142,8 +156,8 @@ def n_terms(n: int) -> int:
     return 8 * n + N_TERMS
 
 
-@inlined
-def _log_series(gamma, log_components, n_terms, reach, n, n_clusters):
+@c_function(FLOAT(FLOAT, FLOATS, INT, FLOAT, INT, INT))
+def log_series(gamma, log_components, n_terms, reach, n, n_clusters):
     """Log of V_n(K) for a mixture of finite mixtures; infinity if the series is cut off too early."""
     largest = -math.inf
     total = 0.0
@@ -169,14 +183,30 @@ def _log_series(gamma, log_components, n_terms, reach, n, n_clusters):
     return n_clusters * math.log(gamma) + largest + math.log(total)
 
 
+@intrinsic
+def _call_series(typing_context, address, gamma, log_components, n_terms, reach, n, n_clusters):
+    return called_at(log_series.signature)
+
+
+def _series_of(prior: Any, n: int, n_clusters: int) -> float:
+    """Return log V_n(K) of a prior, anew."""
+    arguments = -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
+    return log_series.__wrapped__(*arguments)
+
+
+@compiled_as(_series_of)
+def _series_by_address(prior, n, n_clusters):
+    # Few priors have such a series: no kernel holds a copy of it.
+    return _call_series(
+        prior.series, -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
+    )
+
+
 @inlined
 def _log_v(prior, n_clusters):
     """Log of V_n(K), computed when it is first asked for."""
     if math.isnan(prior.log_v[n_clusters]):
-        n = prior.n_log_v - 2
-        prior.log_v[n_clusters] = _log_series(
-            -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
-        )
+        prior.log_v[n_clusters] = _series_of(prior, prior.n_log_v - 2, n_clusters)
     return prior.log_v[n_clusters]
 
 

@@ -20,8 +20,8 @@ from scipy.stats import chi2, kstest
 from pymc_dpgmm.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood
-from pymc_dpgmm.kernels.memory import PHASE, POSITION, SWEEP, memory_at
-from pymc_dpgmm.kernels.state import NEEDS_ROOM, State, write_labels
+from pymc_dpgmm.kernels.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
+from pymc_dpgmm.kernels.state import State, write_labels
 from pymc_dpgmm.kernels.sweep import run_sweeps
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes, log_eppf

@@ -1,11 +1,17 @@
 """Threads of Python around compiled code, which releases its lock."""
 
 import multiprocessing
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numba import config
+
+
+def available_cores() -> int:
+    """Return on how many cores this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_threads() -> int:

@@ -1,5 +1,6 @@
 """Compiled code: found on disk, not when its sources differ; arithmetic in vector lanes; random numbers."""
 
+import logging
 import os
 import subprocess
 import sys
@@ -54,7 +55,9 @@ def test_a_user_is_told_of_compilation_once(caplog, monkeypatch, tmp_path):
         return 2 * x
 
     monkeypatch.setattr(compiled, "_kept", lambda function, stamp: compiled.FunctionCache(function))
-    with caplog.at_level("INFO", logger="pymc_dpgmm"):
+    # PyMC's logger has a handler of its own, and passes nothing on.
+    monkeypatch.setattr(logging.getLogger("pymc"), "propagate", True)
+    with caplog.at_level("INFO", logger="pymc.dpgmm"):
         with compiled.compiling.announced("a test"):
             assert twice(4) == 8
         with compiled.compiling.announced("a test"):

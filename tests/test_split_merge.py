@@ -45,7 +45,7 @@ def split_pieces(head, place, size, sequential, found):
     counts = shifted(halves, 2)
     halves[0], halves[1] = s.order[n_clusters + 1], s.order[n_clusters]
     if sequential == 1:
-        found[0] = sm.allocate_sequentially(s, prior, size, halves, counts, True, -math.inf)
+        found[0] = sm.allocate_sequentially(s, size, True, -math.inf)
         found[1] = sm.log_choose_partner(s, prior, place, s.own[0], halves[0], counts[0])
         found[3] = 0.0
     else:

@@ -14,12 +14,15 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import take_exponentials, uniform
+from pymc_dpgmm.arithmetic import uniform
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
+    DONE,
     N_CLUSTERS,
     N_MOVED,
+    NEEDS_ROOM,
     POSITION,
+    accumulate,
     choose,
     free_slot,
     gather,
@@ -27,11 +30,12 @@ from pymc_dpgmm.kernels.memory import (
     leave,
     memory_at,
     merge,
+    pick,
     prior_of,
     swap_places,
     weigh,
 )
-from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 from pymc_dpgmm.threads import Threads
 
@@ -203,23 +207,14 @@ def propose(head, fixed, n_fixed, order, uniforms, proposed, log_odds, start, st
             weights[j] = s.seats[j]
         weigh(s, i, fixed, n_fixed, -1, weights)
         weights[n_fixed] = log_new + s.prior_predictive[i]
-        largest = weights[n_fixed]
         present = weights[n_fixed]
         for j in range(n_fixed):
-            largest = max(largest, weights[j])
             if fixed[j] == own:
                 present = weights[j]
         for j in range(n_fixed + 1):
             cumulative[j] = weights[j]
-        take_exponentials(cumulative, n_fixed + 1, largest)
-        total = 0.0
-        for j in range(n_fixed + 1):
-            total += cumulative[j]
-            cumulative[j] = total
-        u = uniforms[t] * total
-        choice = 0
-        while choice < n_fixed and cumulative[choice] <= u:
-            choice += 1
+        accumulate(s, cumulative, n_fixed + 1)
+        choice = pick(uniforms[t], cumulative, n_fixed + 1)
         proposed[t] = fixed[choice] if choice < n_fixed else ELSEWHERE
         log_odds[t] = present - weights[choice]
 
@@ -305,7 +300,7 @@ def settle(head, sizes, order, proposed, log_odds, stop):
         if math.log(uniform(s.bits)) < wanted - present + log_odds[t]:
             target = proposed[t]
             if target == ELSEWHERE:
-                choice = choose(s.bits, s.log_weights, n_choices)
+                choice = choose(s, s.log_weights, n_choices)
                 target = s.picked[choice] if choice < n_choices - 1 else s.order[head[N_CLUSTERS]]
         if target == own and not has_left:
             continue

@@ -16,7 +16,9 @@ from pymc_dpgmm.families.verbs import (
     call_weigh,
 )
 from pymc_dpgmm.kernels.memory import (
+    DONE,
     N_CLUSTERS,
+    NEEDS_ROOM,
     POSITION,
     choose,
     free_slot,
@@ -28,7 +30,7 @@ from pymc_dpgmm.kernels.memory import (
     view_of,
     weigh,
 )
-from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 
@@ -60,7 +62,7 @@ def _impute(head, incomplete, n_incomplete):
             else:
                 for j in range(n_clusters + 1):
                     weights[j] += call_present(view[PRESENT], view, i, choices[j])
-        choice = choose(s.bits, weights, n_clusters + 1)
+        choice = choose(s, weights, n_clusters + 1)
         target = choices[choice]
         for v in range(s.n_views):
             view = view_of(s, v)

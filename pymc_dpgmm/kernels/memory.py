@@ -53,6 +53,8 @@ from pymc_dpgmm.partitions import PriorNumbers
 N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = range(8)
 # Where a kernel that needs more slots goes on once it has them, and what it has counted so far.
 SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
+# What kernels return that may need more slots.
+DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
 ARRAYS = (
     "slots",
@@ -80,7 +82,9 @@ ARRAYS = (
 )
 FIRST_ARRAY = 12
 FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
-HEAD_LENGTH = FIRST_FUNCTION + 6
+ALLOCATE = FIRST_FUNCTION + 6
+ACCUMULATE, SCAN_ROWS, SERIES = ALLOCATE + 1, ALLOCATE + 2, ALLOCATE + 3
+HEAD_LENGTH = SERIES + 1
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
 ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
 
@@ -160,6 +164,7 @@ def prior_of(s):
         s.head[N_LOG_COMPONENTS],
         floats_at(s.head[FIRST_ARRAY + 20]),
         floats_at(s.head[FIRST_ARRAY + 21]),
+        s.head[SERIES],
     )
 
 
@@ -444,19 +449,44 @@ def shuffle(bits, rows, start, stop):
         rows[t], rows[other] = rows[other], rows[t]
 
 
-@inlined
-def choose(bits, log_weights, m):
-    """Draw an index below ``m`` with probability proportional to ``exp(log_weights)``, which are overwritten.
-
-    They become sums of weights, in units of the largest.
-    """
-    take_exponentials(log_weights, m, largest_of(log_weights, m))
+@c_function(FLOAT(FLOATS, INT))
+def accumulate_weights(log_weights, m):
+    """Do what :func:`accumulate` does."""
+    largest = largest_of(log_weights, m)
+    take_exponentials(log_weights, m, largest)
     total = 0.0
     for j in range(m):
         total += log_weights[j]
         log_weights[j] = total
-    u = uniform(bits) * total
+    return largest
+
+
+@intrinsic
+def _call_accumulate(typing_context, address, log_weights, m):
+    return called_at(accumulate_weights.signature)
+
+
+@inlined
+def accumulate(s, log_weights, m):
+    """Replace log weights by sums of weights in units of the largest; return the largest log weight.
+
+    The arrays have room up to the end of the lanes, which is lost.
+    """
+    return _call_accumulate(s.head[ACCUMULATE], log_weights, m)
+
+
+@inlined
+def pick(share, sums, m):
+    """Return the index below ``m`` whose part of sums of weights a share of their total, in [0, 1), falls into."""
+    u = share * sums[m - 1]
     choice = 0
-    while choice < m - 1 and log_weights[choice] <= u:
+    while choice < m - 1 and sums[choice] <= u:
         choice += 1
     return choice
+
+
+@inlined
+def choose(s, log_weights, m):
+    """Draw an index below ``m`` with probability proportional to ``exp(log_weights)``; see :func:`accumulate`."""
+    accumulate(s, log_weights, m)
+    return pick(uniform(s.bits), log_weights, m)

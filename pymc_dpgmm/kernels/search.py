@@ -10,12 +10,15 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import below, take_exponentials, uniform
+from pymc_dpgmm.arithmetic import below, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
+    DONE,
     N_CLUSTERS,
+    NEEDS_ROOM,
     PHASE,
     POSITION,
+    accumulate,
     choose,
     collect,
     free_slot,
@@ -41,7 +44,7 @@ from pymc_dpgmm.kernels.split_merge import (
     log_target_ratio,
     unite_statistics,
 )
-from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State, log_evidence, log_joint_of
+from pymc_dpgmm.kernels.state import State, log_evidence, log_joint_of
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
@@ -74,7 +77,7 @@ def _try_split(s, prior, place):
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
     collect(s, whole, s.own)
     shuffle(s.bits, s.own, 0, size)
-    allocate_sequentially(s, prior, size, halves, counts, False, -math.inf)
+    allocate_sequentially(s, size, False, -math.inf)
     log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS)
     if log_q == math.inf:
         return 0
@@ -180,14 +183,7 @@ def _log_sum(head, doubt):
         weigh(s, i, s.order, n_clusters, -1, weights)
         own = s.place[s.slots[i]]
         chosen = weights[own]
-        largest = -math.inf
-        for place in range(n_clusters):
-            largest = max(largest, weights[place])
-        take_exponentials(weights, n_clusters, largest)
-        weight = 0.0
-        for place in range(n_clusters):
-            weight += weights[place]
-        log_probability = chosen - largest - math.log(weight)
+        log_probability = chosen - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
         total -= log_probability
         doubt[own] -= log_probability / s.sizes[s.slots[i]]
     return total
@@ -270,7 +266,7 @@ def _divide_anew(head):
             weights[j] = log_seat(prior, s.sizes[pieces[j]])
         weigh(s, i, pieces, n_pieces, -1, weights)
         weights[n_pieces] = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
-        piece = choose(s.bits, weights, n_pieces + 1)
+        piece = choose(s, weights, n_pieces + 1)
         if piece == n_pieces:
             take_slot(s)
         join(s, i, pieces[piece])
@@ -292,3 +288,7 @@ def divided_anew(rng: np.random.Generator, state: State) -> State:
 def log_sum(state: State) -> float:
     """Estimate the log of the joint density summed over all labellings like the present one."""
     return log_sum_over_labellings(state)[0]
+
+
+# What a search calls.
+SEARCHES = (_search, _log_sum, _dissolve, _divide_anew)

@@ -17,17 +17,23 @@ at hand alone. ``docs/moves.md`` derives the ratios.
 
 import math
 
+from numba.extending import intrinsic
+
 from pymc_dpgmm.arithmetic import below, fast_exp, uniform
-from pymc_dpgmm.compiled import inlined, shifted
+from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
+    ALLOCATE,
     N_CLUSTERS,
-    choose,
+    accumulate,
     collect,
     copy_statistics,
     gather,
     link,
     log_evidence,
+    memory_at,
     merge,
+    pick,
+    prior_of,
     shuffle,
     swap_places,
     unlink,
@@ -106,19 +112,12 @@ def gather_halves(s, size, halves, counts):
     counts[RIGHT] = gather_half(s, 0, size, RIGHT, halves[RIGHT], 1)
 
 
-@inlined
-def allocate_sequentially(s, prior, size, halves, counts, forced, bound):
-    """Let the rows ``own[2:size]`` join the halves founded by ``own[0]`` (right) and ``own[1]`` (left) in turn.
-
-    The log probability is a sum of logs of predictive probabilities of each row given all before it, or, past
-    ``ONE_BY_ONE`` rows, all before its block; it is never positive.
-
-    Returns
-    -------
-    float
-        Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity as soon as it is known
-        to be below ``bound``; the halves' statistics are then unfinished.
-    """
+@c_function(FLOAT(INTS, INT, INT, FLOAT))
+def allocate_in_turn(head, size, forced, bound):
+    """Do what :func:`allocate_sequentially` does."""
+    s = memory_at(head)
+    prior = prior_of(s)
+    halves, counts = s.halves, shifted(s.halves, 2)
     s.side[0], s.side[1] = RIGHT, LEFT
     gather(s, halves[RIGHT], s.own, 1, 1)
     gather(s, halves[LEFT], shifted(s.own, 1), 1, 1)
@@ -127,13 +126,35 @@ def allocate_sequentially(s, prior, size, halves, counts, forced, bound):
     start = 2
     while start < size:
         stop = start + 1 if start < ONE_BY_ONE else min(size, 2 * start)
-        log_q += allocate_rows(s, prior, start, stop, halves, counts, forced)
+        log_q += allocate_rows(s, prior, start, stop, halves, counts, forced == 1)
         if log_q < bound:
             return -math.inf
         counts[LEFT] += gather_half(s, start, stop, LEFT, halves[LEFT], 0)
         counts[RIGHT] += gather_half(s, start, stop, RIGHT, halves[RIGHT], 0)
         start = stop
     return log_q
+
+
+@intrinsic
+def _call_allocate(typing_context, address, head, size, forced, bound):
+    return called_at(allocate_in_turn.signature)
+
+
+@inlined
+def allocate_sequentially(s, size, forced, bound):
+    """Let the rows ``own[2:size]`` join the halves founded by ``own[0]`` (right) and ``own[1]`` (left) in turn.
+
+    The halves' slots, and then their numbers of rows, are ``halves``. The log probability is a sum of logs of
+    predictive probabilities of each row given all before it, or, past ``ONE_BY_ONE`` rows, all before its block;
+    it is never positive.
+
+    Returns
+    -------
+    float
+        Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity as soon as it is known
+        to be below ``bound``; the halves' statistics are then unfinished.
+    """
+    return _call_allocate(s.head[ALLOCATE], s.head, size, 1 if forced else 0, bound)
 
 
 @inlined
@@ -208,13 +229,12 @@ def choose_partner(s, prior, excluded, i):
         weights[place] = log_seat(prior, s.sizes[s.order[place]])
     weigh(s, i, s.order, n_clusters, -1, weights)
     weights[excluded] = -math.inf
-    largest = -math.inf
     for place in range(n_clusters):
-        largest = max(largest, weights[place])
         s.cumulative[place] = weights[place]
+    largest = accumulate(s, s.cumulative, n_clusters)
     if largest == -math.inf:
         return -1, largest
-    place = choose(s.bits, s.cumulative, n_clusters)
+    place = pick(uniform(s.bits), s.cumulative, n_clusters)
     return place, weights[place] - largest - math.log(s.cumulative[n_clusters - 1])
 
 
@@ -230,13 +250,8 @@ def log_choose_partner(s, prior, divided, i, slot, size):
     weights[divided] = log_seat(prior, size)
     s.picked[0] = slot
     weigh(s, i, s.picked, 1, -1, shifted(weights, divided))
-    largest = -math.inf
-    for place in range(n_clusters):
-        largest = max(largest, weights[place])
-    total = 0.0
-    for place in range(n_clusters):
-        total += math.exp(weights[place] - largest)
-    return weights[divided] - largest - math.log(total)
+    own = weights[divided]
+    return own - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
 
 
 @inlined
@@ -319,7 +334,7 @@ def propose_split(s, prior, kind, halves, counts):
                 own[t] = own[0]
                 own[0] = founder
         shuffle(bits, own, 1, size)
-        log_q = allocate_sequentially(s, prior, size, halves, counts, False, -math.inf)
+        log_q = allocate_sequentially(s, size, False, -math.inf)
         log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], counts[LEFT])
         log_selection = log_sequential_selection(s.n, s.head[N_CLUSTERS], counts[LEFT], counts[RIGHT], log_partner)
     log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
@@ -395,7 +410,7 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     for t in range(size):
         s.side[t] = RIGHT if s.slots[own[t]] == right else LEFT
     if kind == SEQUENTIAL:
-        log_q = allocate_sequentially(s, prior, size, halves, counts, True, bound)
+        log_q = allocate_sequentially(s, size, True, bound)
     return log_q - log_target - log_selection, left_place, right_place, size
 
 

@@ -15,6 +15,8 @@ from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_funct
 from pymc_dpgmm.families.verbs import BLOCK_LENGTH
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.kernels.memory import (
+    ACCUMULATE,
+    ALLOCATE,
     ALPHA,
     ARRAYS,
     BIT_STATE,
@@ -30,11 +32,15 @@ from pymc_dpgmm.kernels.memory import (
     N_LOG_V,
     N_MOVED,
     N_VIEWS,
+    NEEDS_ROOM,
     NEXT_DOUBLE,
     PHASE,
     POSITION,
+    SCAN_ROWS,
+    SERIES,
     SWEEP,
     N,
+    accumulate_weights,
     gather,
     link,
     log_evidence,
@@ -42,13 +48,13 @@ from pymc_dpgmm.kernels.memory import (
     prior_of,
     weigh,
 )
+from pymc_dpgmm.kernels.scans import scan_rows
+from pymc_dpgmm.kernels.split_merge import allocate_in_turn
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf
+from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf, log_series
 
 # Per kind of split and merge move: what is counted, see kernels/split_merge.py.
 N_KINDS, N_TALLIED = 2, 7
-# What kernels return that may need more slots.
-DONE, NEEDS_ROOM = 0, 1
 
 
 class State:
@@ -142,6 +148,9 @@ class State:
             self.views[v] = table.block
         for position, function in enumerate(IN_VIEWS):
             self.head[FIRST_FUNCTION + position] = function.address
+        self.head[ALLOCATE] = allocate_in_turn.address
+        self.head[ACCUMULATE] = accumulate_weights.address
+        self.head[SCAN_ROWS] = scan_rows.address
         self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
         self.address = self.head.ctypes.data
 
@@ -216,6 +225,8 @@ class State:
         """
         self.prior[:5] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra
         self.prior[[LAW_SHAPE, LAW_RATE]] = law
+        if len(prior.log_v):
+            self.head[SERIES] = log_series.address
         if prior.log_v is not self.log_v and (len(prior.log_v) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()

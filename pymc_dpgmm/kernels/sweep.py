@@ -1,13 +1,30 @@
 """Sweeps: scans of all rows, and split and merge moves, in turn, each of which leaves the posterior invariant."""
 
 import numpy as np
+from numba.extending import intrinsic
 
-from pymc_dpgmm.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.compiled import INT, INTS, c_function, called_at, inlined
 from pymc_dpgmm.kernels.concentration import redraw
-from pymc_dpgmm.kernels.gibbs import scan
-from pymc_dpgmm.kernels.memory import N_CLUSTERS, PHASE, POSITION, SWEEP, memory_at, prior_of, shuffle
+from pymc_dpgmm.kernels.memory import (
+    DONE,
+    N_CLUSTERS,
+    NEEDS_ROOM,
+    PHASE,
+    POSITION,
+    SCAN_ROWS,
+    SWEEP,
+    memory_at,
+    prior_of,
+    shuffle,
+)
+from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
-from pymc_dpgmm.kernels.state import DONE, NEEDS_ROOM, State
+from pymc_dpgmm.kernels.state import State
+
+
+@intrinsic
+def _call_scan(typing_context, address, head, rows, n_rows):
+    return called_at(scan_rows.signature)
 
 
 @inlined
@@ -35,8 +52,7 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
             if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
                 # Any order does; one serves all scans of a call.
                 shuffle(s.bits, s.queue, 0, s.n)
-            head[POSITION] = scan(s, prior, s.queue, head[POSITION], s.n)
-            if head[POSITION] < s.n:
+            if _call_scan(head[SCAN_ROWS], head, s.queue, s.n) == NEEDS_ROOM:
                 return NEEDS_ROOM
             head[POSITION] = 0
             head[PHASE] += 1
@@ -49,14 +65,15 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
 
 
 @c_function(INT(INTS))
-def _redraw(head):
+def redraw_once(head):
+    """Draw the prior's alpha, if its law is given."""
     redraw(memory_at(head))
     return DONE
 
 
 def redraw_alpha(rng: np.random.Generator, state: State) -> None:
     """Draw the prior's alpha given the partition, if its law is given."""
-    state.run(rng, _redraw)
+    state.run(rng, redraw_once)
 
 
 @c_function(INT(INTS, INT, INT))

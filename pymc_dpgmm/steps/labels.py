@@ -18,6 +18,7 @@ from rich.table import Column
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.distributions import NO_JAX
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
+from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
@@ -64,6 +65,7 @@ class LabelsStep(BlockedStep):
         labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
+        prepare([mixture.family for target in self.targets for mixture in target.mixtures], options)
         self.vars += [*concentrations, *imputed]
         self.imputed = [value.name for value in imputed]
         drawn = {c.labels: c for c in (Concentration(model, value) for value in concentrations)}
