@@ -149,6 +149,7 @@ def test_labels_without_data_follow_their_prior():
     assert_partitions_match(sample(model), all_labels, p, "labels")
 
 
+@pytest.mark.slow
 def test_a_latent_mixture_under_a_gaussian_likelihood():
     """Rows by NUTS, labels by us, against importance sampling from the likelihood."""
     noise = 0.4
