@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from pymc_dpgmm.threads import available_cores
 
 # Functions for which a process is worth while, and the seconds that it may take longer than its parent.
 FEW = 4
-PATIENCE = 60.0
+PATIENCE = 30.0
 
 
 def prepare(families: Sequence[Family], options: Options) -> None:
@@ -60,12 +61,14 @@ def _compiled_beside(functions: Sequence[CFunction]) -> Iterator[None]:
 
     What does not come of it is compiled when it is needed, as if nothing had been tried.
     """
-    if len(functions) < FEW or available_cores() < 2 or not hasattr(os, "fork"):
+    # Elsewhere libraries of the system do not survive a fork, or there is none.
+    if len(functions) < FEW or available_cores() < 2 or sys.platform != "linux":
         yield
         return
     with warnings.catch_warnings():
-        # Threads of others are of no use to the compiler.
+        # Python and JAX warn of threads, which stay behind: they are of no use to the compiler.
         warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", RuntimeWarning)
         child = os.fork()
     if child == 0:
         # Nothing of the parent's is run at the end: no handlers, no buffers.
