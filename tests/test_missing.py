@@ -1,5 +1,9 @@
 """Missing entries, at random, that integrate out."""
 
+import pickle
+import subprocess
+import sys
+
 import exact
 import numpy as np
 import pandas as pd
@@ -12,7 +16,9 @@ from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.kernels.imputation import impute
 from pymc_dpgmm.kernels.marginal import same_values
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import Contract, draw_codes, log_likelihoods, normalized, partitions
 
@@ -408,3 +414,27 @@ def test_imputation_through_sample():
     assert np.sqrt(np.mean(error**2)) < 0.85
     spread = np.median(drawn.posterior["y_missing"].std(("chain", "draw")))
     assert 0.5 < spread < 0.9
+
+
+CONTINUE = """
+import pickle
+import sys
+import numpy as np
+from pymc_dpgmm.kernels.imputation import impute
+with open(sys.argv[1], "rb") as file:
+    rng, state, values, missing = pickle.load(file)
+print(*impute(rng, state, values, missing)[0])
+"""
+
+
+def test_a_state_goes_on_in_another_process(tmp_path):
+    rng = np.random.default_rng(3)
+    base = dp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))
+    values, missing = [rng.normal(size=(N, 2))], [gaps(1, (N, 2))]
+    state = State([View(base.family, base.numbers(2), values[0])], np.zeros(N, dtype=int))
+    state.set_prior(chinese_restaurant(1.0))
+    impute(rng, state, values, missing)
+    path = tmp_path / "state.pkl"
+    path.write_bytes(pickle.dumps((rng, state, values, missing)))
+    done = subprocess.run([sys.executable, "-c", CONTINUE, str(path)], capture_output=True, text=True, check=True)
+    np.testing.assert_allclose(np.array(done.stdout.split(), dtype=float), impute(rng, state, values, missing)[0])

@@ -73,6 +73,22 @@ def test_partition_frequencies_of_two_views_with_units_of_their_own():
     assert_matches(drawn, all_labels, p)
 
 
+@pytest.mark.parametrize("n_moves", [(0, 0), (1, 3)])
+def test_partition_frequencies_where_some_units_have_no_rows(n_moves):
+    # A row may be the only one of its cluster, and yet its unit is not.
+    base = CASES["nig"]
+    views = [View(base.family, base.numbers(2), rows(2, seed=4)[:3] * 3.0, np.array([4, 1, 2]))]
+    all_labels, p = posterior(views, 0.9)
+    drawn, _ = draw_codes(views, chinese_restaurant(0.9), 200_000, n_moves=n_moves)
+    assert_matches(drawn, all_labels, p)
+
+
+def test_a_unit_may_be_weighed_beside_its_own_rows():
+    # Tables by number of rows reach far enough.
+    alone, together = (State([view("niw", unit=unit)], np.zeros(N_UNITS)).tables[0] for unit in (None, UNIT))
+    assert len(together.shared) - len(alone.shared) >= np.bincount(UNIT).max()
+
+
 def test_a_unit_counted_once_too_often_is_seen():
     views = [view("nig")]
     all_labels, p = posterior([view("nig", unit=np.r_[UNIT[:-1], 4])], 0.9)

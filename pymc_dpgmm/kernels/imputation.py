@@ -7,7 +7,6 @@ import numpy as np
 from pymc_dpgmm.compiled import INT, INTS, c_function, shifted
 from pymc_dpgmm.families.verbs import (
     ABSENT,
-    ALWAYS,
     DRAW_ABSENT,
     PRESENT,
     WEIGH,
@@ -105,9 +104,8 @@ def impute(
         if gaps is not None and table.absent is None:
             # The rows are the state's own from here on.
             table.rows = table.rows.copy()
-            table._point()
             table.set_absent(gaps)
-            table.prepare((*ALWAYS, PRESENT, DRAW_ABSENT))
+            table._point()
     state._point()
     pairs = list(zip(values, tables, absent, strict=False))
     origins = [None if gaps is None else given[gaps] - table.rows[gaps] for given, table, gaps in pairs]

@@ -16,6 +16,7 @@ from pymc_dpgmm.families.verbs import (
     CACHE,
     CHANGE,
     DATA,
+    DRAW_ABSENT,
     EVIDENCE,
     EVIDENCE_ANEW,
     EXPONENTS,
@@ -119,7 +120,9 @@ class Table:
         """Take other parameters of the same shapes; the caller derives the caches of clusters anew."""
         self.params = params
         shifted = self.family.shift(params, self.origin)
-        tables = self.family.tabulate(shifted, self.n_rows if self.for_sampling else 0)
+        # A unit may be weighed beside its own rows, where what comes of it is not used.
+        most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
+        tables = self.family.tabulate(shifted, most if self.for_sampling else 0)
         parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
         ends = np.cumsum([len(part) for part in parts])
         self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
@@ -148,7 +151,8 @@ class Table:
             block[ROOM] = self.room.ctypes.data
         block[SPARE] = len(self.array) - 1
         block[ABSENT] = 0 if self.absent is None else self.absent.ctypes.data
-        self.prepare(ALWAYS if self.for_sampling else ())
+        if self.for_sampling:
+            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT, DRAW_ABSENT))
 
     def prepare(self, verbs: Sequence[int]) -> None:
         """Make C functions of the family available to kernels."""
