@@ -50,9 +50,6 @@ BLOCK_LENGTH = 80
 SIZE, ERROR = 0, 1
 N_BEFORE_SUMS = 2
 
-# Slot of the cluster without rows.
-EMPTY = 0
-
 # Relative error at which sums are computed anew from the rows, and that of one change of them.
 WORST_ERROR = 1e-10
 ROUNDING = 2.3e-16
@@ -78,8 +75,8 @@ def cluster_of(w, k):
 def weigh(view, i, slots, m, own, out):
     """Add to ``out`` the log predictive of row ``i`` under each of ``slots[:m]``.
 
-    For ``slots[own]``, which has the row, it is that given the other rows, and NaN if too many digits would be
-    lost.
+    For ``slots[own]``, which has the row, it is that given the other rows, NaN if too many digits would be lost
+    or there are no others: then the row, or the unit that it is all of, must leave before it is asked.
     """
     w = layout(view)
     p = parameters(view)
@@ -89,14 +86,10 @@ def weigh(view, i, slots, m, own, out):
     for j in range(m):
         cluster = cluster_of(w, slots[j])
         n = cluster[SIZE]
-        constant, exponent, argument = 0.0, 0.0, 1.0
-        is_own = j == own
-        if is_own and n <= 1.0:
-            # Others of its cluster, if there are any, are units without rows in this view.
-            is_own, n, cluster = False, 0.0, cluster_of(w, EMPTY)
-        if not is_own:
+        constant, exponent, argument = 0.0, 0.0, math.nan
+        if j != own:
             constant, exponent, argument = predictive(w, p, n, cluster, x)
-        else:
+        elif n > 1.0:
             constant, exponent, argument = predictive_without(w, p, n, cluster, x)
             if argument < SMALLEST_SHARE:
                 argument = math.nan
