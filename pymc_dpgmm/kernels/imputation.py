@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_dpgmm.compiled import INT, INTS, c_function, shifted
+from pymc_dpgmm.compiled import INT, INTS, c_function
 from pymc_dpgmm.families.verbs import (
     ABSENT,
     DRAW_ABSENT,
@@ -27,9 +27,8 @@ from pymc_dpgmm.kernels.memory import (
     prior_of,
     take_slot,
     view_of,
-    weigh,
 )
-from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.state import State, set_prior_predictives
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 
@@ -70,9 +69,7 @@ def _impute(head, incomplete, n_incomplete):
         if choice == n_clusters:
             target = take_slot(s)
         join(s, i, target)
-        s.prior_predictive[i] = 0.0
-        choices[0] = 0
-        weigh(s, i, choices, 1, -1, shifted(s.prior_predictive, i))
+        set_prior_predictives(s, i, i + 1)
     return DONE
 
 

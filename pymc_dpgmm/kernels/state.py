@@ -310,14 +310,15 @@ def fill(head):
         gather(s, k, shifted(s.gathered, start), s.sizes[k], 1)
         start += s.sizes[k]
     gather(s, 0, s.gathered, 0, 1)
-    _set_prior_predictive(s)
+    set_prior_predictives(s, 0, s.n)
 
 
 @inlined
-def _set_prior_predictive(s):
+def set_prior_predictives(s, start, stop):
+    """Set the log predictives of rows in a cluster without others."""
     # Place 0 of ``picked`` names slot 0.
     s.picked[0] = 0
-    for i in range(s.n):
+    for i in range(start, stop):
         s.prior_predictive[i] = 0.0
         weigh(s, i, s.picked, 1, -1, shifted(s.prior_predictive, i))
 
@@ -329,7 +330,7 @@ def rederive(head):
     for place in range(head[N_CLUSTERS]):
         gather(s, s.order[place], s.gathered, 0, 0)
     gather(s, 0, s.gathered, 0, 0)
-    _set_prior_predictive(s)
+    set_prior_predictives(s, 0, s.n)
 
 
 @c_function(NOTHING(INTS, INTS))
