@@ -96,9 +96,9 @@ class Matrix:
                 own = np.flatnonzero(labels == k)
                 size = len(own)
                 for order in itertools.permutations(own) if size > 1 else []:
-                    # The founder of the right half among all rows, that of the left one among the others of its
-                    # cluster, the rest in random order.
-                    choice = 0.5 / n / math.factorial(size - 1)
+                    # The founder of the right half among all rows or among those of a cluster, that of the left
+                    # one among the others of its cluster, the rest in random order.
+                    choice = 0.5 * (0.5 / n + 0.5 / n_clusters / size) / math.factorial(size - 1)
                     for rest in itertools.product([0, 1], repeat=size - 2):
                         side = np.array([1, 0, *rest])
                         pieces = self.split_pieces(labels, k, order, side, True)
@@ -174,17 +174,19 @@ def test_transition_matrix(family, kind, n):
     assert matrix.error() < 1e-12
 
 
+RIGHT_SELECTION = sm.log_sequential_selection
 MISTAKES = {
     "partner": (
         "sequential",
         "log_sequential_selection",
-        lambda n, k, left, right, partner: math.log(n * (left + right - 1) / ((k + 1) * left * right)),
+        lambda n, k, left, right, partner: RIGHT_SELECTION(n, k, left, right, 0.0),
     ),
     "founder": (
         "sequential",
         "log_sequential_selection",
-        lambda n, k, left, right, partner: partner + math.log(n / ((k + 1) * right)),
+        lambda *given: RIGHT_SELECTION(*given) - math.log((given[2] + given[3] - 1) / given[2]),
     ),
+    "small clusters": ("sequential", "log_founder", lambda n, k, size: -math.log(n)),
     "two names": (
         "random",
         "log_random_division",

@@ -42,13 +42,15 @@ PAIRS_PER_DRAW = 25_000
 MOST_SWEEPS = 4
 # From so many rows on, scans work on blocks of rows.
 MANY_ROWS = 20_000
-# Sequential moves per sweep: as many as cost about as much as a scan, fewer if they are accepted less often than
-# this, at least one.
+# Sequential moves per sweep: as many as cost about so many times what a scan costs, fewer if they are accepted
+# less often than ``WORTHWHILE``, at least one.
+SCANS_WORTH_OF_MOVES = 1.5
 MOST_MOVES = 40
 WORTHWHILE = 0.01
 # Random moves per sweep: they cost little, since only small clusters divide so.
-N_RANDOM = 3
-# Arithmetic of a row in a proposed division, in (row, cluster) pairs of a Gibbs scan.
+N_RANDOM = 1
+# Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
+PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 2
 
 
@@ -258,5 +260,5 @@ class Schedule:
         if options.sequential is None and tried:
             # Before anything is seen, one move in ten counts as accepted.
             accepted = (seen[SPLITS] + seen[MERGES] + 1) / (tried + 10)
-            affordable = pairs / (PAIRS_PER_ROW * max(seen[WORK] / tried, 1.0))
+            affordable = SCANS_WORTH_OF_MOVES * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
             self.n_moves[SEQUENTIAL] = int(np.clip(affordable * min(1.0, accepted / WORTHWHILE), 1, MOST_MOVES))

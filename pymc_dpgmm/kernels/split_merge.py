@@ -266,16 +266,39 @@ def log_target_ratio(s, prior, n_clusters, halves, counts, whole):
 
 
 @inlined
+def choose_founder(s):
+    """Draw the founder of a sequential split; see :func:`log_founder`."""
+    if uniform(s.bits) < 0.5:
+        return below(s.bits, s.n)
+    whole = s.order[below(s.bits, s.head[N_CLUSTERS])]
+    i = s.n + whole
+    for _ in range(1 + below(s.bits, s.sizes[whole])):
+        i = s.following[i]
+    return i
+
+
+@inlined
+def log_founder(n, n_clusters, size):
+    """Log probability that a row of a cluster of ``size`` founds the right half of a sequential split.
+
+    It is drawn among all n rows, or else, as likely, among those of a cluster drawn among all ``n_clusters``:
+    splits of small clusters cost little, and most of the clusters that come and go are small.
+    """
+    return math.log(0.5 / n + 0.5 / (n_clusters * size))
+
+
+@inlined
 def log_sequential_selection(n, n_clusters, n_left, n_right, log_partner):
     """Log ratio of the selections of a sequential move: of the merge, over that of the split it undoes.
 
-    A split chooses the founder of the right half among all n rows, and that of the left one among the other rows
-    of its cluster. A merge chooses the right cluster among all ``n_clusters + 1``, its founder, the left cluster
-    with probability exp(``log_partner``), and its founder.
+    A split chooses the founder of the right half by :func:`choose_founder` from the ``n_clusters`` clusters, and
+    that of the left one among the other rows of its cluster. A merge chooses the right cluster among all
+    ``n_clusters + 1``, its founder, the left cluster with probability exp(``log_partner``), and its founder.
     """
+    size = n_left + n_right
     return (
-        math.log(n)
-        + math.log(n_left + n_right - 1.0)
+        -log_founder(n, n_clusters, size)
+        + math.log(size - 1.0)
         - math.log(n_clusters + 1.0)
         - math.log(n_right)
         - math.log(n_left)
@@ -322,7 +345,7 @@ def propose_split(s, prior, kind, halves, counts):
         log_q = log_random_division(counts[LEFT], counts[RIGHT])
         log_selection = log_random_selection(s, size, counts[LEFT], counts[RIGHT])
     else:
-        founder = below(bits, s.n)
+        founder = choose_founder(s)
         whole = s.slots[founder]
         size = s.sizes[whole]
         place = s.place[whole]

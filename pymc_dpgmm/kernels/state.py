@@ -34,8 +34,6 @@ from pymc_dpgmm.kernels.memory import (
     N_VIEWS,
     NEEDS_ROOM,
     NEXT_DOUBLE,
-    PHASE,
-    POSITION,
     SCAN_ROWS,
     SERIES,
     SWEEP,
@@ -268,7 +266,7 @@ class State:
     def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
         """Run a kernel to its end, with more slots whenever it needs them; return what it has counted."""
         self.use(rng)
-        self.head[[SWEEP, PHASE, POSITION, N_MOVED]] = 0
+        self.head[SWEEP : N_MOVED + 1] = 0
         while kernel(self.address, *arguments) == NEEDS_ROOM:
             self.grow()
         if len(self.log_v):

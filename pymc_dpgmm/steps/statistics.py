@@ -1,5 +1,6 @@
 """Sampler statistics of steps of labels."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,6 @@ from pymc_dpgmm.kernels.split_merge import (
     MERGES,
     MERGES_TRIED,
     MOVES,
-    N_TALLIED,
     SPLIT_ROWS,
     SPLITS,
     SPLITS_TRIED,
@@ -32,19 +32,24 @@ COUNTED = {
     "merges": MERGES,
 }
 SIZES = {"split_size": (SPLIT_ROWS, SPLITS), "merge_size": (MERGED_ROWS, MERGES)}
+STATISTICS |= {f"{kind}_{name}": np.int64 for kind in MOVES for name in COUNTED}
+STATISTICS |= {f"{kind}_{name}": np.float64 for kind in MOVES for name in SIZES}
+# The names are made once: a draw of few rows takes no longer than to make them.
+_KINDS = [
+    (
+        [(f"{kind}_{name}", column) for name, column in COUNTED.items()],
+        [(f"{kind}_{name}", *columns) for name, columns in SIZES.items()],
+    )
+    for kind in MOVES
+]
 
 
 def tallied(tally: np.ndarray) -> dict[str, Any]:
     """Return the statistics of split and merge moves."""
     statistics: dict[str, Any] = {}
-    for kind, counts in zip(MOVES, tally, strict=True):
-        statistics |= {f"{kind}_{name}": counts[column] for name, column in COUNTED.items()}
-        for name, (rows, number) in SIZES.items():
-            statistics[f"{kind}_{name}"] = counts[rows] / counts[number] if counts[number] else np.nan
+    for (counted, sizes), counts in zip(_KINDS, tally.tolist(), strict=True):
+        for name, column in counted:
+            statistics[name] = counts[column]
+        for name, rows, number in sizes:
+            statistics[name] = counts[rows] / counts[number] if counts[number] else math.nan
     return statistics
-
-
-STATISTICS |= {
-    name: np.int64 if name.rsplit("_", 1)[1] != "size" else np.float64
-    for name in tallied(np.zeros((len(MOVES), N_TALLIED), dtype=np.int64))
-}
