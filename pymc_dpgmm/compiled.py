@@ -88,6 +88,28 @@ def _shifted(array, n):  # type: ignore[no-untyped-def]
     return _shifted_pointer(array, n)
 
 
+def entries_between(array: Any, later: Any) -> int:
+    """Return how many entries lie between two pointers to the same memory; in Python, between two arrays."""
+    start, stop = (a.__array_interface__["data"][0] for a in (array, later))
+    return int(stop - start) // array.itemsize
+
+
+@intrinsic
+def _entries_between_pointers(typing_context, pointer, later):  # type: ignore[no-untyped-def]
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        native = context.get_value_type(INT)
+        start, stop = (builder.ptrtoint(argument, native) for argument in arguments)
+        return builder.sdiv(builder.sub(stop, start), native(8))
+
+    return INT(pointer, later), generate
+
+
+@compiled_as(entries_between)
+def _entries_between(array, later):  # type: ignore[no-untyped-def]
+    return _entries_between_pointers(array, later)
+
+
 def _cast(target: Any, source: Any, instruction: str) -> Any:
     @intrinsic
     def cast(typing_context, value):  # type: ignore[no-untyped-def]

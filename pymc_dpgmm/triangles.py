@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.compiled import inlined
+from pymc_dpgmm.compiled import inlined, shifted
 
 
 @inlined
@@ -156,6 +156,101 @@ def rank_one_inverse(inverse, p, sign, scale, work, d):
             inverse[at + j] = scale * entry
         at += i + 1
         before = after
+
+
+@inlined
+def append_to_inverse(inverse, column, diagonal, smallest, work, n):
+    """Append a row and a column to a matrix, in its inverse Cholesky factor, packed.
+
+    The factor has room for one more row. ``column`` (n,) and ``diagonal`` are the new entries of the matrix.
+    ``work`` (n,) is overwritten.
+
+    Returns
+    -------
+    float
+        The new pivot, the ratio of the determinants after and before; at least ``smallest``.
+    """
+    # With L' the new factor, its last row is (z', root) with z = inv(L) column and root**2 the pivot.
+    lower_product(inverse, column, work, n)
+    pivot = diagonal
+    row = shifted(inverse, n * (n + 1) // 2)
+    for j in range(n):
+        pivot -= work[j] * work[j]
+        row[j] = 0.0
+    pivot = max(pivot, smallest)
+    reciprocal = 1.0 / math.sqrt(pivot)
+    at = 0
+    for i in range(n):
+        weight = -reciprocal * work[i]
+        for j in range(i + 1):
+            row[j] += weight * inverse[at + j]
+        at += i + 1
+    row[n] = reciprocal
+    return pivot
+
+
+@inlined
+def diagonal_of_inverse(inverse, q, n):
+    """Return entry (q, q) of the inverse of a matrix, given its inverse Cholesky factor, packed.
+
+    Without row and column q, the determinant is this part of what it was.
+    """
+    total = 0.0
+    at = q * (q + 1) // 2 + q
+    for i in range(q, n):
+        total += inverse[at] * inverse[at]
+        at += i + 1
+    return total
+
+
+@inlined
+def remove_from_inverse(inverse, q, removed, work, n):
+    r"""Remove row and column ``q`` of a matrix, in its inverse Cholesky factor, packed, in place.
+
+    ``removed`` (q + 1,) and ``work`` (n,) are overwritten.
+
+    Notes
+    -----
+    Let row q of the factor be (b', beta), and column q below it -beta p. Without row and column q, the rows of the
+    factor below take on p b', and their matrix p p' (see :func:`rank_one_inverse`): digits are not lost.
+    """
+    start = q * (q + 1) // 2
+    for j in range(q + 1):
+        removed[j] = inverse[start + j]
+    for j in range(n):
+        work[j] = 0.0
+    before = 1.0
+    at, to = start + q + 1, start
+    for i in range(q + 1, n):
+        own = -inverse[at + q] / removed[q]
+        after = before + own * own
+        ratio = math.sqrt(before / after)
+        weight = own / math.sqrt(after * before)
+        for j in range(q):
+            entry = (inverse[at + j] + own * (removed[j] - work[j])) * ratio
+            work[j] += weight * entry
+            inverse[to + j] = entry
+        for j in range(q + 1, i + 1):
+            entry = (inverse[at + j] - own * work[j]) * ratio
+            work[j] += weight * entry
+            inverse[to + j - 1] = entry
+        at += i + 1
+        to += i
+        before = after
+
+
+@inlined
+def squared_product(factor, x, n):
+    """Return ``|factor @ x|**2`` for a packed lower triangular factor."""
+    total = 0.0
+    at = 0
+    for i in range(n):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += factor[at + j] * x[j]
+        total += entry * entry
+        at += i + 1
+    return total
 
 
 def unpacked(triangles: np.ndarray) -> np.ndarray:

@@ -74,3 +74,21 @@ def check_bookkeeping(state):
             chain.append(state.following[chain[-1]])
         assert np.array_equal(np.sort(chain[1:-1]), state.members(k))
         assert all(state.preceding[b] == a for a, b in pairwise(chain))
+
+
+def test_lost_digits_do_not_outlive_a_change_of_scale():
+    """Digits that a wide prior scale hid, after an outlier has left, are there when the scale is narrow."""
+    rows = 1e-3 * np.random.default_rng(1).normal(size=(41, 2))
+    rows[40] = 80.0
+    wide, narrow = (dp.NormalInverseWishart(0.0, 0.1, 4.0, scale * np.eye(2)) for scale in (1.0, 1e-6))
+    views = [View(base.family, base.numbers(2), rows) for base in (wide, narrow)]
+    labels = np.append(np.zeros(40, dtype=np.int64), 1)
+    state = State(views[:1], labels)
+    state.set_prior(chinese_restaurant(1.0))
+    slot = int(state.slots[0])
+    assert not state.tables[0].change(40, slot, 1.0)
+    assert not state.tables[0].change(40, slot, -1.0)
+    state.set_params([views[1].params])
+    fresh = State(views[1:], labels)
+    fresh.set_prior(chinese_restaurant(1.0))
+    assert state.log_joint() == pytest.approx(fresh.log_joint(), abs=1e-9)

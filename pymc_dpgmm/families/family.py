@@ -173,6 +173,13 @@ class Family:
         The family of the same parameters, under another name, for data with missing entries (NaN).
     takes_missing : bool
         Whether this is such a family.
+    wide : callable or None
+        ``wide(n, d) -> Family or None``: the family of the same parameters, under another name, that samplers use
+        for n complete rows of d columns, where clusters have so few of them that pairs of rows are less to work
+        with than columns.
+    pairs : callable or None
+        ``pairs(params, rows) -> (n, n) array``, of such a family: a number for every pair of rows. In ``p`` these
+        are ``pairs``, ``n_pairs`` is n, and ``data`` are the rows.
     draws_missing : bool
         Whether missing entries are drawn: always if there is no ``incomplete`` family, in which they integrate
         out, and otherwise where a user wants to see them.
@@ -212,6 +219,8 @@ class Family:
     takes: tuple[int, ...] = (1, 2)
     takes_sparse: bool = False
     incomplete: "Family | None" = None
+    wide: Callable[[int, int], "Family | None"] | None = None
+    pairs: Callable[[Any, np.ndarray], np.ndarray] | None = None
     takes_missing: bool = False
     draws_missing: bool = False
 

@@ -397,6 +397,12 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     }
 
 
+def _wide(n: int, d: int) -> Family | None:
+    from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
+
+    return wide.FAMILY if wide.pays(n, d) else None
+
+
 FAMILY = Family(
     name="NormalInverseWishart",
     axes={"mu": "d", "kappa": "", "nu": "", "psi": "dd"},
@@ -442,6 +448,7 @@ FAMILY = Family(
     from_data=_from_data,
     draws_missing=True,
     takes=(2,),
+    wide=_wide,
 )
 
 

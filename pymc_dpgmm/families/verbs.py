@@ -53,8 +53,12 @@ N_BEFORE_SUMS = 2
 # Relative error at which sums are computed anew from the rows, and that of one change of them.
 WORST_ERROR = 1e-10
 ROUNDING = 2.3e-16
+# Relative error up to which sums serve other parameters too, however much smaller these are than the old ones.
+KEPT_ERROR = 1e-13
 # Below this share of a statistic left without a row, the row's density is not told from what includes it.
 SMALLEST_SHARE = 1e-8
+# Nor is it where the log of the share could be off by more than this.
+WORST_LOG_ERROR = 1e-5
 
 
 @inlined
@@ -91,7 +95,7 @@ def weigh(view, i, slots, m, own, out):
             constant, exponent, argument = predictive(w, p, n, cluster, x)
         elif n > 1.0:
             constant, exponent, argument = predictive_without(w, p, n, cluster, x)
-            if argument < SMALLEST_SHARE:
+            if argument < max(SMALLEST_SHARE, abs(exponent) * cluster[ERROR] / WORST_LOG_ERROR):
                 argument = math.nan
         out[j] += constant
         exponents[j] = exponent
@@ -336,6 +340,7 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
     """Return how parameters, sums and cache of a family are read."""
     letters = letters_of(family)
     fields = {letter: f"view[{LENGTHS + q}]" for q, letter in enumerate(letters)}
+    fields["data"] = f"floats_at(view[{DATA}])"
     shared = f"floats_at(view[{SHARED}])"
     for q, (name, axes) in enumerate({**family.axes, **family.tables}.items()):
         place = f"view[{PARAMETERS + q}]"

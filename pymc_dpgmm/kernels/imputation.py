@@ -28,7 +28,7 @@ from pymc_dpgmm.kernels.memory import (
     take_slot,
     view_of,
 )
-from pymc_dpgmm.kernels.state import State, set_prior_predictives
+from pymc_dpgmm.kernels.state import State, refit_all, set_prior_predictives
 from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 
@@ -97,6 +97,7 @@ def impute(
         The missing entries of each view, in the order of rows and then columns.
     """
     tables = state.tables
+    are_wide = any(table.family is not table.base_family for table in tables)
     for table, gaps in zip(tables, absent, strict=False):
         if gaps is not None and table.absent is None:
             # The rows are the state's own from here on.
@@ -104,6 +105,8 @@ def impute(
             table.set_absent(gaps)
             table._point()
     state._point()
+    if are_wide:
+        refit_all(state.address)
     pairs = list(zip(values, tables, absent, strict=False))
     origins = [None if gaps is None else given[gaps] - table.rows[gaps] for given, table, gaps in pairs]
     incomplete = np.flatnonzero(np.any([gaps.any(axis=1) for gaps in absent if gaps is not None], axis=0))

@@ -40,10 +40,12 @@ from pymc_dpgmm.kernels.memory import (
     N,
     accumulate_weights,
     gather,
+    has_errors,
     link,
     log_evidence,
     memory_at,
     prior_of,
+    refit,
     weigh,
 )
 from pymc_dpgmm.kernels.scans import scan_rows
@@ -75,7 +77,7 @@ class State:
         labels, n_clusters = canonical_labels(labels)
         n = len(labels)
         capacity = _room_for(n_clusters)
-        self.tables = [Table(view, capacity, n) for view in views]
+        self.tables = [Table(view, capacity, n, may_be_wide=True) for view in views]
         self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
         self.slots = labels + 1
         for name in ("queue", "gathered", "own", "side", "picked"):
@@ -326,8 +328,22 @@ def rederive(head):
     """Derive anew what clusters keep beside their sums, for other parameters."""
     s = memory_at(head)
     for place in range(head[N_CLUSTERS]):
-        gather(s, s.order[place], s.gathered, 0, 0)
+        k = s.order[place]
+        if has_errors(s, k):
+            refit(s, k)
+        else:
+            gather(s, k, s.gathered, 0, 0)
     gather(s, 0, s.gathered, 0, 0)
+    set_prior_predictives(s, 0, s.n)
+
+
+@c_function(NOTHING(INTS))
+def refit_all(head):
+    """Compute the statistics of all clusters from their rows."""
+    s = memory_at(head)
+    for place in range(head[N_CLUSTERS]):
+        refit(s, s.order[place])
+    gather(s, 0, s.gathered, 0, 1)
     set_prior_predictives(s, 0, s.n)
 
 

@@ -66,14 +66,27 @@ class Table:
         Number of units, where rows belong to such.
     for_sampling : bool
         Whether predictives are asked for; otherwise only sums and log evidence are there.
+    may_be_wide : bool
+        Whether the family may be replaced by that for wide data, see :class:`Family`, where that is less work. It
+        serves clusters of rows of this table alone.
     """
 
-    def __init__(self, view: View, capacity: int, n_labels: int | None = None, for_sampling: bool = True) -> None:
-        self.family = view.family
+    def __init__(
+        self,
+        view: View,
+        capacity: int,
+        n_labels: int | None = None,
+        *,
+        for_sampling: bool = True,
+        may_be_wide: bool = False,
+    ) -> None:
+        self.base_family = self.family = view.family
         self.for_sampling = for_sampling
         self.values, self.unit = view.values, view.unit
         rows, self.origin = self.family.represent(view.params, view.values)
         self.n_rows = int(view.values.shape[0])
+        if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
+            self.family = self.family.wide(*rows.shape) or self.family
         self.block = np.zeros(BLOCK_LENGTH, dtype=np.int64)
         self.starts: np.ndarray | None = None
         if isinstance(rows, Ragged):
@@ -123,6 +136,8 @@ class Table:
         # A unit may be weighed beside its own rows, where what comes of it is not used.
         most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
         tables = self.family.tabulate(shifted, most if self.for_sampling else 0)
+        if self.family.pairs is not None:
+            tables |= {"n_pairs": self.n_rows, "pairs": self.family.pairs(shifted, self.rows)}
         parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
         ends = np.cumsum([len(part) for part in parts])
         self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
@@ -160,9 +175,22 @@ class Table:
             self.block[verb] = function_of(self.family, verb).address
 
     def set_absent(self, absent: np.ndarray) -> None:
-        """Take which entries of the rows are absent: (n, d) bools."""
+        """Take which entries of the rows are absent: (n, d) bools.
+
+        Rows can change now: the family for wide data is given up, and the caller gathers clusters anew.
+        """
+        if self.family.pairs is not None:
+            self._narrow()
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
         self.block[ABSENT] = self.absent.ctypes.data
+
+    def _narrow(self) -> None:
+        """Replace the family for wide data by the one that serves any; clusters have to be gathered anew."""
+        self.family = self.base_family
+        self._lay_out(self.params)
+        self.array = np.zeros((len(self.array), self.width))
+        self.set_params(self.params)
+        self._make_scratch()
 
     def resize(self, capacity: int) -> None:
         """Make more slots, or fewer."""

@@ -1,0 +1,226 @@
+r"""The normal-inverse-Wishart family for wide data: clusters of fewer rows than columns.
+
+With X the n rows of a cluster less :math:`\mu`, and for pairs of rows
+
+.. math:: g(x, y) = (x - \mu)' \Psi^{-1} (y - \mu) + 1 / \kappa, \qquad A = I + (g(x_i, x_j))_{ij},
+
+Sylvester's identity gives :math:`|\Psi_n| = |\Psi| |A| \kappa / \kappa_n`, since
+:math:`\Psi_n = \Psi + X' (I - 1 1' / \kappa_n) X` and :math:`(I - 1 1' / \kappa_n)^{-1} = I + 1 1' / \kappa`. The
+argument of the predictive t density of a row x is a ratio of two such determinants,
+
+.. math:: \frac{|\Psi_{n + 1}|}{|\Psi_n|} = \frac{\kappa_n}{\kappa_n + 1} (1 + g(x, x) - g_x' A^{-1} g_x),
+          \qquad g_x = (g(x_i, x))_i,
+
+and of row q of the cluster, given the others, :math:`|\Psi_{n - 1}| / |\Psi_n| = (A^{-1})_{qq} \kappa_n /
+(\kappa_n - 1)`, in which no digits are lost. So a row costs :math:`n^2 / 2` multiplications for each cluster in
+place of :math:`d^2 / 2`. All g are computed once for given parameters. A cluster is kept by the places of its
+rows, its *members*, and the inverse Cholesky factor of A; one that grows beyond d rows is kept by its sums, as in
+:mod:`pymc_dpgmm.families.normal_inverse_wishart`.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.compiled import entries_between, inlined, shifted
+from pymc_dpgmm.families import normal_inverse_wishart as summed
+from pymc_dpgmm.families.moments import merge_scatter, update_scatter
+from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_product
+
+# Below so many columns nothing is gained. Numbers of pairs take at most ``_MOST_PER_NUMBER`` times the memory of
+# the data, and at most 128 MiB.
+_FEWEST_COLUMNS = 32
+_MOST_PER_NUMBER = 4
+_MOST_ROWS = 4096
+
+# What is done for clusters that are kept by their sums.
+_refresh_sums, _change_sums, _evidence = inlined(summed._refresh), inlined(summed._change), summed._evidence
+_predict_by_sums = inlined(summed._log_predictive)
+_predict_without_by_sums = inlined(summed._log_predictive_without)
+_log_evidence_by_sums = inlined(summed._log_evidence)
+
+
+def pays(n: int, d: int) -> bool:
+    """Tell whether this family is less work than that of sums, for n rows of d columns."""
+    return d >= _FEWEST_COLUMNS and n <= min(_MOST_PER_NUMBER * d, _MOST_ROWS)
+
+
+def pairs(params: Any, rows: np.ndarray) -> np.ndarray:
+    """Return g of all pairs of rows: (n, n) array."""
+    from scipy.linalg import solve_triangular
+
+    root = solve_triangular(np.linalg.cholesky(params.psi), (rows - params.mu).T, lower=True)
+    return root.T @ root + 1.0 / params.kappa
+
+
+@inlined
+def _row(p, member):
+    return shifted(p.data, int(member) * p.d)
+
+
+@inlined
+def _place_of(p, x):
+    """Return which row of the data ``x`` is."""
+    return entries_between(p.data, x) // p.d
+
+
+@inlined
+def _member(n, s, i):
+    """Return the place of row ``i`` among the members."""
+    for q in range(n):
+        if int(s.members[q]) == i:
+            return q
+    return 0
+
+
+@inlined
+def _pairs_with(p, n, s, i, out):
+    """Write g of row ``i`` and each of ``n`` members; return g of the row and itself."""
+    own = shifted(p.pairs, i * int(p.n_pairs))
+    for q in range(n):
+        out[q] = own[int(s.members[q])]
+    return own[i]
+
+
+@inlined
+def _sum_up(p, n, s):
+    """Let a cluster be kept by its sums from here on."""
+    for j in range(p.d):
+        s.mean[j] = 0.0
+    for j in range(p.d * (p.d + 1) // 2):
+        s.scatter[j] = 0.0
+    _add_members(p, 0.0, s, int(n), s)
+    s.is_summed[0] = 1.0
+
+
+@inlined
+def _add_members(p, n, s, m, t):
+    """Add to the sums of n rows the members of another cluster."""
+    for q in range(m):
+        update_scatter(n + q, p.d, s.mean, s.scatter, p.psi, _row(p, t.members[q]), 1.0)
+
+
+@inlined
+def _drop(n, s, q):
+    for r in range(q, n - 1):
+        s.members[r] = s.members[r + 1]
+
+
+@inlined
+def _update(p, n, s, x, sign):
+    size = int(n)
+    if s.is_summed[0] == 0.0:
+        if sign < 0.0:
+            _drop(size, s, _member(size, s, _place_of(p, x)))
+            return 1.0
+        if size < p.d:
+            s.members[size] = _place_of(p, x)
+            return 1.0
+        _sum_up(p, n, s)
+    share = update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
+    # A cluster that has become small is gathered anew, and so kept by its members.
+    return 0.0 if sign < 0.0 and 2 * (size - 1) <= p.d else share
+
+
+def _merge(p, n, s, m, t):
+    if s.is_summed[0] == 0.0:
+        if t.is_summed[0] == 0.0 and n + m <= p.d:
+            for q in range(int(m)):
+                s.members[int(n) + q] = t.members[q]
+            return
+        _sum_up(p, n, s)
+    if t.is_summed[0] == 0.0:
+        _add_members(p, n, s, int(m), t)
+    else:
+        merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
+
+
+@inlined
+def _fit(p, n, s, c):
+    """Compute the factor from the members; return half the log of the determinant of Psi_n."""
+    log_det = math.log(p.kappa / (p.kappa + n))
+    for q in range(int(n)):
+        own = _pairs_with(p, q, s, int(s.members[q]), c.step)
+        log_det += math.log(append_to_inverse(c.factor, c.step, 1.0 + own, 1.0, c.work, q))
+    return p.half_log_det_psi + 0.5 * log_det
+
+
+@inlined
+def _set_constants(p, n, c):
+    size = int(n)
+    c.constant[0] = p.norms[size] - c.half_log_det[0]
+    c.constant_without[0] = p.norms[max(size - 1, 0)] - c.half_log_det[0]
+
+
+@inlined
+def _refresh(p, n, s, c):
+    if s.is_summed[0] > 0.0:
+        _refresh_sums(p, n, s, c)
+    else:
+        c.half_log_det[0] = _fit(p, n, s, c)
+        _set_constants(p, n, c)
+
+
+def _change(p, n, s, c, x, sign):
+    size, kappa_n = int(n), p.kappa + n
+    if s.is_summed[0] > 0.0:
+        share = _change_sums(p, n, s, c, x, sign)
+        return 0.0 if sign < 0.0 and 2 * (size - 1) <= p.d else share
+    if sign > 0.0 and size == p.d:
+        _update(p, n, s, x, sign)
+        _refresh(p, n + 1.0, s, c)
+        return 1.0
+    i = _place_of(p, x)
+    if sign > 0.0:
+        own = _pairs_with(p, size, s, i, c.step)
+        ratio = append_to_inverse(c.factor, c.step, 1.0 + own, 1.0, c.work, size) * kappa_n / (kappa_n + 1.0)
+    else:
+        q = _member(size, s, i)
+        ratio = diagonal_of_inverse(c.factor, q, size) * kappa_n / (kappa_n - 1.0)
+        remove_from_inverse(c.factor, q, c.step, c.work, size)
+    c.half_log_det[0] += 0.5 * math.log(ratio)
+    _update(p, n, s, x, sign)
+    _set_constants(p, n + sign, c)
+    return 1.0
+
+
+def _log_predictive(p, n, s, c, x):
+    if s.is_summed[0] > 0.0:
+        return _predict_by_sums(p, n, s, c, x)
+    size, kappa_n = int(n), p.kappa + n
+    own = _pairs_with(p, size, s, _place_of(p, x), c.step)
+    pivot = max(1.0 + own - squared_product(c.factor, c.step, size), 1.0)
+    return c.constant[0], 0.5 * (p.nu + n + 1.0), pivot * kappa_n / (kappa_n + 1.0)
+
+
+def _log_predictive_without(p, n, s, c, x):
+    if s.is_summed[0] > 0.0:
+        return _predict_without_by_sums(p, n, s, c, x)
+    size, kappa_n = int(n), p.kappa + n
+    left = diagonal_of_inverse(c.factor, _member(size, s, _place_of(p, x)), size)
+    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), left * kappa_n / (kappa_n - 1.0)
+
+
+def _log_evidence(p, n, s, c):
+    if s.is_summed[0] > 0.0:
+        return _log_evidence_by_sums(p, n, s, c)
+    return _evidence(p, n, _fit(p, n, s, c))
+
+
+FAMILY = replace(
+    summed.FAMILY,
+    name="WideNormalInverseWishart",
+    sums={**summed.FAMILY.sums, "members": "d", "is_summed": ""},
+    tables={**summed.FAMILY.tables, "n_pairs": "", "pairs": "n"},
+    pairs=pairs,
+    update=_update,
+    merge=_merge,
+    log_evidence=_log_evidence,
+    refresh=_refresh,
+    change=_change,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    wide=None,
+)

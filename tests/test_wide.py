@@ -1,0 +1,130 @@
+"""The normal-inverse-Wishart family for wide data against that of sums, and against an enumeration."""
+
+import exact
+import numpy as np
+import pytest
+
+import pymc_dpgmm as dp
+from pymc_dpgmm import testing
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import sweep
+from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.partitions import chinese_restaurant
+
+D = 32
+RNG = np.random.default_rng(3)
+ROWS = RNG.normal(size=(90, D)) * RNG.gamma(2.0, size=D) + 3.0 * RNG.normal(size=(3, D))[np.arange(90) % 3]
+ROOT = RNG.normal(size=(D, D)) / np.sqrt(D)
+BASE = dp.NormalInverseWishart(RNG.normal(size=D), 0.3, D + 1.5, ROOT @ ROOT.T + np.eye(D))
+VIEW = View(BASE.family, BASE.numbers(D), ROWS)
+
+
+def tables(n_slots):
+    pair = Table(VIEW, n_slots, may_be_wide=True), Table(VIEW, n_slots)
+    assert [table.family for table in pair] == [wide.FAMILY, BASE.family]
+    return pair
+
+
+def assert_same(pair, members, k):
+    """Assert that slot ``k`` of both tables tells the same."""
+    fast, slow = pair
+    np.testing.assert_allclose(fast.log_evidence(k), slow.log_evidence(k), rtol=1e-11, atol=1e-11)
+    outside = np.setdiff1d(np.arange(len(ROWS)), members)
+    found, expected = (table.log_predictives(k)[outside] for table in pair)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    if len(members) > 1:
+        found, expected = ([table.log_predictive_without(i, k) for i in members] for table in pair)
+        # Where sums lose digits they say so; the pairs do not.
+        known = np.isfinite(expected)
+        np.testing.assert_allclose(np.array(found)[known], np.array(expected)[known], rtol=1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 7, D - 1, D, D + 1, 60])
+def test_gathered(n):
+    members = RNG.permutation(90)[:n]
+    pair = tables(2)
+    for table in pair:
+        table.gather(1, members)
+    assert_same(pair, members, 1)
+
+
+def test_random_walk():
+    """Rows join and leave, the cluster growing past D rows and shrinking again."""
+    pair = tables(2)
+    rng = np.random.default_rng(0)
+    members = []
+    for table in pair:
+        table.gather(1, np.array([], dtype=np.int64))
+    for target in (20, D + 8, 5, 40, 2):
+        for _ in range(200):
+            grows = rng.random() < (0.75 if len(members) < target else 0.25)
+            if grows and len(members) < 90:
+                i = rng.choice(np.setdiff1d(np.arange(90), members))
+                members.append(int(i))
+            elif members:
+                i = members.pop(rng.integers(len(members)))
+            else:
+                continue
+            for table in pair:
+                if table.change(int(i), 1, 1.0 if grows else -1.0):
+                    table.gather(1, np.array(members))
+        assert_same(pair, members, 1)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 5), (5, 0), (10, 12), (20, 20), (5, 40), (40, 5), (40, 45)])
+def test_merged(n, m):
+    order = RNG.permutation(90)
+    pair = tables(3)
+    for table in pair:
+        table.gather(1, order[:n])
+        table.gather(2, order[n : n + m])
+        table.merge(1, 2)
+    assert_same(pair, order[: n + m], 1)
+
+
+def test_a_chain_is_the_same():
+    """The same random numbers move the same rows, whichever way the densities are computed."""
+    found = []
+    for may_be_wide in (True, False):
+        state = State([VIEW._replace(values=0.5 * ROWS[:40])], np.arange(40) % 2)
+        if not may_be_wide:
+            state.tables[0].set_absent(np.zeros((40, D), dtype=bool))
+            state.tables[0].absent = None
+            state.tables[0]._point()
+            state.relabel(np.arange(40) % 2)
+        state.set_prior(chinese_restaurant(1.0))
+        rng = np.random.default_rng(5)
+        sweep(rng, state, 30, 1, 2, 4)
+        found.append((state.labels(), state.log_joint()))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_allclose(found[0][1], found[1][1], rtol=1e-10)
+    assert len(np.unique(found[0][0])) > 1
+
+
+def test_partition_frequencies():
+    rows = ROWS[:5] * 0.5
+    view = VIEW._replace(values=rows)
+    everything = testing.partitions(5)
+    slow = Table(view, 2)
+
+    def log_marginal(members):
+        slow.gather(1, np.asarray(members, dtype=np.int64))
+        return slow.log_evidence(1)
+
+    log_prior = np.array([sum(np.log(np.arange(1, c)).sum() for c in np.bincount(p) if c) for p in everything])
+    p = testing.normalized(log_prior + testing.log_likelihoods(everything, log_marginal))
+    codes, _ = testing.draw_codes([view], chinese_restaurant(1.0), 300_000, n_scans=1, n_moves=(1, 2))
+    exact.assert_matches(codes, everything, p)
+    assert p.max() < 0.9
+
+
+def test_few_columns_and_gaps_are_not_wide():
+    few = ROWS[:, :3]
+    base = dp.NormalInverseWishart.from_data(few)
+    state = State([View(base.family, base.numbers(3), few)], np.zeros(90, dtype=np.int64))
+    assert state.tables[0].family is BASE.family
+    assert not wide.pays(5_000, 2_000)
+    with_gaps = np.where(ROWS > 4.0, np.nan, ROWS)
+    assert Table(VIEW._replace(values=with_gaps), 2, may_be_wide=True).family is BASE.family
