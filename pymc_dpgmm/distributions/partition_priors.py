@@ -192,7 +192,7 @@ def _add_record(labels: Any) -> None:
     """Store what the draws of labels are to be read with."""
     model, op = pm.modelcontext(None), labels.owner.op
     parameters = {}
-    for field, value in zip(op.fields, labels.owner.inputs[2:-1], strict=True):
+    for field, value in prior_parameters(labels).items():
         if value.ndim == 0:
             parameters[field] = stored(model, value, f"{labels.name}_{field}")
         elif is_random(value):
@@ -216,6 +216,12 @@ def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
         most = possible.max().astype("float64")
     start = RandomStartRV(**_signature_with(inputs[-1].ndim == 2, RandomStartRV.signature))
     return start(most, inputs[-1], rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+def prior_parameters(labels: Any) -> dict[str, Any]:
+    """Return the parameters of a prior on partitions by their names; ``labels`` is its random variable."""
+    op = labels.owner.op
+    return dict(zip(op.fields, op.dist_params(labels.owner)[:-1], strict=True))
 
 
 def fixed_rows(labels: Any) -> int | None:

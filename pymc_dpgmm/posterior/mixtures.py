@@ -12,7 +12,7 @@ import pandas as pd
 import pymc as pm
 from scipy.sparse import csr_array, vstack
 
-from pymc_dpgmm.distributions.collapsed_mixture import of_units, split_inputs
+from pymc_dpgmm.distributions import mixture_inputs, of_units
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES, BaseMeasure, Family, View
 from pymc_dpgmm.families.base_measure import as_reals
 from pymc_dpgmm.families.counts import from_triplets, is_sparse
@@ -215,11 +215,11 @@ class Part:
 
 
 def _unit_in(mixture: Any) -> Any:
-    return of_units(mixture.owner.inputs[2])[1]
+    return of_units(mixture_inputs(mixture).labels)[1]
 
 
 def _offset_in(mixture: Any) -> Any:
-    return split_inputs(mixture.owner.op, mixture.owner.inputs).offset[0]
+    return mixture_inputs(mixture).offset
 
 
 class Clusters:

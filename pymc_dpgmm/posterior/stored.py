@@ -15,6 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.distributions import prior_parameters
 from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.partitions import (
     GibbsType,
@@ -198,11 +199,7 @@ class StoredPrior:
 
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
-    def find(model: pm.Model) -> Any:
-        node = model[name].owner
-        return node.inputs[2 + node.op.fields.index(field)]
-
-    return find
+    return lambda model: prior_parameters(model[name])[field]
 
 
 def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:
