@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,22 +24,15 @@ from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
 
 
+@takes_mixture_arguments
 def DPMixture(  # noqa: N802
     name: str,
     alpha: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
 
@@ -51,71 +45,19 @@ def DPMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
         Concentration: a number or any PyMC variable.
-    base : BaseMeasure, class of one, or dict, optional
-        Prior of every cluster's parameters; of a class, its ``from_data``. By default
-        ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
-        for (n,) data; a latent mixture needs one.
-
-        For rows with columns of several types, a dict of views: with a DataFrame, ``{view: (columns, base)}``,
-        where ``columns`` is a column or a list of them; otherwise ``{view: base}``, with ``observed`` a dict of
-        the same views. The views are independent given the labels.
-    observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        Numbers; NaN or masked where an entry is missing at random, for families that take that. The index and
-        columns of a pandas object become coords of the dims ``{name}_obs`` and ``{name}_feature``, unless ``dims``
-        are given.
-    shape : tuple of int, optional
-        (n, d) or (n,), for a latent mixture.
-    dims : str or tuple of str, optional
-        Names of the dimensions of the data; the labels take the first. With views, the name of the first.
-    offset : scalar, (n,) or (n, d) array_like or variable, optional
-        What is subtracted from the rows before they are clustered, such as ``X @ coefficients``: see
-        :class:`CollapsedMixture`. With views, a dict of these for some of the views.
-    unit : (n,) array_like or pm.Data, optional
-        Which unit (subject, site, ...) each row belongs to, if all rows of a unit are in one cluster: numbers
-        0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
-        ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
-    known_labels, must_link : (n,) array_like, optional
-        What is known of the partition, see :class:`CRP`. With units, one entry per unit, in the order of their
-        numbers or of their sorted names.
-    impute : bool
-        Whether missing entries of Gaussian data are drawn, as the variable ``{name}_missing``, also where they
-        integrate out: see :class:`CollapsedMixture`. With views, of those that can.
-    initval : (n,) integer array_like, optional
-        Start of the labels, see :class:`CRP`.
-
-    Returns
-    -------
-    TensorVariable or dict
-        The random variable ``name``; with views, a dict of the random variables ``{name}_{view}``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong kind or outside its range. The model is then as it was before.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return CRP(labels, alpha, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(CRP, alpha=alpha), base, arguments))
 
 
+@takes_mixture_arguments
 def PYMixture(  # noqa: N802
     name: str,
     alpha: Any,
     discount: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a Pitman-Yor process mixture to the current model: see :func:`DPMixture` and :class:`PitmanYor`.
 
@@ -124,32 +66,19 @@ def PYMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > -discount
     discount : scalar or variable, in [0, 1)
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return PitmanYor(labels, alpha, discount, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(PitmanYor, alpha=alpha, discount=discount), base, arguments))
 
 
+@takes_mixture_arguments
 def FiniteMixture(  # noqa: N802
     name: str,
     alpha: Any,
     n_components: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
 
@@ -160,32 +89,21 @@ def FiniteMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
     n_components : int or integer variable, >= 1
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return FiniteDirichlet(labels, alpha, n_components, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    prior = partial(FiniteDirichlet, alpha=alpha, n_components=n_components)
+    return _add_mixture(_Request(name, prior, base, arguments))
 
 
+@takes_mixture_arguments
 def MFMixture(  # noqa: N802
     name: str,
     gamma: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
     *,
     components: Any = None,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a mixture with an unknown number of components: see :func:`DPMixture` and :class:`MFM`.
 
@@ -195,30 +113,19 @@ def MFMixture(  # noqa: N802
     gamma : scalar or variable, > 0
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return MFM(labels, gamma, n, components=components, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
 
 
 class _Request(NamedTuple):
-    """What a user asks for: a name, a function that makes labels, and the arguments of all mixtures."""
+    """What a user asks for: a name, the prior of labels, a base measure, and the arguments of all mixtures."""
 
     name: str
     prior: Callable[..., Any]
     base: Any
-    observed: Any
-    shape: Any
-    dims: Any
-    offset: Any
-    unit: Any
-    impute: bool
-    initval: Any
+    arguments: MixtureArguments
 
 
 class _Part:
@@ -255,8 +162,9 @@ def _add_mixture(request: _Request) -> Any:
     with unchanged_on_error(model):
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
-        name, shape, dims = request.name, request.shape, request.dims
-        part = _Part(name, request.base, request.observed, request.offset, request.unit, request.impute)
+        name, given = request.name, request.arguments
+        shape, dims = given["shape"], given["dims"]
+        part = _Part(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
         if part.checked is None:
             if shape is None:
                 raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
@@ -275,22 +183,23 @@ def _add_mixture(request: _Request) -> Any:
 
 
 def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
-    name, dims = request.name, request.dims
-    if request.shape is not None:
+    name, given = request.name, request.arguments
+    dims, impute = given["dims"], given["impute"]
+    if given["shape"] is not None:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
-    split = _split_views(request.base, request.observed)
-    offsets = _by_view("offset", request.offset, split)
-    units = request.unit if isinstance(request.unit, Mapping) else dict.fromkeys(split, request.unit)
-    units = _by_view("unit", units, split)
+    split = _split_views(request.base, given["observed"])
+    offsets = _by_view("offset", given["offset"], split)
+    unit = given["unit"]
+    units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
     parts = {}
     for view, (base, data) in split.items():
         with _naming(view):
-            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), request.impute)
+            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), impute)
     if not parts:
         raise ValueError("base has no views")
-    if request.impute:
+    if impute:
         # The other views integrate out what is missing.
         for part in parts.values():
             part.impute = part.base.family.draws_missing
@@ -348,9 +257,8 @@ def _add_labels(
         if names is not None:
             row_dims = (f"{request.name}_unit",)
             model.add_coord(row_dims[0], names)
-    labels = request.prior(
-        f"{request.name}_labels", next(iter(counts.values())), dims=row_dims, initval=request.initval
-    )
+    own = {key: request.arguments[key] for key in ("known_labels", "must_link", "initval")}
+    labels = request.prior(f"{request.name}_labels", n=next(iter(counts.values())), dims=row_dims, **own)
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
 
