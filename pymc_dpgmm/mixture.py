@@ -128,7 +128,7 @@ class _Request(NamedTuple):
     arguments: MixtureArguments
 
 
-class _Part:
+class _View:
     """One view: its data as far as it is given, and its base measure."""
 
     def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any, impute: bool) -> None:
@@ -164,22 +164,22 @@ def _add_mixture(request: _Request) -> Any:
             return _add_views(model, request)
         name, given = request.name, request.arguments
         shape, dims = given["shape"], given["dims"]
-        part = _Part(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
-        if part.checked is None:
+        view = _View(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
+        if view.checked is None:
             if shape is None:
                 raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
             shape = tuple(int(length) for length in np.atleast_1d(shape))
             if any(length < 1 for length in shape):
                 raise ValueError(f"shape must have lengths of at least 1, got {shape}")
         else:
-            if shape is not None and tuple(np.atleast_1d(shape)) != part.checked.values.shape:
-                raise ValueError(f"shape is {shape}, but observed has shape {part.checked.values.shape}")
-            shape = part.checked.values.shape
-            dims = _named_dims(model, name, name, part, dims)
+            if shape is not None and tuple(np.atleast_1d(shape)) != view.checked.values.shape:
+                raise ValueError(f"shape is {shape}, but observed has shape {view.checked.values.shape}")
+            shape = view.checked.values.shape
+            dims = _named_dims(model, name, name, view, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         _check_dims(model, dims, shape)
-        labels = _add_labels(model, request, [(part, shape)], dims and dims[:1])
-        return _add_part(model, part, labels, shape, dims)
+        labels = _add_labels(model, request, [(view, shape)], dims and dims[:1])
+        return _add_view(model, view, labels, shape, dims)
 
 
 def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
@@ -193,30 +193,30 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     offsets = _by_view("offset", given["offset"], split)
     unit = given["unit"]
     units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
-    parts = {}
-    for view, (base, data) in split.items():
-        with _naming(view):
-            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), impute)
-    if not parts:
+    views = {}
+    for key, (base, data) in split.items():
+        with _naming(key):
+            views[key] = _View(f"{name}_{key}", base, data, offsets.get(key), units.get(key), impute)
+    if not views:
         raise ValueError("base has no views")
     if impute:
         # The other views integrate out what is missing.
-        for part in parts.values():
-            part.impute = part.base.family.draws_missing
-        if not any(part.impute for part in parts.values()):
+        for view in views.values():
+            view.impute = view.base.family.draws_missing
+        if not any(view.impute for view in views.values()):
             raise ValueError(
                 "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
             )
-    shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
-    named = {view: _view_dims(model, name, part, dims) for view, part in parts.items()}
-    for view in parts:
-        _check_dims(model, named[view], shapes[view])
+    shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
+    named = {key: _view_dims(model, name, view, dims) for key, view in views.items()}
+    for key in views:
+        _check_dims(model, named[key], shapes[key])
     row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
-    labels = _add_labels(model, request, [(part, shapes[view]) for view, part in parts.items()], row_dims)
+    labels = _add_labels(model, request, [(view, shapes[key]) for key, view in views.items()], row_dims)
     mixtures = {}
-    for view, part in parts.items():
-        with _naming(view):
-            mixtures[view] = _add_part(model, part, labels, shapes[view], named[view])
+    for key, view in views.items():
+        with _naming(key):
+            mixtures[key] = _add_view(model, view, labels, shapes[key], named[key])
     return mixtures
 
 
@@ -233,26 +233,26 @@ def _by_view(what: str, given: Any, views: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _add_labels(
-    model: pm.Model, request: _Request, parts: Sequence[tuple[_Part, tuple[int, ...]]], row_dims: Any
+    model: pm.Model, request: _Request, views: Sequence[tuple[_View, tuple[int, ...]]], row_dims: Any
 ) -> Any:
     """Add the labels of rows, or of units, and the number of their clusters."""
     counts: dict[str, Any] = {}
     numbers: dict[str, int] = {}
     names = None
-    for part, shape in parts:
-        if part.unit is None:
-            counts[part.name], numbers[part.name] = part.n_rows(shape), shape[0]
+    for view, shape in views:
+        if view.unit is None:
+            counts[view.name], numbers[view.name] = view.n_rows(shape), shape[0]
             continue
-        part.unit, numbers[part.name], own = _numbered_units(part.unit, shape[0])
+        view.unit, numbers[view.name], own = _numbered_units(view.unit, shape[0])
         names = own if names is None else names
         if own is not None and not np.array_equal(names, own):
             raise ValueError("the units of all views must have the same names")
-        counts[part.name] = (part.unit.max() + 1) if is_variable(part.unit) else numbers[part.name]
+        counts[view.name] = (view.unit.max() + 1) if is_variable(view.unit) else numbers[view.name]
     if len(set(numbers.values())) > 1:
-        of_what = "rows" if all(part.unit is None for part, _ in parts) else "rows or units"
-        listed = ", ".join(f"{part} with {n}" for part, n in numbers.items())
+        of_what = "rows" if all(view.unit is None for view, _ in views) else "rows or units"
+        listed = ", ".join(f"{view} with {n}" for view, n in numbers.items())
         raise ValueError(f"all views must have the same number of {of_what}, got {listed}")
-    if any(part.unit is not None for part, _ in parts):
+    if any(view.unit is not None for view, _ in views):
         row_dims = None
         if names is not None:
             row_dims = (f"{request.name}_unit",)
@@ -317,32 +317,32 @@ def _naming(view: str) -> Iterator[None]:
         raise type(error)(f"view {view!r}: {error}") from None
 
 
-def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any:
+def _view_dims(model: pm.Model, name: str, view: _View, rows: str | None) -> Any:
     """Dims of one view: the rows', and its columns'."""
-    assert part.checked is not None
-    named = _named_dims(model, name, part.name, part, None)
-    if rows is None or part.checked.values.ndim == 1:
+    assert view.checked is not None
+    named = _named_dims(model, name, view.name, view, None)
+    if rows is None or view.checked.values.ndim == 1:
         return (rows,) if rows else named
     # PyMC has no dims of which only some are named.
     return (rows, *named[1:]) if named else None
 
 
-def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
-    data = None if part.checked is None else part.given
-    if part.checked is not None and is_sparse(part.checked.values):
+def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
+    data = None if view.checked is None else view.given
+    if view.checked is not None and is_sparse(view.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
         dims = None
-    if part.unit is not None:
-        labels = labels[part.unit]
+    if view.unit is not None:
+        labels = labels[view.unit]
     return CollapsedMixture(
-        part.name,
+        view.name,
         labels,
-        part.base,
+        view.base,
         observed=data,
         shape=shape,
         dims=dims,
-        offset=part.offset,
-        impute=part.impute,
+        offset=view.offset,
+        impute=view.impute,
     )
 
 
@@ -351,17 +351,17 @@ def _default_base(values: np.ndarray) -> BaseMeasure:
     return kind.from_data(values)
 
 
-def _named_dims(model: pm.Model, rows: str, columns: str, part: _Part, dims: Any) -> Any:
+def _named_dims(model: pm.Model, rows: str, columns: str, view: _View, dims: Any) -> Any:
     """Return the dims of the data, adding coords from a pandas object where none are given."""
-    if dims is not None or part.checked is None:
+    if dims is not None or view.checked is None:
         return dims
-    if isinstance(part.given, SharedVariable):
-        return model.named_vars_to_dims.get(part.given.name)
-    if part.checked.index is None:
+    if isinstance(view.given, SharedVariable):
+        return model.named_vars_to_dims.get(view.given.name)
+    if view.checked.index is None:
         return None
-    named = [(f"{rows}_obs", part.checked.index)]
-    if part.checked.columns is not None:
-        named.append((f"{columns}_feature", part.checked.columns))
+    named = [(f"{rows}_obs", view.checked.index)]
+    if view.checked.columns is not None:
+        named.append((f"{columns}_feature", view.checked.columns))
     for dim, values in named:
         model.add_coord(dim, np.asarray(values))
     return tuple(dim for dim, _ in named)
