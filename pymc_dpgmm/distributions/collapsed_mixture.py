@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Distribution
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
@@ -104,7 +103,7 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
 
 
-class CollapsedMixture(Distribution):
+class CollapsedMixture(pm.Distribution):
     """Data given the labels of its rows, with every cluster's parameters integrated out.
 
     The log density is the sum over clusters of the base measure's log marginal likelihood of their rows. Its

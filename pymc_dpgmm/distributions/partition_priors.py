@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Discrete
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import ancestors
@@ -13,7 +12,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
@@ -160,7 +159,7 @@ class MFMRV(PartitionRV):
         return mixture_of_finite_mixtures(gamma, log_components, n)
 
 
-class PartitionPrior(Discrete):
+class PartitionPrior(pm.Discrete):
     """What the priors on partitions share: checked rows and starts.
 
     The value is a vector of labels, one per row; two rows are in one cluster if their labels agree. The density
@@ -169,7 +168,6 @@ class PartitionPrior(Discrete):
     """
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
-        refuse_jax()
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))

@@ -6,10 +6,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.transforms import LogTransform
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import GammaRV
 
@@ -17,6 +13,14 @@ from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.distributions import CRPRV, dependents, prior_parameters
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.partitions import cluster_sizes
+from pymc_dpgmm.pymc_internals import (
+    BlockedStep,
+    Competence,
+    LogTransform,
+    StepMethodState,
+    dataclass_state,
+    get_value_vars_from_user_vars,
+)
 from pymc_dpgmm.steps.points import PointFunction
 
 
