@@ -203,17 +203,19 @@ def _add_record(labels: Any) -> None:
     add_record(model, labels.name, {"prior": op.name, "parameters": parameters, "is_constrained": is_constrained})
 
 
-def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
+def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:
     """Over-dispersed start of labels, for PyMC."""
+    *params, rows = inputs
+    own = dict(zip(op.fields, params, strict=True))
     most: Any = np.inf
-    if isinstance(op, FiniteDirichletRV):
-        most = inputs[3].astype("float64")
-    if isinstance(op, MFMRV):
-        log_components = inputs[3]
+    if "n_components" in own:
+        most = own["n_components"].astype("float64")
+    if "log_components" in own:
+        log_components = own["log_components"]
         possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
         most = possible.max().astype("float64")
-    start = RandomStartRV(**_signature_with(inputs[-1].ndim == 2, RandomStartRV.signature))
-    return start(most, inputs[-1], rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+    start = RandomStartRV(**_signature_with(rows.ndim == 2, RandomStartRV.signature))
+    return start(most, rows, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 
 
 def prior_parameters(labels: Any) -> dict[str, Any]:

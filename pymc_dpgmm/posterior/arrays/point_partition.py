@@ -1,10 +1,13 @@
 """A search for the partition with the smallest posterior expected loss."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import types
 
+from pymc_dpgmm.arithmetic import Bits
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.kernels.memory import shuffle
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
 from pymc_dpgmm.posterior.arrays.partitions import distinct
@@ -16,13 +19,147 @@ N_STARTS = 8
 MOST_SWEEPS = 100
 # A change of less than this is rounding.
 LEAST_GAIN = 1e-12
+# Room for so many clusters to begin with.
+_ROOM = 8
+
+# Where the head of a search has the number of draws, the number of clusters of a draw at most, room for clusters,
+# how many of these have rows, and how many may have.
+_N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
+_SMALL_INTS = types.CPointer(types.int32)
+# The head, draws, their shares, gains, labels, sizes and how clusters meet draws; see Search.
+_STATE = (INTS, _SMALL_INTS, FLOATS, FLOATS, INTS, INTS, _SMALL_INTS)
 
 
-_compiled = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=True)
+@inlined
+def _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b):
+    """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
+    n_draws, width = head[_N_DRAWS], head[_WIDTH]
+    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    shared = 0.0
+    for s in range(n_draws):
+        shared += shares[s] * gains[clusters[s * width + own[s]]]
+    return b * gains[sizes[k]] - (a + b) * shared
 
 
-class Search(NamedTuple):
-    """State of a search: a partition that grows and shrinks, and how it meets the draws.
+@inlined
+def _alone_cost(gains, a, b):
+    """Growth of the expected loss as a row has a cluster to itself: all without rows are alike."""
+    return b * gains[0] - (a + b) * gains[0]
+
+
+@inlined
+def _count(head, draws, labels, sizes, met, i, k, change):
+    """Let row i join (1) or leave (-1) cluster k."""
+    n_draws, width = head[_N_DRAWS], head[_WIDTH]
+    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    for s in range(n_draws):
+        clusters[s * width + own[s]] += change
+    sizes[k] += change
+    labels[i] = k if change > 0 else -1
+    if change > 0 and sizes[k] == 1:
+        head[_N_CLUSTERS] += 1
+    if change < 0 and sizes[k] == 0:
+        head[_N_CLUSTERS] -= 1
+
+
+@inlined
+def _first_empty(head, sizes):
+    """Return the first cluster without rows, -1 if there is no room for one."""
+    for k in range(head[_CAPACITY]):
+        if sizes[k] == 0:
+            return k
+    return -1
+
+
+@inlined
+def _best(head, draws, shares, gains, sizes, met, i, free, a, b):
+    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows."""
+    best, least = -1, np.inf
+    if head[_N_CLUSTERS] < head[_MOST]:
+        best, least = free, _alone_cost(gains, a, b)
+    for k in range(head[_CAPACITY]):
+        if sizes[k] > 0:
+            cost = _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b)
+            if cost < least - LEAST_GAIN:
+                best, least = k, cost
+    return best, least
+
+
+@c_function(NOTHING(*_STATE, INTS, INT))
+def _place(head, draws, shares, gains, labels, sizes, met, rows, n_rows):
+    """Let rows that are in no cluster join those that are their labels."""
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], 1)
+
+
+@c_function(NOTHING(INT, INT, INTS, INT))
+def _shuffle(next_double, state, rows, n_rows):
+    """Bring rows into random order."""
+    shuffle(Bits(next_double, state), rows, 0, n_rows)
+
+
+@c_function(INT(*_STATE, INTS, INT, INT, FLOATS, FLOAT, FLOAT))
+def _allocate(head, draws, shares, gains, labels, sizes, met, rows, start, stop, total, a, b):
+    """Let ``rows[start:stop]``, in no cluster, join the best ones in turn; add the costs to ``total[0]``.
+
+    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    """
+    for t in range(start, stop):
+        free = _first_empty(head, sizes)
+        if free < 0:
+            return t
+        k, cost = _best(head, draws, shares, gains, sizes, met, rows[t], free, a, b)
+        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+        total[0] += cost
+    return stop
+
+
+@c_function(INT(*_STATE, INTS, INT, INT, INTS, FLOAT, FLOAT))
+def _sweep(head, draws, shares, gains, labels, sizes, met, rows, start, stop, changed, a, b):
+    """Let ``rows[start:stop]`` in turn join the cluster that is best for them; ``changed[0]`` tells if any moved.
+
+    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    """
+    for t in range(start, stop):
+        i = rows[t]
+        own = labels[i]
+        if sizes[own] > 1 and _first_empty(head, sizes) < 0:
+            return t
+        _count(head, draws, labels, sizes, met, i, own, -1)
+        k, cost = _best(head, draws, shares, gains, sizes, met, i, _first_empty(head, sizes), a, b)
+        if sizes[own] == 0:
+            stay = _alone_cost(gains, a, b)
+        else:
+            stay = _join_cost(head, draws, shares, gains, sizes, met, i, own, a, b)
+        if cost >= stay - LEAST_GAIN:
+            k = own
+        if k != own:
+            changed[0] = 1
+        _count(head, draws, labels, sizes, met, i, k, 1)
+    return stop
+
+
+@c_function(FLOAT(*_STATE, INTS, INT, INT, FLOAT, FLOAT))
+def _dissolve(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k, a, b):
+    """Take all rows out of cluster k, the last one first; return what their joining it had cost."""
+    before = 0.0
+    for t in range(n_rows - 1, -1, -1):
+        _count(head, draws, labels, sizes, met, rows[t], k, -1)
+        before += _join_cost(head, draws, shares, gains, sizes, met, rows[t], k, a, b)
+    return before
+
+
+@c_function(NOTHING(*_STATE, INTS, INT, INT))
+def _reunite(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k):
+    """Let rows, wherever they are, be cluster k."""
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], -1)
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+
+
+class Search:
+    """A partition that grows and shrinks, and how its clusters meet the draws.
 
     Parameters
     ----------
@@ -31,139 +168,91 @@ class Search(NamedTuple):
     shares : (S,) float64 array
     gains : (n,) float64 array
         f(x + 1) - f(x) at index x.
-    labels : (n,) int64 array
-        -1 where a row is in no cluster.
-    sizes : (K,) int64 array
-        Room for K clusters, those without rows in between.
-    met : (K, S, L) int32 array
-        Rows of cluster k that are in cluster l of draw s.
+    start : (n,) int64 array
+        Labels at the start, -1 where a row is in no cluster.
+    most : float
+        Clusters that there may be.
+    costs : two floats
+        a and b.
     """
 
-    draws: np.ndarray
-    shares: np.ndarray
-    gains: np.ndarray
-    labels: np.ndarray
-    sizes: np.ndarray
-    met: np.ndarray
+    def __init__(
+        self,
+        draws: np.ndarray,
+        shares: np.ndarray,
+        gains: np.ndarray,
+        start: np.ndarray,
+        most: float,
+        costs: tuple[float, float],
+    ) -> None:
+        n, n_draws = draws.shape
+        width, capacity = int(draws.max()) + 1, max(_ROOM, int(start.max()) + 2)
+        self.draws, self.shares, self.gains, self.costs = draws, shares, gains, costs
+        self.labels = start.astype(np.int64)
+        self.sizes = np.zeros(capacity, dtype=np.int64)
+        # Rows of cluster k that are in cluster l of draw s: (K, S, L).
+        self.met = np.zeros((capacity, n_draws, width), dtype=np.int32)
+        self.head = np.array([n_draws, width, capacity, 0, int(min(most, n + 1))])
+        self._total, self._changed = np.zeros(1), np.zeros(1, dtype=np.int64)
+        self._point()
+        placed = np.flatnonzero(start >= 0)
+        _place(*self._state, placed.ctypes.data, len(placed))
+
+    def _point(self) -> None:
+        arrays = self.head, self.draws, self.shares, self.gains, self.labels, self.sizes, self.met
+        self._state = tuple(array.ctypes.data for array in arrays)
+
+    def _grow(self) -> None:
+        """Make room for twice as many clusters."""
+        self.sizes = np.concatenate([self.sizes, np.zeros_like(self.sizes)])
+        self.met = np.concatenate([self.met, np.zeros_like(self.met)])
+        self.head[_CAPACITY] *= 2
+        self._point()
+
+    def allocate(self, rows: np.ndarray) -> float:
+        """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs."""
+        self._total[0], done = 0.0, 0
+        total = self._total.ctypes.data
+        while (done := _allocate(*self._state, rows.ctypes.data, done, len(rows), total, *self.costs)) < len(rows):
+            self._grow()
+        return float(self._total[0])
+
+    def sweep(self, rng: np.random.Generator) -> bool:
+        """Let every row join the cluster that is best for it; return whether any changed."""
+        rows = shuffled(rng, np.arange(len(self.labels)))
+        self._changed[0], done = 0, 0
+        changed = self._changed.ctypes.data
+        while (done := _sweep(*self._state, rows.ctypes.data, done, len(rows), changed, *self.costs)) < len(rows):
+            self._grow()
+        return bool(self._changed[0])
+
+    def dissolve_clusters(self, rng: np.random.Generator) -> bool:
+        """Dissolve clusters in turn, their rows joining the best ones, and undo what does not lower the loss.
+
+        Return whether any was dissolved for good.
+        """
+        changed = False
+        for k in shuffled(rng, np.arange(len(self.sizes))).tolist():
+            if self.sizes[k] == 0:
+                continue
+            rows = np.flatnonzero(self.labels == k)
+            before = _dissolve(*self._state, rows.ctypes.data, len(rows), k, *self.costs)
+            shuffled(rng, rows)
+            if self.allocate(rows) < before - LEAST_GAIN:
+                changed = True
+            else:
+                _reunite(*self._state, rows.ctypes.data, len(rows), k)
+        return changed
 
 
-@_compiled
-def _shuffle(rng, rows):
-    """Bring rows into random order (Fisher and Yates)."""
-    for t in range(rows.shape[0] - 1, 0, -1):
-        other = int(rng.random() * (t + 1))
-        rows[t], rows[other] = rows[other], rows[t]
+def shuffled(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+    """Bring rows, int64, into random order, and return them."""
+    _shuffle(*bits_of_generator(rng), rows.ctypes.data, len(rows))
     return rows
 
 
-@_compiled
-def _join_cost(search, i, k, a, b):
-    """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
-    shared = 0.0
-    for s in range(search.shares.shape[0]):
-        shared += search.shares[s] * search.gains[search.met[k, s, search.draws[i, s]]]
-    return b * search.gains[search.sizes[k]] - (a + b) * shared
-
-
-@_compiled
-def _count(search, i, k, change):
-    """Let row i join (1) or leave (-1) cluster k."""
-    search.sizes[k] += change
-    for s in range(search.shares.shape[0]):
-        search.met[k, s, search.draws[i, s]] += change
-    search.labels[i] = k if change > 0 else -1
-
-
-@_compiled
-def _roomy(search):
-    """Return the search with room for one cluster more at least, and where that is."""
-    for k in range(search.sizes.shape[0]):
-        if search.sizes[k] == 0:
-            return search, k
-    k = search.sizes.shape[0]
-    met = np.zeros((2 * k, search.met.shape[1], search.met.shape[2]), dtype=np.int32)
-    met[:k] = search.met
-    sizes = np.zeros(2 * k, dtype=np.int64)
-    sizes[:k] = search.sizes
-    return Search(search.draws, search.shares, search.gains, search.labels, sizes, met), k
-
-
-@_compiled
-def _best(search, i, free, n_clusters, most, a, b):
-    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows."""
-    best, least = -1, np.inf
-    if n_clusters < most:
-        # All clusters without rows are alike: f(1) - f(0) at every draw.
-        best, least = free, b * search.gains[0] - (a + b) * search.gains[0]
-    for k in range(search.sizes.shape[0]):
-        if search.sizes[k] > 0:
-            cost = _join_cost(search, i, k, a, b)
-            if cost < least - LEAST_GAIN:
-                best, least = k, cost
-    return best, least
-
-
-@_compiled
-def _allocate(search, rows, n_clusters, most, a, b):
-    """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs too."""
-    total = 0.0
-    for i in rows:
-        search, free = _roomy(search)
-        k, cost = _best(search, i, free, n_clusters, most, a, b)
-        n_clusters += search.sizes[k] == 0
-        _count(search, i, k, 1)
-        total += cost
-    return search, n_clusters, total
-
-
-@_compiled
-def _sweep(rng, search, n_clusters, most, a, b):
-    """Let every row join the cluster that is best for it; return whether any changed."""
-    changed = False
-    for i in _shuffle(rng, np.arange(search.labels.shape[0])):
-        own = search.labels[i]
-        _count(search, i, own, -1)
-        n_clusters -= search.sizes[own] == 0
-        search, free = _roomy(search)
-        k, cost = _best(search, i, free, n_clusters, most, a, b)
-        alone = search.sizes[own] == 0
-        stay = b * search.gains[0] - (a + b) * search.gains[0] if alone else _join_cost(search, i, own, a, b)
-        if cost >= stay - LEAST_GAIN:
-            k = own
-        changed = changed or k != own
-        n_clusters += search.sizes[k] == 0
-        _count(search, i, k, 1)
-    return search, n_clusters, changed
-
-
-@_compiled
-def _dissolve_clusters(rng, search, n_clusters, most, a, b):
-    """Dissolve clusters in turn, their rows joining the best ones, where the expected loss falls; else undo it."""
-    changed = False
-    for k in _shuffle(rng, np.arange(search.sizes.shape[0])):
-        if search.sizes[k] == 0:
-            continue
-        rows = np.flatnonzero(search.labels == k)
-        before = 0.0
-        for t in range(rows.shape[0] - 1, -1, -1):
-            _count(search, rows[t], k, -1)
-            before += _join_cost(search, rows[t], k, a, b)
-        _shuffle(rng, rows)
-        search, n_new, after = _allocate(search, rows, n_clusters - 1, most, a, b)
-        if after < before - LEAST_GAIN:
-            n_clusters = n_new
-            changed = True
-            continue
-        for i in rows:
-            _count(search, i, search.labels[i], -1)
-        for i in rows:
-            _count(search, i, k, 1)
-    return search, n_clusters, changed
-
-
-@_compiled
-def improve(rng, draws, shares, gains, start, most, a, b):
-    """Search from a partition, or from none where ``start`` is -1, for one of smaller expected loss.
+def improve(search: Search, rng: np.random.Generator) -> np.ndarray:
+    """Search from a partition, of some of the rows or of none, for one of smaller expected loss.
 
     Rows are allocated one after the other; sweeps then move single rows, and dissolve clusters, as long as that
     helps (Dahl, Johnson and Mueller 2022, section 3).
@@ -172,34 +261,9 @@ def improve(rng, draws, shares, gains, start, most, a, b):
     -------
     labels : (n,) int64 array
     """
-    n = draws.shape[0]
-    n_found = 0
-    for s in range(draws.shape[1]):
-        for i in range(n):
-            n_found = max(n_found, draws[i, s] + 1)
-    room = max(8, start.max() + 2)
-    search = Search(
-        draws,
-        shares,
-        gains,
-        np.full(n, -1, dtype=np.int64),
-        np.zeros(room, dtype=np.int64),
-        np.zeros((room, draws.shape[1], n_found), dtype=np.int32),
-    )
-    n_clusters = 0
-    for i in range(n):
-        if start[i] >= 0:
-            n_clusters += search.sizes[start[i]] == 0
-            _count(search, i, start[i], 1)
-    left = np.flatnonzero(start < 0)
-    _shuffle(rng, left)
-    search, n_clusters, _ = _allocate(search, left, n_clusters, most, a, b)
+    search.allocate(shuffled(rng, np.flatnonzero(search.labels < 0)))
     for _ in range(MOST_SWEEPS):
-        search, n_clusters, moved = _sweep(rng, search, n_clusters, most, a, b)
-        if moved:
-            continue
-        search, n_clusters, dissolved = _dissolve_clusters(rng, search, n_clusters, most, a, b)
-        if not dissolved:
+        if not search.sweep(rng) and not search.dissolve_clusters(rng):
             break
     return search.labels
 
@@ -219,8 +283,7 @@ def search_point_partition(
     """
     draws, shares = distinct(labels)
     n = draws.shape[1]
-    f = weights_of_sizes(loss, n)
-    a, b = costs
+    gains = np.diff(weights_of_sizes(loss, n))
     rng = np.random.default_rng(seed)
     few = draws[rng.choice(len(draws), min(len(draws), 16 * n_starts), replace=False, p=shares)]
     few = few[few.max(axis=1) < most]
@@ -234,8 +297,8 @@ def search_point_partition(
 
         def run(first: int, last: int) -> None:
             for t in range(first, last):
-                own = improve(seeds[t], by_row, shares, np.diff(f), starts[t], most, a, b)
-                found[t] = canonical_labels(own)[0]
+                own = Search(by_row, shares, gains, starts[t], most, costs)
+                found[t] = canonical_labels(improve(own, seeds[t]))[0]
 
         threads.run(run, 0, len(starts))
         of_found = losses_between(threads, found, draws, loss, costs) @ shares
