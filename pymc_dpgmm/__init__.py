@@ -3,12 +3,9 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from pymc.distributions.distribution import _support_point
-from pymc.logprob.abstract import _logprob
-from pymc.step_methods import STEP_METHODS
-
 from pymc_dpgmm import datasets
 from pymc_dpgmm import distributions as _distributions
+from pymc_dpgmm import pymc_internals as _pymc
 from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.families import (
     BaseMeasure,
@@ -140,11 +137,11 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__, *_LATER})
 
 
-_logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
-_logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_logp)
-_support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
-_support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
-_support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
+_pymc.logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
+_pymc.logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_logp)
+_pymc.support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
+_pymc.support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
+_pymc.support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):
-    if _step not in STEP_METHODS:
-        STEP_METHODS.append(_step)
+    if _step not in _pymc.STEP_METHODS:
+        _pymc.STEP_METHODS.append(_step)

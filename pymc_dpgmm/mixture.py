@@ -2,7 +2,8 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import pandas as pd
@@ -23,22 +24,15 @@ from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
 
 
+@takes_mixture_arguments
 def DPMixture(  # noqa: N802
     name: str,
     alpha: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
 
@@ -51,71 +45,19 @@ def DPMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
         Concentration: a number or any PyMC variable.
-    base : BaseMeasure, class of one, or dict, optional
-        Prior of every cluster's parameters; of a class, its ``from_data``. By default
-        ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
-        for (n,) data; a latent mixture needs one.
-
-        For rows with columns of several types, a dict of views: with a DataFrame, ``{view: (columns, base)}``,
-        where ``columns`` is a column or a list of them; otherwise ``{view: base}``, with ``observed`` a dict of
-        the same views. The views are independent given the labels.
-    observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        Numbers; NaN or masked where an entry is missing at random, for families that take that. The index and
-        columns of a pandas object become coords of the dims ``{name}_obs`` and ``{name}_feature``, unless ``dims``
-        are given.
-    shape : tuple of int, optional
-        (n, d) or (n,), for a latent mixture.
-    dims : str or tuple of str, optional
-        Names of the dimensions of the data; the labels take the first. With views, the name of the first.
-    offset : scalar, (n,) or (n, d) array_like or variable, optional
-        What is subtracted from the rows before they are clustered, such as ``X @ coefficients``: see
-        :class:`CollapsedMixture`. With views, a dict of these for some of the views.
-    unit : (n,) array_like or pm.Data, optional
-        Which unit (subject, site, ...) each row belongs to, if all rows of a unit are in one cluster: numbers
-        0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
-        ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
-    known_labels, must_link : (n,) array_like, optional
-        What is known of the partition, see :class:`CRP`. With units, one entry per unit, in the order of their
-        numbers or of their sorted names.
-    impute : bool
-        Whether missing entries of Gaussian data are drawn, as the variable ``{name}_missing``, also where they
-        integrate out: see :class:`CollapsedMixture`. With views, of those that can.
-    initval : (n,) integer array_like, optional
-        Start of the labels, see :class:`CRP`.
-
-    Returns
-    -------
-    TensorVariable or dict
-        The random variable ``name``; with views, a dict of the random variables ``{name}_{view}``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is of the wrong kind or outside its range. The model is then as it was before.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return CRP(labels, alpha, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(CRP, alpha=alpha), base, arguments))
 
 
+@takes_mixture_arguments
 def PYMixture(  # noqa: N802
     name: str,
     alpha: Any,
     discount: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a Pitman-Yor process mixture to the current model: see :func:`DPMixture` and :class:`PitmanYor`.
 
@@ -124,32 +66,19 @@ def PYMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > -discount
     discount : scalar or variable, in [0, 1)
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return PitmanYor(labels, alpha, discount, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(PitmanYor, alpha=alpha, discount=discount), base, arguments))
 
 
+@takes_mixture_arguments
 def FiniteMixture(  # noqa: N802
     name: str,
     alpha: Any,
     n_components: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
-    *,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
 
@@ -160,32 +89,21 @@ def FiniteMixture(  # noqa: N802
     name : str
     alpha : scalar or variable, > 0
     n_components : int or integer variable, >= 1
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return FiniteDirichlet(labels, alpha, n_components, n, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    prior = partial(FiniteDirichlet, alpha=alpha, n_components=n_components)
+    return _add_mixture(_Request(name, prior, base, arguments))
 
 
+@takes_mixture_arguments
 def MFMixture(  # noqa: N802
     name: str,
     gamma: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
     *,
     components: Any = None,
-    observed: Any = None,
-    shape: tuple[int, ...] | None = None,
-    dims: Any = None,
-    offset: Any = None,
-    unit: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
-    impute: bool = False,
-    initval: Any = None,
+    **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a mixture with an unknown number of components: see :func:`DPMixture` and :class:`MFM`.
 
@@ -195,33 +113,22 @@ def MFMixture(  # noqa: N802
     gamma : scalar or variable, > 0
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
-    base, observed, shape, dims, offset, unit, known_labels, must_link, impute, initval
-        As in :func:`DPMixture`.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`.
     """
-    known = {"known_labels": known_labels, "must_link": must_link}
-
-    def prior(labels: str, n: Any, **kwargs: Any) -> Any:
-        return MFM(labels, gamma, n, components=components, **known, **kwargs)
-
-    return _add_mixture(_Request(name, prior, base, observed, shape, dims, offset, unit, impute, initval))
+    return _add_mixture(_Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
 
 
 class _Request(NamedTuple):
-    """What a user asks for: a name, a function that makes labels, and the arguments of all mixtures."""
+    """What a user asks for: a name, the prior of labels, a base measure, and the arguments of all mixtures."""
 
     name: str
     prior: Callable[..., Any]
     base: Any
-    observed: Any
-    shape: Any
-    dims: Any
-    offset: Any
-    unit: Any
-    impute: bool
-    initval: Any
+    arguments: MixtureArguments
 
 
-class _Part:
+class _View:
     """One view: its data as far as it is given, and its base measure."""
 
     def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any, impute: bool) -> None:
@@ -255,59 +162,61 @@ def _add_mixture(request: _Request) -> Any:
     with unchanged_on_error(model):
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
-        name, shape, dims = request.name, request.shape, request.dims
-        part = _Part(name, request.base, request.observed, request.offset, request.unit, request.impute)
-        if part.checked is None:
+        name, given = request.name, request.arguments
+        shape, dims = given["shape"], given["dims"]
+        view = _View(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
+        if view.checked is None:
             if shape is None:
                 raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
             shape = tuple(int(length) for length in np.atleast_1d(shape))
             if any(length < 1 for length in shape):
                 raise ValueError(f"shape must have lengths of at least 1, got {shape}")
         else:
-            if shape is not None and tuple(np.atleast_1d(shape)) != part.checked.values.shape:
-                raise ValueError(f"shape is {shape}, but observed has shape {part.checked.values.shape}")
-            shape = part.checked.values.shape
-            dims = _named_dims(model, name, name, part, dims)
+            if shape is not None and tuple(np.atleast_1d(shape)) != view.checked.values.shape:
+                raise ValueError(f"shape is {shape}, but observed has shape {view.checked.values.shape}")
+            shape = view.checked.values.shape
+            dims = _named_dims(model, name, name, view, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         _check_dims(model, dims, shape)
-        labels = _add_labels(model, request, [(part, shape)], dims and dims[:1])
-        return _add_part(model, part, labels, shape, dims)
+        labels = _add_labels(model, request, [(view, shape)], dims and dims[:1])
+        return _add_view(model, view, labels, shape, dims)
 
 
 def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
-    name, dims = request.name, request.dims
-    if request.shape is not None:
+    name, given = request.name, request.arguments
+    dims, impute = given["dims"], given["impute"]
+    if given["shape"] is not None:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
-    split = _split_views(request.base, request.observed)
-    offsets = _by_view("offset", request.offset, split)
-    units = request.unit if isinstance(request.unit, Mapping) else dict.fromkeys(split, request.unit)
-    units = _by_view("unit", units, split)
-    parts = {}
-    for view, (base, data) in split.items():
-        with _naming(view):
-            parts[view] = _Part(f"{name}_{view}", base, data, offsets.get(view), units.get(view), request.impute)
-    if not parts:
+    split = _split_views(request.base, given["observed"])
+    offsets = _by_view("offset", given["offset"], split)
+    unit = given["unit"]
+    units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
+    views = {}
+    for key, (base, data) in split.items():
+        with _naming(key):
+            views[key] = _View(f"{name}_{key}", base, data, offsets.get(key), units.get(key), impute)
+    if not views:
         raise ValueError("base has no views")
-    if request.impute:
+    if impute:
         # The other views integrate out what is missing.
-        for part in parts.values():
-            part.impute = part.base.family.draws_missing
-        if not any(part.impute for part in parts.values()):
+        for view in views.values():
+            view.impute = view.base.family.draws_missing
+        if not any(view.impute for view in views.values()):
             raise ValueError(
                 "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
             )
-    shapes = {view: part.checked.values.shape for view, part in parts.items() if part.checked is not None}
-    named = {view: _view_dims(model, name, part, dims) for view, part in parts.items()}
-    for view in parts:
-        _check_dims(model, named[view], shapes[view])
+    shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
+    named = {key: _view_dims(model, name, view, dims) for key, view in views.items()}
+    for key in views:
+        _check_dims(model, named[key], shapes[key])
     row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
-    labels = _add_labels(model, request, [(part, shapes[view]) for view, part in parts.items()], row_dims)
+    labels = _add_labels(model, request, [(view, shapes[key]) for key, view in views.items()], row_dims)
     mixtures = {}
-    for view, part in parts.items():
-        with _naming(view):
-            mixtures[view] = _add_part(model, part, labels, shapes[view], named[view])
+    for key, view in views.items():
+        with _naming(key):
+            mixtures[key] = _add_view(model, view, labels, shapes[key], named[key])
     return mixtures
 
 
@@ -324,33 +233,32 @@ def _by_view(what: str, given: Any, views: Mapping[str, Any]) -> Mapping[str, An
 
 
 def _add_labels(
-    model: pm.Model, request: _Request, parts: Sequence[tuple[_Part, tuple[int, ...]]], row_dims: Any
+    model: pm.Model, request: _Request, views: Sequence[tuple[_View, tuple[int, ...]]], row_dims: Any
 ) -> Any:
     """Add the labels of rows, or of units, and the number of their clusters."""
     counts: dict[str, Any] = {}
     numbers: dict[str, int] = {}
     names = None
-    for part, shape in parts:
-        if part.unit is None:
-            counts[part.name], numbers[part.name] = part.n_rows(shape), shape[0]
+    for view, shape in views:
+        if view.unit is None:
+            counts[view.name], numbers[view.name] = view.n_rows(shape), shape[0]
             continue
-        part.unit, numbers[part.name], own = _numbered_units(part.unit, shape[0])
+        view.unit, numbers[view.name], own = _numbered_units(view.unit, shape[0])
         names = own if names is None else names
         if own is not None and not np.array_equal(names, own):
             raise ValueError("the units of all views must have the same names")
-        counts[part.name] = (part.unit.max() + 1) if is_variable(part.unit) else numbers[part.name]
+        counts[view.name] = (view.unit.max() + 1) if is_variable(view.unit) else numbers[view.name]
     if len(set(numbers.values())) > 1:
-        of_what = "rows" if all(part.unit is None for part, _ in parts) else "rows or units"
-        listed = ", ".join(f"{part} with {n}" for part, n in numbers.items())
+        of_what = "rows" if all(view.unit is None for view, _ in views) else "rows or units"
+        listed = ", ".join(f"{view} with {n}" for view, n in numbers.items())
         raise ValueError(f"all views must have the same number of {of_what}, got {listed}")
-    if any(part.unit is not None for part, _ in parts):
+    if any(view.unit is not None for view, _ in views):
         row_dims = None
         if names is not None:
             row_dims = (f"{request.name}_unit",)
             model.add_coord(row_dims[0], names)
-    labels = request.prior(
-        f"{request.name}_labels", next(iter(counts.values())), dims=row_dims, initval=request.initval
-    )
+    own = {key: request.arguments[key] for key in ("known_labels", "must_link", "initval")}
+    labels = request.prior(f"{request.name}_labels", n=next(iter(counts.values())), dims=row_dims, **own)
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
 
@@ -409,32 +317,32 @@ def _naming(view: str) -> Iterator[None]:
         raise type(error)(f"view {view!r}: {error}") from None
 
 
-def _view_dims(model: pm.Model, name: str, part: _Part, rows: str | None) -> Any:
+def _view_dims(model: pm.Model, name: str, view: _View, rows: str | None) -> Any:
     """Dims of one view: the rows', and its columns'."""
-    assert part.checked is not None
-    named = _named_dims(model, name, part.name, part, None)
-    if rows is None or part.checked.values.ndim == 1:
+    assert view.checked is not None
+    named = _named_dims(model, name, view.name, view, None)
+    if rows is None or view.checked.values.ndim == 1:
         return (rows,) if rows else named
     # PyMC has no dims of which only some are named.
     return (rows, *named[1:]) if named else None
 
 
-def _add_part(model: pm.Model, part: _Part, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
-    data = None if part.checked is None else part.given
-    if part.checked is not None and is_sparse(part.checked.values):
+def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
+    data = None if view.checked is None else view.given
+    if view.checked is not None and is_sparse(view.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
         dims = None
-    if part.unit is not None:
-        labels = labels[part.unit]
+    if view.unit is not None:
+        labels = labels[view.unit]
     return CollapsedMixture(
-        part.name,
+        view.name,
         labels,
-        part.base,
+        view.base,
         observed=data,
         shape=shape,
         dims=dims,
-        offset=part.offset,
-        impute=part.impute,
+        offset=view.offset,
+        impute=view.impute,
     )
 
 
@@ -443,17 +351,17 @@ def _default_base(values: np.ndarray) -> BaseMeasure:
     return kind.from_data(values)
 
 
-def _named_dims(model: pm.Model, rows: str, columns: str, part: _Part, dims: Any) -> Any:
+def _named_dims(model: pm.Model, rows: str, columns: str, view: _View, dims: Any) -> Any:
     """Return the dims of the data, adding coords from a pandas object where none are given."""
-    if dims is not None or part.checked is None:
+    if dims is not None or view.checked is None:
         return dims
-    if isinstance(part.given, SharedVariable):
-        return model.named_vars_to_dims.get(part.given.name)
-    if part.checked.index is None:
+    if isinstance(view.given, SharedVariable):
+        return model.named_vars_to_dims.get(view.given.name)
+    if view.checked.index is None:
         return None
-    named = [(f"{rows}_obs", part.checked.index)]
-    if part.checked.columns is not None:
-        named.append((f"{columns}_feature", part.checked.columns))
+    named = [(f"{rows}_obs", view.checked.index)]
+    if view.checked.columns is not None:
+        named.append((f"{columns}_feature", view.checked.columns))
     for dim, values in named:
         model.add_coord(dim, np.asarray(values))
     return tuple(dim for dim, _ in named)

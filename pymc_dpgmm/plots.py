@@ -8,10 +8,14 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior import co_clustering, component_draws, density, n_clusters, partition_diagnostics
+from pymc_dpgmm.posterior import partition_diagnostics
+from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
+from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
+from pymc_dpgmm.posterior.component_draws import aligned_components
+from pymc_dpgmm.posterior.density import density_of
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, Part
-from pymc_dpgmm.posterior.n_clusters import posterior_pmf
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.point_partition import reference_labels
 from pymc_dpgmm.posterior.stored import UnknownPriorError
 
@@ -62,30 +66,30 @@ def plot_clusters(
     plt = _pyplot()
     check_probability(probability)
     draws = MixtureDraws(idata, name, model)
-    part = draws.sole()
-    names = draws.column_names(part)
-    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
+    view = draws.sole()
+    names = draws.column_names(view)
+    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     if len(chosen) > _MOST_COLUMNS:
         raise ValueError(f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}")
     if ax is not None and len(chosen) > 2:
         raise ValueError(f"ax has room for one or two columns, not for {len(chosen)}; choose some of {names}")
     rng = np.random.default_rng(random_seed)
-    labels = reference_labels(idata, name, partition, draws.drawn, rng)
-    data = _dense(part.data(0))
-    of_row = labels if part.unit is None else labels[part.unit]
+    labels = reference_labels(draws.drawn, partition, rng)
+    data = _dense(view.data(0))
+    of_row = labels if view.unit is None else labels[view.unit]
     if len(chosen) == 1:
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
         figure, grid = _axes(plt, ax, (7, 2.6))
     else:
-        mean, covariance = _moments(component_draws(idata, name, labels, random_seed=rng, model=model))
+        mean, covariance = _moments(aligned_components(draws, labels, rng))
         pairs = list(combinations(chosen, 2))
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
         figure, grid = _axes(plt, ax, (4.2 * n_columns + 0.8, 3.8 * n_rows), n_rows, n_columns)
     largest_first = np.argsort(-np.bincount(labels), kind="stable")
     # Numbers that no simulated data has come from.
-    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), part.d + 1))
-    if not part.family.has_data_gradient:
+    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), view.d + 1))
+    if not view.family.has_data_gradient:
         # Whole numbers would hide each other.
         data = data + jitter[:, 1:]
     for (j, i), axes in zip(pairs, grid, strict=False):
@@ -98,16 +102,16 @@ def plot_clusters(
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
                 axes.plot(*outline, color=color, lw=1.5)
         axes.set_xlabel(str(names[j]))
-        _name_ticks(axes.xaxis, part, j)
+        _name_ticks(axes.xaxis, view, j)
         if i is None:
             axes.set_yticks(range(len(largest_first)), [str(k) for k in largest_first])
             axes.set_ylabel("cluster")
         else:
             axes.set_ylabel(str(names[i]))
-            _name_ticks(axes.yaxis, part, i)
+            _name_ticks(axes.yaxis, view, i)
     for axes in grid[len(pairs) :]:
         axes.set_visible(False)
-    sizes, counted = np.bincount(labels), "row" if part.unit is None else "unit"
+    sizes, counted = np.bincount(labels), "row" if view.unit is None else "unit"
     handles = [
         plt.Line2D(
             [],
@@ -149,10 +153,11 @@ def plot_co_clustering(
     matplotlib.figure.Figure
     """
     plt = _pyplot()
-    matrix = co_clustering(idata, name, rows=rows)
+    drawn = drawn_labels(idata, name)
+    matrix = co_clustering_of(drawn, rows, MOST_BYTES)
     together = matrix.to_numpy()
     n = matrix.sizes[matrix.dims[0]]
-    labels = reference_labels(idata, name, partition, drawn_labels(idata, name), random_seed)
+    labels = reference_labels(drawn, partition, random_seed)
     if rows is not None:
         labels = labels[rows]
     order = _order(together, labels)
@@ -205,34 +210,26 @@ def plot_density(
     """
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model)
-    part = draws.sole()
-    names = draws.column_names(part)
-    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
+    view = draws.sole()
+    names = draws.column_names(view)
+    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     if len(chosen) > 2 or (len(chosen) > 1 and x is not None):
         raise ValueError(f"a picture has one or two columns, got {len(chosen)}; choose some with columns={names}")
-    found = density(
-        idata,
-        name,
-        x,
-        columns=None if len(chosen) == part.d else chosen,
-        given=given,
-        probability=probability,
-        random_seed=random_seed,
-        model=model,
-    )
-    data = _dense(part.data(0))[:, chosen]
+    own = None if len(chosen) == view.d else chosen
+    found = density_of(draws, x, own, given, probability, random_seed)
+    data = _dense(view.data(0))[:, chosen]
     figure, (axes,) = _axes(plt, ax, (7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
         values = found["mean"].to_numpy().T
         across, up = (found[str(names[j])].to_numpy() for j in chosen)
         axes.set_ylabel(str(names[chosen[1]]))
-        if not part.family.has_data_gradient:
+        if not view.family.has_data_gradient:
             image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
             axes.set_xticks(across)
             axes.set_yticks(up)
-            _name_ticks(axes.xaxis, part, chosen[0])
-            _name_ticks(axes.yaxis, part, chosen[1])
+            _name_ticks(axes.xaxis, view, chosen[0])
+            _name_ticks(axes.yaxis, view, chosen[1])
             figure.colorbar(image, ax=axes, label="posterior mean probability")
             return figure
         axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
@@ -246,9 +243,9 @@ def plot_density(
         shown = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
         axes.clabel(lines, levels[:2], fmt=shown, fontsize=8)
         return figure
-    data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(part)
+    data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(view)
     band = f"{found.attrs['probability']:.0%} band"
-    if part.family.has_data_gradient:
+    if view.family.has_data_gradient:
         # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
         bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
         axes.hist(data, bins=bins, density=True, color="0.85", label="one draw of the data" if latent else "data")
@@ -263,7 +260,7 @@ def plot_density(
         errors = np.maximum(reach, 0.0)
         axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=f"posterior mean, {band}")
         axes.set_ylabel("probability")
-        _name_ticks(axes.xaxis, part, chosen[0])
+        _name_ticks(axes.xaxis, view, chosen[0])
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
     return figure
@@ -286,10 +283,11 @@ def plot_n_clusters(
     matplotlib.figure.Figure
     """
     plt = _pyplot()
+    draws = MixtureDraws(idata, name, model)
     try:
-        found = n_clusters(idata, name, model=model, random_seed=random_seed)
+        found = n_clusters_of(draws, model, random_seed)
     except UnknownPriorError:
-        shares = np.trim_zeros(posterior_pmf(MixtureDraws(idata, name))[1:], "b")
+        shares = np.trim_zeros(posterior_pmf(draws.numbers.labels)[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
         found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
     figure, (axes,) = _axes(plt, ax, (7, 3.5))
@@ -422,9 +420,9 @@ def _axes(
     return figure, list(array.ravel())
 
 
-def _name_ticks(axis: Any, part: Part, column: int) -> None:
+def _name_ticks(axis: Any, view: NamedView, column: int) -> None:
     """Give categories their names."""
-    names = part.categories and part.categories[column]
+    names = view.categories and view.categories[column]
     if names:
         axis.set_ticks(range(len(names)), names)
 

@@ -7,11 +7,15 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
-from pymc.backends.base import MultiTrace
-from pymc.backends.ndarray import NDArray
-from pymc.initial_point import make_initial_point_fns_per_chain
-from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
-from pymc.step_methods.compound import CompoundStep
+
+from pymc_dpgmm.pymc_internals import (
+    CompoundStep,
+    MultiTrace,
+    NDArray,
+    assign_step_methods,
+    instantiate_steppers,
+    make_initial_point_fns_per_chain,
+)
 
 # Draws of one chain before the next one's turn.
 _BLOCK = 25

@@ -15,7 +15,7 @@ from scipy.stats import gamma, multivariate_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import log_eppf, seating_probabilities
-from pymc_dpgmm.posterior.measures import draw_measure
+from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 RNG = np.random.default_rng(20)
@@ -95,7 +95,7 @@ def test_density_and_membership_on_one_partition(name):
 def test_seats_of_one_more_row(prior):
     """They are ratios of the prior on partitions of n + 1 rows."""
     draws = MixtureDraws(fixed(*BASES["NormalInverseGamma"], prior=prior), "y")
-    (partition, *_) = draws.partitions()
+    (partition, *_) = draws.numbers.partitions()
     extended = [np.append(LABELS, k) for k in range(4)]
     sizes = [np.bincount(labels) for labels in extended]
     wanted = np.exp([log_eppf(partition.prior, own, len(own)) for own in sizes])
@@ -112,7 +112,7 @@ def test_drawn_densities_have_the_moments_of_two_new_rows(prior):
     x = np.array([-1.8, 0.2, 1.2])
     rng = np.random.default_rng(3)
     found = np.empty((n_draws, len(x)))
-    for partition in draws.partitions([x[:, None]]):
+    for partition in draws.numbers.partitions([x[:, None]]):
         measure = draw_measure(rng, partition)
         np.testing.assert_allclose(measure.weights.sum(), 1.0, rtol=1e-12)
         (view,) = partition.views
@@ -403,7 +403,10 @@ def test_views_together_and_each_alone():
     values = {"a": with_given("GammaPoisson", poisson, counts)[0], "b": binary}
     of_a = slow_predictives("GammaPoisson", poisson, values["a"], 2, LABELS, values["a"])
     of_b = slow_predictives("BetaBernoulli", bernoulli, binary, 2, LABELS, binary)
-    for x, densities in (({"a": counts, "b": binary}, of_a * of_b), ({"b": binary}, of_b)):
+    # Views are told apart by their names, in whatever order they are given.
+    both = of_a * of_b
+    given = [({"a": counts, "b": binary}, both), ({"b": binary, "a": counts}, both), ({"b": binary}, of_b)]
+    for x, densities in given:
         joint = densities * crp_seats(LABELS)
         found = dp.membership(idata, "t", x, LABELS)
         np.testing.assert_allclose(found["new_cluster"], joint[:, -1] / joint.sum(axis=1), rtol=1e-9)

@@ -2,9 +2,15 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+import pymc_dpgmm
+
+# PyMC and what it brings, which kernels and families do without, and what labels results.
+MODELS = ("pymc", "pytensor")
+LABELS = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
 BELOW = [
     "pymc_dpgmm.partitions",
     "pymc_dpgmm.families",
@@ -13,30 +19,38 @@ BELOW = [
     "pymc_dpgmm.kernels.imputation",
     "pymc_dpgmm.kernels.schedule",
 ]
+ARRAYS = sorted(path.stem for path in Path(pymc_dpgmm.__file__).parent.glob("posterior/arrays/[!_]*.py"))
 SCRIPT = """
 import importlib.util, sys, types
-# The package itself imports PyMC, so its parts are imported below an empty stand-in.
-spec = importlib.util.find_spec("pymc_dpgmm")
-package = types.ModuleType("pymc_dpgmm")
-package.__path__ = list(spec.submodule_search_locations)
-sys.modules["pymc_dpgmm"] = package
+# The packages themselves import PyMC and xarray, so their parts are imported below empty stand-ins.
+folder = importlib.util.find_spec("pymc_dpgmm").submodule_search_locations[0]
+for name in ("pymc_dpgmm", "pymc_dpgmm.posterior"):
+    sys.modules[name] = package = types.ModuleType(name)
+    package.__path__ = [folder + name.removeprefix("pymc_dpgmm").replace(".", "/")]
 __import__({module!r})
-loaded = [name for name in ("pymc", "pytensor") if name in sys.modules]
+loaded = [name for name in {above!r} if name in sys.modules]
 assert not loaded, loaded
 """
 
 
+def assert_not_imported(module, above):
+    subprocess.run([sys.executable, "-c", SCRIPT.format(module=module, above=above)], check=True)
+
+
 @pytest.mark.parametrize("module", BELOW)
 def test_no_framework_below(module):
-    subprocess.run([sys.executable, "-c", SCRIPT.format(module=module)], check=True)
+    assert_not_imported(module, MODELS)
+
+
+@pytest.mark.parametrize("module", ARRAYS)
+def test_numbers_of_draws_have_no_labels(module):
+    assert_not_imported(f"pymc_dpgmm.posterior.arrays.{module}", MODELS + LABELS)
 
 
 def test_registered_once():
     import importlib
 
     from pymc.step_methods import STEP_METHODS
-
-    import pymc_dpgmm
 
     before = list(STEP_METHODS)
     importlib.reload(pymc_dpgmm)

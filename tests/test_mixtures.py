@@ -1,5 +1,8 @@
 """Mixtures in one line of a model: several views, sparse counts, and every prior on partitions."""
 
+import inspect
+import re
+
 import exact
 import numpy as np
 import pandas as pd
@@ -229,3 +232,31 @@ def test_random_parameters_of_a_pitman_yor_process():
     means /= total.sum()
     assert float(idata.posterior["alpha"].mean()) == pytest.approx(means[0], abs=0.03)
     assert float(idata.posterior["discount"].mean()) == pytest.approx(means[1], abs=0.01)
+
+
+SHARED = ["observed", "shape", "dims", "offset", "unit", "known_labels", "must_link", "impute", "initval"]
+
+
+@pytest.mark.parametrize(
+    ("mixture", "own"),
+    [
+        (dp.DPMixture, "name alpha base"),
+        (dp.PYMixture, "name alpha discount base"),
+        (dp.FiniteMixture, "name alpha n_components base"),
+        (dp.MFMixture, "name gamma base"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_users_see_all_arguments(mixture, own):
+    parameters = inspect.signature(mixture).parameters
+    keywords = [*(["components"] if mixture is dp.MFMixture else []), *SHARED]
+    assert list(parameters) == [*own.split(), *keywords]
+    assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in keywords)
+    assert [parameters[name].default for name in SHARED] == [None] * 7 + [False, None]
+    described = inspect.getdoc(mixture)
+    assert all(re.search(rf"^(\w+, )*{name}\b.*( : |$)", described, re.MULTILINE) for name in parameters)
+    assert "**arguments" not in described
+    with pytest.raises(TypeError, match=rf"{mixture.__name__}\(\) got an unexpected keyword argument 'observe'"):
+        mixture("y", 1.0, observe=[1.0])
+    with pytest.raises(TypeError, match=rf"{mixture.__name__}\(\) missing \d required positional argument"):
+        mixture("y")

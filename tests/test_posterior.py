@@ -7,8 +7,8 @@ import xarray as xr
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import canonical_labels
-from pymc_dpgmm.posterior.losses import losses_between
-from pymc_dpgmm.posterior.point_partition import search_point_partition
+from pymc_dpgmm.posterior.arrays.losses import losses_between
+from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
 from pymc_dpgmm.testing import partitions
 from pymc_dpgmm.threads import Threads
 
@@ -75,7 +75,7 @@ def test_co_clustering_counts_pairs():
 
 
 def test_threads_count_the_same():
-    from pymc_dpgmm.posterior.co_clustering import count_together
+    from pymc_dpgmm.posterior.arrays.co_clustering import count_together
 
     draws = random_draws(np.random.default_rng(2), 30, 50)
     np.testing.assert_array_equal(count_together(draws, 1), count_together(draws, 3))

@@ -6,12 +6,11 @@ from pymc_dpgmm.distributions.collapsed_mixture import (
     mixture_logp,
     mixture_support_point,
     mixture_values,
-    of_units,
-    split_inputs,
 )
+from pymc_dpgmm.distributions.layout import mixture_inputs, of_units
 from pymc_dpgmm.distributions.missing_entries import MissingEntriesRV, missing_logp, missing_support_point
 from pymc_dpgmm.distributions.models import dependents
-from pymc_dpgmm.distributions.operations import NO_JAX, SparseValues, as_numbers, partition_sizes
+from pymc_dpgmm.distributions.operations import SparseValues, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
     CRP,
     CRPRV,
@@ -21,13 +20,14 @@ from pymc_dpgmm.distributions.partition_priors import (
     PitmanYor,
     constraints_on,
     partition_support_point,
+    prior_parameters,
 )
+from pymc_dpgmm.distributions.snapshots import note_sampling
 
 __all__ = [
     "CRP",
     "CRPRV",
     "MFM",
-    "NO_JAX",
     "CollapsedMixture",
     "CollapsedMixtureRV",
     "FiniteDirichlet",
@@ -40,11 +40,13 @@ __all__ = [
     "dependents",
     "missing_logp",
     "missing_support_point",
+    "mixture_inputs",
     "mixture_logp",
     "mixture_support_point",
     "mixture_values",
+    "note_sampling",
     "of_units",
     "partition_sizes",
     "partition_support_point",
-    "split_inputs",
+    "prior_parameters",
 ]

@@ -1,28 +1,28 @@
 """The PyMC face of a mixture: data given the labels of its rows."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Distribution
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.rewriting.basic import register_canonicalize
-from pytensor.tensor.subtensor import AdvancedSubtensor
 
+from pymc_dpgmm.distributions.drawn_rows import PosteriorRowsRV, PriorRowsRV
+from pymc_dpgmm.distributions.layout import Layout, MixtureInputs, mixture_inputs, of_units
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp, drawable
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
-from pymc_dpgmm.distributions.posterior_rows import PosteriorRowsRV, Witness
 from pymc_dpgmm.distributions.records import add_record, stored
-from pymc_dpgmm.families import FAMILIES, BaseMeasure, Family
+from pymc_dpgmm.distributions.snapshots import Snapshot, last_sampled, snapshot
+from pymc_dpgmm.families import BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import is_sparse
 
@@ -30,124 +30,47 @@ from pymc_dpgmm.families.counts import is_sparse
 class CollapsedMixtureRV(LabelsMixtureRV):
     """Rows given labels, with the parameters of every cluster integrated out.
 
+    Drawing rows anew from the prior, given labels that were inferred from data, would silently give nonsense. This
+    op therefore refuses to draw. A rewrite replaces it where it is known what to draw.
+
     Parameters
     ----------
-    family : str
-        Key of :data:`pymc_dpgmm.families.FAMILIES`.
-    is_vector : bool
-        Whether the value is (n,) in place of (n, 1).
-    is_sparse : bool
-        Whether the value is a table of the non-zeros: row index, column index and value.
-    has_missing : bool
-        Whether missing entries of the value (NaN) are unknowns: two inputs, their values and their positions.
-    has_offset : bool
-        Whether the mixture is that of the value less an offset, an input.
-    has_data : bool
-        Whether the observed data is the last input: draws of rows whose labels come from a posterior need it.
-    n_columns : int
-        Columns of the data, or of (n,) data, one.
-    from_prior : bool
-        Whether random draws come from the prior. Drawing rows anew from the prior given labels that were inferred
-        from data would silently give nonsense, so by default drawing is refused; a rewrite replaces this op where
-        it is known what to draw.
-
-    Attributes
-    ----------
-    witness : Witness
-        What data the labels were last sampled with.
+    layout : Layout
+        What its inputs are.
+    built : Snapshot
+        The data that it was built with.
     """
 
     name = "CollapsedMixture"
     dtype = "float64"
-    __props__ = (
-        "name",
-        "signature",
-        "dtype",
-        "inplace",
-        "family",
-        "is_vector",
-        "is_sparse",
-        "has_missing",
-        "has_offset",
-        "has_data",
-        "from_prior",
-        "n_columns",
-    )
+    __props__ = ("name", "signature", "dtype", "inplace", "layout", "built")
     _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
 
-    def __init__(
-        self,
-        family: str = "NormalInverseWishart",
-        is_vector: bool = False,
-        is_sparse: bool = False,
-        has_missing: bool = False,
-        has_offset: bool = False,
-        has_data: bool = False,
-        from_prior: bool = False,
-        n_columns: int = 1,
-        **kwargs: Any,
-    ) -> None:
-        self.family = family
-        self.is_vector = is_vector
-        self.is_sparse = is_sparse
-        self.has_missing = has_missing
-        self.has_offset = has_offset
-        self.has_data = has_data
-        self.from_prior = from_prior
-        self.n_columns = n_columns
-        self.witness = Witness()
-        axes = FAMILIES[family].axes.values()
-        drawn = "n" if is_vector else "n,d"
-        inputs = ["n", *(",".join(letters) for letters in axes)]
-        inputs += ["n,g"] if FAMILIES[family].given else []
-        inputs += ["m", "m"] if has_missing else []
-        inputs += [drawn] if has_offset else []
-        inputs += ["z,t" if is_sparse else drawn] if has_data else []
-        kwargs["signature"] = ",".join(f"({letters})" for letters in inputs) + f"->({drawn})"
-        super().__init__(**kwargs)
-
-    def for_prior(self, inplace: bool = False) -> "CollapsedMixtureRV":
-        """Return the op that draws from the prior."""
-        return CollapsedMixtureRV(
-            self.family,
-            self.is_vector,
-            self.is_sparse,
-            self.has_missing,
-            self.has_offset,
-            self.has_data,
-            from_prior=True,
-            n_columns=self.n_columns,
-            inplace=inplace,
-        )
+    def __init__(self, layout: Layout, built: Snapshot, **kwargs: Any) -> None:
+        self.layout = layout
+        self.built = built
+        super().__init__(**kwargs | {"signature": layout.signature()})
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
         # Graphs that are evaluated without rewrites, for their shapes, come here directly.
-        drawn_anew = _draws_labels(of_units(node.inputs[2])[0])
-        op = self.for_prior(inplace=self.inplace) if drawn_anew and not self.from_prior else self
-        super(CollapsedMixtureRV, op).perform(node, inputs, outputs)
+        if _are_drawn(self.layout.split(self.dist_params(node)).labels):
+            PriorRowsRV(self.layout, inplace=self.inplace).perform(node, inputs, outputs)
+        else:
+            super().perform(node, inputs, outputs)
 
-    def rng_fn(self, rng: np.random.Generator, labels: Any, *params: Any) -> np.ndarray:
-        if not self.from_prior:
-            raise NotImplementedError(
-                "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
-                "drawn anew, and from its posterior predictive, where its labels are taken from draws, given its "
-                "observed data. Here labels are neither: they were fixed by pm.do or pm.observe, or left out of "
-                "the draws (var_names), or are to be drawn anew (sample_vars) while others are not"
-            )
-        *numbers, size = params
-        if size:
-            raise NotImplementedError("a collapsed mixture has no batch dimensions")
-        family = FAMILIES[self.family]
-        parts = split_inputs(self, [rng, size, labels, *numbers])
-        drawn = drawable(family, parts.params)
-        given = parts.given[0] if parts.given else np.empty((len(labels), 0))
-        rows = family.draw_rows(rng, drawn, np.asarray(labels), np.asarray(given))
-        rows = rows[:, 0] if self.is_vector else rows
-        return rows + parts.offset[0] if parts.offset else rows
+    def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
+        raise NotImplementedError(
+            "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
+            "drawn anew, and from its posterior predictive, where its labels are taken from draws, given its "
+            "observed data. Here labels are neither: they were fixed by pm.do or pm.observe, or left out of "
+            "the draws (var_names), or are to be drawn anew (sample_vars) while others are not"
+        )
 
 
-def _draws_labels(labels: Variable) -> bool:
-    return labels.owner is not None and isinstance(labels.owner.op, PartitionRV)
+def _are_drawn(labels: Variable) -> bool:
+    """Tell whether labels of rows, or of the units of rows, are drawn in the graph that they are in."""
+    own, _ = of_units(labels)
+    return own.owner is not None and isinstance(own.owner.op, PartitionRV)
 
 
 @register_canonicalize("fast_compile")
@@ -158,40 +81,29 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     Where its labels come from outside they are those of a posterior; where they are drawn in the graph, and
     nothing else comes from outside, everything is drawn from the prior.
     """
-    op, (labels, _) = node.op, of_units(node.inputs[2])
-    if op.from_prior:
+    op = node.op
+    inputs = op.layout.split(op.dist_params(node))
+    from_outside = [variable for variable in fgraph.inputs if not isinstance(variable, SharedVariable)]
+    if _are_drawn(inputs.labels) and not from_outside:
+        return PriorRowsRV(op.layout, inplace=op.inplace).make_node(*node.inputs).outputs
+    if of_units(inputs.labels)[0] not in from_outside or inputs.data is None:
         return None
-    given = [variable for variable in fgraph.inputs if not isinstance(variable, SharedVariable)]
-    if _draws_labels(labels) and not given:
-        return op.for_prior(inplace=op.inplace).make_node(*node.inputs).outputs
-    if labels not in given or not op.has_data:
-        return None
-    parts = split_inputs(op, node.inputs)
-    (data,) = parts.data
-    values = mixture_values(op, data.astype("float64"), parts)
-    behind = {a.name: a for a in ancestors(node.inputs[2:]) if a.owner is None and a.name in op.witness.values}
-    posterior = PosteriorRowsRV(
-        op.family,
-        op.is_vector,
-        op.is_sparse,
-        op.has_offset,
-        d=op.n_columns,
-        seen=tuple((name, a.ndim) for name, a in behind.items()),
-        witness=op.witness,
+    leaves = {a.name: a for a in ancestors(inputs.in_order()) if a.owner is None}
+    known = {name: leaves[name] for name in last_sampled(op.built).values if name in leaves}
+    own = MixtureInputs(
+        inputs.labels,
+        inputs.params,
+        offset=inputs.offset,
+        rows=mixture_values(op.layout, inputs.data.astype("float64"), inputs),
+        behind=list(known.values()),
     )
-    drawn = posterior(
-        parts.labels,
-        *parts.params,
-        values,
-        *parts.offset,
-        *behind.values(),
-        rng=node.inputs[0],
-        return_next_rng=True,
-    )
-    return [drawn[0], pt.specify_shape(drawn[1], node.outputs[1].type.shape)]
+    layout = op.layout.having(own)._replace(behind=tuple((name, a.ndim) for name, a in known.items()))
+    posterior = PosteriorRowsRV(layout, op.built)
+    next_rng, rows = posterior(*own.in_order(), rng=op.rng_param(node), return_next_rng=True)
+    return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
 
 
-class CollapsedMixture(Distribution):
+class CollapsedMixture(pm.Distribution):
     """Data given the labels of its rows, with every cluster's parameters integrated out.
 
     The log density is the sum over clusters of the base measure's log marginal likelihood of their rows. Its
@@ -267,7 +179,6 @@ class CollapsedMixture(Distribution):
                 }
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
             _add_record(model, mixture, shape, base, offset, names)
-            mixture.owner.op.witness.see(mixture.owner.inputs[2:])
             return mixture
 
     @classmethod
@@ -308,53 +219,46 @@ class CollapsedMixture(Distribution):
             )
             for field, letters in base.family.axes.items()
         ]
-        inputs = [labels, *params]
-        if base.family.given:
-            inputs.append(_joined(base.given_columns(shape) if given is None else given))
-        if missing is not None:
-            inputs += [missing, pt.constant(np.flatnonzero(np.isnan(data.data)))]
-        if offset is not None:
-            inputs.append(_checked_offset(offset, base, shape, data))
-        if data is not None:
-            inputs.append(data)
-        op = CollapsedMixtureRV(
-            (family or base.family).name,
-            is_vector,
-            is_sparse,
-            has_missing=missing is not None,
-            has_offset=offset is not None,
-            has_data=data is not None,
-            n_columns=1 if is_vector else int(shape[1]),
+        inputs = MixtureInputs(
+            labels,
+            params,
+            given=_joined(base.given_columns(shape) if given is None else given) if base.family.given else None,
+            missing=missing,
+            positions=None if missing is None else pt.constant(np.flatnonzero(np.isnan(data.data))),
+            offset=None if offset is None else _checked_offset(offset, base, shape, data),
+            data=data,
         )
-        return super().dist(inputs, op=op, **kwargs)
+        own = (family or base.family).name
+        layout = Layout(own, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
+        op = CollapsedMixtureRV(layout, snapshot([pt.as_tensor(value) for value in inputs.in_order()]))
+        return super().dist(inputs.in_order(), op=op, **kwargs)
 
 
 def _add_record(
     model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, names: dict[str, Any]
 ) -> None:
     """Store what the draws of a mixture are to be read with."""
-    op, name = mixture.owner.op, mixture.name
-    inputs = split_inputs(op, mixture.owner.inputs)
+    layout, inputs, name = mixture.owner.op.layout, mixture_inputs(mixture), mixture.name
     labels, unit = of_units(inputs.labels)
     add_record(
         model,
         name,
         {
             "labels": labels.name if model.named_vars.get(labels.name) is labels else None,
-            "family": op.family,
+            "family": layout.family_name,
             "parameters": {
                 field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
             },
             "given": {field: stored(model, value) for field, value in base.given.items()},
             "has_unit": unit is not None,
             "unit": None if unit is None else stored(model, unit),
-            "has_offset": op.has_offset,
+            "has_offset": offset is not None,
             "offset": None if offset is None else stored(model, offset),
-            "missing": inputs.missing[0].name if inputs.missing else None,
-            "rows": int(shape[0]) if not inputs.data or isinstance(inputs.data[0], Constant) else None,
-            "columns": 1 if op.is_vector else int(shape[1]),
-            "is_sparse": op.is_sparse,
-            "is_vector": op.is_vector,
+            "missing": None if inputs.missing is None else inputs.missing.name,
+            "rows": int(shape[0]) if inputs.data is None or isinstance(inputs.data, Constant) else None,
+            "columns": layout.n_columns,
+            "is_sparse": layout.is_sparse,
+            "is_vector": layout.is_vector,
         }
         | names,
     )
@@ -444,61 +348,25 @@ def _joined(columns: Sequence[Any]) -> Any:
     return np.concatenate(columns, axis=1)
 
 
-class MixtureInputs(NamedTuple):
-    """Inputs of a mixture's node, or their values: ``given``, ``offset`` and ``data`` are lists of one or none.
-
-    ``missing`` is a list of the values and of the positions of missing entries, or empty.
-    """
-
-    labels: Any
-    params: Sequence[Any]
-    given: Sequence[Any]
-    missing: Sequence[Any]
-    offset: Sequence[Any]
-    data: Sequence[Any]
-
-
-def split_inputs(op: CollapsedMixtureRV, inputs: Sequence[Any]) -> MixtureInputs:
-    """Tell the inputs of a mixture's node apart."""
-    _, _, labels, *others = inputs
-    n_params = len(FAMILIES[op.family].axes)
-    params, rest = others[:n_params], others[n_params:]
-    ends = np.cumsum([bool(FAMILIES[op.family].given), 2 * op.has_missing, op.has_offset])
-    given, missing, offset, data = (rest[a:b] for a, b in zip([0, *ends], [*ends, None], strict=True))
-    return MixtureInputs(labels, params, given, missing, offset, data)
-
-
-def of_units(labels: Variable) -> tuple[Variable, Variable | None]:
-    """Return labels of units and the unit of each row, for labels of rows that are ``labels_of_units[unit]``.
-
-    Other labels are returned as they are, with None.
-    """
-    node = labels.owner
-    if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
-        return labels, None
-    return node.inputs[0], node.inputs[1]
-
-
-def mixture_values(op: CollapsedMixtureRV, value: Any, inputs: MixtureInputs) -> Any:
+def mixture_values(layout: Layout, value: Any, inputs: MixtureInputs) -> Any:
     """Return data less its offset, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
-    if op.is_sparse:
+    if layout.is_sparse:
         return value
-    if inputs.missing:
-        entries, positions = inputs.missing
-        value = pt.set_subtensor(value.ravel()[positions], entries).reshape(value.shape)
-    for offset in inputs.offset:
-        value = value - offset
-    columns = value[:, None] if op.is_vector else value
-    return pt.concatenate([columns, *inputs.given], axis=1) if inputs.given else columns
+    if inputs.missing is not None:
+        value = pt.set_subtensor(value.ravel()[inputs.positions], inputs.missing).reshape(value.shape)
+    if inputs.offset is not None:
+        value = value - inputs.offset
+    columns = value[:, None] if layout.is_vector else value
+    return columns if inputs.given is None else pt.concatenate([columns, inputs.given], axis=1)
 
 
-def mixture_logp(op: CollapsedMixtureRV, values: Any, *inputs: Any, **_: Any) -> Any:
+def mixture_logp(op: CollapsedMixtureRV, values: Any, rng: Any, size: Any, *inputs: Any, **_: Any) -> Any:
     """Log density of a collapsed mixture, for PyMC."""
-    parts = split_inputs(op, inputs)
-    rows = mixture_values(op, values[0], parts)
-    return MarginalLikelihoodOp(op.family, op.is_sparse)(parts.labels, rows, *parts.params)
+    own = op.layout.split(inputs)
+    rows = mixture_values(op.layout, values[0], own)
+    return MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(own.labels, rows, *own.params)
 
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
     """Start of a latent mixture: a draw of its prior given the labels it starts from."""
-    return op.for_prior().make_node(*inputs).outputs[1]
+    return PriorRowsRV(op.layout).make_node(*inputs).outputs[1]

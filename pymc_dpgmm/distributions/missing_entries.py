@@ -3,8 +3,8 @@
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Distribution
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV
 
@@ -25,7 +25,7 @@ class MissingEntriesRV(LabelsMixtureRV):
         return np.zeros(np.shape(location))
 
 
-class MissingEntries(Distribution):
+class MissingEntries(pm.Distribution):
     """Missing entries of observed data: (m,), in the order of rows and then columns.
 
     Parameters

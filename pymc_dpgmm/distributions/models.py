@@ -7,6 +7,8 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.pymc_internals import REGISTRIES
+
 
 def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     """Return the variables and potentials of a model whose own log density depends on a variable.
@@ -24,30 +26,13 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     return found
 
 
-_REGISTRIES = (
-    "named_vars",
-    "free_RVs",
-    "observed_RVs",
-    "deterministics",
-    "potentials",
-    "data_vars",
-    "values_to_rvs",
-    "rvs_to_values",
-    "rvs_to_transforms",
-    "rvs_to_initial_values",
-    "named_vars_to_dims",
-    "_coords",
-    "_dim_lengths",
-)
-
-
 @contextlib.contextmanager
 def unchanged_on_error(model: pm.Model) -> Iterator[None]:
     """Put back what a model has registered if the body raises."""
     models = [model]
     while models[-1].parent is not None:
         models.append(models[-1].parent)
-    containers = [getattr(m, key) for m in models for key in _REGISTRIES]
+    containers = [getattr(m, key) for m in models for key in REGISTRIES]
     before = [list(c) if isinstance(c, list) else dict(c) for c in containers]
     try:
         yield

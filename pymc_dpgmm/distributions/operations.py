@@ -4,7 +4,7 @@ The numbers behind the graphs come from :mod:`pymc_dpgmm.kernels.marginal`. An `
 calls them; it keeps no data. What is kept between two calls belongs to the compiled function.
 """
 
-import importlib.util
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,8 +21,6 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.counts import from_triplets
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood, MarginalLikelihoodAt, PartitionSizes, same_values
-
-NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
 
 def as_numbers(params: Sequence[Any]) -> Iterator[Any]:
@@ -54,26 +52,13 @@ class NumbersOp(Op):
         raise NotImplementedError
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        # PyTensor's numba backend is imported when a graph is built, not with the package.
-        importlib.import_module("pymc_dpgmm.distributions.numba_backend")
+        # PyTensor's backends are imported when a graph is built, not with the package.
+        importlib.import_module("pymc_dpgmm.distributions.backends")
         return super().__call__(*inputs, **kwargs)
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         for storage, value in zip(output_storage, self.evaluator()(*inputs), strict=True):
             storage[0] = value
-
-
-def refuse_jax() -> None:
-    """Say in words that there is no JAX version, where JAX is installed."""
-    if importlib.util.find_spec("jax") is None:
-        return
-    from pytensor.link.jax.dispatch import jax_funcify
-
-    def refuse(op: Op, **_: Any) -> Any:
-        raise NotImplementedError(NO_JAX)
-
-    jax_funcify.register(NumbersOp)(refuse)
-    jax_funcify.register(LabelsMixtureRV)(refuse)
 
 
 class PartitionSizesOp(NumbersOp):
@@ -240,5 +225,5 @@ class LabelsMixtureRV(RandomVariable):
     """A random variable that draws in Python."""
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        importlib.import_module("pymc_dpgmm.distributions.numba_backend")
+        importlib.import_module("pymc_dpgmm.distributions.backends")
         return super().__call__(*inputs, **kwargs)

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Discrete
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import ancestors
@@ -13,7 +12,7 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes, refuse_jax
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
@@ -160,7 +159,7 @@ class MFMRV(PartitionRV):
         return mixture_of_finite_mixtures(gamma, log_components, n)
 
 
-class PartitionPrior(Discrete):
+class PartitionPrior(pm.Discrete):
     """What the priors on partitions share: checked rows and starts.
 
     The value is a vector of labels, one per row; two rows are in one cluster if their labels agree. The density
@@ -169,7 +168,6 @@ class PartitionPrior(Discrete):
     """
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
-        refuse_jax()
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
@@ -192,7 +190,7 @@ def _add_record(labels: Any) -> None:
     """Store what the draws of labels are to be read with."""
     model, op = pm.modelcontext(None), labels.owner.op
     parameters = {}
-    for field, value in zip(op.fields, labels.owner.inputs[2:-1], strict=True):
+    for field, value in prior_parameters(labels).items():
         if value.ndim == 0:
             parameters[field] = stored(model, value, f"{labels.name}_{field}")
         elif is_random(value):
@@ -205,17 +203,25 @@ def _add_record(labels: Any) -> None:
     add_record(model, labels.name, {"prior": op.name, "parameters": parameters, "is_constrained": is_constrained})
 
 
-def partition_support_point(op: PartitionRV, rv: Any, *inputs: Any) -> Any:
+def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:
     """Over-dispersed start of labels, for PyMC."""
+    *params, rows = inputs
+    own = dict(zip(op.fields, params, strict=True))
     most: Any = np.inf
-    if isinstance(op, FiniteDirichletRV):
-        most = inputs[3].astype("float64")
-    if isinstance(op, MFMRV):
-        log_components = inputs[3]
+    if "n_components" in own:
+        most = own["n_components"].astype("float64")
+    if "log_components" in own:
+        log_components = own["log_components"]
         possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
         most = possible.max().astype("float64")
-    start = RandomStartRV(**_signature_with(inputs[-1].ndim == 2, RandomStartRV.signature))
-    return start(most, inputs[-1], rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+    start = RandomStartRV(**_signature_with(rows.ndim == 2, RandomStartRV.signature))
+    return start(most, rows, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+def prior_parameters(labels: Any) -> dict[str, Any]:
+    """Return the parameters of a prior on partitions by their names; ``labels`` is its random variable."""
+    op = labels.owner.op
+    return dict(zip(op.fields, op.dist_params(labels.owner)[:-1], strict=True))
 
 
 def fixed_rows(labels: Any) -> int | None:

@@ -6,8 +6,8 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.partitions import draw_weights, with_known_components
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, Partition
+from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_ragged
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
@@ -68,105 +68,69 @@ def component_draws(
     if ragged:
         if reference is not None:
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
-        return _ragged(draws, rng)
-    labels = reference_labels(idata, name, reference, draws.drawn, rng)
-    sizes = np.bincount(labels)
-    n_draws, n_clusters = draws.n_draws, len(sizes)
-    weight, overlap, purity = (np.empty((n_draws, n_clusters)) for _ in range(3))
-    new_weight, other_weight = np.empty(n_draws), np.empty(n_draws)
-    found: dict[tuple[str, str], np.ndarray] = {}
-    for partition in draws.partitions():
-        s, n_own = partition.draw, len(partition.sizes)
-        pairs = np.bincount(labels * n_own + partition.labels, minlength=n_clusters * n_own)
-        shared = pairs.reshape(n_clusters, n_own)
-        largest = shared.argmax(axis=1)
-        weights = _draw_weights(rng, partition)
-        weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
-        purity[s] = shared.max(axis=1) / partition.sizes[largest]
-        new_weight[s] = weights[-1]
-        other_weight[s] = np.delete(weights[:-1], np.unique(largest)).sum()
-        for view in partition.views:
-            drawn = view.draw(rng)
-            for parameter in view.family.component.axes:
-                key = (view.part.name, parameter)
-                if key not in found:
-                    found[key] = np.empty((n_draws, n_clusters, *drawn[parameter].shape[1:]))
-                found[key][s] = drawn[parameter][largest]
-    each = ("chain", "draw")
-    dim = draws.cluster_dim()
+        return ragged_components(draws, rng)
+    return aligned_components(draws, reference_labels(draws.drawn, reference, rng), rng)
+
+
+def aligned_components(draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator) -> xr.Dataset:
+    """Return draws of the clusters that match those of a reference (n,)."""
+    found, by_chain = draw_aligned(draws.numbers, reference, rng), draws.drawn.by_chain
+    each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference)
     variables: dict[str, Any] = {
-        "weight": ((*each, dim), draws.by_chain(weight)),
-        "overlap": ((*each, dim), draws.by_chain(overlap)),
-        "purity": ((*each, dim), draws.by_chain(purity)),
-        "new_weight": (each, draws.by_chain(new_weight)),
-        "other_weight": (each, draws.by_chain(other_weight)),
+        "weight": ((*each, dim), by_chain(found.weight)),
+        "overlap": ((*each, dim), by_chain(found.overlap)),
+        "purity": ((*each, dim), by_chain(found.purity)),
+        "new_weight": (each, by_chain(found.new_weight)),
+        "other_weight": (each, by_chain(found.other_weight)),
     }
-    coords = draws.per_draw() | draws.drawn.coords()
-    coords |= {dim: np.arange(n_clusters), "size": (dim, sizes), "reference": (draws.row, labels)}
-    aligned = {key: draws.by_chain(values) for key, values in found.items()}
-    return _with_parameters(draws, (*each, dim), aligned, variables, coords)
+    coords = draws.drawn.per_draw() | draws.drawn.coords()
+    coords |= {dim: np.arange(len(sizes)), "size": (dim, sizes), "reference": (draws.row, reference)}
+    parameters = {key: by_chain(values) for key, values in found.parameters.items()}
+    return _with_parameters(draws, (*each, dim), parameters, variables, coords)
 
 
-def _ragged(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
-    sizes, weights, new_weight, of_draw = [], [], np.empty(draws.n_draws), []
-    found: dict[tuple[str, str], list[np.ndarray]] = {}
-    for partition in draws.partitions():
-        *own, new_weight[partition.draw] = _draw_weights(rng, partition)
-        weights += own
-        sizes += partition.sizes.tolist()
-        of_draw += [(partition.draw, k) for k in range(len(own))]
-        for view in partition.views:
-            drawn = view.draw(rng)
-            for parameter in view.family.component.axes:
-                found.setdefault((view.part.name, parameter), []).append(drawn[parameter])
-    index, label = np.array(of_draw).T
-    chains, positions = np.divmod(index, draws.shape[1])
-    per_draw = draws.per_draw()
+def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
+    """Return draws of all clusters of all draws."""
+    found, per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
+    chains, positions = np.divmod(found.draw, draws.drawn.shape[1])
     coords: dict[str, Any] = {
-        "component": np.arange(len(index)),
-        "label": ("component", label),
+        "component": np.arange(len(found.draw)),
+        "label": ("component", found.label),
         "component_chain": ("component", per_draw["chain"][chains]),
         "component_draw": ("component", per_draw["draw"][positions]),
     } | per_draw
     variables: dict[str, Any] = {
-        "weight": ("component", np.array(weights)),
-        "size": ("component", np.array(sizes)),
-        "new_weight": (("chain", "draw"), draws.by_chain(new_weight)),
+        "weight": ("component", found.weight),
+        "size": ("component", found.size),
+        "new_weight": (("chain", "draw"), draws.drawn.by_chain(found.new_weight)),
     }
-    joined = {key: np.concatenate(values) for key, values in found.items()}
-    return _with_parameters(draws, ("component",), joined, variables, coords)
-
-
-def _draw_weights(rng: np.random.Generator, partition: Partition) -> np.ndarray:
-    """Draw the weights of all clusters of a partition, and of those without rows together."""
-    prior = with_known_components(rng, partition.prior, partition.sizes)
-    return draw_weights(rng, prior, partition.sizes)
+    return _with_parameters(draws, ("component",), found.parameters, variables, coords)
 
 
 def _with_parameters(
     draws: MixtureDraws,
     dims: tuple[str, ...],
-    found: dict[tuple[str, str], np.ndarray],
+    found: Parameters,
     variables: dict[str, Any],
     coords: dict[str, Any],
 ) -> xr.Dataset:
     """Add parameters, whose arrays begin with some dimensions, to other variables."""
     variables, coords = dict(variables), dict(coords)
-    for part in draws.parts:
-        for parameter, letters in part.family.component.axes.items():
-            values, own = found[part.name, parameter], list(dims)
+    for view in draws.views:
+        for parameter, letters in view.family.component.axes.items():
+            values, own = found[view.name, parameter], list(dims)
             for letter in letters:
-                if letter == "d" and part.is_vector:
+                if letter == "d" and view.is_vector:
                     values = np.take(values, 0, axis=len(own))
                     continue
-                dim, labels = draws.axis(part, letter, values.shape[len(own)])
+                dim, labels = draws.axis(view, letter, values.shape[len(own)])
                 dim = f"{dim}_2" if dim in own else dim
                 own.append(dim)
                 coords[dim] = labels
-            names = part.category_names(values.shape[-1])
+            names = view.category_names(values.shape[-1])
             if names is not None and names.ndim > 1:
                 # Columns have other categories each.
                 coords[f"{own[-1]}_name"] = (own[-2:], names)
-            name = parameter if len(draws.parts) == 1 else f"{part.name}_{parameter}"
+            name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
             variables[name] = (own, values)
-    return xr.Dataset(variables, coords=coords, attrs={"family": [part.family.name for part in draws.parts]})
+    return xr.Dataset(variables, coords=coords, attrs={"family": [view.family.name for view in draws.views]})

@@ -2,13 +2,11 @@
 
 from typing import Any
 
-import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.posterior.draws import check_probability, checked_partition, distinct, drawn_labels
-from pymc_dpgmm.posterior.losses import losses_between
-from pymc_dpgmm.posterior.point_partition import point_partition
-from pymc_dpgmm.threads import Threads, available_threads
+from pymc_dpgmm.posterior.arrays.credible_ball import credible_ball_around
+from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
+from pymc_dpgmm.posterior.draws import check_probability, checked_partition, drawn_labels
 
 BOUNDS = ("horizontal", "vertical_upper", "vertical_lower")
 
@@ -56,35 +54,19 @@ def credible_ball(
     check_probability(probability)
     drawn = drawn_labels(idata, name)
     if partition is None:
-        partition = point_partition(idata, name, loss=loss, random_seed=random_seed)
-    draws, shares = distinct(drawn.rows)
-    center = checked_partition("partition", partition, drawn)
-    with Threads(available_threads()) as threads:
-        (distances,) = losses_between(threads, center[None, :], draws, loss)
-    order = np.argsort(distances, kind="stable")
-    reached = np.searchsorted(np.cumsum(shares[order]), probability - 1e-12)
-    radius = distances[order][min(reached, len(order) - 1)]
-    (inside,) = np.nonzero(distances <= radius)
-    n_clusters = draws.max(axis=1) + 1
-    fewest, largest = n_clusters[inside].min(), n_clusters[inside].max()
-    chosen = [
-        _farthest(inside, distances),
-        _farthest(inside[n_clusters[inside] == fewest], distances),
-        _farthest(inside[n_clusters[inside] == largest], distances),
-    ]
+        center, _ = search_point_partition(drawn.rows, loss, seed=random_seed)
+    else:
+        center = checked_partition("partition", partition, drawn)
+    ball = credible_ball_around(center, drawn.rows, probability, loss)
     return xr.Dataset(
         {
-            "labels": (("bound", drawn.row), draws[chosen]),
-            "n_clusters": ("bound", n_clusters[chosen]),
-            "distance": ("bound", distances[chosen]),
+            "labels": (("bound", drawn.row), ball.labels),
+            "n_clusters": ("bound", ball.n_clusters),
+            "distance": ("bound", ball.distance),
             "center": (drawn.row, center),
-            "radius": radius,
-            "probability": shares[inside].sum(),
+            "radius": ball.radius,
+            "probability": ball.probability,
         },
         coords=drawn.coords() | {"bound": list(BOUNDS)},
         attrs={"loss": loss},
     )
-
-
-def _farthest(among: np.ndarray, distances: np.ndarray) -> int:
-    return int(among[distances[among].argmax()])

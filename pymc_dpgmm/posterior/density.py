@@ -7,16 +7,14 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
-from scipy.special import logsumexp
 
-from pymc_dpgmm.partitions import seating_probabilities
+from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.measures import draw_measure
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, Part
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.point_partition import reference_labels
 
-# Points along each axis of a grid, and how far beyond the data it reaches, as a share of their range.
-_ONE, _TWO, _BEYOND = 200, 50, 0.1
+# Points along each axis of a grid of one and of two columns.
+_ONE, _TWO = 200, 50
 
 
 def density(
@@ -65,36 +63,38 @@ def density(
     TypeError, ValueError
         If there is no such mixture or column, or points are of the wrong kind or width.
     """
-    check_probability(probability)
     draws = MixtureDraws(idata, name, model)
-    part = draws.sole()
-    names = draws.column_names(part)
-    chosen = list(range(part.d)) if columns is None else draws.positions(part, columns)
-    points, dims, coords = _points(part, x, chosen, [names[j] for j in chosen])
-    full = np.full((len(points), part.d), np.nan)
+    return density_of(draws, x, columns, given, probability, random_seed)
+
+
+def density_of(
+    draws: MixtureDraws,
+    x: Any,
+    columns: Any,
+    given: Mapping[str, Any] | None,
+    probability: float,
+    random_seed: Any,
+) -> xr.Dataset:
+    """Return what :func:`density` returns, for draws that are read already."""
+    check_probability(probability)
+    view = draws.sole()
+    names = draws.column_names(view)
+    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
+    points, dims, coords = _points(view, x, chosen, [names[j] for j in chosen])
+    full = np.full((len(points), view.d), np.nan)
     full[:, chosen] = points
-    values = draws.check_new(part, full if columns is not None else points, given)
-    rng = np.random.default_rng(random_seed)
-    mean = np.zeros(len(points))
-    found = np.empty((draws.n_draws, len(points)))
-    for partition in draws.partitions([values]):
-        (view,) = partition.views
-        mean += np.exp(view.log_predictives()) @ seating_probabilities(partition.prior, partition.sizes)
-        measure = draw_measure(rng, partition)
-        densities = np.exp(view.family.component.log_density(measure.drawn[0], values))
-        found[partition.draw] = densities @ measure.weights
-    lower, upper = np.quantile(found, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    values = draws.check_new(view, full if columns is not None else points, given)
+    found = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
     shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)
-    variables = {"mean": mean / len(found), "lower": lower, "upper": upper}
     return xr.Dataset(
-        {key: (dims, value.reshape(shape)) for key, value in variables.items()},
+        {key: (dims, value.reshape(shape)) for key, value in found._asdict().items()},
         coords=coords,
         attrs={"probability": probability, "columns": [str(names[j]) for j in chosen]},
     )
 
 
 def _points(
-    part: Part, x: Any, chosen: Sequence[int], names: Sequence[Any]
+    view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
 ) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
     """Return points (m, c), and the dimensions and coordinates of what is known of them."""
     if x is None:
@@ -103,7 +103,7 @@ def _points(
                 f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
                 f"{list(names)}"
             )
-        axes = [_grid(part, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
+        axes = [grid(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
         if len(axes) == 1:
             return axes[0][:, None], ("x",), {"x": axes[0]}
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
@@ -122,17 +122,6 @@ def _points(
     if len(chosen) == 1:
         return points, ("x",), {"x": points[:, 0]}
     return points, ("point",), {str(name): ("point", points[:, j]) for j, name in enumerate(names)}
-
-
-def _grid(part: Part, column: int, n: int) -> np.ndarray:
-    """Return points over the range of a column, or all values from its least to its largest if these are whole."""
-    data = part.data(0)
-    values = np.asarray(data[:, [column]].todense() if hasattr(data, "todense") else data[:, column]).ravel()
-    low, high = np.nanmin(values), np.nanmax(values)
-    if not part.family.has_data_gradient:
-        return np.arange(low, high + 1.0)
-    beyond = _BEYOND * (high - low) or 1.0
-    return np.linspace(low - beyond, high + beyond, n)
 
 
 def membership(
@@ -182,31 +171,18 @@ def membership(
     """
     draws = MixtureDraws(idata, name, model)
     values = _new_rows(draws, x, given)
-    labels = reference_labels(idata, name, reference, draws.drawn, random_seed)
-    n_clusters, m = int(labels.max()) + 1, next(iter(values.values())).shape[0]
-    # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
-    total = np.full((m, n_clusters + 1), -np.inf)
-    for partition in draws.only(list(values)).partitions(list(values.values())):
-        seats = seating_probabilities(partition.prior, partition.sizes)
-        n_own = len(partition.sizes)
-        pairs = np.bincount(partition.labels * n_clusters + labels, minlength=n_own * n_clusters)
-        shares = np.zeros((n_own + 1, n_clusters + 1))
-        shares[:-1, :-1] = pairs.reshape(n_own, n_clusters) / partition.sizes[:, None]
-        shares[-1, -1] = 1.0
-        with np.errstate(divide="ignore"):
-            log_joint = sum((view.log_predictives() for view in partition.views), start=np.log(seats))
-            largest = log_joint.max(axis=1, keepdims=True)
-            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+    labels = reference_labels(draws.drawn, reference, random_seed)
+    some = draws.numbers.only(values)
+    found = membership_of(some, [values[view.name] for view in some.views], labels)
     given_rows = next(iter(x.values())) if isinstance(x, Mapping) else x
-    names = given_rows.index if isinstance(given_rows, pd.DataFrame | pd.Series) else np.arange(m)
+    n_new, n_clusters = found.probability.shape
+    names = given_rows.index if isinstance(given_rows, pd.DataFrame | pd.Series) else np.arange(n_new)
     dim = draws.cluster_dim()
-    log_density = logsumexp(total, axis=1)
-    probability = np.exp(total - log_density[:, None])
     return xr.Dataset(
         {
-            "probability": (("new_row", dim), probability[:, :-1]),
-            "new_cluster": ("new_row", probability[:, -1]),
-            "log_density": ("new_row", log_density - np.log(draws.n_draws)),
+            "probability": (("new_row", dim), found.probability),
+            "new_cluster": ("new_row", found.new_cluster),
+            "log_density": ("new_row", found.log_density),
             "reference": (draws.row, labels),
         },
         coords=draws.drawn.coords() | {"new_row": names, dim: np.arange(n_clusters)},
@@ -215,12 +191,12 @@ def membership(
 
 def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> dict[str, Any]:
     """Return checked new rows of each view that they are given for."""
-    if isinstance(x, pd.DataFrame) and len(draws.parts) > 1:
+    if isinstance(x, pd.DataFrame) and len(draws.views) > 1:
         x = draws.by_view(x)
     if not isinstance(x, Mapping):
-        part = draws.sole()
-        return {part.name: draws.check_new(part, x, given)}
-    known = {draws.view_name(part): part for part in draws.parts}
+        view = draws.sole()
+        return {view.name: draws.check_new(view, x, given)}
+    known = {draws.view_name(view): view for view in draws.views}
     unknown = [view for view in x if view not in known]
     if unknown or not x:
         raise ValueError(f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}")

@@ -6,13 +6,17 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.partitions import cluster_sizes
-from pymc_dpgmm.posterior.draws import canonical_draws, checked_partition, drawn_labels
-from pymc_dpgmm.posterior.losses import losses_between
+from pymc_dpgmm.posterior.arrays.losses import losses_between
+from pymc_dpgmm.posterior.arrays.partitions import (
+    canonical_draws,
+    central,
+    entropies,
+    largest_shares,
+    sizes_of_draws,
+)
+from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 from pymc_dpgmm.threads import Threads, available_threads
 
-# Draws of each chain among which its reference partition is found.
-FEW = 50
 # R-hat of a distance, from which on chains count as being at different partitions.
 WORST_R_HAT = 1.05
 
@@ -64,53 +68,53 @@ def partition_diagnostics(
     array([[[1.  , 0.  ],
             [0.67, 0.33]]])
     """
-    drawn = drawn_labels(idata, name)
-    if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
-        raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
-    shape = drawn.labels.transpose("chain", "draw", drawn.row).shape
-    canonical = canonical_draws(drawn.rows)
-    by_chain = canonical.reshape(shape)
-    with Threads(available_threads()) as threads:
-        if reference is None:
-            references = np.array([_central(threads, chain) for chain in by_chain])
-            of = drawn.labels["chain"].to_numpy()
-        else:
-            references, of = checked_partition("reference", reference, drawn)[None, :], np.array([0])
-        distances = losses_between(threads, references, canonical, "vi").T.reshape(*shape[:2], -1)
-    sizes = [np.sort(cluster_sizes(labels))[::-1] for labels in canonical]
-    shares = np.zeros((len(sizes), n_largest))
-    for own, found in zip(shares, sizes, strict=True):
-        own[: len(found)] = found[:n_largest] / shape[-1]
-    entropies = [-float(np.sum(p * np.log(p))) for p in (found / shape[-1] for found in sizes)]
-    each = ("chain", "draw")
-    variables: dict[str, Any] = {
-        "n_clusters": (each, np.array([len(found) for found in sizes]).reshape(shape[:2])),
-        "entropy": (each, np.array(entropies).reshape(shape[:2])),
-        "share": ((*each, "largest"), shares.reshape(*shape[:2], -1)),
-        "distance": ((*each, "reference"), distances),
-    }
-    statistic = f"{drawn.labels.name}_log_joint"
-    if "sample_stats" in idata.children and statistic in idata["sample_stats"].dataset:
-        joint = idata["sample_stats"].dataset[statistic]
-        if joint.shape == shape[:2]:
-            variables["log_joint"] = (each, joint.transpose(*each).to_numpy())
-    coords = {dim: drawn.labels[dim].to_numpy() for dim in each}
-    result = xr.Dataset(variables, coords=coords | {"largest": np.arange(n_largest) + 1, "reference": of})
-    if shape[0] > 1 and shape[1] >= 4:
-        result.attrs["distance_r_hat"] = worst = _worst_r_hat(distances)
-        if warn and worst > WORST_R_HAT:
-            warnings.warn(
-                f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "
-                f"{worst:.2f}. They have not met; run longer, or look at each chain by itself.",
-                stacklevel=2,
-            )
+    result = diagnostics_of(idata, drawn_labels(idata, name), reference, n_largest)
+    warn_if_apart(result, warn)
     return result
 
 
-def _central(threads: Threads, draws: np.ndarray) -> np.ndarray:
-    """Return the one of a few draws of a chain that is nearest to the others."""
-    few = draws[np.unique(np.linspace(0, len(draws) - 1, FEW).astype(int))]
-    return few[losses_between(threads, few, few, "vi").sum(axis=1).argmin()]
+def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: int) -> xr.Dataset:
+    """Return what :func:`partition_diagnostics` returns, for labels that are read already."""
+    if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
+        raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
+    canonical = canonical_draws(drawn.rows)
+    with Threads(available_threads()) as threads:
+        if reference is None:
+            references = np.array([central(threads, chain) for chain in drawn.by_chain(canonical)])
+            of = drawn.labels["chain"].to_numpy()
+        else:
+            references, of = checked_partition("reference", reference, drawn)[None, :], np.array([0])
+        distances = drawn.by_chain(losses_between(threads, references, canonical, "vi").T)
+    sizes = sizes_of_draws(canonical)
+    each = ("chain", "draw")
+    variables: dict[str, Any] = {
+        "n_clusters": (each, drawn.by_chain(np.array([len(found) for found in sizes]))),
+        "entropy": (each, drawn.by_chain(entropies(sizes, drawn.n))),
+        "share": ((*each, "largest"), drawn.by_chain(largest_shares(sizes, drawn.n, int(n_largest)))),
+        "distance": ((*each, "reference"), distances),
+    }
+    statistic = f"{drawn.labels.name}_log_joint"
+    n_chains, n_draws, _ = drawn.shape
+    if "sample_stats" in idata.children and statistic in idata["sample_stats"].dataset:
+        joint = idata["sample_stats"].dataset[statistic]
+        if joint.shape == (n_chains, n_draws):
+            variables["log_joint"] = (each, joint.transpose(*each).to_numpy())
+    coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
+    result = xr.Dataset(variables, coords=coords)
+    if n_chains > 1 and n_draws >= 4:
+        result.attrs["distance_r_hat"] = _worst_r_hat(distances)
+    return result
+
+
+def warn_if_apart(found: xr.Dataset, warn: bool = True) -> None:
+    """Warn the caller's caller where the diagnostics say that chains have not met."""
+    worst = found.attrs.get("distance_r_hat", 1.0)
+    if warn and worst > WORST_R_HAT:
+        warnings.warn(
+            f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "
+            f"{worst:.2f}. They have not met; run longer, or look at each chain by itself.",
+            stacklevel=3,
+        )
 
 
 def _worst_r_hat(distances: np.ndarray) -> float:

@@ -7,7 +7,6 @@ import pandas as pd
 import xarray as xr
 
 from pymc_dpgmm.distributions.records import parse_record, record_name
-from pymc_dpgmm.partitions import canonical_labels
 
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
 GROUPS = ("posterior", "thinned")
@@ -27,14 +26,35 @@ class DrawnLabels(NamedTuple):
     row: str
 
     @property
+    def n(self) -> int:
+        """Number of rows, or of units, that have labels."""
+        return self.labels.sizes[self.row]
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of chains, of draws and of rows."""
+        return self.labels.sizes["chain"], self.labels.sizes["draw"], self.n
+
+    @property
     def rows(self) -> np.ndarray:
         """Labels with one line per draw, chains one after the other: (n_draws, n) array."""
-        values = self.labels.transpose("chain", "draw", self.row).to_numpy()
-        return values.reshape(-1, values.shape[-1])
+        return self.labels.to_numpy().reshape(-1, self.n)
+
+    def of_rows(self, positions: Any) -> "DrawnLabels":
+        """Return the draws of some of the rows."""
+        return self._replace(labels=self.labels.isel({self.row: positions}))
 
     def coords(self) -> dict[str, Any]:
         """Coordinates of the rows."""
         return {str(name): coord for name, coord in self.labels.coords.items() if coord.dims == (self.row,)}
+
+    def per_draw(self) -> dict[str, Any]:
+        """Coordinates of chains and draws."""
+        return {dim: self.labels[dim].to_numpy() for dim in ("chain", "draw")}
+
+    def by_chain(self, values: np.ndarray) -> np.ndarray:
+        """Return numbers of all draws (n_draws, ...) as (chain, draw, ...)."""
+        return values.reshape(*self.shape[:2], *values.shape[1:])
 
 
 def drawn_labels(idata: Any, name: str) -> DrawnLabels:
@@ -70,7 +90,8 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
                 labels = labels.expand_dims(single)
                 if not _are_labels(labels):
                     continue
-                return DrawnLabels(labels, next(str(d) for d in labels.dims if d not in ("chain", "draw")))
+                row = next(str(d) for d in labels.dims if d not in ("chain", "draw"))
+                return DrawnLabels(labels.transpose("chain", "draw", row), row)
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
     raise ValueError(
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
@@ -87,17 +108,6 @@ def _labels_of(idata: xr.DataTree, name: str) -> str:
 
 def _are_labels(values: xr.DataArray) -> bool:
     return values.dtype.kind in "iu" and values.ndim == 3 and {"chain", "draw"} < set(values.dims)
-
-
-def canonical_draws(labels: np.ndarray) -> np.ndarray:
-    """Return draws (S, n) with canonical labels, int64."""
-    return np.array([canonical_labels(draw)[0] for draw in labels])
-
-
-def distinct(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct partitions among draws (S, n), as canonical labels, and their shares."""
-    found, counts = np.unique(canonical_draws(labels), axis=0, return_counts=True)
-    return found, counts / counts.sum()
 
 
 def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarray:
@@ -118,20 +128,19 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarr
         If it is not a vector of n names.
     """
     rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
-    n = drawn.labels.sizes[drawn.row]
     if isinstance(partition, xr.Dataset):
         partition = partition["labels"]
     if isinstance(partition, xr.DataArray) and drawn.row in partition.coords:
         partition = partition.to_series()
-    if isinstance(partition, pd.Series) and rows is not None and len(partition) == n:
+    if isinstance(partition, pd.Series) and rows is not None and len(partition) == drawn.n:
         index = partition.index
         if index.is_unique and set(index) == set(rows.tolist()):
             partition = partition.loc[rows]
     values = np.asarray(partition)
     if values.dtype.kind not in "iuUO":
         raise TypeError(f"{name} must be integers or text, got dtype {values.dtype}")
-    if values.shape != (n,):
-        raise ValueError(f"{name} must have shape ({n},), got {values.shape}")
+    if values.shape != (drawn.n,):
+        raise ValueError(f"{name} must have shape ({drawn.n},), got {values.shape}")
     codes, _ = pd.factorize(values, sort=values.dtype.kind in "iu")
     if np.any(codes < 0):
         raise ValueError(f"{name} has {np.sum(codes < 0)} missing values")

@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from scipy.special import logsumexp
 
-from pymc_dpgmm.posterior.measures import draw_measure
+from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 
@@ -55,24 +54,14 @@ def log_likelihood(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
         )
-    rng = np.random.default_rng(random_seed)
-    found = np.empty(draws.shape)
-    flat = found.reshape(-1, draws.shape[-1])
-    for partition in draws.partitions():
-        measure = draw_measure(rng, partition)
-        total = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))[None, :]
-        for view, drawn in zip(partition.views, measure.drawn, strict=True):
-            own = view.family.component.log_density(drawn, view.observed_values())
-            if view.part.unit is not None:
-                of_units = np.zeros((draws.shape[-1], own.shape[1]))
-                np.add.at(of_units, view.part.unit, own)
-                own = of_units
-            total = total + own
-        flat[partition.draw] = logsumexp(total, axis=1)
-    names = [part.name for part in draws.parts]
+    found = pointwise_log_likelihood(draws.numbers, np.random.default_rng(random_seed))
+    names, drawn = [view.name for view in draws.views], draws.drawn
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
     array = xr.DataArray(
-        found, dims=("chain", "draw", draws.row), coords=draws.per_draw() | draws.drawn.coords(), name=written
+        drawn.by_chain(found),
+        dims=("chain", "draw", draws.row),
+        coords=drawn.per_draw() | drawn.coords(),
+        name=written,
     )
     if not extend_inferencedata:
         return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})

@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.partitions import n_clusters_pmf
+from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 # Draws of the prior's parameters over which the probabilities are averaged.
@@ -39,18 +40,16 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     TypeError, ValueError
         If there is no such mixture, or the prior of its parameters is not known.
     """
-    draws = MixtureDraws(idata, name, model)
-    n = draws.shape[-1]
-    posterior = posterior_pmf(draws)
+    return n_clusters_of(MixtureDraws(idata, name, model), model, random_seed)
+
+
+def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any) -> xr.Dataset:
+    """Return what :func:`n_clusters` returns, for draws that are read already."""
+    n = draws.drawn.n
+    posterior = posterior_pmf(draws.numbers.labels)
     prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(model, _N_DRAWS, random_seed)], axis=0)
     last = int(np.flatnonzero((prior > 1e-4) | (posterior > 1e-4))[-1])
     return xr.Dataset(
         {"prior": ("n_clusters", prior[1 : last + 1]), "posterior": ("n_clusters", posterior[1 : last + 1])},
         coords={"n_clusters": np.arange(1, last + 1)},
     )
-
-
-def posterior_pmf(draws: MixtureDraws) -> np.ndarray:
-    """Return the posterior probabilities of 0, 1, ..., n clusters: (n + 1,) float64 array."""
-    counts = [len(np.unique(labels)) for labels in draws.drawn.rows]
-    return np.bincount(counts, minlength=draws.shape[-1] + 1) / len(counts)

@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.checks import check_count
-from pymc_dpgmm.partitions import seat_rows, with_known_components
+from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 
@@ -54,35 +54,21 @@ def sample_new_rows(
     """
     check_count("n_rows", n_rows, 1)
     draws = MixtureDraws(idata, name, model)
-    rng = np.random.default_rng(random_seed)
-    sole = len(draws.parts) == 1
+    sole = len(draws.views) == 1
     comes_with = [
-        part.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(part)))
-        for part in draws.parts
+        view.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(view)))
+        for view in draws.views
     ]
-    clusters = np.empty((draws.n_draws, n_rows), dtype=np.int64)
-    rows = [np.empty((draws.n_draws, n_rows, part.d)) for part in draws.parts]
-    for partition in draws.partitions():
-        prior = with_known_components(rng, partition.prior, partition.sizes)
-        labels = seat_rows(rng, prior.alpha, prior.discount, partition.sizes, int(n_rows))
-        n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
-        for view, found, known in zip(partition.views, rows, comes_with, strict=True):
-            drawn = view.draw_with_new(rng, n_new)
-            own = view.family.component.draw_rows(rng, drawn, labels, known)
-            if partition.draw == 0 and known.size:
-                # Rows are of the family's kind if what comes with them is.
-                view.family.check_values(view.part.params(0), np.concatenate([own, known], axis=1))
-            found[partition.draw] = own
-        clusters[partition.draw] = labels
+    found = draw_new_rows(draws.numbers, int(n_rows), comes_with, np.random.default_rng(random_seed))
     each = ("chain", "draw", "new_row")
-    variables: dict[str, Any] = {"cluster": (each, draws.by_chain(clusters))}
-    coords = draws.per_draw() | {"new_row": np.arange(n_rows)}
-    for part, found in zip(draws.parts, rows, strict=True):
-        values = draws.by_chain(found)
-        if part.is_vector:
-            variables[part.name] = (each, values[..., 0])
+    variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(found.clusters))}
+    coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
+    for view, rows in zip(draws.views, found.rows, strict=True):
+        values = draws.drawn.by_chain(rows)
+        if view.is_vector:
+            variables[view.name] = (each, values[..., 0])
         else:
-            dim, labels = draws.axis(part, "d", part.d)
-            variables[part.name] = ((*each, dim), values)
+            dim, labels = draws.axis(view, "d", view.d)
+            variables[view.name] = ((*each, dim), values)
             coords[dim] = labels
     return xr.Dataset(variables, coords=coords)

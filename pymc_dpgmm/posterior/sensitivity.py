@@ -8,8 +8,8 @@ import pymc as pm
 import xarray as xr
 from rich.progress import Progress
 
+from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
-from pymc_dpgmm.posterior.losses import losses_between
 from pymc_dpgmm.posterior.point_partition import point_partition
 from pymc_dpgmm.threads import Threads, available_threads
 

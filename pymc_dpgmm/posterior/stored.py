@@ -5,7 +5,7 @@ needed only for expressions that have no name in them.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -15,6 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.distributions import prior_parameters
 from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.partitions import (
     GibbsType,
@@ -24,6 +25,7 @@ from pymc_dpgmm.partitions import (
     n_terms,
     pitman_yor,
 )
+from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.draws import DrawnLabels
 
 # Groups of results in which variables are looked for, those of draws first.
@@ -32,18 +34,6 @@ _GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
 
 class UnknownPriorError(ValueError):
     """The prior of parameters on which partitions depend is not stored, and there is no model."""
-
-
-class Numbers(NamedTuple):
-    """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
-
-    at: Callable[[int], Any]
-    is_constant: bool
-
-
-def constant(value: Any) -> Numbers:
-    """Return numbers that are the same for all draws."""
-    return Numbers(lambda s: value, True)
 
 
 class Source:
@@ -114,32 +104,34 @@ class Source:
         return Numbers(lambda s: function(*(a.at(s) for a in arguments)), not needed)
 
 
-def record_of(idata: Any, name: str) -> dict[str, Any]:
-    """Return what is stored of a mixture or of labels.
+def read_records(idata: Any) -> dict[str, dict[str, Any]]:
+    """Return what is stored of all mixtures and labels, by their names."""
+    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    ending = record_name("")
+    found = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
+    return {name: parse_record(values.to_numpy()) for name, values in found.items()}
+
+
+def record_of(records: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
+    """Return the record of a mixture or of labels.
 
     Raises
     ------
     ValueError
         If there is nothing of this name; the message says what there is.
     """
-    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
-    if record_name(name) in constants:
-        return parse_record(constants[record_name(name)].to_numpy())
-    ending = record_name("")
-    known = sorted(str(key)[: -len(ending)] for key in constants if str(key).endswith(ending))
-    if not known:
+    if name in records:
+        return records[name]
+    if not records:
         raise ValueError(
             "idata has no records of mixtures in its group constant_data: it comes from an older version of "
             "pymc_dpgmm, or the group was left out"
         )
-    raise ValueError(f"nothing is stored of {name!r}, only of {known}")
+    raise ValueError(f"nothing is stored of {name!r}, only of {sorted(records)}")
 
 
-def mixtures_on(idata: Any, labels: str) -> dict[str, dict[str, Any]]:
+def mixtures_on(records: Mapping[str, dict[str, Any]], labels: str) -> dict[str, dict[str, Any]]:
     """Return the records of all mixtures on some labels."""
-    constants, ending = idata["constant_data"].dataset, record_name("")
-    names = [str(key)[: -len(ending)] for key in constants if str(key).endswith(ending)]
-    records = {name: record_of(idata, name) for name in names}
     return {name: record for name, record in records.items() if record.get("labels") == labels}
 
 
@@ -198,11 +190,7 @@ class StoredPrior:
 
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
-    def find(model: pm.Model) -> Any:
-        node = model[name].owner
-        return node.inputs[2 + node.op.fields.index(field)]
-
-    return find
+    return lambda model: prior_parameters(model[name])[field]
 
 
 def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:

@@ -8,9 +8,10 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.component_draws import component_draws
-from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
+from pymc_dpgmm.posterior.component_draws import aligned_components
+from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
 class MixtureSummary(NamedTuple):
@@ -78,7 +79,9 @@ def summary(
     import arviz as az
 
     draws = MixtureDraws(idata, name, model)
-    numbers = partition_diagnostics(idata, draws.labels_name).drop_vars("distance")
+    found = diagnostics_of(idata, draws.drawn, None, 3)
+    warn_if_apart(found)
+    numbers = found.drop_vars("distance")
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     known = [variable for variable in draws.depends_on() if variable in posterior]
     numbers = numbers.merge(posterior[known].drop_vars(numbers.coords, errors="ignore")) if known else numbers
@@ -88,7 +91,8 @@ def summary(
         # R-hat of what never changes divides zero by zero.
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers)
-    components = component_draws(idata, name, reference, random_seed=random_seed, model=model)
+    rng = np.random.default_rng(random_seed)
+    components = aligned_components(draws, reference_labels(draws.drawn, reference, rng), rng)
     return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
 
 
@@ -102,9 +106,9 @@ def _cluster_table(components: xr.Dataset, draws: MixtureDraws, round_to: int) -
     columns: dict[str, np.ndarray] = {"size": size, "share": size / size.sum()}
     for variable in ("overlap", "purity", "weight"):
         columns[variable] = components[variable].mean(("chain", "draw")).to_numpy()
-    for part in draws.parts:
-        for parameter in part.family.component.axes:
-            name = parameter if len(draws.parts) == 1 else f"{part.name}_{parameter}"
+    for view in draws.views:
+        for parameter in view.family.component.axes:
+            name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
             columns |= _columns_of(components[name], name, draws.cluster_dim())
     table = pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
     return table.map(lambda value: float(f"{value:.{round_to}g}")).astype({"size": int})

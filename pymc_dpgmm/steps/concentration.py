@@ -6,17 +6,21 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.transforms import LogTransform
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import GammaRV
 
 from pymc_dpgmm.compiled import bits_of_generator
-from pymc_dpgmm.distributions import CRPRV, dependents
+from pymc_dpgmm.distributions import CRPRV, dependents, prior_parameters
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.partitions import cluster_sizes
+from pymc_dpgmm.pymc_internals import (
+    BlockedStep,
+    Competence,
+    LogTransform,
+    StepMethodState,
+    dataclass_state,
+    get_value_vars_from_user_vars,
+)
 from pymc_dpgmm.steps.points import PointFunction
 
 
@@ -94,7 +98,7 @@ class Concentration:
         # None where the labels are observed.
         self.labels = model.rvs_to_values[labels].name
         self._labels = PointFunction(model, [labels])
-        shape, scale = rv.owner.inputs[2:]
+        shape, scale = rv.owner.op.dist_params(rv.owner)
         self._alpha = PointFunction(model, [rv])
         self._numbers = PointFunction(model, [shape, scale])
         self._is_log = model.rvs_to_transforms[rv] is not None
@@ -135,4 +139,4 @@ def sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
         return None
     (labels,) = depending
     is_crp = labels.owner is not None and isinstance(labels.owner.op, CRPRV)
-    return labels if is_crp and labels.owner.inputs[2] is alpha else None
+    return labels if is_crp and prior_parameters(labels)["alpha"] is alpha else None

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-from pymc.pytensorf import compile as compile_function
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
@@ -39,7 +38,7 @@ class Dependents:
         self.inputs = [v.name for v in inputs]
         self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
         # Compiled code would not notice an index out of range.
-        function = compile_function([value, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
+        function = pm.compile([value, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
         self._function = lambda labels, point: function(
             labels.astype(value.dtype), *(point[name] for name in self.inputs)
         )

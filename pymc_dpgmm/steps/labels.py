@@ -1,26 +1,29 @@
 """The step methods of labels: read the point, call a kernel, write the point. No numerics."""
 
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
-from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
-from pytensor.link.jax.linker import JAXLinker
 from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_dpgmm.checks import check_count
-from pymc_dpgmm.distributions import NO_JAX
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
+from pymc_dpgmm.pymc_internals import (
+    BlockedStep,
+    Competence,
+    CompoundStep,
+    StepMethodState,
+    dataclass_state,
+    get_value_vars_from_user_vars,
+)
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
@@ -60,8 +63,9 @@ class LabelsStep(BlockedStep):
         concentrations: Sequence[Variable] = (),
         imputed: Sequence[Variable] = (),
     ) -> None:
-        if isinstance(get_mode((compile_kwargs or {}).get("mode")).linker, JAXLinker):
-            raise NotImplementedError(NO_JAX)
+        # By now a graph has been built, and PyTensor's backends are imported.
+        backends = importlib.import_module("pymc_dpgmm.distributions.backends")
+        backends.check_mode((compile_kwargs or {}).get("mode"))
         labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.transforms import LogTransform
-from pymc.pytensorf import compile as compile_function
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.pymc_internals import LogTransform
 
 # Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
 # would take a good part of a second.
@@ -41,7 +41,7 @@ class PointFunction:
         inputs = [value for value in model.value_vars if value in needed]
         self._names = [value.name for value in inputs]
         self._shared = [v for v in needed if isinstance(v, SharedVariable)]
-        self._function = compile_function(inputs, outputs, mode=SMALL_GRAPH)
+        self._function = pm.compile(inputs, outputs, mode=SMALL_GRAPH)
 
     def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""

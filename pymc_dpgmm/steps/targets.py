@@ -17,12 +17,14 @@ from pymc_dpgmm.distributions import (
     as_numbers,
     constraints_on,
     dependents,
+    mixture_inputs,
     mixture_values,
+    note_sampling,
     of_units,
-    split_inputs,
+    prior_parameters,
 )
 from pymc_dpgmm.distributions.observed import check_values, count_missing
-from pymc_dpgmm.families import FAMILIES, Family, View
+from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.kernels import constrained
 from pymc_dpgmm.kernels.imputation import impute
 from pymc_dpgmm.kernels.marginal import same_values
@@ -45,21 +47,17 @@ class MixtureTarget:
 
     def __init__(self, model: pm.Model, mixture: Variable) -> None:
         self.name = mixture.name
-        op = mixture.owner.op
-        self.family: Family = FAMILIES[op.family]
-        inputs = split_inputs(op, mixture.owner.inputs)
+        op, inputs = mixture.owner.op, mixture_inputs(mixture)
+        self.family: Family = op.layout.family
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
-        self._values = PointFunction(model, [mixture_values(op, rows, inputs)])
+        self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
         self._params = PointFunction(model, inputs.params)
-        self.missing: Any = None
-        self.positions: Any = None
-        if inputs.missing:
-            self.missing, self.positions = inputs.missing
-        self._offset = PointFunction(model, inputs.offset) if inputs.offset else None
+        self.missing, self.positions = inputs.missing, inputs.positions
+        self._offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
-        self._sparse = SparseValues() if op.is_sparse else None
-        op.witness.see(mixture.owner.inputs[2:])
+        self._sparse = SparseValues() if op.layout.is_sparse else None
+        note_sampling(op.built, inputs.in_order())
         self._given: Any = None
         self._numbers: Any = None
         self._checked: Any = None
@@ -141,7 +139,7 @@ class LabelsTarget:
         self._op = rv.owner.op
         self._constraints = constraints_on(rv)
         self._blocks = None if self._constraints is None else blocks_of(self._constraints)
-        self._parameters = PointFunction(model, rv.owner.inputs[2:-1])
+        self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
         self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
     @staticmethod
@@ -239,8 +237,9 @@ def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool
     """Tell whether a variable depends on labels as a mixture on them, or on those of units, and not otherwise."""
     if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
         return False
-    own, unit = of_units(other.owner.inputs[2])
-    if own is not labels or labels in set(ancestors(other.owner.inputs[3:], blockers=model.basic_RVs)):
+    inputs = mixture_inputs(other)
+    own, unit = of_units(inputs.labels)
+    if own is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
         return False
     return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
 
@@ -275,10 +274,10 @@ def labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
     if len(depending) != 1:
         return None
     (mixture,) = depending
-    labels = mixture.owner.inputs[2]
+    labels = mixture_inputs(mixture).labels
     if labels not in model.free_RVs or constraints_on(labels) is not None:
         return None
     for other in dependents(model, labels):
-        if not is_plain_mixture(model, labels, other) or other.owner.inputs[2] is not labels:
+        if not is_plain_mixture(model, labels, other) or mixture_inputs(other).labels is not labels:
             return None
     return labels

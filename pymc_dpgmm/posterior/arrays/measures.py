@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.partitions import draw_new_weights, draw_weights, with_known_components
-from pymc_dpgmm.posterior.mixtures import Partition
+from pymc_dpgmm.posterior.arrays.mixtures import Partition
 
 # The clusters without rows are drawn one by one until this weight is left, or so many have been drawn; others have
 # the rest, so that no weight is lost.

@@ -1,22 +1,34 @@
-"""How PyTensor's numba backend evaluates the operations of this package: it calls Python."""
+"""How PyTensor's backends evaluate the operations of this package: numba calls Python, and JAX is refused.
 
+This is the only module that imports from ``pytensor.link``, which is no public interface. Where that changes,
+``tests/test_internals.py`` fails. The module is imported when the first graph is built, and not with the package,
+because PyTensor's backends take long to import.
+"""
+
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
+from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
+from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp
+from pymc_dpgmm.pymc_internals import JOINED_INPUTS
+
+NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
 
 @numba_funcify.register(NumbersOp)
-def _numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
-    # PyMC joins the variables that one of its generic steps moves into one vector of this name.
-    if any(variable.name == "joined_inputs" for variable in ancestors([node.inputs[0]])):
+def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
+    """Return compiled code that calls the evaluator of an operation."""
+    if any(variable.name == JOINED_INPUTS for variable in ancestors([node.inputs[0]])):
         raise NotImplementedError(
             "the labels of a Chinese restaurant process can only be sampled by the step methods of "
             "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
@@ -41,7 +53,8 @@ def _numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
 
 
 @numba_core_rv_funcify.register(LabelsMixtureRV)
-def _numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], None]:
+def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], None]:
+    """Return compiled code that calls the draws of a random variable, and no key to keep it on disk under."""
     returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
 
     def draw(rng: np.random.Generator, params: tuple[Any, ...]) -> np.ndarray:
@@ -54,3 +67,25 @@ def _numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], N
         return value
 
     return core, None
+
+
+def check_mode(mode: Any) -> None:
+    """Raise NotImplementedError where a compilation mode is that of JAX."""
+    if isinstance(get_mode(mode).linker, JAXLinker):
+        raise NotImplementedError(NO_JAX)
+
+
+def refuse_jax() -> None:
+    """Say in words that there is no JAX version, where JAX is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    def refuse(op: Op, **_: Any) -> Any:
+        raise NotImplementedError(NO_JAX)
+
+    jax_funcify.register(NumbersOp)(refuse)
+    jax_funcify.register(LabelsMixtureRV)(refuse)
+
+
+refuse_jax()

@@ -1,0 +1,1 @@
+"""Numbers of draws after sampling: NumPy arrays in, NumPy arrays out, without names or coordinates."""

@@ -1,0 +1,42 @@
+"""How often rows are in one cluster."""
+
+from functools import partial
+
+import numpy as np
+
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.threads import Threads, available_threads
+
+
+@c_function(NOTHING(INTS, INT, INTS, INT, INT, INT))
+def _count_together(labels, n_draws, found, n, start, stop):
+    """Count the draws, along the second axis, in which rows ``start`` to ``stop`` are with those before them."""
+    for i in range(start, stop):
+        own = shifted(labels, i * n_draws)
+        for j in range(i + 1):
+            other = shifted(labels, j * n_draws)
+            together = 0
+            for t in range(n_draws):
+                together += 1 if own[t] == other[t] else 0
+            found[i * n + j] = together
+            found[j * n + i] = together
+
+
+def count_together(labels: np.ndarray, n_threads: int | None = None) -> np.ndarray:
+    """Return in how many draws pairs of rows share a cluster.
+
+    Parameters
+    ----------
+    labels : (n_draws, n) integer array
+    n_threads : int, optional
+
+    Returns
+    -------
+    counts : (n, n) int64 array
+    """
+    by_row = np.ascontiguousarray(labels.T, dtype=np.int64)
+    n, n_draws = by_row.shape
+    found = np.empty((n, n), dtype=np.int64)
+    with Threads(n_threads or available_threads()) as threads:
+        threads.run(partial(_count_together, by_row.ctypes.data, n_draws, found.ctypes.data, n), 0, n)
+    return found

@@ -1,0 +1,102 @@
+"""Draws of the weights and parameters of clusters."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.partitions import draw_weights, with_known_components
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
+
+# Arrays by the names of a view and of a parameter.
+Parameters = dict[tuple[str, str], np.ndarray]
+
+
+class AlignedComponents(NamedTuple):
+    """Of every draw, the clusters that hold most of each of K clusters of a reference.
+
+    Parameters
+    ----------
+    weight, overlap, purity : (n_draws, K) arrays
+    new_weight, other_weight : (n_draws,) arrays
+        Of the clusters without rows, and of those that are none of the reference.
+    parameters : dict of (n_draws, K, ...) arrays
+    """
+
+    weight: np.ndarray
+    overlap: np.ndarray
+    purity: np.ndarray
+    new_weight: np.ndarray
+    other_weight: np.ndarray
+    parameters: Parameters
+
+
+def draw_aligned(mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.Generator) -> AlignedComponents:
+    """Draw weights and parameters of the clusters of every draw that match those of a reference (n,)."""
+    sizes = np.bincount(reference)
+    n_draws, n_clusters = mixture.n_draws, len(sizes)
+    weight, overlap, purity = (np.empty((n_draws, n_clusters)) for _ in range(3))
+    new_weight, other_weight = np.empty(n_draws), np.empty(n_draws)
+    parameters: Parameters = {}
+    for partition in mixture.partitions():
+        s, n_own = partition.draw, len(partition.sizes)
+        pairs = np.bincount(reference * n_own + partition.labels, minlength=n_clusters * n_own)
+        shared = pairs.reshape(n_clusters, n_own)
+        largest = shared.argmax(axis=1)
+        weights = _draw_weights(rng, partition)
+        weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
+        purity[s] = shared.max(axis=1) / partition.sizes[largest]
+        new_weight[s] = weights[-1]
+        other_weight[s] = np.delete(weights[:-1], np.unique(largest)).sum()
+        for clusters in partition.views:
+            drawn = clusters.draw(rng)
+            for parameter in clusters.family.component.axes:
+                key = (clusters.view.name, parameter)
+                if key not in parameters:
+                    parameters[key] = np.empty((n_draws, n_clusters, *drawn[parameter].shape[1:]))
+                parameters[key][s] = drawn[parameter][largest]
+    return AlignedComponents(weight, overlap, purity, new_weight, other_weight, parameters)
+
+
+class RaggedComponents(NamedTuple):
+    """All C clusters of all draws, one after the other.
+
+    Parameters
+    ----------
+    draw, label : (C,) int64 arrays
+        The draw that each is of, and its label there.
+    weight, size : (C,) arrays
+    new_weight : (n_draws,) float64 array
+        Of the clusters without rows of each draw.
+    parameters : dict of (C, ...) arrays
+    """
+
+    draw: np.ndarray
+    label: np.ndarray
+    weight: np.ndarray
+    size: np.ndarray
+    new_weight: np.ndarray
+    parameters: Parameters
+
+
+def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComponents:
+    """Draw weights and parameters of all clusters of all draws."""
+    sizes, weights, new_weight, of_draw = [], [], np.empty(mixture.n_draws), []
+    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    for partition in mixture.partitions():
+        *own, new_weight[partition.draw] = _draw_weights(rng, partition)
+        weights += own
+        sizes += partition.sizes.tolist()
+        of_draw += [(partition.draw, k) for k in range(len(own))]
+        for clusters in partition.views:
+            drawn = clusters.draw(rng)
+            for parameter in clusters.family.component.axes:
+                found.setdefault((clusters.view.name, parameter), []).append(drawn[parameter])
+    draw, label = np.array(of_draw).T
+    parameters = {key: np.concatenate(values) for key, values in found.items()}
+    return RaggedComponents(draw, label, np.array(weights), np.array(sizes), new_weight, parameters)
+
+
+def _draw_weights(rng: np.random.Generator, partition: Partition) -> np.ndarray:
+    """Draw the weights of all clusters of a partition, and of those without rows together."""
+    prior = with_known_components(rng, partition.prior, partition.sizes)
+    return draw_weights(rng, prior, partition.sizes)

@@ -1,0 +1,78 @@
+"""Posterior densities at points, and the clusters that new rows belong to."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pymc_dpgmm.partitions import seating_probabilities
+from pymc_dpgmm.posterior.arrays.measures import draw_measure
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
+
+# How far beyond the data a grid reaches, as a share of their range.
+_BEYOND = 0.1
+
+
+class Bands(NamedTuple):
+    """Posterior mean of the density at points, and the limits of pointwise bands: (m,) arrays."""
+
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def density_bands(
+    mixture: MixtureNumbers, points: np.ndarray, probability: float, rng: np.random.Generator
+) -> Bands:
+    """Return the density of a mixture of one view at points (m, c), NaN in columns that are integrated out."""
+    mean = np.zeros(len(points))
+    found = np.empty((mixture.n_draws, len(points)))
+    for partition in mixture.partitions([points]):
+        (clusters,) = partition.views
+        mean += np.exp(clusters.log_predictives()) @ seating_probabilities(partition.prior, partition.sizes)
+        measure = draw_measure(rng, partition)
+        densities = np.exp(clusters.family.component.log_density(measure.drawn[0], points))
+        found[partition.draw] = densities @ measure.weights
+    lower, upper = np.quantile(found, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    return Bands(mean / len(found), lower, upper)
+
+
+def grid(view: ViewDraws, column: int, n: int) -> np.ndarray:
+    """Return points over the range of a column, or all values from its least to its largest if these are whole."""
+    data = view.data(0)
+    values = np.asarray(data[:, [column]].todense() if hasattr(data, "todense") else data[:, column]).ravel()
+    low, high = np.nanmin(values), np.nanmax(values)
+    if not view.family.has_data_gradient:
+        return np.arange(low, high + 1.0)
+    beyond = _BEYOND * (high - low) or 1.0
+    return np.linspace(low - beyond, high + beyond, n)
+
+
+class Membership(NamedTuple):
+    """Where new rows belong: to K clusters of a reference (m, K), or to a new one (m,); log densities (m,)."""
+
+    probability: np.ndarray
+    new_cluster: np.ndarray
+    log_density: np.ndarray
+
+
+def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.ndarray) -> Membership:
+    """Return the probabilities that new rows, those of each view, belong to clusters of a reference (n,)."""
+    n_clusters, m = int(reference.max()) + 1, new[0].shape[0]
+    # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
+    total = np.full((m, n_clusters + 1), -np.inf)
+    for partition in mixture.partitions(new):
+        seats = seating_probabilities(partition.prior, partition.sizes)
+        n_own = len(partition.sizes)
+        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_own * n_clusters)
+        shares = np.zeros((n_own + 1, n_clusters + 1))
+        shares[:-1, :-1] = pairs.reshape(n_own, n_clusters) / partition.sizes[:, None]
+        shares[-1, -1] = 1.0
+        with np.errstate(divide="ignore"):
+            log_joint = sum((clusters.log_predictives() for clusters in partition.views), start=np.log(seats))
+            largest = log_joint.max(axis=1, keepdims=True)
+            total = np.logaddexp(total, largest + np.log(np.exp(log_joint - largest) @ shares))
+    log_density = logsumexp(total, axis=1)
+    probability = np.exp(total - log_density[:, None])
+    return Membership(probability[:, :-1], probability[:, -1], log_density - np.log(mixture.n_draws))

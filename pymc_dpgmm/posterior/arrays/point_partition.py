@@ -1,0 +1,306 @@
+"""A search for the partition with the smallest posterior expected loss."""
+
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from pymc_dpgmm.arithmetic import Bits
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.kernels.memory import shuffle
+from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
+from pymc_dpgmm.posterior.arrays.partitions import distinct
+from pymc_dpgmm.threads import Threads, available_threads
+
+# Starts from scratch, and starts from draws, by default.
+N_STARTS = 8
+# Sweeps of one start, at most; a sweep without a change ends it.
+MOST_SWEEPS = 100
+# A change of less than this is rounding.
+LEAST_GAIN = 1e-12
+# Room for so many clusters to begin with.
+_ROOM = 8
+
+# Where the head of a search has the number of draws, the number of clusters of a draw at most, room for clusters,
+# how many of these have rows, and how many may have.
+_N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
+_SMALL_INTS = types.CPointer(types.int32)
+# The head, draws, their shares, gains, labels, sizes and how clusters meet draws; see Search.
+_STATE = (INTS, _SMALL_INTS, FLOATS, FLOATS, INTS, INTS, _SMALL_INTS)
+
+
+@inlined
+def _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b):
+    """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
+    n_draws, width = head[_N_DRAWS], head[_WIDTH]
+    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    shared = 0.0
+    for s in range(n_draws):
+        shared += shares[s] * gains[clusters[s * width + own[s]]]
+    return b * gains[sizes[k]] - (a + b) * shared
+
+
+@inlined
+def _alone_cost(gains, a, b):
+    """Growth of the expected loss as a row has a cluster to itself: all without rows are alike."""
+    return b * gains[0] - (a + b) * gains[0]
+
+
+@inlined
+def _count(head, draws, labels, sizes, met, i, k, change):
+    """Let row i join (1) or leave (-1) cluster k."""
+    n_draws, width = head[_N_DRAWS], head[_WIDTH]
+    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    for s in range(n_draws):
+        clusters[s * width + own[s]] += change
+    sizes[k] += change
+    labels[i] = k if change > 0 else -1
+    if change > 0 and sizes[k] == 1:
+        head[_N_CLUSTERS] += 1
+    if change < 0 and sizes[k] == 0:
+        head[_N_CLUSTERS] -= 1
+
+
+@inlined
+def _first_empty(head, sizes):
+    """Return the first cluster without rows, -1 if there is no room for one."""
+    for k in range(head[_CAPACITY]):
+        if sizes[k] == 0:
+            return k
+    return -1
+
+
+@inlined
+def _best(head, draws, shares, gains, sizes, met, i, free, a, b):
+    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows."""
+    best, least = -1, np.inf
+    if head[_N_CLUSTERS] < head[_MOST]:
+        best, least = free, _alone_cost(gains, a, b)
+    for k in range(head[_CAPACITY]):
+        if sizes[k] > 0:
+            cost = _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b)
+            if cost < least - LEAST_GAIN:
+                best, least = k, cost
+    return best, least
+
+
+@c_function(NOTHING(*_STATE, INTS, INT))
+def _place(head, draws, shares, gains, labels, sizes, met, rows, n_rows):
+    """Let rows that are in no cluster join those that are their labels."""
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], 1)
+
+
+@c_function(NOTHING(INT, INT, INTS, INT))
+def _shuffle(next_double, state, rows, n_rows):
+    """Bring rows into random order."""
+    shuffle(Bits(next_double, state), rows, 0, n_rows)
+
+
+@c_function(INT(*_STATE, INTS, INT, INT, FLOATS, FLOAT, FLOAT))
+def _allocate(head, draws, shares, gains, labels, sizes, met, rows, start, stop, total, a, b):
+    """Let ``rows[start:stop]``, in no cluster, join the best ones in turn; add the costs to ``total[0]``.
+
+    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    """
+    for t in range(start, stop):
+        free = _first_empty(head, sizes)
+        if free < 0:
+            return t
+        k, cost = _best(head, draws, shares, gains, sizes, met, rows[t], free, a, b)
+        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+        total[0] += cost
+    return stop
+
+
+@c_function(INT(*_STATE, INTS, INT, INT, INTS, FLOAT, FLOAT))
+def _sweep(head, draws, shares, gains, labels, sizes, met, rows, start, stop, changed, a, b):
+    """Let ``rows[start:stop]`` in turn join the cluster that is best for them; ``changed[0]`` tells if any moved.
+
+    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    """
+    for t in range(start, stop):
+        i = rows[t]
+        own = labels[i]
+        if sizes[own] > 1 and _first_empty(head, sizes) < 0:
+            return t
+        _count(head, draws, labels, sizes, met, i, own, -1)
+        k, cost = _best(head, draws, shares, gains, sizes, met, i, _first_empty(head, sizes), a, b)
+        if sizes[own] == 0:
+            stay = _alone_cost(gains, a, b)
+        else:
+            stay = _join_cost(head, draws, shares, gains, sizes, met, i, own, a, b)
+        if cost >= stay - LEAST_GAIN:
+            k = own
+        if k != own:
+            changed[0] = 1
+        _count(head, draws, labels, sizes, met, i, k, 1)
+    return stop
+
+
+@c_function(FLOAT(*_STATE, INTS, INT, INT, FLOAT, FLOAT))
+def _dissolve(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k, a, b):
+    """Take all rows out of cluster k, the last one first; return what their joining it had cost."""
+    before = 0.0
+    for t in range(n_rows - 1, -1, -1):
+        _count(head, draws, labels, sizes, met, rows[t], k, -1)
+        before += _join_cost(head, draws, shares, gains, sizes, met, rows[t], k, a, b)
+    return before
+
+
+@c_function(NOTHING(*_STATE, INTS, INT, INT))
+def _reunite(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k):
+    """Let rows, wherever they are, be cluster k."""
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], -1)
+    for t in range(n_rows):
+        _count(head, draws, labels, sizes, met, rows[t], k, 1)
+
+
+class Search:
+    """A partition that grows and shrinks, and how its clusters meet the draws.
+
+    Parameters
+    ----------
+    draws : (n, S) int32 array
+        Canonical labels of the draws, one column each.
+    shares : (S,) float64 array
+    gains : (n,) float64 array
+        f(x + 1) - f(x) at index x.
+    start : (n,) int64 array
+        Labels at the start, -1 where a row is in no cluster.
+    most : float
+        Clusters that there may be.
+    costs : two floats
+        a and b.
+    """
+
+    def __init__(
+        self,
+        draws: np.ndarray,
+        shares: np.ndarray,
+        gains: np.ndarray,
+        start: np.ndarray,
+        most: float,
+        costs: tuple[float, float],
+    ) -> None:
+        n, n_draws = draws.shape
+        width, capacity = int(draws.max()) + 1, max(_ROOM, int(start.max()) + 2)
+        self.draws, self.shares, self.gains, self.costs = draws, shares, gains, costs
+        self.labels = start.astype(np.int64)
+        self.sizes = np.zeros(capacity, dtype=np.int64)
+        # Rows of cluster k that are in cluster l of draw s: (K, S, L).
+        self.met = np.zeros((capacity, n_draws, width), dtype=np.int32)
+        self.head = np.array([n_draws, width, capacity, 0, int(min(most, n + 1))])
+        self._total, self._changed = np.zeros(1), np.zeros(1, dtype=np.int64)
+        self._point()
+        placed = np.flatnonzero(start >= 0)
+        _place(*self._state, placed.ctypes.data, len(placed))
+
+    def _point(self) -> None:
+        arrays = self.head, self.draws, self.shares, self.gains, self.labels, self.sizes, self.met
+        self._state = tuple(array.ctypes.data for array in arrays)
+
+    def _grow(self) -> None:
+        """Make room for twice as many clusters."""
+        self.sizes = np.concatenate([self.sizes, np.zeros_like(self.sizes)])
+        self.met = np.concatenate([self.met, np.zeros_like(self.met)])
+        self.head[_CAPACITY] *= 2
+        self._point()
+
+    def allocate(self, rows: np.ndarray) -> float:
+        """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs."""
+        self._total[0], done = 0.0, 0
+        total = self._total.ctypes.data
+        while (done := _allocate(*self._state, rows.ctypes.data, done, len(rows), total, *self.costs)) < len(rows):
+            self._grow()
+        return float(self._total[0])
+
+    def sweep(self, rng: np.random.Generator) -> bool:
+        """Let every row join the cluster that is best for it; return whether any changed."""
+        rows = shuffled(rng, np.arange(len(self.labels)))
+        self._changed[0], done = 0, 0
+        changed = self._changed.ctypes.data
+        while (done := _sweep(*self._state, rows.ctypes.data, done, len(rows), changed, *self.costs)) < len(rows):
+            self._grow()
+        return bool(self._changed[0])
+
+    def dissolve_clusters(self, rng: np.random.Generator) -> bool:
+        """Dissolve clusters in turn, their rows joining the best ones, and undo what does not lower the loss.
+
+        Return whether any was dissolved for good.
+        """
+        changed = False
+        for k in shuffled(rng, np.arange(len(self.sizes))).tolist():
+            if self.sizes[k] == 0:
+                continue
+            rows = np.flatnonzero(self.labels == k)
+            before = _dissolve(*self._state, rows.ctypes.data, len(rows), k, *self.costs)
+            shuffled(rng, rows)
+            if self.allocate(rows) < before - LEAST_GAIN:
+                changed = True
+            else:
+                _reunite(*self._state, rows.ctypes.data, len(rows), k)
+        return changed
+
+
+def shuffled(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
+    """Bring rows, int64, into random order, and return them."""
+    _shuffle(*bits_of_generator(rng), rows.ctypes.data, len(rows))
+    return rows
+
+
+def improve(search: Search, rng: np.random.Generator) -> np.ndarray:
+    """Search from a partition, of some of the rows or of none, for one of smaller expected loss.
+
+    Rows are allocated one after the other; sweeps then move single rows, and dissolve clusters, as long as that
+    helps (Dahl, Johnson and Mueller 2022, section 3).
+
+    Returns
+    -------
+    labels : (n,) int64 array
+    """
+    search.allocate(shuffled(rng, np.flatnonzero(search.labels < 0)))
+    for _ in range(MOST_SWEEPS):
+        if not search.sweep(rng) and not search.dissolve_clusters(rng):
+            break
+    return search.labels
+
+
+def search_point_partition(
+    labels: np.ndarray,
+    loss: str = "vi",
+    costs: tuple[float, float] = (1.0, 1.0),
+    most: float = np.inf,
+    n_starts: int = N_STARTS,
+    seed: Any = None,
+    n_threads: int | None = None,
+) -> tuple[np.ndarray, float]:
+    """Return canonical labels with a small expected loss under draws (S, n), and that loss.
+
+    Half of the starts begin with nothing, half from those among a handful of draws with the least expected loss.
+    """
+    draws, shares = distinct(labels)
+    n = draws.shape[1]
+    gains = np.diff(weights_of_sizes(loss, n))
+    rng = np.random.default_rng(seed)
+    few = draws[rng.choice(len(draws), min(len(draws), 16 * n_starts), replace=False, p=shares)]
+    few = few[few.max(axis=1) < most]
+    with Threads(n_threads or available_threads()) as threads:
+        of_few = losses_between(threads, few, draws, loss, costs) @ shares
+        starts = [np.full(n, -1, dtype=np.int64) for _ in range(n_starts)]
+        starts += list(few[np.argsort(of_few, kind="stable")[:n_starts]])
+        seeds = rng.spawn(len(starts))
+        by_row = np.ascontiguousarray(draws.T.astype(np.int32))
+        found = np.empty((len(starts), n), dtype=np.int64)
+
+        def run(first: int, last: int) -> None:
+            for t in range(first, last):
+                own = Search(by_row, shares, gains, starts[t], most, costs)
+                found[t] = canonical_labels(improve(own, seeds[t]))[0]
+
+        threads.run(run, 0, len(starts))
+        of_found = losses_between(threads, found, draws, loss, costs) @ shares
+    best = int(np.argmin(of_found))
+    return found[best], float(of_found[best])
