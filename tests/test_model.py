@@ -1,5 +1,9 @@
 """The mixture as a part of a PyMC model: densities, gradients, prior draws, names and data."""
 
+import subprocess
+import sys
+
+import cloudpickle
 import exact
 import numpy as np
 import pandas as pd
@@ -197,3 +201,23 @@ def test_value_and_gradients_come_from_one_node():
     ops = [node.op for node in nodes if "Marginal" in type(node.op).__name__ or isinstance(node.op, JointOp)]
     assert len(ops) == 1
     assert len(ops[0].parts) == 3
+
+
+def test_a_pickled_density_compiles_in_another_process(tmp_path):
+    """Without a warning that numba does not know the operations of the package."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        dp.DPMixture("y", alpha, base=dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0), observed=np.arange(5.0))
+    path = tmp_path / "density.pickle"
+    path.write_bytes(cloudpickle.dumps((model.value_vars, model.logp())))
+    script = f"""if True:
+        import warnings
+        warnings.simplefilter("error", UserWarning)
+        import cloudpickle, pathlib, pymc
+        inputs, density = cloudpickle.loads(pathlib.Path({str(path)!r}).read_bytes())
+        values = dict(alpha_log__=0.3, y_labels=[0, 0, 1, 1, 2])
+        print(repr(float(pymc.compile(inputs, density)(*(values[v.name] for v in inputs)))))
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    point = {"alpha_log__": np.array(0.3), "y_labels": np.array([0, 0, 1, 1, 2])}
+    assert float(done.stdout) == pytest.approx(float(model.compile_logp()(point)))

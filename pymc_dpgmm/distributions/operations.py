@@ -44,17 +44,27 @@ def drawable(family: Family, params: Sequence[Any]) -> Any:
     return numbers
 
 
-class NumbersOp(Op):
+class BackendsOp(Op):
+    """An ``Op`` that PyTensor's backends are told of when a graph is built or unpickled, not with the package.
+
+    To import the backends takes long.
+    """
+
+    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
+        importlib.import_module("pymc_dpgmm.distributions.backends")
+        return super().__call__(*inputs, **kwargs)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        importlib.import_module("pymc_dpgmm.distributions.backends")
+        self.__dict__.update(state)
+
+
+class NumbersOp(BackendsOp):
     """An ``Op`` whose value is computed from labels by an evaluator that keeps what it can reuse."""
 
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
         """Return a new function of the inputs' values that returns the outputs' values."""
         raise NotImplementedError
-
-    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        # PyTensor's backends are imported when a graph is built, not with the package.
-        importlib.import_module("pymc_dpgmm.distributions.backends")
-        return super().__call__(*inputs, **kwargs)
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
         for storage, value in zip(output_storage, self.evaluator()(*inputs), strict=True):
@@ -221,9 +231,5 @@ class JoinMarginals(GraphRewriter):
 optdb.register("join_marginals", JoinMarginals(), "fast_run", position=49.2)
 
 
-class LabelsMixtureRV(RandomVariable):
+class LabelsMixtureRV(BackendsOp, RandomVariable):
     """A random variable that draws in Python."""
-
-    def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        importlib.import_module("pymc_dpgmm.distributions.backends")
-        return super().__call__(*inputs, **kwargs)

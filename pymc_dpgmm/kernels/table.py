@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.arithmetic import padded
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
 from pymc_dpgmm.families.family import Ragged, volume
 from pymc_dpgmm.families.verbs import (
     ABSENT,
@@ -171,8 +171,9 @@ class Table:
 
     def prepare(self, verbs: Sequence[int]) -> None:
         """Make C functions of the family available to kernels."""
-        for verb in verbs:
-            self.block[verb] = function_of(self.family, verb).address
+        with compiling.announced(self.family.name):
+            for verb in verbs:
+                self.block[verb] = function_of(self.family, verb).address
 
     def set_absent(self, absent: np.ndarray) -> None:
         """Take which entries of the rows are absent: (n, d) bools.
