@@ -32,6 +32,7 @@ from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.normal_columns import log_evidence, posterior_scale
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.families.supports import positive, real
 from pymc_dpgmm.special import gammaln
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
@@ -178,13 +179,6 @@ def _log_predictive_incomplete(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if name != "mu" and not np.all(value > 0):
-        raise ValueError(f"{name} must be > 0, got {value}")
-
-
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
     return {
@@ -197,8 +191,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 FAMILY = Family(
     name="NormalInverseGamma",
-    axes={"mu": "d", "kappa": "d", "a": "d", "b": "d"},
-    check=_check,
+    parameters={"mu": real("d"), "kappa": positive("d"), "a": positive("d"), "b": positive("d")},
     sums={"mean": "d", "squares": "d"},
     update=_update,
     merge=_merge,

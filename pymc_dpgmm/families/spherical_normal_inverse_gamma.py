@@ -25,6 +25,7 @@ from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.families.supports import positive, real
 from pymc_dpgmm.special import digamma, gammaln
 
 
@@ -160,13 +161,6 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(a_n / b_n)[labels][:, None] * (rows - posterior_mean[labels]) / params.scale**2
 
 
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if name != "mu" and not np.all(value > 0):
-        raise ValueError(f"{name} must be > 0, got {value}")
-
-
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
     a_n, b_n, posterior_mean, _ = _posterior(params, s)
     variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
@@ -187,8 +181,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 FAMILY = Family(
     name="SphericalNormalInverseGamma",
-    axes={"mu": "d", "kappa": "", "a": "", "b": "", "scale": "d"},
-    check=_check,
+    parameters={"mu": real("d"), "kappa": positive(), "a": positive(), "b": positive(), "scale": positive("d")},
     sums={"mean": "d", "squares": "d"},
     update=_update,
     merge=_merge,
