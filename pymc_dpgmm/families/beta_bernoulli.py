@@ -50,6 +50,15 @@ def _log_predictive(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
+def _log_predictive_without(p, n, s, c, x):
+    total = -p.norms[int(n) - 1]
+    for j in range(p.d):
+        one = p.a[j] + (s.ones[j] - 1.0)
+        zero = p.b[j] + (n - s.ones[j] - 1.0)
+        total += fast_log(x[j] * one + (1.0 - x[j]) * zero)
+    return total, 0.0, 1.0
+
+
 def _check_values(params: Any, values: np.ndarray) -> None:
     refuse_where((values != 0) & (values != 1), "binary columns must be 0 or 1", values)
 
@@ -116,6 +125,7 @@ class BetaBernoulli(BaseMeasure):
         cache={"logit": "d", "of_zeros": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
         component=COMPONENT,
         from_data=lambda rows: {"a": np.ones(rows.shape[1]), "b": np.ones(rows.shape[1])},
         incomplete=INCOMPLETE,

@@ -61,6 +61,14 @@ def _log_predictive(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
+def _log_predictive_without(p, n, s, c, x):
+    total = -p.norms[int(n) - 1]
+    for j in range(p.d):
+        place = int(x[j])
+        total += fast_log(p.a[place] + (s.counts[place] - 1.0))
+    return total, 0.0, 1.0
+
+
 def _log_predictive_present(p, n, s, c, x, absent, scratch):
     total = 0.0
     for j in range(p.d):
@@ -156,6 +164,7 @@ class DirichletCategorical(BaseMeasure):
         refresh=_refresh,
         change=_change,
         log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
         log_predictive_present=_log_predictive_present,
         represent=lambda params, values: (values + params.a.shape[1] * np.arange(values.shape[1]), None),
         component=Component({"probability": "dl"}, _draw, _draw_rows, _log_density),

@@ -20,7 +20,7 @@ import numpy as np
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
+from pymc_dpgmm.families.component import Component, Drawn, draw_normal_rows, log_normal_density, restore_mean
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_squares, update_squares
@@ -140,7 +140,7 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, params.mu + s.n / kappa_n * offset, about
 
 
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
+def _gradient(params: Any, s: Any) -> Drawn:
     # b_n is a minimum over m attained at mu_n: in mu and kappa only the explicit dependence counts.
     a_n, b_n, posterior_mean, about = _posterior(params, s)
     d = len(params.mu)
@@ -161,7 +161,7 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(a_n / b_n)[labels][:, None] * (rows - posterior_mean[labels]) / params.scale**2
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     a_n, b_n, posterior_mean, _ = _posterior(params, s)
     variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
     deviation = np.sqrt(variance / (params.kappa + s.n))
@@ -169,42 +169,16 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
-    variances = column_variances(rows)
-    return {
-        "mu": np.nanmean(rows, axis=0),
-        "kappa": 0.01,
-        "a": 1.5,
-        "b": 0.05,
-        "scale": np.sqrt(variances),
-    }
+    scale = np.sqrt(column_variances(rows))
+    return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
 
 
-FAMILY = Family(
-    name="SphericalNormalInverseGamma",
-    parameters={"mu": real("d"), "kappa": positive(), "a": positive(), "b": positive(), "scale": positive("d")},
-    sums={"mean": "d", "squares": "d"},
-    update=_update,
-    merge=_merge,
-    log_evidence=_log_evidence,
-    gradient=_gradient,
-    data_gradient=_data_gradient,
-    tables={"weight": "d", "norms": "n"},
-    tabulate=_tabulate,
-    cache={"mean": "d", "pull": "", "constant": "", "constant_without": ""},
-    refresh=_refresh,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    log_predictive_present=_log_predictive_present,
-    represent=centred,
-    shift=shift_mean,
-    component=Component(
-        axes={"mean": "d", "variance": "d"},
-        draw=_draw,
-        draw_rows=draw_normal_rows,
-        log_density=log_normal_density,
-        restore=restore_mean,
-    ),
-    from_data=_from_data,
+COMPONENT = Component(
+    axes={"mean": "d", "variance": "d"},
+    draw=_draw,
+    draw_rows=draw_normal_rows,
+    log_density=log_normal_density,
+    restore=restore_mean,
 )
 
 
@@ -231,7 +205,33 @@ class SphericalNormalInverseGamma(BaseMeasure):
     deviations.
     """
 
-    family = FAMILY
+    family = Family(
+        name="SphericalNormalInverseGamma",
+        parameters={
+            "mu": real("d"),
+            "kappa": positive(),
+            "a": positive(),
+            "b": positive(),
+            "scale": positive("d"),
+        },
+        sums={"mean": "d", "squares": "d"},
+        update=_update,
+        merge=_merge,
+        log_evidence=_log_evidence,
+        gradient=_gradient,
+        data_gradient=_data_gradient,
+        tables={"weight": "d", "norms": "n"},
+        tabulate=_tabulate,
+        cache={"mean": "d", "pull": "", "constant": "", "constant_without": ""},
+        refresh=_refresh,
+        log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
+        log_predictive_present=_log_predictive_present,
+        component=COMPONENT,
+        represent=centred,
+        shift=shift_mean,
+        from_data=_from_data,
+    )
 
     def __init__(self, mu: Any, kappa: Any, a: Any, b: Any, scale: Any = 1.0) -> None:
         super().__init__(mu=mu, kappa=kappa, a=a, b=b, scale=scale)
