@@ -125,6 +125,16 @@ def lower_product(factor, x, out, d):
 
 
 @inlined
+def add_outer_product(triangle, weight, x, d):
+    """Add ``weight x x'`` to a symmetric matrix of which a packed triangle is given."""
+    at = 0
+    for i in range(d):
+        for j in range(i + 1):
+            triangle[at + j] += weight * x[i] * x[j]
+        at += i + 1
+
+
+@inlined
 def squared_length(factor, x, d):
     """Return ``|factor @ x|**2`` for a packed lower triangular factor."""
     total = 0.0

@@ -50,14 +50,18 @@ def restore_mean(drawn: Drawn, origin: np.ndarray) -> Drawn:
     return drawn | {"mean": drawn["mean"] + origin}
 
 
-def draw_normal_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: Any) -> np.ndarray:
-    """Draw rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return the terms (n, K) of a column's entries (n,), 0 where these are missing."""
+    missing = np.isnan(x)
+    return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
+
+
+def _draw_normal_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: Any) -> np.ndarray:
     mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
     return mean + deviation * rng.standard_normal(mean.shape)
 
 
-def log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
-    """Log densities of rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+def _log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     total = np.zeros((len(values), len(drawn["mean"])))
     for x, mean, variance in zip(values.T, drawn["mean"].T, drawn["variance"].T, strict=True):
         total += if_present(
@@ -66,10 +70,18 @@ def log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return total
 
 
-def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return the terms (n, K) of a column's entries (n,), 0 where these are missing."""
-    missing = np.isnan(x)
-    return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
+def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> Component:
+    """Return the component of rows with independent normal columns.
+
+    ``draw`` is that of the component, and gives ``mean`` and ``variance``: (K, d) each.
+    """
+    return Component(
+        axes={"mean": "d", "variance": "d"},
+        draw=draw,
+        draw_rows=_draw_normal_rows,
+        log_density=_log_normal_density,
+        restore=restore_mean,
+    )
 
 
 def draw_dirichlet(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:

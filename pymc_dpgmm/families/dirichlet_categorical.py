@@ -19,7 +19,7 @@ from pymc_dpgmm.families.categories import categories_of, codes_of, numbers_of_l
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising, sums_of_logs
 from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.families.supports import positive, real
+from pymc_dpgmm.families.supports import positive, real, refuse_where
 from pymc_dpgmm.special import digamma
 
 
@@ -98,13 +98,10 @@ def _check_together(params: Any) -> None:
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
-    bad = (values < 0) | (values >= params.levels) | (values != np.floor(values))
-    if np.any(bad):
-        row, column = np.argwhere(bad)[0]
-        raise ValueError(
-            f"column {column} must have codes 0..{int(params.levels[column]) - 1}, got {values[row, column]} in "
-            f"row {row}"
-        )
+    for j, n_levels in enumerate(params.levels.astype(int)):
+        x = values[:, j : j + 1]
+        bad = (x < 0) | (x >= n_levels) | (x != np.floor(x))
+        refuse_where(bad, f"column {j} must have codes 0..{n_levels - 1}", x)
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

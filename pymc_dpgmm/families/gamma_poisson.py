@@ -19,8 +19,9 @@ from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.counts import check_counts, log_rising, missing_as_nothing, with_missing
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.gamma import gradient_in_gamma
 from pymc_dpgmm.families.supports import positive, refuse_where
-from pymc_dpgmm.special import digamma, gammaln, xlogy
+from pymc_dpgmm.special import gammaln, xlogy
 
 
 def _update(p, n, s, x, sign):
@@ -55,14 +56,6 @@ def _log_predictive(p, n, s, c, x):
         total += log_rising(shape, x[j]) + shape * c.log_rate[j]
         total -= (shape + x[j]) * math.log(p.b[j] + s.exposure[j] + x[p.d + j])
     return total, 0.0, 1.0
-
-
-def _gradient(params: Any, s: Any) -> Drawn:
-    rate, shape = params.b + s.exposure, params.a + s.counts
-    return {
-        "a": np.sum(digamma(shape) - digamma(params.a) + np.log(params.b / rate), axis=0),
-        "b": np.sum(params.a / params.b - shape / rate, axis=0),
-    }
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
@@ -119,7 +112,7 @@ class GammaPoisson(BaseMeasure):
             sums={"counts": "d", "exposure": "d", "constant": ""},
             update=_update,
             log_evidence=_log_evidence,
-            gradient=_gradient,
+            gradient=lambda params, s: gradient_in_gamma(params, params.a + s.counts, params.b + s.exposure),
             cache={"log_rate": "d"},
             refresh=_refresh,
             log_predictive=_log_predictive,

@@ -27,10 +27,11 @@ from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.origins import shift_mean
 from pymc_dpgmm.families.supports import positive, positive_definite, real
-from pymc_dpgmm.special import digamma, gammaln
 from pymc_dpgmm.triangles import (
+    add_outer_product,
     cholesky_in_place,
     invert_in_place,
     lower_product,
@@ -48,15 +49,12 @@ _SMALLEST_SHARE = 1e-8
 
 @inlined
 def _update(p, n, s, x, sign):
-    y = x[0]
+    y, covariates = x[0], shifted(x, 1)
     before = s.squares[0]
     s.squares[0] = max(before + sign * y * y, 0.0)
-    at = 0
     for i in range(p.p):
-        s.cross[i] += sign * x[1 + i] * y
-        for j in range(i + 1):
-            s.gram[at + j] += sign * x[1 + i] * x[1 + j]
-        at += i + 1
+        s.cross[i] += sign * covariates[i] * y
+    add_outer_product(s.gram, sign, covariates, p.p)
     return (p.b + s.squares[0]) / (p.b + before) if sign < 0.0 else 1.0
 
 
@@ -85,26 +83,18 @@ def _solve(p, s, c):
 
 
 @inlined
-def _evidence(p, n, half_log_det, squares):
-    a_n = p.a + 0.5 * n
+def _kept_evidence(p, n, s, c):
     return (
-        math.lgamma(a_n)
-        - math.lgamma(p.a)
-        + p.a * math.log(p.b)
-        - a_n * math.log(squares)
+        log_gamma_ratio(p.a, p.b, p.a + 0.5 * n, c.squares[0])
         + p.half_log_det_precision
-        - half_log_det
+        - c.half_log_det[0]
         - 0.5 * n * math.log(2.0 * math.pi)
     )
 
 
 def _log_evidence(p, n, s, c):
     _solve(p, s, c)
-    return _evidence(p, n, c.half_log_det[0], c.squares[0])
-
-
-def _kept_evidence(p, n, s, c):
-    return _evidence(p, n, c.half_log_det[0], c.squares[0])
+    return _kept_evidence(p, n, s, c)
 
 
 def _refresh(p, n, s, c):
@@ -152,10 +142,8 @@ def _log_predictive_without(p, n, s, c, x):
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    # Normalising constants of the predictive given 0..n rows.
-    a_n = params.a + 0.5 * np.arange(n + 1.0)
-    norms = gammaln(a_n + 0.5) - gammaln(a_n) - 0.5 * math.log(2.0 * math.pi)
-    return {"half_log_det_precision": 0.5 * np.linalg.slogdet(params.precision)[1], "norms": norms}
+    half_log_det = 0.5 * np.linalg.slogdet(params.precision)[1]
+    return {"half_log_det_precision": half_log_det, "norms": log_t_norms(params.a + 0.5 * np.arange(n + 1.0))}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
@@ -179,11 +167,9 @@ def _gradient(params: Any, s: Any) -> Drawn:
     inverse, mean, a_n, b_n = _posterior(params, s)
     moved, pull = mean - params.mu, a_n / b_n
     each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", pull, moved, moved)
-    return {
+    return gradient_in_gamma(params, a_n, b_n) | {
         "mu": params.precision @ (pull @ moved),
         "precision": 0.5 * each.sum(axis=0),
-        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        "b": np.sum(params.a / params.b - pull),
     }
 
 
@@ -207,10 +193,8 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     inverse, mean, a_n, b_n = _posterior(params, s)
     variance = b_n / rng.standard_gamma(a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
-    return {
-        "coefficients": mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise),
-        "variance": variance,
-    }
+    coefficients = mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise)
+    return {"coefficients": coefficients, "variance": variance}
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.component import Component, Drawn, draw_normal_rows, log_normal_density, restore_mean
+from pymc_dpgmm.families.component import Drawn, normal_component
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, real
-from pymc_dpgmm.special import digamma
 
 
 @inlined
@@ -29,12 +29,8 @@ def _posterior_scale(p, j, n, s):
 @inlined
 def log_evidence(p, j, n, s):
     """Log marginal likelihood of the entries of column ``j`` (Murphy 2007, eq. 203)."""
-    a_n = p.a[j] + 0.5 * n
     return (
-        math.lgamma(a_n)
-        - math.lgamma(p.a[j])
-        + p.a[j] * math.log(p.b[j])
-        - a_n * math.log(_posterior_scale(p, j, n, s))
+        log_gamma_ratio(p.a[j], p.b[j], p.a[j] + 0.5 * n, _posterior_scale(p, j, n, s))
         + 0.5 * math.log(p.kappa[j] / (p.kappa[j] + n))
         - 0.5 * n * math.log(2.0 * math.pi)
     )
@@ -64,41 +60,51 @@ def t_constant(p, j, n, c):
     return math.lgamma(a_n + 0.5) - math.lgamma(a_n) + math.log(c.rate[j]) - 0.5 * math.log(math.pi)
 
 
+def posterior_means(params: Any, n: np.ndarray, s: Any) -> tuple[np.ndarray, ...]:
+    """Return kappa_n, mu_n, and what of 2 b_n comes of each column, for all clusters: (K, d) each."""
+    offset, kappa_n = s.mean - params.mu, params.kappa + n
+    return kappa_n, params.mu + n / kappa_n * offset, s.squares + params.kappa * n / kappa_n * offset**2
+
+
+def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, precisions: np.ndarray) -> Drawn:
+    """Gradient of the log evidence in mu and kappa, by column, given the precisions of entries: a_n / b_n."""
+    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
+    # kappa (m - mu)^2 / 2 counts (envelope theorem).
+    offset = means - params.mu
+    return {
+        "mu": np.sum(params.kappa * precisions * offset, axis=0),
+        "kappa": np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * precisions * offset**2, axis=0),
+    }
+
+
+def draw_columns(rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarray, variance: np.ndarray) -> Drawn:
+    """Draw the means of clusters, given mu_n and variances: (K, d) each."""
+    deviation = np.sqrt(variance / kappa_n)
+    return {"mean": means + deviation * rng.standard_normal(variance.shape), "variance": variance}
+
+
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return kappa_n, a_n, b_n and mu_n of all clusters and columns: (K, d) each."""
+    """Return kappa_n, mu_n, a_n and b_n of all clusters and columns: (K, d) each."""
     # Incomplete rows have a number of entries of each column, complete ones of all columns alike.
     n = np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
-    offset = s.mean - params.mu
-    kappa_n = params.kappa + n
-    scale = params.b + 0.5 * (s.squares + params.kappa * n / kappa_n * offset**2)
-    return kappa_n, params.a + 0.5 * n, scale, params.mu + n / kappa_n * offset
+    kappa_n, means, about = posterior_means(params, n, s)
+    return kappa_n, means, params.a + 0.5 * n, params.b + 0.5 * about
 
 
 def _gradient(params: Any, s: Any) -> Drawn:
-    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
-    # kappa (m - mu)^2 / 2 counts (envelope theorem).
-    kappa_n, a_n, b_n, posterior_mean = _posterior(params, s)
-    offset = posterior_mean - params.mu
-    pull = a_n / b_n
-    return {
-        "mu": np.sum(params.kappa * pull * offset, axis=0),
-        "kappa": np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * pull * offset**2, axis=0),
-        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n), axis=0),
-        "b": np.sum(params.a / params.b - pull, axis=0),
-    }
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    return gradient_in_means(params, kappa_n, means, a_n / b_n) | gradient_in_gamma(params, a_n, b_n)
 
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it. Missing entries have no gradient.
-    _, a_n, b_n, posterior_mean = _posterior(params, s)
-    return np.where(np.isnan(rows), 0.0, -(a_n / b_n)[labels] * (rows - posterior_mean[labels]))
+    _, means, a_n, b_n = _posterior(params, s)
+    return np.where(np.isnan(rows), 0.0, -(a_n / b_n)[labels] * (rows - means[labels]))
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
-    kappa_n, a_n, b_n, posterior_mean = _posterior(params, s)
-    variance = b_n / rng.standard_gamma(a_n)
-    deviation = np.sqrt(variance / kappa_n)
-    return {"mean": posterior_mean + deviation * rng.standard_normal(b_n.shape), "variance": variance}
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    return draw_columns(rng, kappa_n, means, b_n / rng.standard_gamma(a_n))
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
@@ -112,13 +118,7 @@ ColumnsFamily = partial(
     parameters={"mu": real("d"), "kappa": positive("d"), "a": positive("d"), "b": positive("d")},
     gradient=_gradient,
     data_gradient=_data_gradient,
-    component=Component(
-        axes={"mean": "d", "variance": "d"},
-        draw=_draw,
-        draw_rows=draw_normal_rows,
-        log_density=log_normal_density,
-        restore=restore_mean,
-    ),
+    component=normal_component(_draw),
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,

@@ -26,6 +26,7 @@ import numpy as np
 from pymc_dpgmm.arithmetic import fast_log, standard_gamma, standard_normal
 from pymc_dpgmm.families import incomplete_normal_inverse_gamma
 from pymc_dpgmm.families.base_measure import BaseMeasure
+from pymc_dpgmm.families.gamma import log_t_norms
 from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.normal_columns import (
     ColumnsFamily,
@@ -34,7 +35,6 @@ from pymc_dpgmm.families.normal_columns import (
     squared_deviation,
     t_constant,
 )
-from pymc_dpgmm.special import gammaln
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
 _LARGEST = 1e300
@@ -112,8 +112,7 @@ def _draw_absent(p, n, s, c, x, absent, scratch, bits):
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
     rows = np.arange(n + 1.0)[:, None]
     a_n, kappa_n = params.a + 0.5 * rows, params.kappa + rows
-    ratios = gammaln(a_n + 0.5) - gammaln(a_n)
-    norms = np.sum(ratios - 0.5 * math.log(2.0 * math.pi) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
+    norms = np.sum(log_t_norms(a_n) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
     return {"is_common": float(np.all(params.a == params.a[0])), "norms": norms}
 
 

@@ -20,13 +20,14 @@ import numpy as np
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, Drawn, draw_normal_rows, log_normal_density, restore_mean
+from pymc_dpgmm.families.component import Drawn, normal_component
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.moments import merge_squares, update_squares
+from pymc_dpgmm.families.normal_columns import draw_columns, gradient_in_means, posterior_means
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, real
-from pymc_dpgmm.special import digamma, gammaln
 
 
 def _update(p, n, s, x, sign):
@@ -52,15 +53,11 @@ def _posterior_scale(p, n, s):
 
 def _log_evidence(p, n, s):
     # Murphy (2007), eq. 203.
-    a_n = p.a + 0.5 * p.d * n
     log_scales = 0.0
     for j in range(p.d):
         log_scales += math.log(p.scale[j])
     return (
-        math.lgamma(a_n)
-        - math.lgamma(p.a)
-        + p.a * math.log(p.b)
-        - a_n * math.log(_posterior_scale(p, n, s))
+        log_gamma_ratio(p.a, p.b, p.a + 0.5 * p.d * n, _posterior_scale(p, n, s))
         + 0.5 * p.d * math.log(p.kappa / (p.kappa + n))
         - 0.5 * n * p.d * math.log(2.0 * math.pi)
         - n * log_scales
@@ -123,63 +120,42 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    d = len(params.mu)
-    rows = np.arange(n + 1.0)
-    a_n, kappa_n = params.a + 0.5 * d * rows, params.kappa + rows
-    ratios = gammaln(a_n + 0.5 * d) - gammaln(a_n)
-    norms = ratios - 0.5 * d * (math.log(2.0 * math.pi) + np.log1p(1.0 / kappa_n)) - np.log(params.scale).sum()
-    return {"weight": 1.0 / params.scale**2, "norms": norms}
+    d, rows = len(params.mu), np.arange(n + 1.0)
+    norms = log_t_norms(params.a + 0.5 * d * rows, d) - 0.5 * d * np.log1p(1.0 / (params.kappa + rows))
+    return {"weight": 1.0 / params.scale**2, "norms": norms - np.log(params.scale).sum()}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return a_n and b_n (K,), posterior means and sums of squares about the prior's (K, d)."""
-    offset = s.mean - params.mu
-    kappa_n = params.kappa + s.n
-    about = s.squares + params.kappa * s.n / kappa_n * offset**2
+    """Return kappa_n, mu_n, a_n (K,), b_n (K,), and what of 2 b_n comes of each column before it is scaled."""
+    kappa_n, means, about = posterior_means(params, s.n, s)
     b_n = params.b + 0.5 * np.sum(about / params.scale**2, axis=1)
-    return params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, params.mu + s.n / kappa_n * offset, about
+    return kappa_n, means, params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, about
 
 
 def _gradient(params: Any, s: Any) -> Drawn:
-    # b_n is a minimum over m attained at mu_n: in mu and kappa only the explicit dependence counts.
-    a_n, b_n, posterior_mean, about = _posterior(params, s)
-    d = len(params.mu)
-    offset = posterior_mean - params.mu
-    pull = (a_n / b_n)[:, None] / params.scale**2
-    kappa_n = params.kappa + s.n[:, 0]
-    return {
-        "mu": np.sum(params.kappa * pull * offset, axis=0),
-        "kappa": np.sum(0.5 * d / params.kappa - 0.5 * d / kappa_n - 0.5 * np.sum(pull * offset**2, axis=1)),
-        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        "b": np.sum(params.a / params.b - a_n / b_n),
-        "scale": np.sum(pull * about - s.n, axis=0) / params.scale,
+    kappa_n, means, a_n, b_n, about = _posterior(params, s)
+    precisions = (a_n / b_n)[:, None] / params.scale**2
+    by_column = gradient_in_means(params, kappa_n, means, precisions)
+    return gradient_in_gamma(params, a_n, b_n) | {
+        "mu": by_column["mu"],
+        "kappa": np.sum(by_column["kappa"]),
+        "scale": np.sum(precisions * about - s.n, axis=0) / params.scale,
     }
 
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    a_n, b_n, posterior_mean, _ = _posterior(params, s)
-    return -(a_n / b_n)[labels][:, None] * (rows - posterior_mean[labels]) / params.scale**2
+    _, means, a_n, b_n, _ = _posterior(params, s)
+    return -(a_n / b_n)[labels][:, None] * (rows - means[labels]) / params.scale**2
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
-    a_n, b_n, posterior_mean, _ = _posterior(params, s)
-    variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
-    deviation = np.sqrt(variance / (params.kappa + s.n))
-    return {"mean": posterior_mean + deviation * rng.standard_normal(variance.shape), "variance": variance}
+    kappa_n, means, a_n, b_n, _ = _posterior(params, s)
+    return draw_columns(rng, kappa_n, means, (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2)
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     scale = np.sqrt(column_variances(rows))
     return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
-
-
-COMPONENT = Component(
-    axes={"mean": "d", "variance": "d"},
-    draw=_draw,
-    draw_rows=draw_normal_rows,
-    log_density=log_normal_density,
-    restore=restore_mean,
-)
 
 
 class SphericalNormalInverseGamma(BaseMeasure):
@@ -227,7 +203,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         log_predictive=_log_predictive,
         log_predictive_without=_log_predictive_without,
         log_predictive_present=_log_predictive_present,
-        component=COMPONENT,
+        component=normal_component(_draw),
         represent=centred,
         shift=shift_mean,
         from_data=_from_data,
