@@ -11,6 +11,9 @@ squares :math:`w_j` about them,
 
 (Murphy 2007, eqs 197-200, with d values a row). The predictive is a multivariate t with :math:`2 a_n` degrees of
 freedom, location :math:`\mu_n` and scale matrix :math:`\mathrm{diag}(c^2) b_n (\kappa_n + 1) / (a_n \kappa_n)`.
+
+The cache holds :math:`\mu_n` and :math:`r = \kappa_n / (2 b_n (\kappa_n + 1))`, so that the argument of the t
+density is :math:`1 + r \sum_j (x_j - \mu_{nj})^2 / c_j^2`.
 """
 
 import math
@@ -65,58 +68,45 @@ def _log_evidence(p, n, s):
 
 
 def _refresh(p, n, s, c):
-    scale = _posterior_scale(p, n, s)
-    share = n / (p.kappa + n)
+    scale, kappa_n = _posterior_scale(p, n, s), p.kappa + n
     for j in range(p.d):
-        c.mean[j] = p.mu[j] + share * (s.mean[j] - p.mu[j])
-    # Half the squared distance of a row, in units of the relative scales, is divided by these.
-    c.pull[0] = 0.5 / scale
-    size = int(n)
-    log_scale = 0.5 * p.d * math.log(scale)
-    c.constant[0] = p.norms[size] - log_scale
-    c.constant_without[0] = p.norms[max(size - 1, 0)] - log_scale
+        c.mean[j] = p.mu[j] + n / kappa_n * (s.mean[j] - p.mu[j])
+    c.rate[0] = 0.5 * kappa_n / (scale * (kappa_n + 1.0))
+    c.constant[0] = p.norms[int(n)] - 0.5 * p.d * math.log(scale)
 
 
 @inlined
 def _distance(p, c, x):
-    """Squared distance of a row from a mean, in units of the relative scales and of 2 b_n."""
+    """Squared distance of a row from mu_n; 1 more is the argument of the predictive t density."""
     total = 0.0
     for j in range(p.d):
         difference = x[j] - c.mean[j]
         total += p.weight[j] * difference * difference
-    return total * c.pull[0]
+    return total * c.rate[0]
 
 
 def _log_predictive(p, n, s, c, x):
-    kappa_n = p.kappa + n
-    return c.constant[0], p.a + 0.5 * p.d * (n + 1.0), 1.0 + kappa_n / (kappa_n + 1.0) * _distance(p, c, x)
+    return c.constant[0], p.a + 0.5 * p.d * (n + 1.0), 1.0 + _distance(p, c, x)
 
 
 def _log_predictive_without(p, n, s, c, x):
     # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
-    kappa_n = p.kappa + n
-    left = 1.0 - kappa_n / (kappa_n - 1.0) * _distance(p, c, x)
-    return c.constant_without[0], -(p.a + 0.5 * p.d * (n - 1.0)), left
+    kappa_n, size = p.kappa + n, int(n)
+    left = 1.0 - (kappa_n + 1.0) / (kappa_n - 1.0) * _distance(p, c, x)
+    return c.constant[0] - p.norms[size] + p.norms[size - 1], -(p.a + 0.5 * p.d * (n - 1.0)), left
 
 
 def _log_predictive_present(p, n, s, c, x, absent, scratch):
     # The marginal of a t is a t with as many degrees of freedom.
-    kappa_n = p.kappa + n
     a_n = p.a + 0.5 * p.d * n
-    half, distance, log_weights = 0.0, 0.0, 0.0
+    half, distance, log_norm = 0.0, 0.0, 0.0
     for j in range(p.d):
         if absent[j] == 0:
-            difference = x[j] - c.mean[j]
+            weight, difference = p.weight[j] * c.rate[0], x[j] - c.mean[j]
             half += 0.5
-            distance += p.weight[j] * difference * difference
-            log_weights += 0.5 * math.log(p.weight[j])
-    return (
-        math.lgamma(a_n + half)
-        - math.lgamma(a_n)
-        + log_weights
-        - half * math.log(math.pi * (kappa_n + 1.0) / (kappa_n * c.pull[0]))
-        - (a_n + half) * math.log(1.0 + kappa_n / (kappa_n + 1.0) * distance * c.pull[0])
-    )
+            distance += weight * difference * difference
+            log_norm += 0.5 * math.log(weight / math.pi)
+    return math.lgamma(a_n + half) - math.lgamma(a_n) + log_norm - (a_n + half) * math.log(1.0 + distance)
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
@@ -198,7 +188,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         data_gradient=_data_gradient,
         tables={"weight": "d", "norms": "n"},
         tabulate=_tabulate,
-        cache={"mean": "d", "pull": "", "constant": "", "constant_without": ""},
+        cache={"mean": "d", "rate": "", "constant": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,
         log_predictive_without=_log_predictive_without,
