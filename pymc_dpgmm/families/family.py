@@ -247,7 +247,7 @@ class Family:
             shape = np.shape(getattr(params, name))
             # A scalar serves all columns.
             found |= dict(zip(letters, shape, strict=True)) if shape else {}
-        return found | {letter.upper(): length * (length + 1) // 2 for letter, length in found.items()}
+        return {letter.upper(): length * (length + 1) // 2 for letter, length in found.items()} | found
 
     def no_sums(self, params: Any, n_clusters: int) -> Any:
         """Return the sums of clusters without rows."""

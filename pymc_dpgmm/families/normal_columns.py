@@ -99,7 +99,9 @@ def _gradient(params: Any, s: Any) -> Drawn:
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it. Missing entries have no gradient.
     _, means, a_n, b_n = _posterior(params, s)
-    return np.where(np.isnan(rows), 0.0, -(a_n / b_n)[labels] * (rows - means[labels]))
+    gradient = -(a_n / b_n)[labels] * (rows - means[labels])
+    gradient[np.isnan(rows)] = 0.0
+    return gradient
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
