@@ -61,7 +61,9 @@ def _refresh(p, n, s, c):
     log_scales = 0.0
     for j in range(p.d):
         log_scales += fast_log(set_column(p, j, n, s, c))
-    c.constant[0] = p.norms[int(n)] - 0.5 * log_scales
+    size = int(n)
+    c.constant[0] = p.norms[size] - 0.5 * log_scales
+    c.constant_without[0] = p.norms[max(size - 1, 0)] - 0.5 * log_scales
 
 
 def _log_predictive(p, n, s, c, x):
@@ -81,7 +83,7 @@ def _log_predictive(p, n, s, c, x):
 def _log_predictive_without(p, n, s, c, x):
     # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
     # density is a ratio of two marginal likelihoods.
-    total = c.constant[0] - p.norms[int(n)] + p.norms[int(n) - 1]
+    total = c.constant_without[0]
     smallest = 1.0
     for j in range(p.d):
         kappa_n = p.kappa[j] + n
@@ -143,7 +145,7 @@ class NormalInverseGamma(BaseMeasure):
         log_evidence=_log_evidence,
         tables={"is_common": "", "norms": "n"},
         tabulate=_tabulate,
-        cache={"rate": "d", "shift": "d", "constant": ""},
+        cache={"rate": "d", "shift": "d", "constant": "", "constant_without": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,
         log_predictive_without=_log_predictive_without,
