@@ -16,8 +16,7 @@ from scipy.special import psi as digamma
 from scipy.stats import lomax
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.families import Component, Family
-from pymc_dpgmm.families.counts import check_positive
+from pymc_dpgmm.families import Component, Family, positive, refuse_where
 from pymc_dpgmm.testing import check_family, check_sampler
 
 
@@ -51,8 +50,7 @@ def gradient(params, s):
 
 def check_values(params, values):
     """Refuse what is no waiting time, where a user's data enters."""
-    if np.any(values < 0):
-        raise ValueError(f"waiting times must be >= 0, got {values.min()}")
+    refuse_where(values < 0, "waiting times must be >= 0", values)
 
 
 # What is done after sampling: draws of the clusters' parameters, rows given these, and densities (n, K).
@@ -69,8 +67,7 @@ class GammaExponential(dp.BaseMeasure):
 
     family = Family(
         name="GammaExponential",
-        axes={"a": "d", "b": "d"},
-        check=check_positive,
+        parameters={"a": positive("d"), "b": positive("d")},
         sums={"total": "d"},
         update=update,
         log_evidence=log_evidence,

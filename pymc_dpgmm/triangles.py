@@ -125,6 +125,58 @@ def lower_product(factor, x, out, d):
 
 
 @inlined
+def add_outer_product(triangle, weight, x, d):
+    """Add ``weight x x'`` to a symmetric matrix of which a packed triangle is given."""
+    at = 0
+    for i in range(d):
+        for j in range(i + 1):
+            triangle[at + j] += weight * x[i] * x[j]
+        at += i + 1
+
+
+@inlined
+def squared_length(factor, x, d):
+    """Return ``|factor @ x|**2`` for a packed lower triangular factor."""
+    total = 0.0
+    at = 0
+    for i in range(d):
+        entry = 0.0
+        for j in range(i + 1):
+            entry += factor[at + j] * x[j]
+        total += entry * entry
+        at += i + 1
+    return total
+
+
+@inlined
+def upper_entry(factor, x, j, d):
+    """Return entry ``j`` of ``factor' @ x`` for a packed lower triangular factor."""
+    entry = 0.0
+    for i in range(j, d):
+        entry += factor[i * (i + 1) // 2 + j] * x[i]
+    return entry
+
+
+@inlined
+def symmetric_entry(triangle, x, i, d):
+    """Return entry ``i`` of the product of a symmetric matrix, of which a packed triangle is given, and ``x``."""
+    entry = 0.0
+    for j in range(d):
+        at = i * (i + 1) // 2 + j if j <= i else j * (j + 1) // 2 + i
+        entry += triangle[at] * x[j]
+    return entry
+
+
+@inlined
+def scalar_product(x, y, d):
+    """Return ``x' y``."""
+    total = 0.0
+    for i in range(d):
+        total += x[i] * y[i]
+    return total
+
+
+@inlined
 def rank_one_inverse(inverse, p, sign, scale, work, d):
     r"""Change an inverse Cholesky factor, packed, for a rank-1 change of its matrix, in place.
 

@@ -180,11 +180,21 @@ CASES = {
     ),
     "levels": (lambda: dp.DirichletCategorical(1, [2, 0]), ValueError, "levels must be at least 1"),
     "fractional-levels": (lambda: dp.DirichletCategorical(1, 2.5), TypeError, "levels must be an integer"),
+    "a-of-levels": (
+        lambda: dp.DirichletCategorical([[1.0, 0.0], [1.0, 1.0]], [2, 2]),
+        ValueError,
+        "a must be > 0 for every level of every column",
+    ),
     "levels-and-a": (lambda: dp.DirichletCategorical([1, 2, 3], [2, 2]), ValueError, "a has shape"),
     "more-successes": (
         lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 3]), observed=[1, 4]),
         ValueError,
         "must not exceed trials, got 4.0 of 3.0 in row 1",
+    ),
+    "trials-of-missing-successes": (
+        lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 2.5]), observed=[1, np.nan]),
+        ValueError,
+        "trials must be counts 0, 1, 2, ..., got fractional values, as 2.5 in row 1",
     ),
     "trials-of-other-rows": (
         lambda: dp.DPMixture("y", 1.0, dp.BetaBinomial(1, 1, [3, 3, 3]), observed=[1, 2]),
@@ -215,6 +225,11 @@ CASES = {
         lambda: dp.LinearRegression(0, [[1, 2], [2, 1]], 1, 1, ROWS),
         ValueError,
         "precision must be positive definite",
+    ),
+    "asymmetric-precision": (
+        lambda: dp.LinearRegression(0, [[1, 0.5], [0.2, 1]], 1, 1, ROWS),
+        ValueError,
+        "precision must be symmetric",
     ),
     "coefficients": (
         lambda: dp.DPMixture("y", 1.0, dp.LinearRegression([0, 0, 0], 1, 1, 1, ROWS), observed=ROWS[:, 0]),

@@ -1,6 +1,7 @@
 """The contract that every conjugate family keeps, on the same checks for all."""
 
 import itertools
+from dataclasses import replace
 
 import exact
 import numpy as np
@@ -134,6 +135,26 @@ def test_a_lost_row_is_refused_rather_than_wrong(case):
     table = held.table([range(4)])
     assert np.isnan(table.log_predictive_without(3, 1))
     assert table.change(3, 1, -1.0)
+
+
+def by_removal(case, values):
+    """The contract of a family that leaves the density of a row given its cluster's others to the default."""
+    base, _, d, _ = CASES[case]
+    held = Contract(base, values, exact.LOG_MARGINALS[base.family.name], d)
+    held.family = replace(base.family, name=f"{base.family.name}ByRemoval", log_predictive_without=None)
+    return held
+
+
+@pytest.mark.parametrize("case", ["nig", "regression", "bernoulli", "categorical"])
+def test_a_row_leaves_a_copy_of_its_cluster_where_no_faster_way_is_known(case):
+    values = CASES[case][1]
+    by_removal(case, values).check_density_without_a_row()
+
+
+def test_a_row_that_leaves_too_few_digits_is_refused_by_default_too():
+    values = CASES["nig"][1]
+    table = by_removal("nig", np.vstack([values[:3], values[:1] + 1e9])).table([range(4)])
+    assert np.isnan(table.log_predictive_without(3, 1))
 
 
 def test_sparse_counts_are_dense_ones():

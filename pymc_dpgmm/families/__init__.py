@@ -12,6 +12,7 @@ from pymc_dpgmm.families.linear_regression import LinearRegression
 from pymc_dpgmm.families.normal_inverse_gamma import NormalInverseGamma
 from pymc_dpgmm.families.normal_inverse_wishart import NormalInverseWishart
 from pymc_dpgmm.families.spherical_normal_inverse_gamma import SphericalNormalInverseGamma
+from pymc_dpgmm.families.supports import Parameter, positive, positive_definite, real, refuse_where
 from pymc_dpgmm.families.view import View
 
 __all__ = [
@@ -28,6 +29,11 @@ __all__ = [
     "LinearRegression",
     "NormalInverseGamma",
     "NormalInverseWishart",
+    "Parameter",
     "SphericalNormalInverseGamma",
     "View",
+    "positive",
+    "positive_definite",
+    "real",
+    "refuse_where",
 ]

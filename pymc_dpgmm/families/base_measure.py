@@ -161,7 +161,7 @@ class BaseMeasure:
             broadcast[name] = np.array(np.broadcast_to(value, wanted))
         params = self.family.params(**broadcast)
         for name, value in broadcast.items():
-            self.family.check(name, np.asarray(value))
+            self.family.check(name, value)
         self.family.check_together(params)
         return params
 

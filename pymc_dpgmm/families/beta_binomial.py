@@ -8,16 +8,15 @@ and F failures in a cluster, p is Beta(a + S, b + F), and the predictive of x su
 Rows hold successes, failures, and the sum over columns of the logs of the binomial coefficients.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component
-from pymc_dpgmm.families.counts import check_counts, check_positive, log_rising, missing_as_nothing
+from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.families.counts import check_counts, log_beta_ratio, missing_as_nothing, with_missing
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.supports import positive, refuse_where
 from pymc_dpgmm.special import digamma, gammaln
 
 
@@ -29,16 +28,10 @@ def _update(p, n, s, x, sign):
     return 1.0
 
 
-@inlined
-def _log_ratio(a, b, successes, failures):
-    """Log of B(a + successes, b + failures) / B(a, b)."""
-    return log_rising(a, successes) + log_rising(b, failures) - log_rising(a + b, successes + failures)
-
-
 def _log_evidence(p, n, s):
     total = s.constant[0]
     for j in range(p.d):
-        total += _log_ratio(p.a[j], p.b[j], s.successes[j], s.failures[j])
+        total += log_beta_ratio(p.a[j], p.b[j], s.successes[j], s.failures[j])
     return total
 
 
@@ -46,20 +39,13 @@ def _log_predictive(p, n, s, c, x):
     # Not a difference of two evidences, which would lose digits where counts are large.
     total = x[2 * p.d]
     for j in range(p.d):
-        total += _log_ratio(p.a[j] + s.successes[j], p.b[j] + s.failures[j], x[j], x[p.d + j])
+        total += log_beta_ratio(p.a[j] + s.successes[j], p.b[j] + s.failures[j], x[j], x[p.d + j])
     return total, 0.0, 1.0
 
 
-def _log_predictive_without(p, n, s, c, x):
-    total = x[2 * p.d]
-    for j in range(p.d):
-        a, b = p.a[j] + (s.successes[j] - x[j]), p.b[j] + (s.failures[j] - x[p.d + j])
-        total += _log_ratio(a, b, x[j], x[p.d + j])
-    return total, 0.0, 1.0
-
-
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
-    a_n, b_n = params.a + s.successes, params.b + s.failures
+def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
+    """Gradient of the log evidence, given successes and failures of all clusters: (K, d) each."""
+    a_n, b_n = params.a + successes, params.b + failures
     common = digamma(params.a + params.b) - digamma(a_n + b_n)
     return {
         "a": np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
@@ -71,69 +57,39 @@ def _check_values(params: Any, values: np.ndarray) -> None:
     successes, trials = np.hsplit(values, 2)
     check_counts("observed", successes)
     check_counts("trials", trials)
-    bad = successes > trials
-    if np.any(bad):
-        row, column = np.argwhere(bad)[0]
-        raise ValueError(
-            f"successes must not exceed trials, got {successes[row, column]} of {trials[row, column]} in row {row}"
-        )
+    refuse_where(successes > trials, "successes must not exceed trials", successes, trials)
 
 
-def represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
-    """Return successes, failures and constants of rows of successes and trials."""
+def _log_coefficients(successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
+    logs = gammaln(successes + failures + 1.0) - gammaln(successes + 1.0) - gammaln(failures + 1.0)
+    return np.sum(logs, axis=1)
+
+
+def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     successes, trials = np.hsplit(values, 2)
     failures = trials - successes
-    constants = np.sum(gammaln(trials + 1.0) - gammaln(successes + 1.0) - gammaln(failures + 1.0), axis=1)
-    return np.ascontiguousarray(np.column_stack([successes, failures, constants])), None
+    return np.column_stack([successes, failures, _log_coefficients(successes, failures)]), None
 
 
-def draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
-    """Draw the probabilities of clusters, given sums of their successes and failures."""
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     return {"probability": rng.beta(params.a + s.successes, params.b + s.failures)}
 
 
-def _draw_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.binomial(given.astype(np.int64), drawn["probability"][labels]).astype(np.float64)
 
 
-def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+def log_bernoulli(drawn: Drawn, successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
+    """Log densities (n, K) of rows of successes and failures, in some order of the trials."""
+    # Draws can be 0 or 1 to working precision; products with a zero are then not a number.
+    smallest, p = np.finfo(np.float64).tiny, drawn["probability"]
+    return successes @ np.log(np.maximum(p, smallest)).T + failures @ np.log(np.maximum(1.0 - p, smallest)).T
+
+
+def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     successes, trials = np.hsplit(missing_as_nothing(values), 2)
-    p = np.clip(drawn["probability"], np.finfo(np.float64).tiny, 1.0)
-    constants = gammaln(trials + 1) - gammaln(successes + 1) - gammaln(trials - successes + 1)
-    failures = (trials - successes) @ np.log(np.maximum(1.0 - p, np.finfo(np.float64).tiny)).T
-    return successes @ np.log(p).T + failures + constants.sum(axis=1)[:, None]
-
-
-FAMILY = Family(
-    name="BetaBinomial",
-    axes={"a": "d", "b": "d"},
-    check=check_positive,
-    check_values=_check_values,
-    sums={"successes": "d", "failures": "d", "constant": ""},
-    update=_update,
-    log_evidence=_log_evidence,
-    gradient=_gradient,
-    cache={},
-    refresh=lambda p, n, s, c: None,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    represent=represent,
-    component=Component(axes={"probability": "d"}, draw=draw, draw_rows=_draw_rows, log_density=_log_density),
-    given={"trials": "d"},
-)
-# No successes out of no trials have probability 1, whatever p is.
-FAMILY = replace(
-    FAMILY,
-    incomplete=replace(
-        FAMILY,
-        name="IncompleteBetaBinomial",
-        takes_missing=True,
-        check_values=lambda params, values: _check_values(params, missing_as_nothing(values)),
-        represent=lambda params, values: represent(params, missing_as_nothing(values)),
-    ),
-)
+    failures = trials - successes
+    return log_bernoulli(drawn, successes, failures) + _log_coefficients(successes, failures)[:, None]
 
 
 class BetaBinomial(BaseMeasure):
@@ -151,7 +107,22 @@ class BetaBinomial(BaseMeasure):
         anywhere.
     """
 
-    family = FAMILY
+    family = with_missing(
+        Family(
+            name="BetaBinomial",
+            parameters={"a": positive("d"), "b": positive("d")},
+            check_values=_check_values,
+            sums={"successes": "d", "failures": "d", "constant": ""},
+            update=_update,
+            log_evidence=_log_evidence,
+            gradient=lambda params, s: gradient(params, s.successes, s.failures),
+            cache={},
+            log_predictive=_log_predictive,
+            represent=_represent,
+            component=Component({"probability": "d"}, _draw, _draw_rows, _log_density),
+            given={"trials": "d"},
+        )
+    )
 
     def __init__(self, a: Any, b: Any, trials: Any) -> None:
         super().__init__(given={"trials": trials}, a=a, b=b)

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+# Drawn parameters of clusters by name; the first axis is that of the clusters.
+Drawn = dict[str, np.ndarray]
 
-def _as_drawn(drawn: dict[str, np.ndarray], origin: Any) -> dict[str, np.ndarray]:
+
+def _as_drawn(drawn: Drawn, origin: Any) -> Drawn:
     return drawn
 
 
@@ -36,27 +39,29 @@ class Component:
     """
 
     axes: dict[str, str]
-    draw: Callable[[np.random.Generator, Any, Any], dict[str, np.ndarray]]
-    draw_rows: Callable[[np.random.Generator, dict[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
-    log_density: Callable[[dict[str, np.ndarray], Any], np.ndarray]
-    restore: Callable[[dict[str, np.ndarray], Any], dict[str, np.ndarray]] = _as_drawn
+    draw: Callable[[np.random.Generator, Any, Any], Drawn]
+    draw_rows: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray]
+    log_density: Callable[[Drawn, Any], np.ndarray]
+    restore: Callable[[Drawn, Any], Drawn] = _as_drawn
 
 
-def restore_mean(drawn: dict[str, np.ndarray], origin: np.ndarray) -> dict[str, np.ndarray]:
+def restore_mean(drawn: Drawn, origin: np.ndarray) -> Drawn:
     """Return drawn parameters whose ``mean`` is not relative to ``origin`` any more."""
     return drawn | {"mean": drawn["mean"] + origin}
 
 
-def draw_normal_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
-    """Draw rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
+    """Return the terms (n, K) of a column's entries (n,), 0 where these are missing."""
+    missing = np.isnan(x)
+    return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
+
+
+def _draw_normal_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: Any) -> np.ndarray:
     mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
     return mean + deviation * rng.standard_normal(mean.shape)
 
 
-def log_normal_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
-    """Log densities of rows with independent normal columns, given ``mean`` and ``variance`` (K, d)."""
+def _log_normal_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     total = np.zeros((len(values), len(drawn["mean"])))
     for x, mean, variance in zip(values.T, drawn["mean"].T, drawn["variance"].T, strict=True):
         total += if_present(
@@ -65,10 +70,18 @@ def log_normal_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.n
     return total
 
 
-def if_present(x: np.ndarray, terms: np.ndarray) -> np.ndarray:
-    """Return the terms (n, K) of a column's entries (n,), 0 where these are missing."""
-    missing = np.isnan(x)
-    return np.where(missing[:, None], 0.0, terms) if missing.any() else terms
+def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> Component:
+    """Return the component of rows with independent normal columns.
+
+    ``draw`` is that of the component, and gives ``mean`` and ``variance``: (K, d) each.
+    """
+    return Component(
+        axes={"mean": "d", "variance": "d"},
+        draw=draw,
+        draw_rows=_draw_normal_rows,
+        log_density=_log_normal_density,
+        restore=restore_mean,
+    )
 
 
 def draw_dirichlet(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:

@@ -1,12 +1,14 @@
-"""What families of counts share: checks of values, and ratios of gamma functions."""
+"""What families of counts share: checks of values, missing ones, and ratios of gamma functions."""
 
 import math
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from pymc_dpgmm.compiled import inlined
+from pymc_dpgmm.families.family import Family, Ragged
 
 # Up to so many factors a rising factorial is multiplied out, and from this base on Stirling's series has no error
 # that double precision would show.
@@ -38,12 +40,16 @@ def log_rising(x, m):
     return (x + m - 0.5) * math.log1p(m / x) + m * math.log(x) - m + _stirling_tail(x + m) - _stirling_tail(x)
 
 
-def check_positive(name: str, value: np.ndarray) -> None:
-    """Raise ValueError unless a parameter is finite and positive everywhere."""
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if not np.all(value > 0):
-        raise ValueError(f"{name} must be > 0, got {value}")
+@inlined
+def log_beta_ratio(a, b, successes, failures):
+    """Log of B(a + successes, b + failures) / B(a, b)."""
+    return log_rising(a, successes) + log_rising(b, failures) - log_rising(a + b, successes + failures)
+
+
+def sums_of_logs(totals: np.ndarray, n: int) -> np.ndarray:
+    """Return sums over columns of log(total + m), for m = 0..n rows: (n + 1,)."""
+    rows = np.arange(n + 1.0)
+    return sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1))
 
 
 def missing_as_nothing(values: np.ndarray) -> np.ndarray:
@@ -51,6 +57,21 @@ def missing_as_nothing(values: np.ndarray) -> np.ndarray:
     counts, given = np.hsplit(values, 2)
     missing = np.isnan(counts)
     return np.hstack([np.where(missing, 0.0, counts), np.where(missing, 0.0, given)])
+
+
+def with_missing(family: Family) -> Family:
+    """Return a family of counts out of what is given, together with that for rows with missing counts.
+
+    No counts of no exposure, or out of no trials, have probability 1 whatever the parameters are.
+    """
+    incomplete = replace(
+        family,
+        name=f"Incomplete{family.name}",
+        check_values=lambda params, values: family.check_values(params, np.nan_to_num(values, nan=0.0)),
+        represent=lambda params, values: family.represent(params, missing_as_nothing(values)),
+        takes_missing=True,
+    )
+    return replace(family, incomplete=incomplete)
 
 
 def is_sparse(values: Any) -> bool:
@@ -74,11 +95,29 @@ def from_triplets(triplets: np.ndarray, shape: tuple[int, int]) -> Any:
     return csr_array((triplets[:, 2], (row, column)), shape=shape)
 
 
+def as_ragged(matrix: Any, heads: np.ndarray) -> Ragged:
+    """Return rows of ``heads`` (n, h), the number of a sparse matrix' non-zeros, and their columns and values.
+
+    The matrix is in CSR form; each column is followed by its value.
+    """
+    n_nonzero, first = np.diff(matrix.indptr), heads.shape[1] + 1
+    starts = np.concatenate([[0], np.cumsum(first + 2 * n_nonzero)]).astype(np.int64)
+    numbers = np.empty(starts[-1])
+    for place, column in enumerate([*heads.T, n_nonzero]):
+        numbers[starts[:-1] + place] = column
+    of_row = np.repeat(np.arange(len(heads)), n_nonzero)
+    at = starts[of_row] + first + 2 * (np.arange(len(of_row)) - matrix.indptr[of_row])
+    numbers[at], numbers[at + 1] = matrix.indices, matrix.data
+    return Ragged(numbers, starts)
+
+
 def check_counts(what: str, values: Any) -> None:
-    """Raise ValueError unless values are whole numbers of at least 0; tell the first row that is not."""
-    for bad, kind in ((values < 0, "negative"), (values != np.floor(values), "fractional")):
-        rows = np.flatnonzero(bad.any(axis=1))
-        if len(rows):
-            first = rows[0]
-            value = values[first][bad[first]][0]
-            raise ValueError(f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {value} in row {first}")
+    """Raise ValueError unless values, dense or sparse, are whole numbers >= 0; tell the first row that is not."""
+    entries = values.data if is_sparse(values) else np.ravel(values)
+    for bad, kind in ((entries < 0, "negative"), (entries != np.floor(entries), "fractional")):
+        if np.any(bad):
+            first = np.flatnonzero(bad)[0]
+            row = values.tocoo().row[first] if is_sparse(values) else first // values.shape[1]
+            raise ValueError(
+                f"{what} must be counts 0, 1, 2, ..., got {kind} values, as {entries[first]} in row {row}"
+            )

@@ -12,13 +12,14 @@ import math
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
-from pymc_dpgmm.families.component import Component, draw_dirichlet, if_present
-from pymc_dpgmm.families.counts import log_rising
+from pymc_dpgmm.families.categories import categories_of, codes_of, numbers_of_levels
+from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
+from pymc_dpgmm.families.counts import log_rising, sums_of_logs
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.supports import positive, real, refuse_where
 from pymc_dpgmm.special import digamma
 
 
@@ -77,24 +78,17 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    totals, rows = params.a.sum(axis=1), np.arange(n + 1.0)
-    return {"totals": totals, "norms": sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1))}
+    totals = params.a.sum(axis=1)
+    return {"totals": totals, "norms": sums_of_logs(totals, n)}
 
 
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
+def _gradient(params: Any, s: Any) -> Drawn:
     totals = params.a.sum(axis=1)
     common = digamma(totals) - digamma(totals + s.n)
     allowed = params.a > 0
     safe = np.where(allowed, params.a, 1.0)
     gradient = np.sum(common[:, :, None] + digamma(safe + s.counts) - digamma(safe), axis=0)
     return {"a": np.where(allowed, gradient, 0.0), "levels": np.zeros(len(totals))}
-
-
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)) or not np.all(value >= 0):
-        raise ValueError(f"{name} must be finite and > 0, got {value}")
-    if name == "levels" and not (np.all(value >= 1) and np.all(value == np.floor(value))):
-        raise ValueError(f"levels must be whole numbers of at least 1, got {value}")
 
 
 def _check_together(params: Any) -> None:
@@ -104,73 +98,32 @@ def _check_together(params: Any) -> None:
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
-    bad = (values < 0) | (values >= params.levels) | (values != np.floor(values))
-    if np.any(bad):
-        row, column = np.argwhere(bad)[0]
-        raise ValueError(
-            f"column {column} must have codes 0..{int(params.levels[column]) - 1}, got {values[row, column]} in "
-            f"row {row}"
-        )
+    for j, n_levels in enumerate(params.levels.astype(int)):
+        x = values[:, j : j + 1]
+        bad = (x < 0) | (x >= n_levels) | (x != np.floor(x))
+        refuse_where(bad, f"column {j} must have codes 0..{n_levels - 1}", x)
 
 
-def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
-    return values + params.a.shape[1] * np.arange(values.shape[1]), None
-
-
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     probability = np.zeros_like(s.counts)
     for j, n_levels in enumerate(params.levels.astype(int)):
         probability[:, j, :n_levels] = draw_dirichlet(rng, params.a[j, :n_levels] + s.counts[:, j, :n_levels])
     return {"probability": probability}
 
 
-def _draw_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     below = np.cumsum(drawn["probability"], axis=2)[labels]
     # The last sum of a column is 1 up to rounding; levels beyond it do not occur.
     u = rng.random(below.shape[:2]) * below[:, :, -1]
     return np.sum(below <= u[:, :, None], axis=2).astype(np.float64)
 
 
-def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     log_p = np.log(np.maximum(drawn["probability"], np.finfo(np.float64).tiny))
     total = np.zeros((len(values), len(log_p)))
     for j, x in enumerate(values.T):
         total += if_present(x, log_p[:, j, np.nan_to_num(x).astype(np.int64)].T)
     return total
-
-
-FAMILY = Family(
-    name="DirichletCategorical",
-    axes={"a": "dl", "levels": "d"},
-    check=_check,
-    check_together=_check_together,
-    check_values=_check_values,
-    sums={"counts": "dl"},
-    update=_update,
-    log_evidence=_log_evidence,
-    gradient=_gradient,
-    tables={"totals": "d", "norms": "n"},
-    tabulate=_tabulate,
-    cache={"log_weight": "dl"},
-    refresh=_refresh,
-    change=_change,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    log_predictive_present=_log_predictive_present,
-    represent=_represent,
-    component=Component(axes={"probability": "dl"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
-)
-
-
-def _is_categorical(column: Any) -> bool:
-    return isinstance(column.dtype, pd.CategoricalDtype)
-
-
-def _as_categories(column: Any) -> Any:
-    """Return a column of text as a categorical one, and others as they are."""
-    return column.astype("category") if pd.api.types.infer_dtype(column, skipna=True) == "string" else column
 
 
 class DirichletCategorical(BaseMeasure):
@@ -193,7 +146,26 @@ class DirichletCategorical(BaseMeasure):
     those of their sorted values.
     """
 
-    family = FAMILY
+    family = Family(
+        name="DirichletCategorical",
+        parameters={"a": real("dl"), "levels": positive("d")},
+        check_together=_check_together,
+        check_values=_check_values,
+        sums={"counts": "dl"},
+        update=_update,
+        log_evidence=_log_evidence,
+        gradient=_gradient,
+        tables={"totals": "d", "norms": "n"},
+        tabulate=_tabulate,
+        cache={"log_weight": "dl"},
+        refresh=_refresh,
+        change=_change,
+        log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
+        log_predictive_present=_log_predictive_present,
+        represent=lambda params, values: (values + params.a.shape[1] * np.arange(values.shape[1]), None),
+        component=Component({"probability": "dl"}, _draw, _draw_rows, _log_density),
+    )
 
     def __init__(self, a: Any, levels: Any) -> None:
         numbers = np.atleast_1d(np.asarray(levels))
@@ -208,11 +180,7 @@ class DirichletCategorical(BaseMeasure):
                 raise TypeError(f"a must be real numbers or a variable, got {a!r}")
             if a.ndim and a.shape != used.shape[: a.ndim]:
                 raise ValueError(f"a has shape {a.shape}, but must have {used.shape} or {used.shape[:1]}")
-        if a.ndim > 2:
-            raise ValueError(f"a must be a scalar, (d,) or (d, L), got {a.ndim} dimensions")
         super().__init__(a=used * (a[:, None] if a.ndim == 1 else a), levels=numbers)
-        if not is_variable(a):
-            self.numbers(len(numbers))
 
     def check_shape(self, shape: Any) -> None:
         """Raise ValueError where there is not one number of levels for each column of data of this shape."""
@@ -224,29 +192,12 @@ class DirichletCategorical(BaseMeasure):
     @classmethod
     def from_data(cls, data: Any) -> "DirichletCategorical":
         """Make a base measure from columns of codes, or a DataFrame; see the class."""
-        frame = data.to_frame() if isinstance(data, pd.Series) else data
-        if isinstance(frame, pd.DataFrame):
-            columns = [_as_categories(frame[name]) for name in frame]
-            return cls(1.0, [len(c.cat.categories) if _is_categorical(c) else int(c.max()) + 1 for c in columns])
-        codes = np.asarray(data)
-        largest = codes.reshape(len(codes), -1).max(axis=0)
-        return cls(1.0, largest.astype(np.int64) + 1)
+        return cls(1.0, numbers_of_levels(data))
 
     def categories(self, observed: Any) -> list[list[Any] | None] | None:
         """Return the categories of each column of a pandas object that has such, None for one of codes."""
-        if isinstance(observed, pd.Series):
-            observed = observed.to_frame()
-        if not isinstance(observed, pd.DataFrame):
-            return None
-        columns = [_as_categories(observed[name]) for name in observed]
-        return [list(c.cat.categories) if _is_categorical(c) else None for c in columns]
+        return categories_of(observed)
 
     def to_numpy(self, observed: Any) -> np.ndarray:
         """Turn a pandas object into codes: those of categorical columns, NaN where one has no category."""
-        if isinstance(observed, pd.DataFrame):
-            return np.column_stack([self.to_numpy(observed[name]) for name in observed])
-        observed = _as_categories(observed)
-        if _is_categorical(observed):
-            codes = observed.cat.codes.to_numpy().astype(np.float64)
-            return np.where(codes < 0, np.nan, codes)
-        return observed.to_numpy()
+        return codes_of(observed)

@@ -19,9 +19,10 @@ import numpy as np
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
-from pymc_dpgmm.families.component import Component, draw_dirichlet
-from pymc_dpgmm.families.counts import check_counts, check_positive, is_sparse, log_rising
+from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet
+from pymc_dpgmm.families.counts import as_ragged, check_counts, is_sparse, log_rising
 from pymc_dpgmm.families.family import Family, Ragged
+from pymc_dpgmm.families.supports import positive
 from pymc_dpgmm.special import digamma, gammaln
 
 # A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
@@ -71,104 +72,50 @@ def _log_row(p, s, x, removed):
     return log_sum + math.log(product)
 
 
-def _log_predictive(p, n, s, c, x):
-    return _log_row(p, s, x, 0.0), 0.0, 1.0
-
-
-def _log_predictive_without(p, n, s, c, x):
-    return _log_row(p, s, x, 1.0), 0.0, 1.0
-
-
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
+def _gradient(params: Any, s: Any) -> Drawn:
     sum_a = params.a.sum()
     common = np.sum(digamma(sum_a) - digamma(sum_a + s.total))
     return {"a": common + np.sum(digamma(params.a + s.counts) - digamma(params.a), axis=0)}
 
 
-def _counts_alone(values: Any) -> Any:
+def _counts(values: Any) -> Any:
     """Return the counts of values, whose last column is the total where they are dense."""
     return values if is_sparse(values) else values[:, :-1]
 
 
-def _check_values(params: Any, values: Any) -> None:
-    values = _counts_alone(values)
-    if is_sparse(values):
-        rows = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
-        for bad, kind in ((values.data < 0, "negative"), (values.data != np.floor(values.data), "fractional")):
-            if np.any(bad):
-                first = np.flatnonzero(bad)[0]
-                raise ValueError(
-                    f"observed must be counts 0, 1, 2, ..., got {kind} values, as {values.data[first]} in row "
-                    f"{rows[first]}"
-                )
-    else:
-        check_counts("observed", values)
+def _log_coefficients(counts: Any) -> np.ndarray:
+    """Return the logs of the multinomial coefficients of the rows of a CSR matrix."""
+    of_row = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    factorials = np.bincount(of_row, gammaln(counts.data + 1.0), minlength=counts.shape[0])
+    return gammaln(counts.sum(axis=1) + 1.0) - factorials
 
 
 def _represent(params: Any, values: Any) -> tuple[Ragged, None]:
     from scipy.sparse import csr_array
 
-    sparse = csr_array(_counts_alone(values), dtype=np.float64, copy=True)
-    sparse.sum_duplicates()
-    sparse.eliminate_zeros()
-    n = sparse.shape[0]
-    totals = np.asarray(sparse.sum(axis=1), dtype=np.float64).reshape(n)
-    n_nonzero = np.diff(sparse.indptr)
-    of_row = np.repeat(np.arange(n), n_nonzero)
-    constants = gammaln(totals + 1.0) - np.bincount(of_row, gammaln(sparse.data + 1.0), minlength=n)
-    starts = np.concatenate([[0], np.cumsum(_FIRST + 2 * n_nonzero)]).astype(np.int64)
-    numbers = np.empty(starts[-1])
-    for place, values_of_rows in ((_TOTAL, totals), (_CONSTANT, constants), (_N_NONZERO, n_nonzero)):
-        numbers[starts[:-1] + place] = values_of_rows
-    at = starts[of_row] + _FIRST + 2 * (np.arange(len(of_row)) - sparse.indptr[of_row])
-    numbers[at], numbers[at + 1] = sparse.indices, sparse.data
-    return Ragged(numbers, starts), None
+    counts = csr_array(_counts(values), dtype=np.float64, copy=True)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    return as_ragged(counts, np.column_stack([counts.sum(axis=1), _log_coefficients(counts)])), None
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
-    return {"probability": draw_dirichlet(rng, params.a + s.counts)}
-
-
-def _draw_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.multinomial(given[:, 0].astype(np.int64), drawn["probability"][labels]).astype(np.float64)
 
 
-def _log_density(drawn: dict[str, np.ndarray], values: Any) -> np.ndarray:
+def _log_density(drawn: Drawn, values: Any) -> np.ndarray:
     from scipy.sparse import csr_array
 
-    if not is_sparse(values):
-        # The last column is the total that goes with each row.
-        values = values[:, : drawn["probability"].shape[1]]
-    matrix = csr_array(values)
-    factorials = csr_array((gammaln(matrix.data + 1), matrix.indices, matrix.indptr), shape=matrix.shape)
-    constants = gammaln(matrix.sum(axis=1) + 1) - factorials.sum(axis=1)
+    counts = csr_array(_counts(values))
     p = np.maximum(drawn["probability"], np.finfo(np.float64).tiny)
-    return matrix @ np.log(p).T + constants[:, None]
+    return counts @ np.log(p).T + _log_coefficients(counts)[:, None]
 
 
-FAMILY = Family(
-    name="DirichletMultinomial",
-    axes={"a": "d"},
-    check=check_positive,
-    check_values=_check_values,
-    sums={"counts": "d", "total": "", "constant": ""},
-    update=_update,
-    log_evidence=_log_evidence,
-    gradient=_gradient,
-    tables={"sum_a": ""},
-    tabulate=lambda params, n: {"sum_a": params.a.sum()},
-    cache={},
-    refresh=lambda p, n, s, c: None,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    represent=_represent,
-    component=Component(axes={"probability": "d"}, draw=_draw, draw_rows=_draw_rows, log_density=_log_density),
-    given={"totals": "t"},
-    from_data=lambda rows: {"a": np.ones(rows.shape[1])},
-    takes=(2,),
-    takes_sparse=True,
+COMPONENT = Component(
+    axes={"probability": "d"},
+    draw=lambda rng, params, s: {"probability": draw_dirichlet(rng, params.a + s.counts)},
+    draw_rows=_draw_rows,
+    log_density=_log_density,
 )
 
 
@@ -189,7 +136,26 @@ class DirichletMultinomial(BaseMeasure):
     ``from_data`` takes a = 1: uniform probabilities. Prior predictive draws have the totals of the observed rows.
     """
 
-    family = FAMILY
+    family = Family(
+        name="DirichletMultinomial",
+        parameters={"a": positive("d")},
+        check_values=lambda params, values: check_counts("observed", _counts(values)),
+        sums={"counts": "d", "total": "", "constant": ""},
+        update=_update,
+        log_evidence=_log_evidence,
+        gradient=_gradient,
+        tables={"sum_a": ""},
+        tabulate=lambda params, n: {"sum_a": params.a.sum()},
+        cache={},
+        log_predictive=lambda p, n, s, c, x: (_log_row(p, s, x, 0.0), 0.0, 1.0),
+        log_predictive_without=lambda p, n, s, c, x: (_log_row(p, s, x, 1.0), 0.0, 1.0),
+        represent=_represent,
+        component=COMPONENT,
+        given={"totals": "t"},
+        from_data=lambda rows: {"a": np.ones(rows.shape[1])},
+        takes=(2,),
+        takes_sparse=True,
+    )
 
     def __init__(self, a: Any) -> None:
         super().__init__(a=a)

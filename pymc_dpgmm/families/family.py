@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.component import Component
+from pymc_dpgmm.families.supports import Parameter
 
 
 def _accept(*_: Any) -> None:
@@ -95,14 +96,13 @@ class Family:
     ----------
     name : str
         Name of the user-facing base measure.
-    axes : dict of str to str
-        The parameters, with a letter for each of their dimensions: ``"d"`` for the columns that are modelled, and
-        letters of the family's own, whose lengths its base measure knows. ``""`` is a scalar.
-    check : callable
-        ``check(name, value)`` with one numeric parameter raises ValueError if it is outside its support.
+    parameters : dict of str to Parameter
+        The parameters by name, each declared by its support and a letter for each of its dimensions:
+        ``real("d")``, ``positive()``, see :mod:`pymc_dpgmm.families.supports`.
     sums : dict of str to str
-        What is kept of the rows of a cluster, with a letter for each dimension. It does not depend on the
-        parameters, and is 0 for a cluster without rows.
+        What is kept of the rows of a cluster, with a letter for each dimension; a capital one is for the lower
+        triangle of a symmetric matrix, packed row after row: ``"D"`` are d (d + 1) / 2 numbers. It does not depend
+        on the parameters, and is 0 for a cluster without rows.
     update : callable
         ``update(p, n, s, x, sign) -> share``: changes the sums of a cluster of ``n`` rows when a row joins (sign
         1.0) or leaves (-1.0). ``share`` is the smallest part of a statistic that is left of it, 1.0 where nothing
@@ -118,8 +118,6 @@ class Family:
     data_gradient : callable or None
         ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, row i being in cluster
         ``labels[i]``. Where it is there, rows may be latent, or depend on other variables.
-    more_lengths : callable
-        ``more_lengths(params) -> dict``: lengths of letters that no parameter has.
     tables : dict of str to str
         Numbers that functions of the sampler find in ``p`` beside the parameters: ``""`` for a float, anything
         else for an array.
@@ -127,9 +125,10 @@ class Family:
         ``tabulate(params, n) -> dict`` of these, for clusters of up to ``n`` rows. ``log_evidence`` may use such
         only as do not depend on ``n``.
     cache : dict of str to str
-        What a sampler keeps of a cluster beside its sums, ``c`` below, like the sums.
+        What a sampler keeps of a cluster beside its sums, ``c`` below, like the sums. By default its evidence;
+        with ``{}`` nothing.
     refresh : callable or None
-        ``refresh(p, n, s, c)``: derives the cache from the sums.
+        ``refresh(p, n, s, c)``: derives the cache from the sums. There where the cache is not one of these two.
     change : callable or None
         ``change(p, n, s, c, x, sign) -> share``: changes sums and cache at once.
     kept_evidence : callable or None
@@ -139,7 +138,8 @@ class Family:
         rows of a cluster, ``constant - exponent log(argument)``.
     log_predictive_without : callable or None
         The same of a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is below
-        1e-8, digits count as lost, and the row is taken out of the cluster first.
+        1e-8, digits count as lost, and the row is taken out of the cluster first. By default, the row leaves a
+        copy of the cluster.
     merge : callable or None
         ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default, adds.
     log_predictive_present : callable or None
@@ -152,8 +152,7 @@ class Family:
     scratch : callable
         ``scratch(params) -> int``: numbers that ``scratch`` of these two must hold.
     check_together : callable
-        ``check_together(params)`` raises ValueError if the parameters do not go together. With ``check`` it
-        defines the support.
+        ``check_together(params)`` raises ValueError if parameters, each in its support, do not go together.
     check_values : callable
         ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
         Parameters that are variables may be None.
@@ -189,15 +188,13 @@ class Family:
     """
 
     name: str
-    axes: dict[str, str]
-    check: Callable[[str, np.ndarray], None]
+    parameters: dict[str, Parameter]
     sums: dict[str, str]
     update: Callable[..., Any]
     log_evidence: Callable[..., Any]
     gradient: Callable[[Any, Any], dict[str, Any]]
     component: Component
     data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
-    more_lengths: Callable[[Any], dict[str, int]] = _nothing_more
     tables: dict[str, str] = field(default_factory=dict)
     tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
     cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
@@ -234,9 +231,18 @@ class Family:
         return _known, (self.update.__module__, self.name)
 
     @cached_property
+    def axes(self) -> dict[str, str]:
+        """The letters of each parameter's dimensions."""
+        return {name: parameter.axes for name, parameter in self.parameters.items()}
+
+    def check(self, name: str, value: Any) -> None:
+        """Raise ValueError if the numeric value of one parameter is outside its support."""
+        self.parameters[name].check(name, np.asarray(value))
+
+    @cached_property
     def params(self) -> Any:
         """The ``namedtuple`` class of the parameters, as numbers."""
-        return _numbers_class(self, "params", list(self.axes))
+        return _numbers_class(self, "params", list(self.parameters))
 
     @cached_property
     def kept_sums(self) -> Any:
@@ -244,13 +250,13 @@ class Family:
         return _numbers_class(self, "kept_sums", ["n", *self.sums])
 
     def lengths(self, params: Any) -> dict[str, int]:
-        """Return the lengths of the axes of parameters, sums and cache, by letter."""
+        """Return the lengths of the axes of parameters, sums and cache, by letter; of triangles by capitals."""
         found: dict[str, int] = {}
         for name, letters in self.axes.items():
             shape = np.shape(getattr(params, name))
             # A scalar serves all columns.
             found |= dict(zip(letters, shape, strict=True)) if shape else {}
-        return found | self.more_lengths(params)
+        return {letter.upper(): length * (length + 1) // 2 for letter, length in found.items()} | found
 
     def no_sums(self, params: Any, n_clusters: int) -> Any:
         """Return the sums of clusters without rows."""
@@ -268,7 +274,7 @@ class Family:
         """Tell whether numeric parameters are inside the family's support."""
         try:
             for name, value in zip(params._fields, params, strict=True):
-                self.check(name, np.asarray(value))
+                self.check(name, value)
             self.check_together(params)
         except ValueError:
             return False

@@ -25,10 +25,23 @@ import numpy as np
 from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
-from pymc_dpgmm.families.component import Component
+from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.special import digamma, gammaln
-from pymc_dpgmm.triangles import cholesky_in_place, invert_in_place, lower_product, rank_one_inverse, unpacked
+from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
+from pymc_dpgmm.families.origins import shift_mean
+from pymc_dpgmm.families.supports import positive, positive_definite, real
+from pymc_dpgmm.triangles import (
+    add_outer_product,
+    cholesky_in_place,
+    invert_in_place,
+    lower_product,
+    rank_one_inverse,
+    scalar_product,
+    squared_length,
+    symmetric_entry,
+    unpacked,
+    upper_entry,
+)
 
 # Share of a determinant or of b_n without a row below which too few digits are left.
 _SMALLEST_SHARE = 1e-8
@@ -36,15 +49,12 @@ _SMALLEST_SHARE = 1e-8
 
 @inlined
 def _update(p, n, s, x, sign):
-    y = x[0]
+    y, covariates = x[0], shifted(x, 1)
     before = s.squares[0]
     s.squares[0] = max(before + sign * y * y, 0.0)
-    at = 0
     for i in range(p.p):
-        s.cross[i] += sign * x[1 + i] * y
-        for j in range(i + 1):
-            s.gram[at + j] += sign * x[1 + i] * x[1 + j]
-        at += i + 1
+        s.cross[i] += sign * covariates[i] * y
+    add_outer_product(s.gram, sign, covariates, p.p)
     return (p.b + s.squares[0]) / (p.b + before) if sign < 0.0 else 1.0
 
 
@@ -60,51 +70,31 @@ def _solve(p, s, c):
     invert_in_place(c.factor, p.p, 1.0)
     # mu_n - mu = inv(Lambda_n) (X'y - X'X mu).
     for i in range(p.p):
-        c.mean[i] = s.cross[i] - _times_gram(p, s, p.mu, i)
+        c.mean[i] = s.cross[i] - symmetric_entry(s.gram, p.mu, i, p.p)
     lower_product(c.factor, c.mean, c.root, p.p)
     for i in range(p.p):
-        c.mean[i] = p.mu[i]
-        for j in range(i, p.p):
-            c.mean[i] += c.factor[j * (j + 1) // 2 + i] * c.root[j]
+        c.mean[i] = p.mu[i] + upper_entry(c.factor, c.root, i, p.p)
     total = s.squares[0]
     for i in range(p.p):
-        total += c.mean[i] * (_times_gram(p, s, c.mean, i) - 2.0 * s.cross[i])
+        total += c.mean[i] * (symmetric_entry(s.gram, c.mean, i, p.p) - 2.0 * s.cross[i])
         for j in range(p.p):
             total += (c.mean[i] - p.mu[i]) * p.precision[i * p.p + j] * (c.mean[j] - p.mu[j])
     c.squares[0] = p.b + 0.5 * max(total, 0.0)
 
 
 @inlined
-def _times_gram(p, s, vector, i):
-    """Entry ``i`` of X'X times a vector."""
-    total = 0.0
-    for j in range(p.p):
-        at = i * (i + 1) // 2 + j if j <= i else j * (j + 1) // 2 + i
-        total += s.gram[at] * vector[j]
-    return total
-
-
-@inlined
-def _evidence(p, n, half_log_det, squares):
-    a_n = p.a + 0.5 * n
+def _kept_evidence(p, n, s, c):
     return (
-        math.lgamma(a_n)
-        - math.lgamma(p.a)
-        + p.a * math.log(p.b)
-        - a_n * math.log(squares)
+        log_gamma_ratio(p.a, p.b, p.a + 0.5 * n, c.squares[0])
         + p.half_log_det_precision
-        - half_log_det
+        - c.half_log_det[0]
         - 0.5 * n * math.log(2.0 * math.pi)
     )
 
 
 def _log_evidence(p, n, s, c):
     _solve(p, s, c)
-    return _evidence(p, n, c.half_log_det[0], c.squares[0])
-
-
-def _kept_evidence(p, n, s, c):
-    return _evidence(p, n, c.half_log_det[0], c.squares[0])
+    return _kept_evidence(p, n, s, c)
 
 
 def _refresh(p, n, s, c):
@@ -113,42 +103,19 @@ def _refresh(p, n, s, c):
 
 
 @inlined
-def _fitted(c, x, p):
-    """Value of a regression at the covariates of a row."""
-    total = 0.0
-    for i in range(p.p):
-        total += c.mean[i] * x[1 + i]
-    return total
-
-
-@inlined
-def _leverage(c, x, p):
-    """``x' inv(Lambda_n) x`` for the covariates of a row."""
-    total = 0.0
-    at = 0
-    for i in range(p.p):
-        root = 0.0
-        for j in range(i + 1):
-            root += c.factor[at + j] * x[1 + j]
-        total += root * root
-        at += i + 1
-    return total
+def _residual(p, c, x):
+    """Return y less the value of a cluster's regression."""
+    return x[0] - scalar_product(c.mean, shifted(x, 1), p.p)
 
 
 def _change(p, n, s, c, x, sign):
     _update(p, n, s, x, sign)
     lower_product(c.factor, shifted(x, 1), c.root, p.p)
-    left = 1.0
-    for i in range(p.p):
-        left += sign * c.root[i] * c.root[i]
-    left = max(left, 1e-15)
-    residual = x[0] - _fitted(c, x, p)
+    left = max(1.0 + sign * scalar_product(c.root, c.root, p.p), 1e-15)
+    residual = _residual(p, c, x)
     # inv(Lambda_n) x is inv(L)' inv(L) x, with the factor before its change.
     for j in range(p.p):
-        step = 0.0
-        for i in range(j, p.p):
-            step += c.factor[i * (i + 1) // 2 + j] * c.root[i]
-        c.mean[j] += sign * step * residual / left
+        c.mean[j] += sign * upper_entry(c.factor, c.root, j, p.p) * residual / left
     changed = max(1.0 + sign * 0.5 * residual * residual / (left * c.squares[0]), 1e-15)
     rank_one_inverse(c.factor, c.root, sign, 1.0, c.work, p.p)
     c.squares[0] *= changed
@@ -158,8 +125,8 @@ def _change(p, n, s, c, x, sign):
 
 
 def _log_predictive(p, n, s, c, x):
-    spread = 1.0 + _leverage(c, x, p)
-    residual = x[0] - _fitted(c, x, p)
+    spread = 1.0 + squared_length(c.factor, shifted(x, 1), p.p)
+    residual = _residual(p, c, x)
     argument = 1.0 + 0.5 * residual * residual / (spread * c.squares[0])
     return c.constant[0] - 0.5 * fast_log(spread), p.a + 0.5 * (n + 1.0), argument
 
@@ -167,18 +134,16 @@ def _log_predictive(p, n, s, c, x):
 def _log_predictive_without(p, n, s, c, x):
     # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| left, and
     # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 left).
-    left = 1.0 - _leverage(c, x, p)
-    residual = x[0] - _fitted(c, x, p)
+    left = 1.0 - squared_length(c.factor, shifted(x, 1), p.p)
+    residual = _residual(p, c, x)
     share = 1.0 - 0.5 * residual * residual / (left * c.squares[0])
     constant = p.norms[int(n) - 1] - 0.5 * math.log(c.squares[0]) + 0.5 * fast_log(left)
     return constant, -(p.a + 0.5 * (n - 1.0)), share if left > _SMALLEST_SHARE else math.nan
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    # Normalising constants of the predictive given 0..n rows.
-    a_n = params.a + 0.5 * np.arange(n + 1.0)
-    norms = gammaln(a_n + 0.5) - gammaln(a_n) - 0.5 * math.log(2.0 * math.pi)
-    return {"half_log_det_precision": 0.5 * np.linalg.slogdet(params.precision)[1], "norms": norms}
+    half_log_det = 0.5 * np.linalg.slogdet(params.precision)[1]
+    return {"half_log_det_precision": half_log_det, "norms": log_t_norms(params.a + 0.5 * np.arange(n + 1.0))}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
@@ -196,17 +161,15 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
+def _gradient(params: Any, s: Any) -> Drawn:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
     inverse, mean, a_n, b_n = _posterior(params, s)
     moved, pull = mean - params.mu, a_n / b_n
     each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", pull, moved, moved)
-    return {
+    return gradient_in_gamma(params, a_n, b_n) | {
         "mu": params.precision @ (pull @ moved),
         "precision": 0.5 * each.sum(axis=0),
-        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        "b": np.sum(params.a / params.b - pull),
     }
 
 
@@ -219,20 +182,6 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if name in ("a", "b") and not value > 0:
-        raise ValueError(f"{name} must be > 0, got {value}")
-    if name == "precision":
-        if np.abs(value - value.T).max() > 1e-10 * np.abs(value).max():
-            raise ValueError(f"precision must be symmetric, got {value.tolist()}")
-        try:
-            np.linalg.cholesky(value)
-        except np.linalg.LinAlgError:
-            raise ValueError(f"precision must be positive definite, got {value.tolist()}") from None
-
-
 def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     origin = np.linalg.lstsq(values[:, 1:], values[:, 0], rcond=None)[0]
     rows = np.array(values, dtype=np.float64, order="C")
@@ -240,74 +189,30 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
     return rows, origin
 
 
-def _shift(params: Any, origin: np.ndarray) -> Any:
-    return params._replace(mu=params.mu - origin)
-
-
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     inverse, mean, a_n, b_n = _posterior(params, s)
     variance = b_n / rng.standard_gamma(a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
-    return {
-        "coefficients": mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise),
-        "variance": variance,
-    }
+    coefficients = mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise)
+    return {"coefficients": coefficients, "variance": variance}
 
 
-def _draw_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
+def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     noise = np.sqrt(drawn["variance"])[labels] * rng.standard_normal(len(labels))
     return (np.sum(given * drawn["coefficients"][labels], axis=1) + noise)[:, None]
 
 
-def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     residual, variance = values[:, :1] - values[:, 1:] @ drawn["coefficients"].T, drawn["variance"]
     return -0.5 * (residual**2 / variance + np.log(2.0 * math.pi * variance))
 
 
-def _restore(drawn: dict[str, np.ndarray], origin: np.ndarray) -> dict[str, np.ndarray]:
-    return drawn | {"coefficients": drawn["coefficients"] + origin}
-
-
-FAMILY = Family(
-    name="LinearRegression",
-    axes={"mu": "p", "precision": "pp", "a": "", "b": ""},
-    check=_check,
-    # t is the number of entries of a triangle.
-    sums={"gram": "t", "cross": "p", "squares": ""},
-    more_lengths=lambda params: {"t": len(params.mu) * (len(params.mu) + 1) // 2},
-    update=_update,
-    log_evidence=_log_evidence,
-    kept_evidence=_kept_evidence,
-    gradient=_gradient,
-    data_gradient=_data_gradient,
-    tables={"half_log_det_precision": "", "norms": "n"},
-    tabulate=_tabulate,
-    cache={
-        "factor": "t",
-        "mean": "p",
-        "squares": "",
-        "half_log_det": "",
-        "constant": "",
-        "root": "p",
-        "work": "p",
-    },
-    refresh=_refresh,
-    change=_change,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    represent=_represent,
-    shift=_shift,
-    component=Component(
-        axes={"coefficients": "p", "variance": ""},
-        draw=_draw,
-        draw_rows=_draw_rows,
-        log_density=_log_density,
-        restore=_restore,
-    ),
-    given={"covariates": "p"},
-    takes=(1,),
+COMPONENT = Component(
+    axes={"coefficients": "p", "variance": ""},
+    draw=_draw,
+    draw_rows=_draw_rows,
+    log_density=_log_density,
+    restore=lambda drawn, origin: drawn | {"coefficients": drawn["coefficients"] + origin},
 )
 
 
@@ -330,7 +235,36 @@ class LinearRegression(BaseMeasure):
         Known covariates of each row; a column of ones is an intercept.
     """
 
-    family = FAMILY
+    family = Family(
+        name="LinearRegression",
+        parameters={"mu": real("p"), "precision": positive_definite("pp"), "a": positive(), "b": positive()},
+        sums={"gram": "P", "cross": "p", "squares": ""},
+        update=_update,
+        log_evidence=_log_evidence,
+        kept_evidence=_kept_evidence,
+        gradient=_gradient,
+        data_gradient=_data_gradient,
+        tables={"half_log_det_precision": "", "norms": "n"},
+        tabulate=_tabulate,
+        cache={
+            "factor": "P",
+            "mean": "p",
+            "root": "p",
+            "work": "p",
+            "squares": "",
+            "half_log_det": "",
+            "constant": "",
+        },
+        refresh=_refresh,
+        change=_change,
+        log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
+        represent=_represent,
+        shift=shift_mean,
+        component=COMPONENT,
+        given={"covariates": "p"},
+        takes=(1,),
+    )
 
     def __init__(self, mu: Any, precision: Any, a: Any, b: Any, covariates: Any) -> None:
         shape = np.shape(covariates.get_value() if is_variable(covariates) else covariates)

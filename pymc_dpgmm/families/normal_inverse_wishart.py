@@ -31,6 +31,7 @@ from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.moments import merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
+from pymc_dpgmm.families.supports import positive, positive_definite, real
 from pymc_dpgmm.special import digamma, gammaln
 from pymc_dpgmm.triangles import (
     cholesky_in_place,
@@ -296,29 +297,6 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if name == "kappa" and not value > 0:
-        raise ValueError(f"kappa must be > 0, got {value}")
-    if name == "psi":
-        if np.abs(value - value.T).max() > 1e-10 * np.abs(value).max():
-            raise ValueError(f"psi must be symmetric, got {value.tolist()}")
-        # Scaling the columns to unit diagonal leaves definiteness and makes the factorisation fair to
-        # columns in different units.
-        diagonal = np.diag(value)
-        if not np.all(diagonal > 0) or not _is_positive_definite(value / np.sqrt(np.outer(diagonal, diagonal))):
-            raise ValueError(f"psi must be positive definite, got {value.tolist()}")
-
-
-def _is_positive_definite(matrix: np.ndarray) -> bool:
-    try:
-        np.linalg.cholesky(matrix)
-    except np.linalg.LinAlgError:
-        return False
-    return True
-
-
 def _check_together(params: Any) -> None:
     d = len(params.mu)
     if not params.nu > d - 1:
@@ -405,12 +383,9 @@ def _wide(n: int, d: int) -> Family | None:
 
 FAMILY = Family(
     name="NormalInverseWishart",
-    axes={"mu": "d", "kappa": "", "nu": "", "psi": "dd"},
-    check=_check,
+    parameters={"mu": real("d"), "kappa": positive(), "nu": real(), "psi": positive_definite("dd")},
     check_together=_check_together,
-    # t is the number of entries of a triangle.
-    sums={"mean": "d", "scatter": "t"},
-    more_lengths=lambda params: {"t": len(params.mu) * (len(params.mu) + 1) // 2},
+    sums={"mean": "d", "scatter": "D"},
     update=_update,
     merge=_merge,
     log_evidence=_log_evidence,
@@ -421,7 +396,7 @@ FAMILY = Family(
     cache={
         "mean": "d",
         "shift": "d",
-        "factor": "t",
+        "factor": "D",
         "half_log_det": "",
         "constant": "",
         "constant_without": "",

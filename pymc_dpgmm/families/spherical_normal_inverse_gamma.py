@@ -11,6 +11,9 @@ squares :math:`w_j` about them,
 
 (Murphy 2007, eqs 197-200, with d values a row). The predictive is a multivariate t with :math:`2 a_n` degrees of
 freedom, location :math:`\mu_n` and scale matrix :math:`\mathrm{diag}(c^2) b_n (\kappa_n + 1) / (a_n \kappa_n)`.
+
+The cache holds :math:`\mu_n` and :math:`r = \kappa_n / (2 b_n (\kappa_n + 1))`, so that the argument of the t
+density is :math:`1 + r \sum_j (x_j - \mu_{nj})^2 / c_j^2`.
 """
 
 import math
@@ -20,12 +23,14 @@ import numpy as np
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, draw_normal_rows, log_normal_density, restore_mean
+from pymc_dpgmm.families.component import Drawn, normal_component
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.moments import merge_squares, update_squares
+from pymc_dpgmm.families.normal_columns import draw_columns, gradient_in_means, posterior_means
 from pymc_dpgmm.families.origins import centred, shift_mean
-from pymc_dpgmm.special import digamma, gammaln
+from pymc_dpgmm.families.supports import positive, real
 
 
 def _update(p, n, s, x, sign):
@@ -51,15 +56,11 @@ def _posterior_scale(p, n, s):
 
 def _log_evidence(p, n, s):
     # Murphy (2007), eq. 203.
-    a_n = p.a + 0.5 * p.d * n
     log_scales = 0.0
     for j in range(p.d):
         log_scales += math.log(p.scale[j])
     return (
-        math.lgamma(a_n)
-        - math.lgamma(p.a)
-        + p.a * math.log(p.b)
-        - a_n * math.log(_posterior_scale(p, n, s))
+        log_gamma_ratio(p.a, p.b, p.a + 0.5 * p.d * n, _posterior_scale(p, n, s))
         + 0.5 * p.d * math.log(p.kappa / (p.kappa + n))
         - 0.5 * n * p.d * math.log(2.0 * math.pi)
         - n * log_scales
@@ -67,152 +68,84 @@ def _log_evidence(p, n, s):
 
 
 def _refresh(p, n, s, c):
-    scale = _posterior_scale(p, n, s)
-    share = n / (p.kappa + n)
+    scale, kappa_n = _posterior_scale(p, n, s), p.kappa + n
     for j in range(p.d):
-        c.mean[j] = p.mu[j] + share * (s.mean[j] - p.mu[j])
-    # Half the squared distance of a row, in units of the relative scales, is divided by these.
-    c.pull[0] = 0.5 / scale
-    size = int(n)
-    log_scale = 0.5 * p.d * math.log(scale)
-    c.constant[0] = p.norms[size] - log_scale
-    c.constant_without[0] = p.norms[max(size - 1, 0)] - log_scale
+        c.mean[j] = p.mu[j] + n / kappa_n * (s.mean[j] - p.mu[j])
+    c.rate[0] = 0.5 * kappa_n / (scale * (kappa_n + 1.0))
+    c.constant[0] = p.norms[int(n)] - 0.5 * p.d * math.log(scale)
 
 
 @inlined
 def _distance(p, c, x):
-    """Squared distance of a row from a mean, in units of the relative scales and of 2 b_n."""
+    """Squared distance of a row from mu_n; 1 more is the argument of the predictive t density."""
     total = 0.0
     for j in range(p.d):
         difference = x[j] - c.mean[j]
         total += p.weight[j] * difference * difference
-    return total * c.pull[0]
+    return total * c.rate[0]
 
 
 def _log_predictive(p, n, s, c, x):
-    kappa_n = p.kappa + n
-    return c.constant[0], p.a + 0.5 * p.d * (n + 1.0), 1.0 + kappa_n / (kappa_n + 1.0) * _distance(p, c, x)
+    return c.constant[0], p.a + 0.5 * p.d * (n + 1.0), 1.0 + _distance(p, c, x)
 
 
 def _log_predictive_without(p, n, s, c, x):
     # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
-    kappa_n = p.kappa + n
-    left = 1.0 - kappa_n / (kappa_n - 1.0) * _distance(p, c, x)
-    return c.constant_without[0], -(p.a + 0.5 * p.d * (n - 1.0)), left
+    kappa_n, size = p.kappa + n, int(n)
+    left = 1.0 - (kappa_n + 1.0) / (kappa_n - 1.0) * _distance(p, c, x)
+    return c.constant[0] - p.norms[size] + p.norms[size - 1], -(p.a + 0.5 * p.d * (n - 1.0)), left
 
 
 def _log_predictive_present(p, n, s, c, x, absent, scratch):
     # The marginal of a t is a t with as many degrees of freedom.
-    kappa_n = p.kappa + n
     a_n = p.a + 0.5 * p.d * n
-    half, distance, log_weights = 0.0, 0.0, 0.0
+    half, distance, log_norm = 0.0, 0.0, 0.0
     for j in range(p.d):
         if absent[j] == 0:
-            difference = x[j] - c.mean[j]
+            weight, difference = p.weight[j] * c.rate[0], x[j] - c.mean[j]
             half += 0.5
-            distance += p.weight[j] * difference * difference
-            log_weights += 0.5 * math.log(p.weight[j])
-    return (
-        math.lgamma(a_n + half)
-        - math.lgamma(a_n)
-        + log_weights
-        - half * math.log(math.pi * (kappa_n + 1.0) / (kappa_n * c.pull[0]))
-        - (a_n + half) * math.log(1.0 + kappa_n / (kappa_n + 1.0) * distance * c.pull[0])
-    )
+            distance += weight * difference * difference
+            log_norm += 0.5 * math.log(weight / math.pi)
+    return math.lgamma(a_n + half) - math.lgamma(a_n) + log_norm - (a_n + half) * math.log(1.0 + distance)
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    d = len(params.mu)
-    rows = np.arange(n + 1.0)
-    a_n, kappa_n = params.a + 0.5 * d * rows, params.kappa + rows
-    ratios = gammaln(a_n + 0.5 * d) - gammaln(a_n)
-    norms = ratios - 0.5 * d * (math.log(2.0 * math.pi) + np.log1p(1.0 / kappa_n)) - np.log(params.scale).sum()
-    return {"weight": 1.0 / params.scale**2, "norms": norms}
+    d, rows = len(params.mu), np.arange(n + 1.0)
+    norms = log_t_norms(params.a + 0.5 * d * rows, d) - 0.5 * d * np.log1p(1.0 / (params.kappa + rows))
+    return {"weight": 1.0 / params.scale**2, "norms": norms - np.log(params.scale).sum()}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return a_n and b_n (K,), posterior means and sums of squares about the prior's (K, d)."""
-    offset = s.mean - params.mu
-    kappa_n = params.kappa + s.n
-    about = s.squares + params.kappa * s.n / kappa_n * offset**2
+    """Return kappa_n, mu_n, a_n (K,), b_n (K,), and what of 2 b_n comes of each column before it is scaled."""
+    kappa_n, means, about = posterior_means(params, s.n, s)
     b_n = params.b + 0.5 * np.sum(about / params.scale**2, axis=1)
-    return params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, params.mu + s.n / kappa_n * offset, about
+    return kappa_n, means, params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, about
 
 
-def _gradient(params: Any, s: Any) -> dict[str, Any]:
-    # b_n is a minimum over m attained at mu_n: in mu and kappa only the explicit dependence counts.
-    a_n, b_n, posterior_mean, about = _posterior(params, s)
-    d = len(params.mu)
-    offset = posterior_mean - params.mu
-    pull = (a_n / b_n)[:, None] / params.scale**2
-    kappa_n = params.kappa + s.n[:, 0]
-    return {
-        "mu": np.sum(params.kappa * pull * offset, axis=0),
-        "kappa": np.sum(0.5 * d / params.kappa - 0.5 * d / kappa_n - 0.5 * np.sum(pull * offset**2, axis=1)),
-        "a": np.sum(digamma(a_n) - digamma(params.a) + np.log(params.b / b_n)),
-        "b": np.sum(params.a / params.b - a_n / b_n),
-        "scale": np.sum(pull * about - s.n, axis=0) / params.scale,
+def _gradient(params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n, about = _posterior(params, s)
+    precisions = (a_n / b_n)[:, None] / params.scale**2
+    by_column = gradient_in_means(params, kappa_n, means, precisions)
+    return gradient_in_gamma(params, a_n, b_n) | {
+        "mu": by_column["mu"],
+        "kappa": np.sum(by_column["kappa"]),
+        "scale": np.sum(precisions * about - s.n, axis=0) / params.scale,
     }
 
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    a_n, b_n, posterior_mean, _ = _posterior(params, s)
-    return -(a_n / b_n)[labels][:, None] * (rows - posterior_mean[labels]) / params.scale**2
+    _, means, a_n, b_n, _ = _posterior(params, s)
+    return -(a_n / b_n)[labels][:, None] * (rows - means[labels]) / params.scale**2
 
 
-def _check(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name} must be finite, got {value}")
-    if name != "mu" and not np.all(value > 0):
-        raise ValueError(f"{name} must be > 0, got {value}")
-
-
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray]:
-    a_n, b_n, posterior_mean, _ = _posterior(params, s)
-    variance = (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2
-    deviation = np.sqrt(variance / (params.kappa + s.n))
-    return {"mean": posterior_mean + deviation * rng.standard_normal(variance.shape), "variance": variance}
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n, _ = _posterior(params, s)
+    return draw_columns(rng, kappa_n, means, (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2)
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
-    variances = column_variances(rows)
-    return {
-        "mu": np.nanmean(rows, axis=0),
-        "kappa": 0.01,
-        "a": 1.5,
-        "b": 0.05,
-        "scale": np.sqrt(variances),
-    }
-
-
-FAMILY = Family(
-    name="SphericalNormalInverseGamma",
-    axes={"mu": "d", "kappa": "", "a": "", "b": "", "scale": "d"},
-    check=_check,
-    sums={"mean": "d", "squares": "d"},
-    update=_update,
-    merge=_merge,
-    log_evidence=_log_evidence,
-    gradient=_gradient,
-    data_gradient=_data_gradient,
-    tables={"weight": "d", "norms": "n"},
-    tabulate=_tabulate,
-    cache={"mean": "d", "pull": "", "constant": "", "constant_without": ""},
-    refresh=_refresh,
-    log_predictive=_log_predictive,
-    log_predictive_without=_log_predictive_without,
-    log_predictive_present=_log_predictive_present,
-    represent=centred,
-    shift=shift_mean,
-    component=Component(
-        axes={"mean": "d", "variance": "d"},
-        draw=_draw,
-        draw_rows=draw_normal_rows,
-        log_density=log_normal_density,
-        restore=restore_mean,
-    ),
-    from_data=_from_data,
-)
+    scale = np.sqrt(column_variances(rows))
+    return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
 
 
 class SphericalNormalInverseGamma(BaseMeasure):
@@ -238,7 +171,33 @@ class SphericalNormalInverseGamma(BaseMeasure):
     deviations.
     """
 
-    family = FAMILY
+    family = Family(
+        name="SphericalNormalInverseGamma",
+        parameters={
+            "mu": real("d"),
+            "kappa": positive(),
+            "a": positive(),
+            "b": positive(),
+            "scale": positive("d"),
+        },
+        sums={"mean": "d", "squares": "d"},
+        update=_update,
+        merge=_merge,
+        log_evidence=_log_evidence,
+        gradient=_gradient,
+        data_gradient=_data_gradient,
+        tables={"weight": "d", "norms": "n"},
+        tabulate=_tabulate,
+        cache={"mean": "d", "rate": "", "constant": ""},
+        refresh=_refresh,
+        log_predictive=_log_predictive,
+        log_predictive_without=_log_predictive_without,
+        log_predictive_present=_log_predictive_present,
+        component=normal_component(_draw),
+        represent=centred,
+        shift=shift_mean,
+        from_data=_from_data,
+    )
 
     def __init__(self, mu: Any, kappa: Any, a: Any, b: Any, scale: Any = 1.0) -> None:
         super().__init__(mu=mu, kappa=kappa, a=a, b=b, scale=scale)

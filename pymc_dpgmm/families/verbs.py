@@ -208,23 +208,28 @@ def _gather_sums(w, p, cluster, s, members, m, fresh):
     cluster[ERROR] += ROUNDING
 
 
-def _copied_sums(w, cluster):
+def _copied(w, cluster, length):
     scratch = w.scratch
-    for q in range(w.n_kept):
+    for q in range(length):
         scratch[q] = cluster[q]
-    return sums(w, scratch)
+    return scratch
 
 
 def _predictive_by_evidence(w, p, n, cluster, x):
-    s = copied_sums(w, cluster)
-    update(p, n, s, x, 1.0)
+    update(p, n, sums(w, copied(w, cluster, w.n_kept)), x, 1.0)
     with_row = evidence_of_scratch(w, p, n + 1.0)
     return with_row - evidence_now(w, p, n, cluster), 0.0, 1.0
 
 
+def _predictive_without_by_removal(w, p, n, cluster, x):
+    others = copied(w, cluster, w.width)
+    share = change_cluster(p, n, sums(w, others), kept(w, others), x, -1.0)
+    constant, exponent, argument = log_predictive(p, n - 1.0, sums(w, others), kept(w, others), x)
+    return constant, exponent, argument if share >= SMALLEST_SHARE else math.nan
+
+
 def _predictive_without_by_evidence(w, p, n, cluster, x):
-    s = copied_sums(w, cluster)
-    share = update(p, n, s, x, -1.0)
+    share = update(p, n, sums(w, copied(w, cluster, w.n_kept)), x, -1.0)
     constant = evidence_now(w, p, n, cluster) - evidence_of_scratch(w, p, n - 1.0)
     return constant, 1.0, 1.0 if share >= SMALLEST_SHARE else math.nan
 
@@ -251,6 +256,10 @@ def _stored_evidence(w, p, n, cluster):
 
 def _store_evidence(p, n, s, c):
     c.evidence[0] = log_evidence(p, n, s)
+
+
+def _nothing_kept(p, n, s, c):
+    pass
 
 
 def _update_and_refresh(p, n, s, c, x, sign):
@@ -399,24 +408,28 @@ def _meaning(family: Family) -> dict[str, Any]:
         return inlined(FunctionType(function.__code__, {**globals(), **known}, function.__name__))  # type: ignore
 
     takes_room = len(inspect.signature(family.log_evidence).parameters) > 3
-    known["refresh"] = _jitable(family.refresh) if family.refresh is not None else bound(_store_evidence)
+    stores_evidence = "evidence" in family.cache
+    by_default = bound(_store_evidence if stores_evidence else _nothing_kept)
+    known["refresh"] = _jitable(family.refresh) if family.refresh is not None else by_default
     known["gather_sums"] = bound(_gather_sums)
-    known["copied_sums"] = bound(_copied_sums)
+    known["copied"] = bound(_copied)
     known["evidence"] = bound(_evidence_with_room if takes_room else _evidence_by_sums)
     known["evidence_of_scratch"] = bound(_evidence_of_scratch)
     if family.kept_evidence is not None:
         known["kept_evidence"] = _jitable(family.kept_evidence)
         known["evidence_now"] = bound(_kept_evidence)
     else:
-        known["evidence_now"] = bound(_stored_evidence) if "evidence" in family.cache else known["evidence"]
+        known["evidence_now"] = bound(_stored_evidence) if stores_evidence else known["evidence"]
     known["change_cluster"] = _jitable(family.change) if family.change is not None else bound(_update_and_refresh)
     known["merge_sums"] = bound(_add_sums if family.merge is None else _declared_merge)
-    declared = family.log_predictive is not None
-    known["predictive"] = bound(_declared_predictive if declared else _predictive_by_evidence)
-    declared = family.log_predictive_without is not None
-    known["predictive_without"] = bound(
-        _declared_predictive_without if declared else _predictive_without_by_evidence
-    )
+    by_evidence = family.log_predictive is None
+    known["predictive"] = bound(_predictive_by_evidence if by_evidence else _declared_predictive)
+    if family.log_predictive_without is not None:
+        known["predictive_without"] = bound(_declared_predictive_without)
+    else:
+        known["predictive_without"] = bound(
+            _predictive_without_by_evidence if by_evidence else _predictive_without_by_removal
+        )
     return known
 
 

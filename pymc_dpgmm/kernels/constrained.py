@@ -17,6 +17,7 @@ import numpy as np
 
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.supports import real
 
 # A row is a block: its number of rows, and its known cluster, below 0 if there is none.
 _ROWS, _KNOWN = range(2)
@@ -59,8 +60,7 @@ def _nothing_drawn(*_: Any) -> Any:
 
 FAMILY = Family(
     name="Constrained",
-    axes={"discount": ""},
-    check=lambda name, value: None,
+    parameters={"discount": real()},
     sums={"rows": "", "known": "", "known_sum": "", "known_squares": ""},
     update=_update,
     log_evidence=_log_evidence,

@@ -1,0 +1,87 @@
+"""What a family's parameters may be, and refusals of what is not."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# Deviations from symmetry, relative to the largest entry, that rounding explains.
+_ROUNDING = 1e-10
+
+
+class Parameter(NamedTuple):
+    """A parameter of a family.
+
+    Parameters
+    ----------
+    axes : str
+        A letter for each dimension: ``"d"`` for the columns that are modelled, and letters of the family's own,
+        whose lengths its base measure knows. ``""`` is a scalar.
+    check : callable
+        ``check(name, value)`` with a numeric value raises ValueError if it is outside the support.
+    """
+
+    axes: str
+    check: Callable[[str, np.ndarray], None]
+
+
+def real(axes: str = "") -> Parameter:
+    """Declare finite numbers."""
+    return Parameter(axes, _check_finite)
+
+
+def positive(axes: str = "") -> Parameter:
+    """Declare finite numbers > 0."""
+    return Parameter(axes, _check_positive)
+
+
+def positive_definite(axes: str) -> Parameter:
+    """Declare a symmetric positive definite matrix, with the same letter twice."""
+    return Parameter(axes, _check_positive_definite)
+
+
+def _check_finite(name: str, value: np.ndarray) -> None:
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name} must be finite, got {value}")
+
+
+def _check_positive(name: str, value: np.ndarray) -> None:
+    _check_finite(name, value)
+    if not np.all(value > 0):
+        raise ValueError(f"{name} must be > 0, got {value}")
+
+
+def _check_positive_definite(name: str, value: np.ndarray) -> None:
+    _check_finite(name, value)
+    if np.abs(value - value.T).max() > _ROUNDING * np.abs(value).max():
+        raise ValueError(f"{name} must be symmetric, got {value.tolist()}")
+    # Scaling the columns to unit diagonal leaves definiteness and makes the factorisation fair to columns in
+    # different units.
+    diagonal = np.diag(value)
+    if not np.all(diagonal > 0) or not _is_positive_definite(value / np.sqrt(np.outer(diagonal, diagonal))):
+        raise ValueError(f"{name} must be positive definite, got {value.tolist()}")
+
+
+def _is_positive_definite(matrix: np.ndarray) -> bool:
+    try:
+        np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def refuse_where(bad: np.ndarray, rule: str, *values: Any) -> None:
+    """Raise ValueError if anything is ``bad``; tell the first row where it is, and the values there.
+
+    Parameters
+    ----------
+    bad : (n, d) bool array
+    rule : str
+        What holds of values that are not bad.
+    *values : (n, d) arrays
+        What breaks the rule.
+    """
+    if np.any(bad):
+        row, column = np.argwhere(bad)[0]
+        found = " of ".join(str(value[row, column]) for value in values)
+        raise ValueError(f"{rule}, got {found} in row {row}")
