@@ -23,12 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import standard_gamma, standard_normal
-from pymc_dpgmm.compiled import inlined, shifted
+from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, restore_mean
+from pymc_dpgmm.families.conditional_t import draw_absent, log_predictive_present
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.families.full_normal import draw_full_rows, log_diagonal, log_full_density
 from pymc_dpgmm.families.moments import merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, positive_definite, real
@@ -122,98 +123,6 @@ def _log_predictive_without(p, n, s, c, x):
     kappa_n = p.kappa + n
     squared = squared_distance(c.factor, c.shift, x, p.d)
     return c.constant_without[0], -0.5 * (p.nu + n - 1.0), 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
-
-
-@inlined
-def _condition(p, c, x, absent, residual, root, delta):
-    """Condition the predictive of a cluster on the entries of ``x`` that are not absent.
-
-    With A the factor, its argument 1 + |A (x - mu_n)|^2 is least, 1 + q, where the absent entries are at their
-    conditional mean: mu_n + delta, with B' B delta = -B' r, B the absent columns of A, and r = A (x - mu_n) with
-    the absent entries at mu_n. ``root`` becomes the Cholesky factor of B' B, and ``delta`` that of the absent
-    entries in their order; returned are their number and q.
-    """
-    d = p.d
-    squared = 0.0
-    for i in range(d):
-        residual[i] = 0.0
-        for j in range(i + 1):
-            if absent[j] == 0:
-                residual[i] += c.factor[i * (i + 1) // 2 + j] * (x[j] - c.mean[j])
-        squared += residual[i] * residual[i]
-    # The Cholesky factor of B' B row by row, and forward substitution with it.
-    m = 0
-    for j in range(d):
-        if absent[j] == 0:
-            continue
-        b = 0
-        for k in range(j + 1):
-            if absent[k] == 0:
-                continue
-            value = 0.0
-            for i in range(j, d):
-                value += c.factor[i * (i + 1) // 2 + j] * c.factor[i * (i + 1) // 2 + k]
-            for u in range(b):
-                value -= root[m * (m + 1) // 2 + u] * root[b * (b + 1) // 2 + u]
-            at = m * (m + 1) // 2 + b
-            root[at] = math.sqrt(value) if b == m else value / root[b * (b + 1) // 2 + b]
-            b += 1
-        value = 0.0
-        for i in range(j, d):
-            value -= c.factor[i * (i + 1) // 2 + j] * residual[i]
-        for u in range(m):
-            value -= root[m * (m + 1) // 2 + u] * delta[u]
-        delta[m] = value / root[m * (m + 1) // 2 + m]
-        squared -= delta[m] * delta[m]
-        m += 1
-    return m, max(squared, 0.0)
-
-
-def _log_predictive_present(p, n, s, c, x, absent, scratch):
-    # The marginal of a t is a t with as many degrees of freedom.
-    d = p.d
-    residual, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
-    m, squared = _condition(p, c, x, absent, residual, root, delta)
-    freedom = p.nu + n - d + 1.0
-    log_det = 0.0
-    for j in range(d):
-        log_det += math.log(c.factor[j * (j + 1) // 2 + j])
-    for k in range(m):
-        log_det -= math.log(root[k * (k + 1) // 2 + k])
-    present = d - m
-    return (
-        math.lgamma(0.5 * (freedom + present))
-        - math.lgamma(0.5 * freedom)
-        - 0.5 * present * math.log(math.pi)
-        + log_det
-        - 0.5 * (freedom + present) * math.log1p(squared)
-    )
-
-
-@inlined
-def _solve_transposed(root, vector, m):
-    """Replace ``vector[:m]`` by inv(root') vector, for a packed lower triangular root."""
-    for k in range(m - 1, -1, -1):
-        for u in range(k + 1, m):
-            vector[k] -= root[u * (u + 1) // 2 + k] * vector[u]
-        vector[k] /= root[k * (k + 1) // 2 + k]
-
-
-def _draw_absent(p, n, s, c, x, absent, scratch, bits):
-    # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
-    d = p.d
-    step, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
-    m, squared = _condition(p, c, x, absent, step, root, delta)
-    freedom = p.nu + n + 1.0 - m
-    scale = math.sqrt((1.0 + squared) / (2.0 * standard_gamma(bits, 0.5 * freedom)))
-    for k in range(m):
-        step[k] = delta[k] + scale * standard_normal(bits)
-    _solve_transposed(root, step, m)
-    k = 0
-    for j in range(d):
-        if absent[j] != 0:
-            x[j] = c.mean[j] + step[k]
-            k += 1
 
 
 @inlined
@@ -324,46 +233,8 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray
         # With factor factor' the covariance, and root' root its inverse.
         "factor": factor,
         "root": bartlett.transpose(0, 2, 1) @ np.linalg.solve(lower, identity),
-        "log_det": _log_diagonal(bartlett) - _log_diagonal(lower),
+        "log_det": log_diagonal(bartlett) - log_diagonal(lower),
     }
-
-
-def _draw_rows(
-    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
-) -> np.ndarray:
-    noise = rng.standard_normal((len(labels), drawn["mean"].shape[1]))
-    rows = drawn["mean"][labels]
-    for k in np.unique(labels):
-        own = labels == k
-        rows[own] += noise[own] @ drawn["factor"][k].T
-    return rows
-
-
-def _log_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
-    missing = np.isnan(values)
-    if not missing.any():
-        return _log_normal(values, drawn["mean"], drawn["root"], drawn["log_det"])
-    total = np.empty((len(values), len(drawn["mean"])))
-    patterns = missing[:1] if np.all(missing == missing[0]) else np.unique(missing, axis=0)
-    for pattern in patterns:
-        own, columns = np.all(missing == pattern, axis=1), np.flatnonzero(~pattern)
-        factor = np.linalg.cholesky(drawn["covariance"][:, columns[:, None], columns])
-        root = np.linalg.solve(factor, np.broadcast_to(np.eye(len(columns)), factor.shape))
-        mean = drawn["mean"][:, columns]
-        total[own] = _log_normal(values[np.ix_(own, columns)], mean, root, -_log_diagonal(factor))
-    return total
-
-
-def _log_diagonal(matrices: np.ndarray) -> np.ndarray:
-    return np.log(np.diagonal(matrices, axis1=1, axis2=2)).sum(axis=1)
-
-
-def _log_normal(values: np.ndarray, mean: np.ndarray, root: np.ndarray, log_det: np.ndarray) -> np.ndarray:
-    """Log normal densities (n, K) of values (n, d), given roots (K, d, d) of the precisions and their log dets."""
-    total = np.empty((len(values), len(mean)))
-    for k in range(len(mean)):
-        total[:, k] = -0.5 * np.sum(((values - mean[k]) @ root[k].T) ** 2, axis=1)
-    return total + log_det - 0.5 * values.shape[1] * math.log(2.0 * math.pi)
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
@@ -408,14 +279,14 @@ FAMILY = Family(
     kept_evidence=_kept_evidence,
     log_predictive=_log_predictive,
     log_predictive_without=_log_predictive_without,
-    log_predictive_present=_log_predictive_present,
-    draw_absent=_draw_absent,
+    log_predictive_present=log_predictive_present,
+    draw_absent=draw_absent,
     scratch=lambda params: 2 * len(params.mu) + len(params.mu) * (len(params.mu) + 1) // 2,
     component=Component(
         axes={"mean": "d", "covariance": "dd"},
         draw=_draw,
-        draw_rows=_draw_rows,
-        log_density=_log_density,
+        draw_rows=draw_full_rows,
+        log_density=log_full_density,
         restore=restore_mean,
     ),
     represent=centred,
