@@ -33,7 +33,8 @@ from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 
 @c_function(INT(INTS, INTS, INT))
-def _impute(head, incomplete, n_incomplete):
+def impute_rows(head, incomplete, n_incomplete):
+    """Draw cluster and absent entries of rows, one after the other."""
     s = memory_at(head)
     prior = prior_of(s)
     weights, choices = s.log_weights, s.picked
@@ -110,7 +111,7 @@ def impute(
     pairs = list(zip(values, tables, absent, strict=False))
     origins = [None if gaps is None else given[gaps] - table.rows[gaps] for given, table, gaps in pairs]
     incomplete = np.flatnonzero(np.any([gaps.any(axis=1) for gaps in absent if gaps is not None], axis=0))
-    state.run(rng, _impute, incomplete.ctypes.data, len(incomplete))
+    state.run(rng, impute_rows, incomplete.ctypes.data, len(incomplete))
     return [
         None if gaps is None else table.rows[gaps] + origin
         for (_, table, gaps), origin in zip(pairs, origins, strict=True)

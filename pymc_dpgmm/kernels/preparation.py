@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from pymc_dpgmm.compiled import CFunction, compiling
 from pymc_dpgmm.families import Family
-from pymc_dpgmm.families.verbs import ALWAYS, function_of
+from pymc_dpgmm.families.verbs import ALWAYS, DRAW_ABSENT, PRESENT, function_of
+from pymc_dpgmm.kernels.imputation import impute_rows
 from pymc_dpgmm.kernels.memory import IN_VIEWS, accumulate_weights
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.schedule import Options
@@ -26,11 +27,18 @@ FEW = 4
 PATIENCE = 30.0
 
 
-def prepare(families: Sequence[Family], options: Options) -> None:
+def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Family] = ()) -> None:
     """Compile the kernels that options ask for, and the functions of some families, or find them on disk.
 
     A line in PyMC's log tells of it where something has to be compiled. What is rarely used, such as scans of many
-    rows in threads and draws of missing entries, is compiled when it is used.
+    rows in threads, is compiled when it is used.
+
+    Parameters
+    ----------
+    families : sequence of Family
+    options : Options
+    imputed : sequence of Family
+        Those of data whose missing entries are drawn.
     """
     functions: list[CFunction] = [
         *IN_VIEWS,
@@ -47,6 +55,8 @@ def prepare(families: Sequence[Family], options: Options) -> None:
         functions += [redraw_once, *SEARCHES]
     named = sorted({family.name for family in families})
     functions += [function_of(family, verb) for family in families for verb in ALWAYS]
+    functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
+    functions += [impute_rows] if imputed else []
     missing = [function for function in functions if not function.is_at_hand()]
     with compiling.announced(" and ".join(["the sampler", *named])), _compiled_beside(missing[1::2]):
         for function in missing[::2]:

@@ -69,9 +69,11 @@ class LabelsStep(BlockedStep):
         labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
-        prepare([mixture.family for target in self.targets for mixture in target.mixtures], options)
         self.vars += [*concentrations, *imputed]
         self.imputed = [value.name for value in imputed]
+        mixtures = [mixture for target in self.targets for mixture in target.mixtures]
+        drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
+        prepare([m.sampled_family for m in mixtures], options, drawn_missing)
         drawn = {c.labels: c for c in (Concentration(model, value) for value in concentrations)}
         strangers = [c.name for labels, c in drawn.items() if labels not in {t.name for t in self.targets}]
         if strangers:

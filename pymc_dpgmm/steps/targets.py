@@ -53,6 +53,7 @@ class MixtureTarget:
         self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
         self._params = PointFunction(model, inputs.params)
         self.missing, self.positions = inputs.missing, inputs.positions
+        self.sampled_family = self._sampled_family(rows.type.shape, op.layout.n_columns)
         self._offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
@@ -62,6 +63,12 @@ class MixtureTarget:
         self._numbers: Any = None
         self._checked: Any = None
         self._checked_unit: Any = None
+
+    def _sampled_family(self, shape: Sequence[int | None], n_columns: int) -> Family:
+        """Return the family that samplers will use, as far as it can be told without the data."""
+        if self.family.wide is None or self.missing is not None or shape[0] is None:
+            return self.family
+        return self.family.wide(shape[0], n_columns) or self.family
 
     def view(self, point: dict[str, np.ndarray], n: int) -> View:
         """Return the numbers at a point.
