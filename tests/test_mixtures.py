@@ -260,3 +260,68 @@ def test_users_see_all_arguments(mixture, own):
         mixture("y", 1.0, observe=[1.0])
     with pytest.raises(TypeError, match=rf"{mixture.__name__}\(\) missing \d required positional argument"):
         mixture("y")
+
+
+CODES = np.array([[0, 1], [2, 0], [2, 1], [0, 0]])
+# A variable for the concentrations of 3 and 2 levels: its shape, and what it is for each column and level.
+VARIABLE_A = {
+    "scalar": ((), lambda a: np.full((2, 3), a)),
+    "columns": ((2,), lambda a: np.repeat(a[:, None], 3, axis=1)),
+    "levels": ((2, 3), lambda a: a),
+    "one column": ((1,), lambda a: np.full((1, 3), a)),
+}
+
+
+@pytest.mark.parametrize("kind", VARIABLE_A)
+def test_categories_under_a_variable(kind):
+    shape, expand = VARIABLE_A[kind]
+    rows, levels = (CODES[:, :1], 3) if kind == "one column" else (CODES, [3, 2])
+    with pm.Model() as model:
+        a = pm.Exponential("a", 1.0, shape=shape, default_transform=None)
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical(a, levels), observed=rows)
+    value = np.random.default_rng(1).gamma(2.0, size=shape)
+    logp, gradient = model.compile_logp(), model.compile_dlogp([model["a"]])
+    used = np.arange(3) < np.atleast_1d(levels)[:, None]
+    for labels in partitions(4):
+        expected = (
+            exact.log_eppf(labels, 1.0)
+            - value.sum()
+            + sum(
+                exact.categorical_log_marginal(rows[labels == k], expand(value) * used, np.atleast_1d(levels))
+                for k in np.unique(labels)
+            )
+        )
+        assert logp({"a": value, "y_labels": labels}) == pytest.approx(expected)
+        step = np.eye(value.size).reshape(-1, *shape) * 1e-5
+        numeric = [
+            (logp({"a": value + s, "y_labels": labels}) - logp({"a": value - s, "y_labels": labels})) / 2e-5
+            for s in step
+        ]
+        np.testing.assert_allclose(gradient({"a": value, "y_labels": labels}), numeric, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_partitions_of_categories_under_a_variable():
+    """Sampled partitions, a moved by NUTS, against a sum over partitions and an integral over a."""
+    with pm.Model():
+        a = pm.Gamma("a", 2.0, 2.0)
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical(a, [3, 2]), observed=CODES)
+        idata = pm.sample(10_000, tune=1_000, chains=4, cores=1, random_seed=3, progressbar=False, quiet=True)
+    everything = partitions(4)
+    points, weights = np.polynomial.laguerre.laggauss(60)
+    used = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]])
+
+    def log_density(labels):
+        each = [
+            np.log(weight * value)
+            + sum(
+                exact.categorical_log_marginal(CODES[labels == k], value / 2.0 * used, np.array([3, 2]))
+                for k in np.unique(labels)
+            )
+            for value, weight in zip(points, weights, strict=True)
+        ]
+        return exact.log_eppf(labels, 1.0) + np.logaddexp.reduce(each)
+
+    p = normalized(np.array([log_density(labels) for labels in everything]))
+    drawn = codes(idata.posterior["y_labels"].to_numpy().reshape(-1, 4))
+    assert_matches(drawn, everything, p)

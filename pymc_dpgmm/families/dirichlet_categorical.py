@@ -182,6 +182,10 @@ class DirichletCategorical(BaseMeasure):
                 raise ValueError(f"a has shape {a.shape}, but must have {used.shape} or {used.shape[:1]}")
         super().__init__(a=used * (a[:, None] if a.ndim == 1 else a), levels=numbers)
 
+    def lengths(self, d: int) -> dict[str, int]:
+        """Return the lengths of the axes; the largest number of levels is known also where ``a`` is a variable."""
+        return super().lengths(d) | {"l": int(self.parameters["levels"].max())}
+
     def check_shape(self, shape: Any) -> None:
         """Raise ValueError where there is not one number of levels for each column of data of this shape."""
         d, given = 1 if len(shape) == 1 else shape[1], len(self.parameters["levels"])
