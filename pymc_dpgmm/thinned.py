@@ -1,5 +1,6 @@
 """Labels of few draws, for data with so many rows that those of all draws do not fit in memory."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,25 +63,45 @@ class ThinnedLabels:
     def to_datatree(self) -> xr.DataTree:
         """Return the labels kept, with dims chain, draw and row; ``draw`` has the numbers of the draws.
 
+        An interrupted run leaves chains of different lengths. These are then the chains and draws that
+        ``pm.sample`` returns too: as many chains, cut to the length of the shortest of them, as make the most
+        draws. The labels of a chain's last draw are among them if it has not been cut; :attr:`last` has those of
+        every chain.
+
         Raises
         ------
         ValueError
-            If no draw after tuning has been seen.
+            If no draw after tuning has been seen, or none that was kept is one of all these chains.
         """
         if not self._last:
             raise ValueError("no draws after tuning have been seen: pass this object to pm.sample(callback=...)")
-        # An interrupted run may leave chains of different lengths.
-        length = min(self._seen.values())
-        chains = sorted(self._last)
-        draws = [d for d in sorted(self._kept.get(chains[0], {})) if d < length]
-        ends = {chain: self._last[chain] for chain in chains}
-        kept = [[self._kept[chain][d] for d in draws] for chain in chains]
-        if not draws or draws[-1] != ends[chains[0]][0]:
-            draws = [*draws, ends[chains[0]][0]]
-            kept = [[*rows, ends[chain][1]] for rows, chain in zip(kept, chains, strict=True)]
+        chains, length = _returned_chains(self._seen)
+        kept = [dict(self._kept.get(chain, {})) for chain in chains]
+        for own, chain in zip(kept, chains, strict=True):
+            draw, labels = self._last[chain]
+            own[draw] = labels
+        draws = sorted(d for d in set.intersection(*map(set, kept)) if d < length)
+        if not draws:
+            raise ValueError(
+                f"the chains {chains} were interrupted, and no draw was kept of all of them; their last labels, "
+                "each of another draw, are in the attribute last. Keep more draws, with every="
+            )
         return xr.DataTree(
             xr.Dataset(
-                {self.labels: (("chain", "draw", "row"), np.array(kept))},
+                {self.labels: (("chain", "draw", "row"), np.array([[own[d] for d in draws] for own in kept]))},
                 coords={"chain": chains, "draw": draws},
             )
         )
+
+    @property
+    def last(self) -> dict[int, tuple[int, np.ndarray]]:
+        """The number of the last draw of every chain, and its labels (n,)."""
+        return dict(self._last)
+
+
+def _returned_chains(lengths: Mapping[int, int]) -> tuple[list[int], int]:
+    """Return the chains that ``pm.sample`` returns, and how many draws of each, given the lengths of all."""
+    ordered = sorted(lengths, key=lambda chain: (lengths[chain], chain))
+    n_draws = [lengths[chain] * (len(ordered) - place) for place, chain in enumerate(ordered)]
+    shortest = n_draws.index(max(n_draws))
+    return sorted(ordered[shortest:]), lengths[ordered[shortest]]

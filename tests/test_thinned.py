@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytest
+import xarray as xr
 
 import pymc_dpgmm as dp
 
@@ -54,3 +55,93 @@ def test_bad_input():
         dp.ThinnedLabels("y_labels").to_datatree()
     with pytest.raises(KeyError, match="labels is not among the sampled variables"):
         sample(dp.ThinnedLabels("labels"), cores=1)
+
+
+class Draw:
+    """What PyMC hands to a callback."""
+
+    def __init__(self, chain, number):
+        self.chain, self.tuning, self.point = chain, False, {"labels": np.array([chain, number])}
+
+
+@pytest.mark.parametrize(
+    ("lengths", "every", "chains", "draws"),
+    [
+        ([10, 10], None, [0, 1], [9]),
+        ([10, 7], 5, [0, 1], [4]),
+        ([10, 7], 7, [0, 1], [6]),
+        # One chain alone has more draws than two of the shorter length.
+        ([10, 4], 3, [0], [2, 5, 8, 9]),
+        ([10, 0], None, [0], [9]),
+        ([3, 10, 9], 4, [1, 2], [3, 7]),
+    ],
+)
+def test_interrupted_chains_keep_their_draws(lengths, every, chains, draws):
+    keep = dp.ThinnedLabels("labels", every=every)
+    for chain, length in enumerate(lengths):
+        for number in range(length):
+            keep(None, Draw(chain, number))
+    kept = keep.to_datatree()["labels"]
+    assert kept["chain"].to_numpy().tolist() == chains
+    assert kept["draw"].to_numpy().tolist() == draws
+    for chain in chains:
+        for draw in draws:
+            assert kept.sel(chain=chain, draw=draw).to_numpy().tolist() == [chain, draw]
+    assert {chain: number for chain, (number, _) in keep.last.items()} == {
+        chain: length - 1 for chain, length in enumerate(lengths) if length
+    }
+
+
+def test_interrupted_chains_without_a_common_draw():
+    keep = dp.ThinnedLabels("labels")
+    for chain, length in ((0, 10), (1, 7)):
+        for number in range(length):
+            keep(None, Draw(chain, number))
+    with pytest.raises(ValueError, match="no draw was kept of all of them"):
+        keep.to_datatree()
+
+
+def test_results_are_those_of_the_sliced_run():
+    """Views, units and gaps; everything that is asked of labels of few draws."""
+    rng = np.random.default_rng(2)
+    x = ROWS.copy()
+    x[3, 0] = x[11, 1] = np.nan
+    unit = np.repeat(np.arange(30), 2)
+    counts = rng.poisson(3.0 + 3.0 * (unit % 3)).astype(float)
+    keep = dp.ThinnedLabels("y_labels", every=10)
+    with pm.Model():
+        dp.DPMixture(
+            "y",
+            pm.Gamma("alpha", 1.0, 1.0),
+            {"x": dp.NormalInverseWishart.from_data(x), "k": dp.GammaPoisson(pm.Gamma("a", 2.0, 2.0), 1.0)},
+            observed={"x": x, "k": counts},
+            unit={"k": unit},
+        )
+        whole = pm.sample(
+            30,
+            tune=20,
+            chains=2,
+            cores=1,
+            random_seed=1,
+            callback=keep,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    chosen = whole.map_over_datasets(lambda group: group.sel(draw=[9, 19, 29]) if "draw" in group.dims else group)
+    thinned = whole.copy()
+    thinned["posterior"] = xr.DataTree(whole["posterior"].dataset.drop_vars("y_labels"))
+    thinned["thinned"] = keep.to_datatree()
+    new = {"x": np.array([[0.0, 0.5], [4.0, np.nan]]), "k": np.array([2.0, 7.0])}
+    for name, what in {
+        "summary": lambda idata: dp.summary(idata, "y", np.arange(30) % 3, random_seed=1).scalars,
+        "clusters": lambda idata: dp.summary(idata, "y", np.arange(30) % 3, random_seed=1).clusters,
+        "diagnostics": lambda idata: dp.partition_diagnostics(idata, "y", warn=False).to_dataframe(),
+        "co-clustering": lambda idata: dp.co_clustering(idata, "y").to_numpy(),
+        "components": lambda idata: dp.component_draws(idata, "y", reference=np.arange(30) % 3, random_seed=1)[
+            "y_x_mean"
+        ],
+        "membership": lambda idata: dp.membership(idata, "y", new, random_seed=1)["probability"],
+    }.items():
+        found, expected = np.asarray(what(thinned)), np.asarray(what(chosen))
+        np.testing.assert_array_equal(found, expected, err_msg=name)

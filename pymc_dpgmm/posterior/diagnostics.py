@@ -96,9 +96,9 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     statistic = f"{drawn.labels.name}_log_joint"
     n_chains, n_draws, _ = drawn.shape
     if "sample_stats" in idata.children and statistic in idata["sample_stats"].dataset:
-        joint = idata["sample_stats"].dataset[statistic]
-        if joint.shape == (n_chains, n_draws):
-            variables["log_joint"] = (each, joint.transpose(*each).to_numpy())
+        joint = drawn.at_draws(idata["sample_stats"].dataset[[statistic]])
+        if joint is not None:
+            variables["log_joint"] = (each, joint[statistic].transpose(*each).to_numpy())
     coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
     result = xr.Dataset(variables, coords=coords)
     if n_chains > 1 and n_draws >= 4:

@@ -52,6 +52,15 @@ class DrawnLabels(NamedTuple):
         """Coordinates of chains and draws."""
         return {dim: self.labels[dim].to_numpy() for dim in ("chain", "draw")}
 
+    def at_draws(self, found: xr.Dataset) -> xr.Dataset | None:
+        """Return what was found in these draws, among others or not; None if it was not in some of them."""
+        chosen = self.per_draw()
+        for dim, numbers in chosen.items():
+            there = found[dim].to_numpy() if dim in found.coords else np.arange(found.sizes[dim])
+            if not np.isin(numbers, there).all():
+                return None
+        return found.sel(chosen)
+
     def by_chain(self, values: np.ndarray) -> np.ndarray:
         """Return numbers of all draws (n_draws, ...) as (chain, draw, ...)."""
         return values.reshape(*self.shape[:2], *values.shape[1:])

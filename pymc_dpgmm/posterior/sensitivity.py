@@ -59,7 +59,7 @@ def sensitivity(
     Raises
     ------
     TypeError, ValueError
-        If a number is varied that is not in the baseline, or its values are not several.
+        If something is varied that is not in the baseline or is no number, or its values are not several.
     """
     unknown = sorted(set(variations) - set(baseline))
     if unknown:
@@ -67,6 +67,9 @@ def sensitivity(
     for key, values in variations.items():
         if isinstance(values, str) or not hasattr(values, "__iter__"):
             raise TypeError(f"variations[{key!r}] must be several values, got {values!r}")
+        for value in (baseline[key], *values):
+            if isinstance(value, bool) or not isinstance(value, int | float | np.number):
+                raise TypeError(f"{key} is varied, so it must be a number in every fit, got {value!r}")
     settings = [("baseline", np.nan, dict(baseline))]
     settings += [(key, value, {**baseline, key: value}) for key, values in variations.items() for value in values]
     seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))

@@ -84,7 +84,8 @@ def summary(
     numbers = found.drop_vars("distance")
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     known = [variable for variable in draws.depends_on() if variable in posterior]
-    numbers = numbers.merge(posterior[known].drop_vars(numbers.coords, errors="ignore")) if known else numbers
+    others = draws.drawn.at_draws(posterior[known]) if known else None
+    numbers = numbers if others is None else numbers.merge(others)
     if "log_joint" in numbers and _is_constant(numbers["log_joint"]):
         numbers = numbers.drop_vars("log_joint")
     with warnings.catch_warnings():
