@@ -281,6 +281,53 @@ def test_leave_one_out_agrees_with_enumeration():
 
 
 @HIGH_K
+def test_leave_one_out_of_one_view():
+    """One of a row's two entries is left out, and the other one stays; or both are."""
+    rng = np.random.default_rng(8)
+    rows = rng.normal(size=(6, 2)) + 1.5 * (np.arange(6) % 2)[:, None]
+    base = {"mu": np.zeros(1), "kappa": np.full(1, 0.5), "a": np.full(1, 2.0), "b": np.ones(1)}
+    everything = exact.partitions(6)
+    prior = np.array([exact.log_eppf(labels, 1.0) for labels in everything])
+
+    def log_density(labels, seen):
+        """Log density of the entries that are seen, (6, 2) bools, given a partition."""
+        return sum(
+            exact.nig_log_marginal(rows[own, j][:, None], **base)
+            for k in np.unique(labels)
+            for j in range(2)
+            if (own := np.flatnonzero((labels == k) & seen[:, j])).size
+        )
+
+    def log_evidence(seen):
+        return np.logaddexp.reduce(prior + [log_density(labels, seen) for labels in everything])
+
+    all_seen = np.ones((6, 2), dtype=bool)
+    p = exact.normalized(prior + [log_density(labels, all_seen) for labels in everything])
+    parameters = {key: float(value[0]) for key, value in base.items()}
+    with pm.Model() as model:
+        views = {view: dp.NormalInverseGamma(**parameters) for view in "ab"}
+        dp.DPMixture("y", 1.0, views, observed={"a": rows[:, 0], "b": rows[:, 1]})
+    drawn = everything[rng.choice(len(everything), size=20_000, p=p)]
+    idata = results(model, {"y_labels": drawn}, n_chains=4)
+    for name, columns in (("y_a", [0]), ("y_b", [1]), ("y", [0, 1])):
+        dp.log_likelihood(idata, "y_labels" if name == "y" else name, random_seed=1)
+        found = az.loo(idata, var_name=name, pointwise=True).elpd_i.to_numpy()
+        for i in range(6):
+            seen = all_seen.copy()
+            seen[i, columns] = False
+            assert found[i] == pytest.approx(log_evidence(all_seen) - log_evidence(seen), abs=0.06)
+
+
+def test_latent_rows_have_no_leave_one_out():
+    with pm.Model() as model:
+        y = dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0), shape=(4,))
+        pm.Poisson("counts", pm.math.exp(y), observed=[1, 2, 0, 4])
+    idata = results(model, {"y_labels": np.zeros((8, 4), dtype=int), "y": np.zeros((8, 4))}, n_chains=4)
+    with pytest.raises(ValueError, match="y is latent: nothing of it can be left out"):
+        dp.log_likelihood(idata, "y")
+
+
+@HIGH_K
 def test_leave_one_out_with_a_drawn_missing_entry():
     """What is left out is what was observed of a row."""
     rng = np.random.default_rng(5)

@@ -26,11 +26,19 @@ def log_likelihood(
     these the rows are independent, which importance sampling for leave-one-out needs.
     ``pm.compute_log_likelihood`` writes one number per draw for all rows together, of which that cannot be had.
 
+    Of one of several views it is the density of a row's entries in this view given its entries in the others,
+
+    .. math:: \log \sum_k w_k \prod_v p(y_{iv} \mid \theta_{kv})
+              - \log \sum_k w_k \prod_{v \ne u} p(y_{iv} \mid \theta_{kv}),
+
+    since the draws are those of a posterior that has seen these: ``az.loo`` then leaves out the entries of one
+    view.
+
     Parameters
     ----------
     idata : xarray.DataTree
     name : str
-        Of a mixture, of one of its views, or of its labels: then of all views together.
+        Of a mixture with one view, of one of several views, or of the labels: then of all views together.
     extend_inferencedata : bool
         Whether to add it to the group ``log_likelihood`` of ``idata``, in place of what is there under its name.
     random_seed : int or numpy.random.Generator, optional
@@ -46,16 +54,25 @@ def log_likelihood(
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something is not stored, or clusters of some rows are known.
+        If there is no such mixture, something is not stored, clusters of some rows are known, or the rows are
+        latent: a model of latent rows predicts what is observed of them.
     """
     draws = MixtureDraws(idata, name, model)
+    latent = [view.name for view in draws.views if not draws.is_observed(view)]
+    if latent:
+        raise ValueError(
+            f"{latent[0]} is latent: nothing of it can be left out. Compare models by the log likelihood of the "
+            "variables that are observed, pm.compute_log_likelihood(idata, var_names=[...])"
+        )
     if draws.is_constrained:
         raise ValueError(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
         )
-    found = pointwise_log_likelihood(draws.numbers, np.random.default_rng(random_seed))
     names, drawn = [view.name for view in draws.views], draws.drawn
+    whole = MixtureDraws(idata, draws.labels_name, model)
+    of = names[0] if len(names) < len(whole.views) else None
+    found = pointwise_log_likelihood(whole.numbers, np.random.default_rng(random_seed), of)
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
     array = xr.DataArray(
         drawn.by_chain(found),
