@@ -74,7 +74,7 @@ def plot_clusters(
     if ax is not None and len(chosen) > 2:
         raise ValueError(f"ax has room for one or two columns, not for {len(chosen)}; choose some of {names}")
     rng = np.random.default_rng(random_seed)
-    labels = reference_labels(draws.drawn, partition, rng)
+    labels = reference_labels(draws.drawn, partition)
     data = _dense(view.data(0))
     of_row = labels if view.unit is None else labels[view.unit]
     if len(chosen) == 1:
@@ -131,7 +131,7 @@ def plot_clusters(
 
 
 def plot_co_clustering(
-    idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = None, ax: Any = None
+    idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = 0, ax: Any = None
 ) -> Any:
     """Draw the probabilities that pairs of rows share a cluster, with rows that are often together side by side.
 

@@ -7,6 +7,7 @@ import xarray as xr
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.posterior.arrays import point_partition as arrays
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
 from pymc_dpgmm.testing import partitions
@@ -250,3 +251,30 @@ def test_credible_balls():
             dp.credible_ball(idata, "y", centre, probability=wrong)
     with pytest.raises(ValueError, match=r"partition must have shape \(12,\), got \(3,\)"):
         dp.credible_ball(idata, "y", [0, 1, 2])
+
+
+def test_the_same_draws_have_the_same_point_partition(monkeypatch):
+    """One search serves tables and pictures, and a new process finds the same."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 4, size=(2, 50, 30))
+    idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"y_labels": (("chain", "draw", "row"), labels)})})
+    searched = []
+    search = arrays.search_point_partition
+
+    def counted(*arguments):
+        searched.append(arguments)
+        return search(*arguments)
+
+    monkeypatch.setattr(arrays, "search_point_partition", counted)
+    monkeypatch.setattr(arrays, "_remembered", {})
+    first, again = dp.point_partition(idata, "y"), dp.point_partition(idata, "y")
+    ball = dp.credible_ball(idata, "y")
+    assert len(searched) == 1
+    assert first.identical(again)
+    assert np.array_equal(ball["center"], first["labels"])
+    assert np.array_equal(search(labels.reshape(-1, 30))[0], first["labels"])
+    # What is remembered is not what a user may write to.
+    first["labels"][:] = 7
+    assert dp.point_partition(idata, "y").identical(again)
+    dp.point_partition(idata, "y", random_seed=1)
+    assert len(searched) == 2

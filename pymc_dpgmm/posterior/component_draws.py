@@ -69,7 +69,7 @@ def component_draws(
         if reference is not None:
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return ragged_components(draws, rng)
-    return aligned_components(draws, reference_labels(draws.drawn, reference, rng), rng)
+    return aligned_components(draws, reference_labels(draws.drawn, reference), rng)
 
 
 def aligned_components(draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator) -> xr.Dataset:

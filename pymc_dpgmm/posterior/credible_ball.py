@@ -5,7 +5,7 @@ from typing import Any
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.credible_ball import credible_ball_around
-from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
+from pymc_dpgmm.posterior.arrays.point_partition import point_partition_of
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition, drawn_labels
 
 BOUNDS = ("horizontal", "vertical_upper", "vertical_lower")
@@ -18,7 +18,7 @@ def credible_ball(
     *,
     probability: float = 0.95,
     loss: str = "vi",
-    random_seed: Any = None,
+    random_seed: Any = 0,
 ) -> xr.Dataset:
     """Return the smallest ball around a partition that has a posterior probability, and its bounds.
 
@@ -36,7 +36,7 @@ def credible_ball(
     probability : float, in (0, 1)
     loss : {"vi", "binder"}
         The distance, see :func:`point_partition`.
-    random_seed : int or numpy.random.Generator, optional
+    random_seed : int or numpy.random.Generator
         Of the search for a point partition.
 
     Returns
@@ -54,7 +54,7 @@ def credible_ball(
     check_probability(probability)
     drawn = drawn_labels(idata, name)
     if partition is None:
-        center, _ = search_point_partition(drawn.rows, loss, seed=random_seed)
+        center, _ = point_partition_of(drawn.rows, loss, seed=random_seed)
     else:
         center = checked_partition("partition", partition, drawn)
     ball = credible_ball_around(center, drawn.rows, probability, loss)

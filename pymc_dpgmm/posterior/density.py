@@ -131,7 +131,7 @@ def membership(
     reference: Any = None,
     *,
     given: Any = None,
-    random_seed: Any = None,
+    random_seed: Any = 0,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
     """Return the posterior probabilities that new rows belong to each cluster of a partition, or to a new one.
@@ -152,7 +152,7 @@ def membership(
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
-    random_seed : int or numpy.random.Generator, optional
+    random_seed : int or numpy.random.Generator
         Of the search for a point partition.
     model : pm.Model, optional
         See :func:`component_draws`.

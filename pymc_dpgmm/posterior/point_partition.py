@@ -7,7 +7,7 @@ import xarray as xr
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.losses import check_costs
-from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, search_point_partition
+from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 
 
@@ -19,7 +19,7 @@ def point_partition(
     costs: Any = (1.0, 1.0),
     max_clusters: int | None = None,
     n_starts: int = N_STARTS,
-    random_seed: Any = None,
+    random_seed: Any = 0,
 ) -> xr.Dataset:
     """Return one partition to show: that with the smallest posterior expected loss which a search finds.
 
@@ -40,7 +40,8 @@ def point_partition(
     max_clusters : int, >= 1, optional
     n_starts : int, >= 1
         Searches that begin with nothing, and as many from draws.
-    random_seed : int or numpy.random.Generator, optional
+    random_seed : int or numpy.random.Generator
+        Of the searches. By default the same draws have the same point partition.
 
     Returns
     -------
@@ -58,7 +59,7 @@ def point_partition(
     if max_clusters is not None:
         check_count("max_clusters", max_clusters, 1)
     checked = check_costs(costs)
-    labels, expected = search_point_partition(
+    labels, expected = point_partition_of(
         drawn.rows,
         loss,
         checked,
@@ -77,9 +78,9 @@ def point_partition(
     )
 
 
-def reference_labels(drawn: DrawnLabels, reference: Any, random_seed: Any) -> np.ndarray:
+def reference_labels(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> np.ndarray:
     """Return the labels of a partition that a user gives, by default of a point partition: (n,) int64."""
     if reference is not None:
         return checked_partition("reference", reference, drawn)
-    labels, _ = search_point_partition(drawn.rows, seed=random_seed)
+    labels, _ = point_partition_of(drawn.rows, seed=random_seed)
     return labels

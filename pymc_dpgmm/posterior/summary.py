@@ -93,7 +93,7 @@ def summary(
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers)
     rng = np.random.default_rng(random_seed)
-    components = aligned_components(draws, reference_labels(draws.drawn, reference, rng), rng)
+    components = aligned_components(draws, reference_labels(draws.drawn, reference), rng)
     return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
 
 
