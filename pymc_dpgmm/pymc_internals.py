@@ -3,13 +3,18 @@
 ``tests/test_internals.py`` fails where PyMC changes one of these, and where another module looks inside PyMC.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
 from pymc.distributions.distribution import _support_point as support_point
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
+from pymc.sampling import mcmc
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
@@ -25,7 +30,9 @@ __all__ = [
     "LogTransform",
     "MultiTrace",
     "NDArray",
+    "SamplerWarning",
     "StepMethodState",
+    "WarningType",
     "assign_step_methods",
     "dataclass_state",
     "get_value_vars_from_user_vars",
@@ -33,6 +40,7 @@ __all__ = [
     "logprob",
     "make_initial_point_fns_per_chain",
     "support_point",
+    "wrap_convergence_check",
 ]
 
 # What a model registers variables, data and dimensions in.
@@ -54,3 +62,14 @@ REGISTRIES = (
 
 # The name of the vector into which PyMC joins the variables that one of its generic steps moves.
 JOINED_INPUTS = "joined_inputs"
+
+
+def wrap_convergence_check(wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let ``pm.sample`` call, in place of its own check of convergence, what a wrapper makes of it; once only.
+
+    PyMC has no hook for this: its check takes all free variables that have been stored.
+    """
+    if getattr(mcmc.run_convergence_checks, "wrapped_by", None) is not wrapper:
+        wrapped = wrapper(mcmc.run_convergence_checks)
+        wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
+        mcmc.run_convergence_checks = wrapped

@@ -30,7 +30,7 @@ class ThinnedLabels:
 
         keep = dp.ThinnedLabels("y_labels", every=100)
         with model:
-            idata = pm.sample(var_names=["alpha", "y_n_clusters"], callback=keep, compute_convergence_checks=False)
+            idata = pm.sample(var_names=["alpha", "y_n_clusters"], callback=keep)
         idata["thinned"] = keep.to_datatree()
         idata.thinned["y_labels"]  # (chain, draw, row)
     """

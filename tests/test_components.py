@@ -548,3 +548,21 @@ print(dp.density(idata, "y", columns="v", random_seed=0)["mean"].shape)
     assert float(mean) == float(dp.density(idata, "y", [[0.5, 1.5]], random_seed=0)["mean"][0])
     assert dims == "('chain', 'draw', 'cluster', 'gene')"
     assert shape == "(200,)"
+
+
+@pytest.mark.parametrize("family", ["spherical", "categorical"])
+def test_densities_of_some_columns_while_clusters_become_more(family):
+    """Families without draws of missing entries, in draws with ever more clusters."""
+    rng = np.random.default_rng(0)
+    with pm.Model() as model:
+        if family == "spherical":
+            data = rng.normal(size=(30, 2))
+            dp.DPMixture("y", 1.0, dp.SphericalNormalInverseGamma.from_data(data), observed=data)
+        else:
+            data = rng.integers(0, 3, size=(30, 2))
+            dp.DPMixture("y", 1.0, dp.DirichletCategorical(1.0, [3, 3]), observed=data)
+    labels = np.array([np.arange(30) % k for k in (1, 2, 5, 12, 25, 30)])
+    idata = results(model, {"y_labels": np.concatenate([labels, labels])})
+    new = np.array([[1.0, np.nan], [np.nan, 2.0]])
+    found = dp.membership(idata, "y", new, np.arange(30) % 2)
+    np.testing.assert_allclose(found["probability"].sum("cluster") + found["new_cluster"], 1.0)

@@ -76,11 +76,12 @@ def check_bookkeeping(state):
         assert all(state.preceding[b] == a for a, b in pairwise(chain))
 
 
-def test_lost_digits_do_not_outlive_a_change_of_scale():
+@pytest.mark.parametrize("far", [80.0, 3e7])
+def test_lost_digits_do_not_outlive_a_change_of_scale(far):
     """Digits that a wide prior scale hid, after an outlier has left, are there when the scale is narrow."""
     rows = 1e-3 * np.random.default_rng(1).normal(size=(41, 2))
-    rows[40] = 80.0
-    wide, narrow = (dp.NormalInverseWishart(0.0, 0.1, 4.0, scale * np.eye(2)) for scale in (1.0, 1e-6))
+    rows[40] = far
+    wide, narrow = (dp.NormalInverseWishart(0.0, 0.1, 4.0, scale * np.eye(2)) for scale in (far**2, 1e-6))
     views = [View(base.family, base.numbers(2), rows) for base in (wide, narrow)]
     labels = np.append(np.zeros(40, dtype=np.int64), 1)
     state = State(views[:1], labels)

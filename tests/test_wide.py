@@ -128,3 +128,36 @@ def test_few_columns_and_gaps_are_not_wide():
     assert not wide.pays(5_000, 2_000)
     with_gaps = np.where(ROWS > 4.0, np.nan, ROWS)
     assert Table(VIEW._replace(values=with_gaps), 2, may_be_wide=True).family is BASE.family
+
+
+@pytest.mark.parametrize("kappa", [1e-5, 1e-8, 1e-12, 1e-16])
+def test_a_vague_prior_mean_costs_no_digits(kappa):
+    view = VIEW._replace(params=VIEW.params._replace(kappa=kappa))
+    fast, slow = Table(view, 2, may_be_wide=True), Table(view, 2)
+    members = RNG.permutation(90)[:20]
+    for table in (fast, slow):
+        table.gather(1, members[:10])
+        for i in members[10:]:
+            table.change(int(i), 1, 1.0)
+    assert_same((fast, slow), members, 1)
+    # A cluster whose last row leaves.
+    for table in (fast, slow):
+        table.gather(1, members[:1])
+        if table.change(int(members[0]), 1, -1.0):
+            table.gather(1, members[:0])
+    np.testing.assert_allclose(fast.log_predictives(1), slow.log_predictives(1), rtol=1e-9)
+
+
+def test_scales_that_the_support_takes_can_be_factorised():
+    """Nearly singular ones, in columns of very different units."""
+    rng = np.random.default_rng(0)
+    taken = 0
+    for _ in range(300):
+        directions = np.linalg.qr(rng.normal(size=(D, D)))[0]
+        units = 10.0 ** rng.uniform(-6, 6, size=D)
+        psi = (directions * 10.0 ** rng.uniform(-16, 0, size=D)) @ directions.T * np.outer(units, units)
+        params = VIEW.params._replace(psi=(psi + psi.T) / 2)
+        if BASE.family.supports(params):
+            taken += 1
+            assert np.isfinite(wide.pairs(params, ROWS)).all()
+    assert taken > 50

@@ -53,11 +53,9 @@ N_BEFORE_SUMS = 2
 # Relative error at which sums are computed anew from the rows, and that of one change of them.
 WORST_ERROR = 1e-10
 ROUNDING = 2.3e-16
-# Relative error up to which sums serve other parameters too, however much smaller these are than the old ones.
-KEPT_ERROR = 1e-13
 # Below this share of a statistic left without a row, the row's density is not told from what includes it.
 SMALLEST_SHARE = 1e-8
-# Nor is it where the log of the share could be off by more than this.
+# Nor is it where the log of an argument could so be off by more than this.
 WORST_LOG_ERROR = 1e-5
 
 

@@ -34,6 +34,8 @@ from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_
 _FEWEST_COLUMNS = 32
 _MOST_PER_NUMBER = 4
 _MOST_ROWS = 4096
+# The prior mean adds 1 / kappa to every g. Below this kappa g would lose digits: clusters are kept by their sums.
+_SMALLEST_KAPPA = 1e-6
 
 # What is done for clusters that are kept by their sums.
 _refresh_sums, _change_sums, _evidence = inlined(summed._refresh), inlined(summed._change), summed._evidence
@@ -51,7 +53,10 @@ def pairs(params: Any, rows: np.ndarray) -> np.ndarray:
     """Return g of all pairs of rows: (n, n) array."""
     from scipy.linalg import solve_triangular
 
-    root = solve_triangular(np.linalg.cholesky(params.psi), (rows - params.mu).T, lower=True)
+    # Scaled to unit diagonal, as the support is told.
+    scales = np.sqrt(np.diag(params.psi))
+    factor = np.linalg.cholesky(params.psi / np.outer(scales, scales))
+    root = solve_triangular(factor, ((rows - params.mu) / scales).T, lower=True)
     return root.T @ root + 1.0 / params.kappa
 
 
@@ -115,13 +120,19 @@ def _update(p, n, s, x, sign):
         if sign < 0.0:
             _drop(size, s, _member(size, s, _place_of(p, x)))
             return 1.0
-        if size < p.d:
+        if size < p.d and p.kappa >= _SMALLEST_KAPPA:
             s.members[size] = _place_of(p, x)
             return 1.0
         _sum_up(p, n, s)
     share = update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
     # A cluster that has become small is gathered anew, and so kept by its members.
-    return 0.0 if sign < 0.0 and 2 * (size - 1) <= p.d else share
+    return 0.0 if sign < 0.0 and _may_be_members(p, size - 1) else share
+
+
+@inlined
+def _may_be_members(p, size):
+    """Tell whether a cluster that is kept by its sums has become small enough to be kept by its members."""
+    return 2 * size <= p.d and p.kappa >= _SMALLEST_KAPPA
 
 
 def _merge(p, n, s, m, t):
@@ -167,8 +178,8 @@ def _change(p, n, s, c, x, sign):
     size, kappa_n = int(n), p.kappa + n
     if s.is_summed[0] > 0.0:
         share = _change_sums(p, n, s, c, x, sign)
-        return 0.0 if sign < 0.0 and 2 * (size - 1) <= p.d else share
-    if sign > 0.0 and size == p.d:
+        return 0.0 if sign < 0.0 and _may_be_members(p, size - 1) else share
+    if sign > 0.0 and (size == p.d or p.kappa < _SMALLEST_KAPPA):
         _update(p, n, s, x, sign)
         _refresh(p, n + 1.0, s, c)
         return 1.0
@@ -178,7 +189,7 @@ def _change(p, n, s, c, x, sign):
         ratio = append_to_inverse(c.factor, c.step, 1.0 + own, 1.0, c.work, size) * kappa_n / (kappa_n + 1.0)
     else:
         q = _member(size, s, i)
-        ratio = diagonal_of_inverse(c.factor, q, size) * kappa_n / (kappa_n - 1.0)
+        ratio = diagonal_of_inverse(c.factor, q, size) * kappa_n / (p.kappa + (n - 1.0))
         remove_from_inverse(c.factor, q, c.step, c.work, size)
     c.half_log_det[0] += 0.5 * math.log(ratio)
     _update(p, n, s, x, sign)
@@ -200,7 +211,7 @@ def _log_predictive_without(p, n, s, c, x):
         return _predict_without_by_sums(p, n, s, c, x)
     size, kappa_n = int(n), p.kappa + n
     left = diagonal_of_inverse(c.factor, _member(size, s, _place_of(p, x)), size)
-    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), left * kappa_n / (kappa_n - 1.0)
+    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), left * kappa_n / (p.kappa + (n - 1.0))
 
 
 def _log_evidence(p, n, s, c):

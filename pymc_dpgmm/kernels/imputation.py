@@ -98,7 +98,7 @@ def impute(
         The missing entries of each view, in the order of rows and then columns.
     """
     tables = state.tables
-    are_wide = any(table.family is not table.base_family for table in tables)
+    are_wide = any(table.is_wide for table in tables)
     for table, gaps in zip(tables, absent, strict=False):
         if gaps is not None and table.absent is None:
             # The rows are the state's own from here on.

@@ -31,10 +31,8 @@ from pymc_dpgmm.compiled import (
 from pymc_dpgmm.families.verbs import (
     BLOCK_LENGTH,
     CHANGE,
-    ERROR,
     EVIDENCE,
     GATHER,
-    KEPT_ERROR,
     MERGE,
     ROOM,
     SPARE,
@@ -400,16 +398,6 @@ def refit(s, k):
     """Compute the statistics of slot ``k`` from its rows."""
     collect(s, k, s.gathered)
     gather(s, k, s.gathered, s.sizes[k], 1)
-
-
-@inlined
-def has_errors(s, k):
-    """Tell whether the sums of slot ``k`` have lost digits that other parameters might need."""
-    for v in range(s.n_views):
-        view = view_of(s, v)
-        if floats_at(view[TABLE])[k * view[WIDTH] + ERROR] > KEPT_ERROR:
-            return True
-    return False
 
 
 @inlined

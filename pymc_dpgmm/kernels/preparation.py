@@ -18,7 +18,7 @@ from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.schedule import Options
 from pymc_dpgmm.kernels.search import SEARCHES
 from pymc_dpgmm.kernels.split_merge import allocate_in_turn
-from pymc_dpgmm.kernels.state import fill, log_joint, rederive, write_labels
+from pymc_dpgmm.kernels.state import fill, log_joint, refit_all, write_labels
 from pymc_dpgmm.kernels.sweep import redraw_once, run_sweeps
 from pymc_dpgmm.threads import available_cores
 
@@ -47,7 +47,7 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
         scan_rows,
         fill,
         log_joint,
-        rederive,
+        refit_all,
         write_labels,
         run_sweeps,
     ]

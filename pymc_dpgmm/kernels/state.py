@@ -40,7 +40,6 @@ from pymc_dpgmm.kernels.memory import (
     N,
     accumulate_weights,
     gather,
-    has_errors,
     link,
     log_evidence,
     memory_at,
@@ -114,7 +113,7 @@ class State:
     @property
     def uses_scratch(self) -> bool:
         """Whether predictives write to the tables, so that threads must not share them."""
-        return any(table.unit is not None for table in self.tables)
+        return any(table.unit is not None or table.is_wide for table in self.tables)
 
     @property
     def alpha(self) -> float:
@@ -236,7 +235,7 @@ class State:
         for table, own in zip(self.tables, params, strict=True):
             table.set_params(own)
         self._point()
-        rederive(self.address)
+        refit_all(self.address)
 
     def relabel(self, labels: np.ndarray) -> None:
         """Take another partition: labels in 0..n-1."""
@@ -324,22 +323,12 @@ def set_prior_predictives(s, start, stop):
 
 
 @c_function(NOTHING(INTS))
-def rederive(head):
-    """Derive anew what clusters keep beside their sums, for other parameters."""
-    s = memory_at(head)
-    for place in range(head[N_CLUSTERS]):
-        k = s.order[place]
-        if has_errors(s, k):
-            refit(s, k)
-        else:
-            gather(s, k, s.gathered, 0, 0)
-    gather(s, 0, s.gathered, 0, 0)
-    set_prior_predictives(s, 0, s.n)
-
-
-@c_function(NOTHING(INTS))
 def refit_all(head):
-    """Compute the statistics of all clusters from their rows."""
+    """Compute the statistics of all clusters from their rows, for other parameters.
+
+    Sums do not depend on these, but how many digits of them matter does: what a wide prior has hidden, a narrow
+    one shows.
+    """
     s = memory_at(head)
     for place in range(head[N_CLUSTERS]):
         refit(s, s.order[place])

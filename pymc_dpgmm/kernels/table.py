@@ -125,6 +125,11 @@ class Table:
         self.width = place
 
     @property
+    def is_wide(self) -> bool:
+        """Whether the family is the one for wide data."""
+        return self.family is not self.base_family
+
+    @property
     def capacity(self) -> int:
         """Number of slots that may hold clusters."""
         return len(self.array) - 2
@@ -167,7 +172,9 @@ class Table:
         block[SPARE] = len(self.array) - 1
         block[ABSENT] = 0 if self.absent is None else self.absent.ctypes.data
         if self.for_sampling:
-            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT, DRAW_ABSENT))
+            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT))
+            if self.absent is not None and self.family.draw_absent is not None:
+                self.prepare((DRAW_ABSENT,))
 
     def prepare(self, verbs: Sequence[int]) -> None:
         """Make C functions of the family available to kernels."""
@@ -180,7 +187,7 @@ class Table:
 
         Rows can change now: the family for wide data is given up, and the caller gathers clusters anew.
         """
-        if self.family.pairs is not None:
+        if self.is_wide:
             self._narrow()
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
         self.block[ABSENT] = self.absent.ctypes.data

@@ -23,8 +23,10 @@ from pymc_dpgmm.pymc_internals import (
     StepMethodState,
     dataclass_state,
     get_value_vars_from_user_vars,
+    wrap_convergence_check,
 )
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
+from pymc_dpgmm.steps.convergence import checked_without_labels
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
 
@@ -66,6 +68,7 @@ class LabelsStep(BlockedStep):
         # By now a graph has been built, and PyTensor's backends are imported.
         backends = importlib.import_module("pymc_dpgmm.distributions.backends")
         backends.check_mode((compile_kwargs or {}).get("mode"))
+        wrap_convergence_check(checked_without_labels)
         labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]
@@ -139,31 +142,33 @@ class LabelsStep(BlockedStep):
             labels = target.labels_of(state)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
-        sizes = target.sizes(point, self.kept[position] if kept is not None else None)
+        # In order of size: the same partition has the same entropy to the last bit, and so the same rank.
+        sizes = np.sort(target.sizes(point, self.kept[position] if kept is not None else None))
         shares = sizes / sizes.sum()
         return {
             "n_clusters": len(sizes),
-            "largest_share": shares.max(),
+            "largest_share": shares[-1],
             "entropy": -float(shares @ np.log(shares)),
             "n_moved": drawn.n_moved,
-            "log_joint": drawn.log_joint,
+            # Digits that the order of clusters leaves the same, for the same reason.
+            "log_joint": float(f"{drawn.log_joint:.12g}"),
             "searching": drawn.searching,
             **tallied(drawn.tally),
             "seconds": time.perf_counter() - started,
         }
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
+        # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
         columns, stats = [], {}
         for target in self.targets:
-            for statistic, title in (("n_clusters", "Clusters"), ("n_moved", "Moved")):
-                name = f"{target.name}_{statistic}"
-                header = title if len(self.targets) == 1 else f"{title} {target.name}"
-                columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
-                stats[name] = [0] * n_chains
+            name = f"{target.name}_n_clusters"
+            header = "Clusters" if len(self.targets) == 1 else target.name
+            columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
+            stats[name] = [0] * n_chains
         return columns, stats
 
     def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
-        shown = [f"{t.name}_{statistic}" for t in self.targets for statistic in ("n_clusters", "n_moved")]
+        shown = [f"{target.name}_n_clusters" for target in self.targets]
         return (lambda stats: {name: stats[name] for name in shown if name in stats},)
 
 

@@ -36,7 +36,8 @@ def largest_shares(sizes: list[np.ndarray], n: int, n_largest: int) -> np.ndarra
 
 def entropies(sizes: list[np.ndarray], n: int) -> np.ndarray:
     """Return the entropy of the clusters' shares of n rows in each draw, in nats: (S,)."""
-    return np.array([-float(np.sum(p * np.log(p))) for p in (found / n for found in sizes)])
+    # In order of size: the same partition has the same entropy to the last bit, and so the same rank.
+    return np.array([-float(np.sum(p * np.log(p))) for p in (np.sort(found) / n for found in sizes)])
 
 
 def posterior_pmf(labels: np.ndarray) -> np.ndarray:

@@ -1,0 +1,91 @@
+"""What pm.sample tells of convergence: of partitions, and not of names of clusters."""
+
+import logging
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from pymc.sampling import mcmc
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.steps.convergence import checked_without_labels, partition_warnings
+
+ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 6.0 * (np.arange(40) % 3)[:, None]
+
+
+@pytest.fixture
+def told(caplog, monkeypatch):
+    """Lines of PyMC's log, which passes nothing on by itself."""
+    monkeypatch.setattr(logging.getLogger("pymc"), "propagate", True)
+    caplog.set_level("INFO", logger="pymc")
+    return lambda: [r.getMessage() for r in caplog.records if r.name.startswith("pymc.stats")]
+
+
+def sample(draws, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return pm.sample(draws, chains=4, cores=1, random_seed=2, progressbar=False, **options)
+
+
+@pytest.mark.parametrize("alpha", [1.0, "gamma", "exponential"])
+def test_an_ordinary_run_tells_of_nothing(alpha, told):
+    with pm.Model():
+        if alpha == "gamma":
+            alpha = pm.Gamma("alpha", 1.0, 1.0)
+        elif alpha == "exponential":
+            alpha = pm.Exponential("alpha", 1.0)
+        dp.DPMixture("y", alpha, observed=ROWS)
+        sample(1_000, tune=300)
+    assert told() == []
+
+
+def test_chains_apart_are_told_of(told):
+    with pm.Model() as model:
+        pm.Normal("x")
+        dp.DPMixture("y", 1.0, observed=ROWS)
+        starts = [{"y_labels": labels} for labels in (np.zeros(40, int), np.arange(40) % 3) for _ in range(2)]
+        step = dp.CollapsedGibbs([model["y_labels"]])
+        sample(150, tune=0, step=[step], initvals=starts)
+    (line,) = [line for line in told() if line.startswith("y_labels")]
+    assert "R-hat of" in line
+    assert "dp.partition_diagnostics" in line
+
+
+def trace(**statistics):
+    values = {f"z_{name}": (("chain", "draw"), value) for name, value in statistics.items()}
+    return xr.DataTree.from_dict({"sample_stats": xr.Dataset(values)})
+
+
+def test_few_effective_draws_and_chains_that_stand_still():
+    rng = np.random.default_rng(0)
+    fine, slow = rng.normal(size=(4, 1_000)), np.cumsum(rng.normal(size=(4, 1_000)), axis=1)
+    still = np.repeat([[1], [1], [2], [2]], 1_000, axis=1)
+    assert not list(partition_warnings(trace(n_clusters=np.full((4, 1_000), 3), entropy=fine), ["z"]))
+    (told,) = partition_warnings(trace(n_clusters=fine, entropy=slow), ["z"])
+    assert "the entropy of their sizes has" in told.message
+    (told,) = partition_warnings(trace(n_clusters=still, entropy=fine), ["z"])
+    assert "R-hat of the number of clusters is inf" in told.message
+    assert not list(partition_warnings(trace(), ["z"]))
+
+
+def test_other_models_are_checked_by_pymc_alone(told):
+    with pm.Model():
+        x = pm.Normal("x")
+        pm.Normal("data", x, observed=1.0)
+        sample(300, tune=300)
+    assert told() == []
+
+
+def test_the_check_of_pymc_is_where_it_was():
+    """The name that pm.sample looks up, what it is called with, and that it is wrapped once."""
+    wrapped = mcmc.run_convergence_checks
+    assert wrapped.wrapped_by is checked_without_labels
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=ROWS)
+        dp.CollapsedGibbs()
+    assert mcmc.run_convergence_checks is wrapped
+    called = []
+    checked_without_labels(lambda idata, model: called.append((idata, model)) or [])(xr.DataTree(), pm.Model())
+    assert len(called) == 1
