@@ -198,8 +198,8 @@ def memory(n, draws=5, tune=5):
         assert keep.to_datatree()["y_labels"].shape == (1, 1, n)
         return {"mib": status("VmHWM") - before, "data_mib": rows.nbytes / 2**20, "s": time.perf_counter() - begin}
 
-    # What is compiled is not counted; 20,000 rows are scanned in threads, as more are.
-    sample(20_000)
+    # What is compiled is not counted; 100,000 rows are scanned in threads, as more are.
+    sample(100_000)
     tell(**sample(n))
 
 

@@ -9,7 +9,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.kernels import block_scan as bs
 from pymc_dpgmm.kernels.block_scan import block_scan
-from pymc_dpgmm.kernels.schedule import MANY_ROWS, scan
+from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.partitions import chinese_restaurant, draw_partition
 
 
@@ -88,10 +88,10 @@ def test_bookkeeping(family, start):
     assert len(np.unique(ends[0])) > 8
 
 
-@pytest.mark.parametrize("family", [*BASES, None])
-def test_many_rows_keep_their_prior(family):
+@pytest.mark.parametrize(("family", "kind"), [*((f, "blocks") for f in BASES), (None, "blocks"), (None, "runs")])
+def test_many_rows_keep_their_prior(family, kind):
     """Labels and rows drawn together from the prior: scans leave the labels' prior moments where they are."""
-    n, alpha, replicates = MANY_ROWS, 5.0, 80
+    n, alpha, replicates = 20_000, 5.0, 80
     rng = np.random.default_rng(5)
     base = BASES.get(family, {})
     seen = []
@@ -103,7 +103,11 @@ def test_many_rows_keep_their_prior(family):
             rows = FAMILIES[family].draw_rows(rng, params, labels, None)
         state = state_at(labels, rows, family, base)
         state.set_prior(chinese_restaurant(alpha))
-        scan(rng, state, 2, 2)
+        if kind == "blocks":
+            block_scan(rng, state, 2)
+            block_scan(rng, state, 2)
+        else:
+            sweep(rng, state, 2, 1, 0, 0)
         sizes = state.cluster_sizes
         seen.append((len(sizes), (sizes == 1).sum(), np.sum((sizes / n) ** 2)))
     # Means of the number of clusters, of clusters of one row (Ewens 1972), and of the chance that two rows share.

@@ -449,6 +449,29 @@ def shuffle(bits, rows, start, stop):
         rows[t], rows[other] = rows[other], rows[t]
 
 
+# From so many rows on, rows are scanned in runs of neighbours in memory, and the runs in random order.
+ROWS_IN_RUNS = 2_048
+RUN = 32
+
+
+@inlined
+def shuffle_rows(s):
+    """Bring all rows into an order, in ``queue``, for scans; it does not depend on the partition."""
+    if s.n < ROWS_IN_RUNS:
+        shuffle(s.bits, s.queue, 0, s.n)
+        return
+    n_runs = (s.n + RUN - 1) // RUN
+    for r in range(n_runs):
+        s.gathered[r] = r * RUN
+    shuffle(s.bits, s.gathered, 0, n_runs)
+    t = 0
+    for r in range(n_runs):
+        start = s.gathered[r]
+        for i in range(start, min(start + RUN, s.n)):
+            s.queue[t] = i
+            t += 1
+
+
 @c_function(FLOAT(FLOATS, INT))
 def accumulate_weights(log_weights, m):
     """Do what :func:`accumulate` does."""

@@ -7,7 +7,6 @@ import numpy as np
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.kernels.block_scan import block_scan
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
 from pymc_dpgmm.kernels.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
@@ -40,8 +39,11 @@ RIVAL_SCANS = 10
 # costs about 80 microseconds outside its moves. More than a few, and draws are hardly correlated any more.
 PAIRS_PER_DRAW = 25_000
 MOST_SWEEPS = 4
-# From so many rows on, scans work on blocks of rows.
+# From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
+# From so many rows on, scans work on blocks of rows, in threads. A scan of single rows does less arithmetic: two
+# threads make up for that with many columns only, four with any.
+ROWS_FOR_THREADS = 100_000
 # Sequential moves per sweep: as many as cost about so many times what a scan costs, fewer if they are accepted
 # less often than ``WORTHWHILE``, at least one.
 SCANS_WORTH_OF_MOVES = 1.5
@@ -104,13 +106,9 @@ def sweep_many(
 
 def scan(rng: np.random.Generator, state: State, n_scans: int, n_threads: int) -> int:
     """Run scans; return the relocations of single rows."""
-    n_moved = 0
-    for _ in range(n_scans):
-        if state.n < MANY_ROWS:
-            n_moved += gibbs_scan(rng, state, rng.permutation(state.n))
-        else:
-            n_moved += block_scan(rng, state, n_threads)
-    return n_moved
+    if state.n < ROWS_FOR_THREADS:
+        return sweep(rng, state, 1, n_scans, 0, 0)
+    return sum(block_scan(rng, state, n_threads) for _ in range(n_scans))
 
 
 class Explored(NamedTuple):
@@ -218,7 +216,7 @@ class Schedule:
         state.tally[:] = 0
         n_random, n_sequential = self.n_moves.tolist()
         numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
-        if state.n < MANY_ROWS:
+        if state.n < ROWS_FOR_THREADS:
             n_moved = sweep(rng, state, *numbers)
         else:
             n_moved = sweep_many(rng, state, *numbers, n_threads)

@@ -15,7 +15,7 @@ from pymc_dpgmm.kernels.memory import (
     SWEEP,
     memory_at,
     prior_of,
-    shuffle,
+    shuffle_rows,
 )
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
@@ -51,7 +51,7 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
         while head[PHASE] <= n_scans:
             if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
                 # Any order does; one serves all scans of a call.
-                shuffle(s.bits, s.queue, 0, s.n)
+                shuffle_rows(s)
             if _call_scan(head[SCAN_ROWS], head, s.queue, s.n) == NEEDS_ROOM:
                 return NEEDS_ROOM
             head[POSITION] = 0

@@ -220,7 +220,7 @@ class DPMixtureStep(LabelsStep):
     split_merge : dict, optional
         ``sequential``, ``random`` and ``search``, as in :class:`SplitMerge`, per sweep.
     threads : int, >= 1, optional
-        Threads for data of 20,000 rows or more; draws do not depend on it. By default 1 where chains run in
+        Threads for data of 100,000 rows or more; draws do not depend on it. By default 1 where chains run in
         processes of their own, and elsewhere numba's number (``NUMBA_NUM_THREADS``, by default all cores).
 
     Raises
