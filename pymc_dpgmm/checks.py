@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 
 def check_count(name: str, value: Any, least: int) -> None:
@@ -51,3 +52,36 @@ def check_units(unit: Any, n: int) -> int:
             f"rows: {shown}; pandas.factorize numbers units of any names"
         )
     return len(counts)
+
+
+def rows_in_order(what: str, value: Any, index: pd.Index | None) -> Any:
+    """Return what a user gives for every row in the order of the rows.
+
+    Parameters
+    ----------
+    what : str
+        Name of the user's argument.
+    value : Series, DataFrame or anything else
+    index : Index or None
+        Of the rows.
+
+    Returns
+    -------
+    A pandas object in the order of the rows; one with the default index, and anything else, as it is.
+
+    Raises
+    ------
+    ValueError
+        If it has an index of other rows.
+    """
+    if index is None or not isinstance(value, pd.Series | pd.DataFrame) or value.index.equals(index):
+        return value
+    own = value.index
+    if isinstance(own, pd.RangeIndex) and own.equals(pd.RangeIndex(len(own))):
+        return value
+    if len(own) == len(index) and own.is_unique and index.is_unique and own.isin(index).all():
+        return value.loc[index]
+    raise ValueError(
+        f"{what} has the index of other rows than observed: give it that of observed, or an array, which goes by "
+        "position"
+    )

@@ -10,7 +10,7 @@ import pandas as pd
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import check_units
+from pymc_dpgmm.checks import check_units, rows_in_order
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -146,6 +146,7 @@ class _View:
         if isinstance(base, type) and issubclass(base, BaseMeasure):
             base = self.base = base.from_data(observed)
         self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
+        self.unit = rows_in_order("unit", unit, self.checked.index)
         if base is None:
             self.base = _default_base(self.checked.values)
 
@@ -257,7 +258,14 @@ def _add_labels(
         if names is not None:
             row_dims = (f"{request.name}_unit",)
             model.add_coord(row_dims[0], names)
-    own = {key: request.arguments[key] for key in ("known_labels", "must_link", "initval")}
+    # Units have no index: what is known of them goes by their order.
+    indices = [view.checked.index for view, _ in views if view.checked is not None and view.unit is None]
+    index = indices[0] if indices else None
+    own = {
+        "known_labels": rows_in_order("known_labels", request.arguments["known_labels"], index),
+        "must_link": rows_in_order("must_link", request.arguments["must_link"], index),
+        "initval": rows_in_order("initval", request.arguments["initval"], index),
+    }
     labels = request.prior(f"{request.name}_labels", n=next(iter(counts.values())), dims=row_dims, **own)
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels

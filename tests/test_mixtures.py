@@ -325,3 +325,44 @@ def test_partitions_of_categories_under_a_variable():
     p = normalized(np.array([log_density(labels) for labels in everything]))
     drawn = codes(idata.posterior["y_labels"].to_numpy().reshape(-1, 4))
     assert_matches(drawn, everything, p)
+
+
+def test_pandas_objects_go_by_their_index():
+    """What comes with the rows may be in another order than they; other rows are refused."""
+    rng = np.random.default_rng(3)
+    index = [f"r{i}" for i in range(8)]
+    frame = pd.DataFrame(rng.normal(size=(8, 2)), index=index, columns=["a", "b"])
+    order = rng.permutation(8)
+    known = pd.Series(["A", "B", "A", *[None] * 5], index=index, dtype=object)
+    offset = pd.DataFrame(rng.normal(size=(8, 2)), index=index)
+    covariates = pd.DataFrame({"one": 1.0, "x": rng.normal(size=8)}, index=index)
+    unit = pd.Series([0, 0, 1, 1, 2, 2, 3, 3], index=index)
+    point = {"alpha_log__": np.array(0.1)}
+
+    def densities(shuffled):
+        def given(value):
+            return value.iloc[order] if shuffled else value
+
+        with pm.Model() as rows:
+            alpha = pm.Gamma("alpha", 1.0, 1.0)
+            base = dp.NormalInverseWishart.from_data(frame)
+            dp.DPMixture("y", alpha, base, observed=frame, known_labels=given(known), offset=given(offset))
+        labels = np.array([0, 1, 0, 2, 1, 0, 2, 2])
+        found = [rows.compile_logp()(point | {"y_labels": labels})]
+        found.append(rows.compile_logp()(point | {"y_labels": labels[order]}))
+        with pm.Model() as lines:
+            alpha = pm.Gamma("alpha", 1.0, 1.0)
+            base = dp.LinearRegression(0.0, 1.0, 2.0, 1.0, covariates=given(covariates))
+            dp.DPMixture("y", alpha, base, observed=frame["a"], unit=given(unit))
+        return [*found, lines.compile_logp()(point | {"y_labels": np.array([0, 1, 0, 2])})]
+
+    expected = densities(False)
+    assert expected[1] == -np.inf
+    np.testing.assert_allclose(densities(True), expected)
+    for argument in ("known_labels", "offset", "unit"):
+        other = pd.Series(np.zeros(8, dtype=int), index=[f"s{i}" for i in range(8)])
+        with pm.Model(), pytest.raises(ValueError, match=f"{argument} has the index of other rows than observed"):
+            dp.DPMixture("y", 1.0, observed=frame["a"], **{argument: other})
+    with pm.Model():
+        # A default index is none: these go by position.
+        dp.DPMixture("y", 1.0, observed=frame["a"], offset=pd.Series(np.arange(8.0)))

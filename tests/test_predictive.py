@@ -243,3 +243,17 @@ def test_finite_mixtures_open_no_more_clusters_than_they_have():
         dp.sample_new_rows(trials, "y", 2, given={"trials": 2.5})
     with pytest.raises(ValueError, match="n_rows must be"):
         dp.sample_new_rows(results(model, {"y_labels": np.tile(LABELS, (2, 1))}), "y", 0)
+
+
+@pytest.mark.parametrize("left_out", ["mu", "b"])
+def test_a_variable_that_is_not_among_the_draws_is_not_drawn_from_its_prior(left_out):
+    """Of the base measure, or of the offset."""
+    rows = 1000.0 + np.random.default_rng(0).normal(size=6)
+    with pm.Model():
+        mu, b = pm.Normal("mu", 1000.0, 300.0), pm.Normal("b", 0.0, 10.0)
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(mu, 5.0, 4.0, 3.0), observed=rows, offset=b)
+        kept = [name for name in ("y_labels", "mu", "b") if name != left_out]
+        options = {"chains": 1, "cores": 1, "progressbar": False, "compute_convergence_checks": False}
+        idata = pm.sample(20, tune=20, var_names=kept, random_seed=1, quiet=True, **options)
+        with pytest.raises(NotImplementedError, match="left out of the draws"):
+            pm.sample_posterior_predictive(idata, progressbar=False)

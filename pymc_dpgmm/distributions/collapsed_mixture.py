@@ -11,8 +11,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
+from pymc_dpgmm.checks import rows_in_order
 from pymc_dpgmm.distributions.drawn_rows import PosteriorRowsRV, PriorRowsRV
 from pymc_dpgmm.distributions.layout import Layout, MixtureInputs, mixture_inputs, of_units
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
@@ -61,10 +63,16 @@ class CollapsedMixtureRV(LabelsMixtureRV):
     def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
         raise NotImplementedError(
             "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
-            "drawn anew, and from its posterior predictive, where its labels are taken from draws, given its "
-            "observed data. Here labels are neither: they were fixed by pm.do or pm.observe, or left out of "
-            "the draws (var_names), or are to be drawn anew (sample_vars) while others are not"
+            "drawn anew, and from its posterior predictive, where its labels and all variables that it depends on "
+            "are taken from draws. Here it is neither. Were the labels, or a variable of the base measure or the "
+            "offset, left out of the draws? Sample again with the default var_names. Or were they fixed by pm.do "
+            "or pm.observe, or are they to be drawn anew (sample_vars) while others are not?"
         )
+
+
+def _is_drawn(variable: Variable) -> bool:
+    """Tell whether a variable is drawn in the graph that it is in."""
+    return variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
 
 
 def _are_drawn(labels: Variable) -> bool:
@@ -87,6 +95,9 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     if _are_drawn(inputs.labels) and not from_outside:
         return PriorRowsRV(op.layout, inplace=op.inplace).make_node(*node.inputs).outputs
     if of_units(inputs.labels)[0] not in from_outside or inputs.data is None:
+        return None
+    if any(_is_drawn(variable) for variable in ancestors(inputs.beside_labels(), blockers=from_outside)):
+        # Parameters, offsets or missing entries of which there are no draws would come from their prior.
         return None
     leaves = {a.name: a for a in ancestors(inputs.in_order()) if a.owner is None}
     known = {name: leaves[name] for name in last_sampled(op.built).values if name in leaves}
@@ -151,6 +162,8 @@ class CollapsedMixture(pm.Distribution):
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
             _check_base(base)
+            index = observed.index if isinstance(observed, pd.Series | pd.DataFrame) else None
+            base, offset = base.for_rows(index), rows_in_order("offset", offset, index)
             if offset is not None:
                 kwargs["offset"] = offset
             names = _names_in(observed, base)

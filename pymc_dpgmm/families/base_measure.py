@@ -4,7 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import pandas as pd
 
+from pymc_dpgmm.checks import rows_in_order
 from pymc_dpgmm.families.family import Family
 
 FAMILIES: dict[str, Family] = {}
@@ -75,6 +77,8 @@ class BaseMeasure:
     def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
         self.given = {name: self._checked_given(name, value) for name, value in (given or {}).items()}
+        # What comes with the rows as a pandas object has an index of them.
+        self._indexed = {k: v for k, v in (given or {}).items() if isinstance(v, pd.Series | pd.DataFrame)}
         # Errors that need no data are raised here: this is where the user's values enter.
         lengths = self._implied_lengths()
         for letter in sorted(set("".join(self.family.axes.values()))):
@@ -92,8 +96,22 @@ class BaseMeasure:
     def restored(cls, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Make one from parameters, and what is given with every row, as another one has kept them."""
         base = cls.__new__(cls)
-        base.parameters, base.given = dict(parameters), dict(given)
+        base.parameters, base.given, base._indexed = dict(parameters), dict(given), {}
         return base
+
+    def for_rows(self, index: Any) -> Self:
+        """Return the same for rows with a pandas index, what is given with them being in their order.
+
+        Raises
+        ------
+        ValueError
+            If something that is given has an index of other rows.
+        """
+        ordered = {name: rows_in_order(name, value, index) for name, value in self._indexed.items()}
+        if all(ordered[name] is value for name, value in self._indexed.items()):
+            return self
+        moved = {name: np.asarray(value, dtype=np.float64) for name, value in ordered.items()}
+        return self.restored(self.parameters, {**self.given, **moved})
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
