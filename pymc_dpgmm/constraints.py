@@ -101,6 +101,8 @@ def _codes(name: str, groups: Any, n: int) -> np.ndarray:
         if not isinstance(values[i], str | bytes | Real) or isinstance(values[i], bool | np.bool_):
             raise TypeError(f"{name} must be integers or names, got {values[i]!r}")
         unknown[i] = isinstance(values[i], Real) and values[i] < 0
+    if any(isinstance(value, str) and not value.strip() for value in values[~unknown]):
+        raise ValueError(f"{name} has empty names; where nothing is known, give None or NaN")
     codes = np.full(n, -1, dtype=np.int64)
     codes[~unknown] = pd.factorize(values[~unknown])[0]
     return codes

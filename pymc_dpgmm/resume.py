@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 import pymc as pm
 
+from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.pymc_internals import (
     CompoundStep,
     MultiTrace,
@@ -97,8 +98,9 @@ class ResumableRun:
 
         Returns
         -------
-        DataTree
-            All kept draws so far, including those of earlier calls.
+        DataTree or None
+            All kept draws so far, including those of earlier calls. None, with a line in the log, where the run
+            was stopped while a chain was tuning: :meth:`save` keeps what it has done, and this method goes on.
         """
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
@@ -108,7 +110,15 @@ class ResumableRun:
                 for chain in self._chains:
                     self._advance(chain, min(_BLOCK, target - chain["done"]))
         except KeyboardInterrupt:
-            pass
+            if min(len(chain["draws"]) for chain in self._chains) == 0:
+                done = min(chain["done"] for chain in self._chains)
+                logger.warning(
+                    "Stopped while tuning, after %d of %d tuning draws: there are no draws to return. Call "
+                    "sample() to go on, or save() to go on later.",
+                    min(done, self._tune),
+                    self._tune,
+                )
+                return None
         return self.draws()
 
     def _advance(self, chain: dict[str, Any], n_draws: int) -> None:
@@ -150,9 +160,15 @@ class ResumableRun:
         return pm.to_inference_data(MultiTrace(traces), model=self._model)
 
     def save(self, path: str | Path) -> None:
-        """Write draws and states to a file (a pickle: load only files that you trust)."""
+        """Write draws and states to a file (a pickle: load only files that you trust).
+
+        A file of that name is replaced once the new one is whole, so that one of them is there whatever happens.
+        """
         content = {"chains": self._chains, "tune": self._tune, "options": self._options}
-        Path(path).write_bytes(pickle.dumps(content))
+        path = Path(path)
+        unfinished = path.with_name(f"{path.name}.unfinished")
+        unfinished.write_bytes(pickle.dumps(content))
+        unfinished.replace(path)
 
     @classmethod
     def load(cls, path: str | Path, model: pm.Model) -> Self:

@@ -276,6 +276,7 @@ def test_starts_keep_constraints_and_spread():
         ({"known_labels": KNOWN[:5]}, ValueError, r"known_labels must have shape \(8,\)"),
         ({"must_link": np.zeros((8, 1), int)}, ValueError, r"must_link must have shape \(8,\)"),
         ({"known_labels": np.zeros(8, complex)}, TypeError, "integers or names, got dtype complex128"),
+        ({"known_labels": ["a", "", *"bbbbbb"]}, ValueError, "known_labels has empty names"),
         ({"must_link": [0, 1, 2, 3, 4, 5, 6, True]}, TypeError, "must_link must be integers or names, got True"),
         ({"known_labels": KNOWN, "must_link": np.zeros(8, int)}, ValueError, "two known labels into one cluster"),
         ({"known_labels": KNOWN, "initval": np.zeros(8, int)}, ValueError, "initval of labels contradicts"),

@@ -54,6 +54,24 @@ def test_an_interrupted_run_keeps_its_draws_and_goes_on(monkeypatch):
     assert_equal(whole, run.sample(80 - kept))
 
 
+def test_a_run_that_is_stopped_while_it_tunes_goes_on(monkeypatch, tmp_path):
+    whole = new_run().sample(40)
+    run, calls = new_run(), []
+    step = dp.DPMixtureStep.step
+
+    def interrupted(self, point):
+        calls.append(1)
+        if len(calls) == 70:
+            raise KeyboardInterrupt
+        return step(self, point)
+
+    monkeypatch.setattr(dp.DPMixtureStep, "step", interrupted)
+    assert run.sample(40) is None
+    run.save(tmp_path / "run.pickle")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.pickle"]
+    assert_equal(whole, dp.ResumableRun.load(tmp_path / "run.pickle", make_model()).sample(40))
+
+
 def test_errors(tmp_path):
     run = new_run()
     with pytest.raises(ValueError, match="no draws after tuning"):

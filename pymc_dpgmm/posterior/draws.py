@@ -102,6 +102,13 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
                 row = next(str(d) for d in labels.dims if d not in ("chain", "draw"))
                 return DrawnLabels(labels.transpose("chain", "draw", row), row)
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
+    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    if f"{name.removesuffix('_labels')}_labels_n_clusters" in statistics:
+        labels = f"{name.removesuffix('_labels')}_labels"
+        raise ValueError(
+            f"{labels} were left out of the draws by var_names: sample with {labels} among them or, for many "
+            "rows, keep those of some draws with dp.ThinnedLabels"
+        )
     raise ValueError(
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
     )
