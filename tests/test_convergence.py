@@ -29,7 +29,7 @@ def sample(draws, **options):
         return pm.sample(draws, chains=4, cores=1, random_seed=2, progressbar=False, **options)
 
 
-@pytest.mark.parametrize("alpha", [1.0, "gamma", "exponential"])
+@pytest.mark.parametrize("alpha", [1.0, "gamma", pytest.param("exponential", marks=pytest.mark.slow)])
 def test_an_ordinary_run_tells_of_nothing(alpha, told):
     with pm.Model():
         if alpha == "gamma":
