@@ -324,8 +324,10 @@ def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
             f"missing entries of {type(base).__name__} integrate out and cannot be drawn; leave out impute=True"
         )
     if base.family.incomplete is None:
+        row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(
-            f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take"
+            f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take; the "
+            f"first is in row {row}. Leave these rows out, or give a column of categories one for what is missing"
         )
     return base.family.incomplete
 
