@@ -35,6 +35,7 @@ logger = logging.getLogger("pymc.dpgmm")
 FLOATS = types.CPointer(types.float64)
 INTS = types.CPointer(types.int64)
 BYTES = types.CPointer(types.uint8)
+SMALL_INTS = types.CPointer(types.int32)
 FLOAT = types.float64
 INT = types.int64
 NOTHING = types.void

@@ -262,9 +262,7 @@ def _add_labels(
     indices = [view.checked.index for view, _ in views if view.checked is not None and view.unit is None]
     index = indices[0] if indices else None
     own = {
-        "known_labels": rows_in_order("known_labels", request.arguments["known_labels"], index),
-        "must_link": rows_in_order("must_link", request.arguments["must_link"], index),
-        "initval": rows_in_order("initval", request.arguments["initval"], index),
+        key: rows_in_order(key, request.arguments[key], index) for key in ("known_labels", "must_link", "initval")
     }
     labels = request.prior(f"{request.name}_labels", n=next(iter(counts.values())), dims=row_dims, **own)
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])

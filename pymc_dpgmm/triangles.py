@@ -291,20 +291,6 @@ def remove_from_inverse(inverse, q, removed, work, n):
         before = after
 
 
-@inlined
-def squared_product(factor, x, n):
-    """Return ``|factor @ x|**2`` for a packed lower triangular factor."""
-    total = 0.0
-    at = 0
-    for i in range(n):
-        entry = 0.0
-        for j in range(i + 1):
-            entry += factor[at + j] * x[j]
-        total += entry * entry
-        at += i + 1
-    return total
-
-
 def unpacked(triangles: np.ndarray) -> np.ndarray:
     """Return symmetric matrices (K, d, d) of packed lower triangles (K, d (d + 1) / 2)."""
     d = (math.isqrt(8 * triangles.shape[1] + 1) - 1) // 2

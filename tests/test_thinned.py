@@ -10,20 +10,14 @@ import pymc_dpgmm as dp
 ROWS = np.random.default_rng(0).normal(size=(30, 2)) + 4.0 * (np.arange(30) % 3)[:, None]
 
 
+SHORT = {"draws": 30, "tune": 20, "chains": 2, "random_seed": 1}
+QUIET = {"progressbar": False, "quiet": True, "compute_convergence_checks": False}
+
+
 def sample(keep, **kwargs):
     with pm.Model():
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=ROWS)
-        return pm.sample(
-            30,
-            tune=20,
-            chains=2,
-            random_seed=1,
-            callback=keep,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
+        return pm.sample(callback=keep, **SHORT, **QUIET, **kwargs)
 
 
 @pytest.mark.parametrize("cores", [1, 2])
@@ -120,17 +114,7 @@ def test_results_are_those_of_the_sliced_run():
             observed={"x": x, "k": counts},
             unit={"k": unit},
         )
-        whole = pm.sample(
-            30,
-            tune=20,
-            chains=2,
-            cores=1,
-            random_seed=1,
-            callback=keep,
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-        )
+        whole = pm.sample(callback=keep, cores=1, **SHORT, **QUIET)
     chosen = whole.map_over_datasets(lambda group: group.sel(draw=[9, 19, 29]) if "draw" in group.dims else group)
     thinned = whole.copy()
     thinned["posterior"] = xr.DataTree(whole["posterior"].dataset.drop_vars("y_labels"))

@@ -27,7 +27,7 @@ import numpy as np
 from pymc_dpgmm.compiled import entries_between, inlined, shifted
 from pymc_dpgmm.families import normal_inverse_wishart as summed
 from pymc_dpgmm.families.moments import merge_scatter, update_scatter
-from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_product
+from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
 
 # Below so many columns nothing is gained. Numbers of pairs take at most ``_MOST_PER_NUMBER`` times the memory of
 # the data, and at most 128 MiB.
@@ -202,7 +202,7 @@ def _log_predictive(p, n, s, c, x):
         return _predict_by_sums(p, n, s, c, x)
     size, kappa_n = int(n), p.kappa + n
     own = _pairs_with(p, size, s, _place_of(p, x), c.step)
-    pivot = max(1.0 + own - squared_product(c.factor, c.step, size), 1.0)
+    pivot = max(1.0 + own - squared_length(c.factor, c.step, size), 1.0)
     return c.constant[0], 0.5 * (p.nu + n + 1.0), pivot * kappa_n / (kappa_n + 1.0)
 
 

@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
+from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 
@@ -57,8 +58,10 @@ def log_likelihood(
         If there is no such mixture, something is not stored, clusters of some rows are known, or the rows are
         latent: a model of latent rows predicts what is observed of them.
     """
-    draws = MixtureDraws(idata, name, model)
-    latent = [view.name for view in draws.views if not draws.is_observed(view)]
+    draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
+    # One of the views, or all of them: in draws of one the others are given.
+    views = [view for view in draws.views if view.name == name] or list(draws.views)
+    latent = [view.name for view in views if not draws.is_observed(view)]
     if latent:
         raise ValueError(
             f"{latent[0]} is latent: nothing of it can be left out. Compare models by the log likelihood of the "
@@ -69,10 +72,9 @@ def log_likelihood(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
         )
-    names, drawn = [view.name for view in draws.views], draws.drawn
-    whole = MixtureDraws(idata, draws.labels_name, model)
-    of = names[0] if len(names) < len(whole.views) else None
-    found = pointwise_log_likelihood(whole.numbers, np.random.default_rng(random_seed), of)
+    names, drawn = [view.name for view in views], draws.drawn
+    of = names[0] if len(names) < len(draws.views) else None
+    found = pointwise_log_likelihood(draws.numbers, np.random.default_rng(random_seed), of)
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
     array = xr.DataArray(
         drawn.by_chain(found),

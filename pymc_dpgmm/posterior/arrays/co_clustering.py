@@ -3,12 +3,9 @@
 from functools import partial
 
 import numpy as np
-from numba import types
 
-from pymc_dpgmm.compiled import BYTES, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.compiled import BYTES, INT, INTS, NOTHING, SMALL_INTS, c_function, inlined, shifted
 from pymc_dpgmm.threads import Threads, available_threads
-
-SMALL_INTS = types.CPointer(types.int32)
 
 
 @inlined

@@ -1,13 +1,24 @@
 """A search for the partition with the smallest posterior expected loss."""
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from pymc_dpgmm.arithmetic import Bits
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    SMALL_INTS,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
 from pymc_dpgmm.kernels.memory import shuffle
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
@@ -26,9 +37,8 @@ _ROOM = 8
 # Where the head of a search has the number of draws, the number of clusters of a draw at most, room for clusters,
 # how many of these have rows, and how many may have.
 _N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
-_SMALL_INTS = types.CPointer(types.int32)
 # The head, draws, their shares, gains, labels, sizes and how clusters meet draws; see Search.
-_STATE = (INTS, _SMALL_INTS, FLOATS, FLOATS, INTS, INTS, _SMALL_INTS)
+_STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, SMALL_INTS)
 
 
 @inlined
@@ -210,21 +220,23 @@ class Search:
         self.head[_CAPACITY] *= 2
         self._point()
 
+    def _run(self, kernel: Callable[..., int], rows: np.ndarray, counted: np.ndarray) -> None:
+        """Run a kernel over all rows, with more clusters whenever it needs them; it adds to ``counted`` (1,)."""
+        counted[0], done = 0, 0
+        while done < len(rows):
+            done = kernel(*self._state, rows.ctypes.data, done, len(rows), counted.ctypes.data, *self.costs)
+            if done < len(rows):
+                self._grow()
+
     def allocate(self, rows: np.ndarray) -> float:
         """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs."""
-        self._total[0], done = 0.0, 0
-        total = self._total.ctypes.data
-        while (done := _allocate(*self._state, rows.ctypes.data, done, len(rows), total, *self.costs)) < len(rows):
-            self._grow()
+        self._run(_allocate, rows, self._total)
         return float(self._total[0])
 
     def sweep(self, rng: np.random.Generator) -> bool:
         """Let every row join the cluster that is best for it; return whether any changed."""
         rows = shuffled(rng, np.arange(len(self.labels)))
-        self._changed[0], done = 0, 0
-        changed = self._changed.ctypes.data
-        while (done := _sweep(*self._state, rows.ctypes.data, done, len(rows), changed, *self.costs)) < len(rows):
-            self._grow()
+        self._run(_sweep, rows, self._changed)
         return bool(self._changed[0])
 
     def dissolve_clusters(self, rng: np.random.Generator) -> bool:
