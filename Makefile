@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration docs readme clean
 
 env: $(VENV)/.installed
 
@@ -71,6 +71,19 @@ bench-truncated: env
 bench-split-merge: env
 	$(BIN)/python -W ignore benchmarks/split_merge.py --folder $(RESULTS) $(if $(MNIST),--mnist $(MNIST))
 
+# The documentation site in results/site. Pages are executed if they have changed; .cache/docs has their outputs.
+docs: $(VENV)/.installed-docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -n docs $(RESULTS)/site
+	@echo "open $(RESULTS)/site/index.html, or serve it: $(BIN)/python -m http.server -d $(RESULTS)/site"
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable ".[docs]"
+	touch $@
+
+# The example of the README: runs it, writes what it prints into the README, and its picture to docs/old_faithful.png.
+readme: env
+	$(BIN)/python docs/readme.py
+
 clean:
-	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache
+	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache docs/reference/generated
 	find pymc_dpgmm -name '*.nb[ci]' -delete
