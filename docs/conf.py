@@ -103,6 +103,13 @@ def keep_public_methods(app, what, name, obj, skip, options):
     return skip or (what == "class" and name not in METHODS)
 
 
+def link_notebooks(app, docname, source):
+    """Let links that are right in the repository lead to the notebooks' pages, which lie under docs by a link."""
+    up = "../" * docname.count("/")
+    source[0] = source[0].replace(f"]({up}../notebooks/", f"]({up}notebooks/")
+
+
 def setup(app):
-    """Connect the choice of methods."""
+    """Connect the choice of methods, and the links."""
+    app.connect("source-read", link_notebooks)
     app.connect("autodoc-skip-member", keep_public_methods)
