@@ -85,5 +85,5 @@ readme: env
 	$(BIN)/python docs/readme.py
 
 clean:
-	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache docs/reference/generated
+	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache docs/reference/generated docs/notebooks
 	find pymc_dpgmm -name '*.nb[ci]' -delete

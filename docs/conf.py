@@ -1,12 +1,17 @@
 """The documentation site: ``make docs`` builds it into results/site, without the network."""
 
 import os
+import shutil
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
+
+# Sphinx takes pages from this folder only.
+shutil.rmtree(HERE / "notebooks", ignore_errors=True)
+shutil.copytree(HERE.parent / "notebooks", HERE / "notebooks", ignore=shutil.ignore_patterns("__pycache__"))
 
 project = "pymc_dpgmm"
 author = "the pymc_dpgmm developers"
@@ -104,9 +109,11 @@ def keep_public_methods(app, what, name, obj, skip, options):
 
 
 def link_notebooks(app, docname, source):
-    """Let links that are right in the repository lead to the notebooks' pages, which lie under docs by a link."""
+    """Let links that are right in the repository lead to the copies of the notebooks in this folder."""
     up = "../" * docname.count("/")
     source[0] = source[0].replace(f"]({up}../notebooks/", f"]({up}notebooks/")
+    if docname.startswith("notebooks/"):
+        source[0] = source[0].replace("](../docs/", "](../")
 
 
 def setup(app):

@@ -9,11 +9,12 @@
 # ---
 
 # %% [markdown]
-# # Galaxies: a density estimate, and how many modes to believe in
+# # How to estimate a density: galaxies
 #
-# Velocities of 82 galaxies in the Corona Borealis region, in thousands of km/s (Postman, Huchra and Geller 1986;
-# Roeder 1990). Galaxies cluster, so the density of velocities has bumps. Which of them are there? A mixture that
-# is not truncated estimates the density with its uncertainty; its clusters are a means here, not an end.
+# The data are the velocities of 82 galaxies in the Corona Borealis region, in thousands of km/s (Postman, Huchra and
+# Geller 1986; Roeder 1990). Galaxies form clusters, so the density of the velocities has bumps. Which of the bumps are
+# real? A mixture without truncation estimates the density together with its uncertainty. The clusters are only a means
+# to that end.
 
 # %%
 import arviz as az
@@ -27,9 +28,9 @@ velocity = dp.datasets.load_galaxies()
 velocity.describe()
 
 # %% [markdown]
-# Normal clusters, with a default base measure from the data. Its scale matters: the prior mean of a cluster's
-# variance is a tenth of the data's, so let that be unknown within a factor of a few, and the posterior decide.
-# `pm.sample` gives the labels and alpha to an exact sampler, and the scale to NUTS.
+# The clusters are normal distributions. The prior of their scale matters: `from_data` expects the variance of a cluster
+# to be about a tenth of that of the data. Here the scale has a prior of its own, which is vague within a factor of a
+# few. `pm.sample` gives the labels and `alpha` to an exact sampler, and the scale to NUTS.
 
 # %%
 with pm.Model() as model:
@@ -40,8 +41,8 @@ with pm.Model() as model:
     idata = pm.sample(chains=4, random_seed=3, progressbar=False)
 
 # %% [markdown]
-# `dp.summary` is the table to look at first: numbers that do not depend on names of clusters, with R-hat, and
-# then the clusters of one partition.
+# `dp.summary` is the table to look at first. It has the quantities that do not depend on how clusters are numbered,
+# with their R-hat, and then the clusters of the point partition.
 
 # %%
 dp.summary(idata, "velocity", random_seed=1)
@@ -49,17 +50,17 @@ dp.summary(idata, "velocity", random_seed=1)
 # %% [markdown]
 # ## The density
 #
-# The line is the posterior predictive density of one more galaxy. The band is that of the density itself,
-# weights and parameters of all clusters being drawn, those without galaxies too.
+# The line is the posterior predictive density of one more galaxy. The band is a 95 % credible band of the density
+# itself, from draws of the weights and parameters of all clusters, including clusters that have no galaxies yet.
 
 # %%
 figure = dp.plot_density(idata, "velocity", random_seed=1)
 figure.axes[0].set_xlabel("velocity (1,000 km/s)")
 
 # %% [markdown]
-# How many modes does it have? The mean density has some; to see how sure they are, count the modes of densities
-# drawn from the posterior. `dp.component_draws` with `ragged=True` has all clusters of all draws. (Of the weight
-# of clusters without galaxies, about one part in a hundred, this leaves out the bumps.)
+# How many modes does the density have? To answer with uncertainty, count the modes of densities that are drawn from
+# the posterior. `dp.component_draws` with `ragged=True` returns all clusters of all draws. (It leaves out clusters
+# without galaxies, which have about one hundredth of the weight.)
 
 # %%
 x = np.linspace(5, 40, 400)
@@ -81,9 +82,9 @@ for curve in densities[::100]:
 axes.set(xlabel="velocity (1,000 km/s)", ylabel="density", title="40 densities drawn from the posterior")
 
 # %% [markdown]
-# ## What the prior has to do with it
+# ## The influence of the prior
 #
-# The number of clusters is not the number of modes, and it owes much to the prior.
+# The number of clusters is not the number of modes, and it depends strongly on the prior.
 
 # %%
 with model:
@@ -93,7 +94,8 @@ dp.plot_n_clusters(idata, "velocity")
 # %% [markdown]
 # ## Checks
 #
-# Replicates of the data, from the clusters that each draw has, should look like the data.
+# Replicates of the data, drawn from the clusters that each draw has, should look like the data. The numbers are
+# posterior predictive p-values; values near 0 or 1 would point to a misfit.
 
 # %%
 with model:
@@ -109,8 +111,8 @@ assert all(0.01 < p < 0.99 for p in p_values.values())
 p_values
 
 # %% [markdown]
-# Is the mixture better than one normal distribution at predicting a galaxy that was left out?
-# `dp.log_likelihood` writes what `az.loo` and `az.compare` need: the density of every galaxy, labels summed out.
+# Does the mixture predict a galaxy that was left out better than a single normal distribution does?
+# `dp.log_likelihood` writes what `az.loo` and `az.compare` need: the density of every galaxy with its label summed out.
 
 # %%
 with pm.Model():
@@ -124,8 +126,8 @@ assert comparison.index[0] == "mixture"
 comparison
 
 # %% [markdown]
-# A galaxy that is observed later: which cluster would it join? At 10 and 20 it would be one of many; at 28,
-# where there are none, that is open, and it may be one of a new kind.
+# Which cluster would a galaxy that is observed later join? At a velocity of 10 or 20 it would join one of the large
+# clusters. At 28, where no galaxies are, the answer is open, and it may be the first of a new cluster.
 
 # %%
 members = dp.membership(idata, "velocity", [10.0, 20.0, 28.0], random_seed=1)

@@ -9,10 +9,10 @@
 # ---
 
 # %% [markdown]
-# # Missing values: Old Faithful with gaps
+# # How to use data with missing values: Old Faithful with gaps
 #
-# A third of the waiting times is taken away at random, and a few durations. What does a mixture with full
-# covariances say of them?
+# A third of the waiting times is removed at random, together with a few durations. A mixture with full covariances uses
+# the rows that remain incomplete, and imputes what is missing.
 
 # %%
 import matplotlib.pyplot as plt
@@ -29,8 +29,9 @@ observed.loc[rng.random(len(observed)) < 0.05, "duration"] = np.nan
 observed.isna().sum()
 
 # %% [markdown]
-# Missing entries are NaN, as usual. With `NormalInverseWishart` they become unknowns of the model, `y_missing`:
-# in every draw, each incomplete row's cluster is drawn given the entries that it has, and then the missing ones.
+# Missing entries are NaN, as usual. With `NormalInverseWishart` they become unknowns of the model, in the variable
+# `y_missing`. In every draw, the cluster of each incomplete row is drawn given its observed entries, and then its
+# missing entries are drawn given the cluster.
 
 # %%
 with pm.Model() as model:
@@ -39,7 +40,9 @@ with pm.Model() as model:
     idata = pm.sample(1000, tune=500, chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `y_missing` is in the order of rows, and within a row of columns. The true values are known here.
+# `y_missing` is in the order of the rows and, within a row, of the columns. The true values are known here, so we can
+# check the imputations: 80 % of the intervals should hold the true value, and the posterior means should be closer to
+# it than the mean of the observed waiting times.
 
 # %%
 rows, columns = np.nonzero(observed.isna().to_numpy())

@@ -9,11 +9,11 @@
 # ---
 
 # %% [markdown]
-# # Random effects of unknown shape: tumours in 71 groups of rats
+# # How to give random effects an unknown distribution: rat tumours
 #
-# In 71 groups of untreated rats, how many had a tumour? Groups differ in size, from 10 to 52 rats, and in their
-# rate (Tarone 1982). A hierarchical model needs a distribution of rates across groups. In place of assuming that
-# the logits of the rates are normal, let them have a Dirichlet process mixture for their distribution.
+# In 71 groups of untreated rats, the number of rats with a tumour was counted. The groups differ in size, from 10 to 52
+# rats, and in their rate of tumours (Tarone 1982). A hierarchical model needs a distribution of the rates over groups.
+# Instead of assuming that the logits of the rates are normal, we give them a Dirichlet process mixture.
 
 # %%
 import arviz as az
@@ -28,9 +28,9 @@ rats, tumors = data["rats"].to_numpy(), data["tumors"].to_numpy()
 (tumors / rats).min(), (tumors / rats).max()
 
 # %% [markdown]
-# Without `observed` the mixture is latent: `logit` is an ordinary unknown of the model, which NUTS samples given
-# the labels, and the labels are sampled given it. The mixture has hyperparameters of its own: the mean of the
-# clusters' means, and how large the clusters' variances are.
+# Without `observed`, the mixture is latent: `logit` is an ordinary unknown of the model. NUTS samples it given the
+# labels, and the labels are sampled given it. The mixture has two hyperparameters: the mean of the clusters' means, and
+# the scale of the clusters.
 
 # %%
 with pm.Model(coords={"group": data.index}) as model:
@@ -46,7 +46,7 @@ with pm.Model(coords={"group": data.index}) as model:
 az.summary(idata, var_names=["alpha", "mean", "spread", "logit_n_clusters"])
 
 # %% [markdown]
-# Each group's rate is drawn towards those of groups like it, small groups more than large ones.
+# The rate of each group is shrunk towards those of similar groups, more strongly for small groups than for large ones.
 
 # %%
 rate = 1 / (1 + np.exp(-idata.posterior["logit"]))
@@ -59,9 +59,9 @@ axes.axline((0, 0), slope=1, color="black", linewidth=0.8)
 axes.set(xlabel="observed share of rats with a tumour", ylabel="posterior mean and 80 % interval")
 
 # %% [markdown]
-# The last group, 4 of 14, is the current experiment. Bayesian Data Analysis (section 5.3), with a beta
-# distribution of rates, puts its posterior mean near 0.21. Here it is much the same, without a shape having been
-# assumed.
+# The last group, with 4 tumours in 14 rats, is the current experiment. *Bayesian Data Analysis* (section 5.3) assumes a
+# beta distribution of the rates and reports a posterior mean near 0.21. Here the mean is about the same, although no
+# shape of the distribution was assumed.
 
 # %%
 current = float(rate.isel(group=-1).mean())

@@ -9,10 +9,10 @@
 # ---
 
 # %% [markdown]
-# # Regression with residuals of unknown shape: Old Faithful
+# # How to fit a regression with residuals of unknown shape: Old Faithful
 #
-# How long is the wait for the next eruption, given how long the last one was? Long eruptions are followed by
-# long waits. What is left over need not be normal: let it have a Dirichlet process mixture for its distribution.
+# How long is the wait for the next eruption, given the length of the last one? Long eruptions are followed by long
+# waits. The residuals of this regression need not be normal, so we give them a Dirichlet process mixture.
 
 # %%
 import arviz as az
@@ -27,9 +27,9 @@ duration = (data["duration"] - data["duration"].mean()).to_numpy()
 waiting = data["waiting"].to_numpy()
 
 # %% [markdown]
-# `offset` is subtracted from the data before it is clustered. It may be any expression of the model; NUTS
-# samples `slope` through the gradient of the mixture's density. There is no intercept: that is the mixture's
-# mean.
+# `offset` is subtracted from the data before the rows are clustered. It may be any expression of the model; NUTS
+# samples `slope` through the gradient of the mixture's density. There is no intercept, because the mean of the mixture
+# plays its role.
 
 # %%
 with pm.Model() as model:
@@ -44,16 +44,16 @@ with pm.Model() as model:
 az.summary(idata, var_names=["alpha", "slope", "scale", "y_n_clusters"])
 
 # %% [markdown]
-# The slope is in minutes of waiting per minute of eruption. Least squares has 10.7 with a standard error of 0.3.
+# The slope is in minutes of waiting per minute of eruption. Least squares estimates 10.7 with a standard error of 0.3.
 
 # %%
 slopes = idata.posterior["slope"].to_numpy().ravel()
 residual = waiting - slopes.mean() * duration
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.hist(slopes, bins=40, color="#0072B2")
-left.set(xlabel="slope")
+left.set(xlabel="slope (min per min)")
 right.hist(residual, bins=30, color="#D55E00")
-right.set(xlabel="residual, with the intercept")
+right.set(xlabel="residual plus intercept (min)")
 least_squares = np.polyfit(duration, waiting, 1)[0]
 assert abs(slopes.mean() - least_squares) < 4 * slopes.std()
 least_squares, slopes.mean(), slopes.std()

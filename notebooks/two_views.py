@@ -9,11 +9,11 @@
 # ---
 
 # %% [markdown]
-# # Two views of the same rows: penguins
+# # How to cluster a table with several types of columns: penguins
 #
-# 344 penguins were measured, and the island they live on was noted. Which kinds of penguins are there? The table
-# has columns of two types, so a cluster is described by two things: a normal distribution of the measurements,
-# with full covariance, and the shares of the islands. Two penguins were not measured.
+# 344 penguins were measured, and the island on which each of them lives was noted. Which kinds of penguins are there?
+# The table has two types of columns, so a cluster is described by two things: a normal distribution of the
+# measurements with a full covariance, and the shares of the islands. Two penguins were not measured.
 
 # %%
 import matplotlib.pyplot as plt
@@ -28,8 +28,8 @@ measured = ["bill_length", "bill_depth", "flipper_length", "body_mass"]
 penguins[["species", "island"]].value_counts(sort=False).unstack(fill_value=0)
 
 # %% [markdown]
-# One entry per view: the columns, and a base measure for them. A class stands for the default made from the data.
-# Species and sex are held back.
+# The base is a dict with one entry for each type of columns, called a *view*: the columns, and a base measure for
+# them. A class stands for its default, `from_data`. The species and the sex are withheld.
 
 # %%
 with pm.Model() as model:
@@ -43,8 +43,9 @@ with pm.Model() as model:
     idata = pm.sample(1000, tune=1000, chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# The number of clusters, and how species and sex fall into those of the draw with the highest density. The
-# clusters are the species, and a Chinstrap female is alone whose bill, 58 mm, is as long as no other's.
+# The table shows how species and sex are distributed over the clusters of the draw with the highest density. The
+# clusters correspond to the species, except for one female Chinstrap penguin that is alone: her bill of 58 mm is longer
+# than that of any other.
 
 # %%
 n_clusters = idata.posterior["y_n_clusters"]
@@ -57,7 +58,7 @@ table = pd.crosstab(labels, named)
 table
 
 # %% [markdown]
-# How probably are two penguins in one cluster, of one species and of two?
+# How probable is it that two penguins share a cluster, if they are of the same species and if they are not?
 
 # %%
 together = dp.co_clustering(idata, "y").to_numpy()
@@ -68,9 +69,9 @@ assert across < 0.05 < within
 across, within
 
 # %% [markdown]
-# The two that were not measured, on Torgersen and on Biscoe, follow the penguins of their islands: on Torgersen
-# there are Adelie penguins only, on Biscoe 124 Gentoo and 44 Adelie penguins. Their measurements are unknowns of
-# the model.
+# The two penguins that were not measured live on Torgersen and on Biscoe. They follow the penguins of their
+# islands: on Torgersen there are only Adelie penguins, on Biscoe there are 124 Gentoo and 44 Adelie penguins. Their
+# measurements are unknowns of the model.
 
 # %%
 unmeasured = penguins.index[penguins[measured].isna().all(axis=1)]

@@ -36,17 +36,28 @@ def DPMixture(  # noqa: N802
 ) -> Any:
     """Add a Dirichlet process mixture to the current model.
 
-    It is short for a :class:`CRP` named ``{name}_labels``, a :class:`CollapsedMixture` named ``name`` on those
-    labels, and a Deterministic ``{name}_n_clusters``. Nothing is truncated: the number of clusters is
-    whatever the labels say, from 1 to n.
+    This function is a shortcut. It adds a :class:`CRP` named ``{name}_labels``, a :class:`CollapsedMixture` named
+    ``name`` on these labels, and a Deterministic ``{name}_n_clusters``. Nothing is truncated: the number of
+    clusters follows from the labels and may be anything from 1 to n.
 
     Parameters
     ----------
     name : str
+        Name of the mixture in the model.
     alpha : scalar or variable, > 0
         Concentration: a number or any PyMC variable.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     alpha = pm.Gamma("alpha", 1.0, 1.0)
+    ...     y = dp.DPMixture("y", alpha, observed=dp.datasets.load_old_faithful())
+    >>> [variable.name for variable in model.free_RVs]
+    ['alpha', 'y_labels']
     """
     return _add_mixture(_Request(name, partial(CRP, alpha=alpha), base, arguments))
 
@@ -64,10 +75,24 @@ def PYMixture(  # noqa: N802
     Parameters
     ----------
     name : str
+        Name of the mixture in the model.
     alpha : scalar or variable, > -discount
+        Concentration.
     discount : scalar or variable, in [0, 1)
+        Discount: with larger values, the sizes of the clusters have heavier tails.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     alpha = pm.Gamma("alpha", 1.0, 1.0)
+    ...     discount = pm.Beta("discount", 1.0, 3.0)
+    ...     y = dp.PYMixture("y", alpha, discount, observed=dp.datasets.load_galaxies())
+    >>> [variable.name for variable in model.free_RVs]
+    ['alpha', 'discount', 'y_labels']
     """
     return _add_mixture(_Request(name, partial(PitmanYor, alpha=alpha, discount=discount), base, arguments))
 
@@ -82,15 +107,27 @@ def FiniteMixture(  # noqa: N802
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
 
-    Weights are Dirichlet(alpha / n_components, ...) and integrated out; components without rows cost nothing.
+    The weights are Dirichlet(alpha / n_components, ...) and integrated out. Components without rows cost nothing.
 
     Parameters
     ----------
     name : str
+        Name of the mixture in the model.
     alpha : scalar or variable, > 0
+        Sum of the Dirichlet parameters.
     n_components : int or integer variable, >= 1
+        Number of components, which is the largest number of clusters.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     y = dp.FiniteMixture("y", 3.0, 3, observed=dp.datasets.load_galaxies())
+    >>> [variable.name for variable in model.basic_RVs]
+    ['y_labels', 'y']
     """
     prior = partial(FiniteDirichlet, alpha=alpha, n_components=n_components)
     return _add_mixture(_Request(name, prior, base, arguments))
@@ -110,11 +147,23 @@ def MFMixture(  # noqa: N802
     Parameters
     ----------
     name : str
+        Name of the mixture in the model.
     gamma : scalar or variable, > 0
+        Dirichlet parameter of every component.
     components : variable, optional
         Prior of the number of components, made with ``.dist``. By default ``pm.Geometric.dist(0.1)``.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     number = pm.Poisson.dist(3.0)
+    ...     y = dp.MFMixture("y", 1.0, components=number, observed=dp.datasets.load_galaxies())
+    >>> [variable.name for variable in model.basic_RVs]
+    ['y_labels', 'y']
     """
     return _add_mixture(_Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
 

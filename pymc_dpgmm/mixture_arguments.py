@@ -15,46 +15,47 @@ class MixtureArguments(TypedDict, total=False):
     Parameters
     ----------
     base : BaseMeasure, class of one, or dict, optional
-        Prior of every cluster's parameters; of a class, its ``from_data``. By default
+        Prior of the parameters of every cluster. A class stands for its ``from_data``. By default it is
         ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
-        for (n,) data; a latent mixture needs one.
+        for (n,) data. A latent mixture needs a base measure.
 
-        For rows with columns of several types, a dict of views: with a DataFrame, ``{view: (columns, base)}``,
-        where ``columns`` is a column or a list of them; otherwise ``{view: base}``, with ``observed`` a dict of
-        the same views. The views are independent given the labels.
+        For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
+        ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is
+        ``{view: base}``, and ``observed`` is a dict of the same views. The views are independent given the labels.
     observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        Numbers; NaN or masked where an entry is missing at random, for families that take that. The index and
-        columns of a pandas object become coords of the dims ``{name}_obs`` and ``{name}_feature``, unless ``dims``
-        are given.
+        The data: numbers, with NaN or masked entries where something is missing at random, for families that allow
+        it. The index and columns of a pandas object become coordinates of the dimensions ``{name}_obs`` and
+        ``{name}_feature``, unless ``dims`` is given.
     shape : tuple of int, optional
-        (n, d) or (n,), for a latent mixture.
+        Shape (n, d) or (n,) of a latent mixture.
     dims : str or tuple of str, optional
-        Names of the dimensions of the data; the labels take the first. With views, the name of the first.
+        Names of the dimensions of the data, the first of which is also that of the labels. With views, the name of
+        the first dimension only.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
-        What is subtracted from the rows before they are clustered, such as ``X @ coefficients``: see
-        :class:`CollapsedMixture`. With views, a dict of these for some of the views.
+        This is subtracted from the rows before they are clustered. An example is ``X @ coefficients``; see
+        :class:`CollapsedMixture`. With views, a dict of offsets for some of the views.
     unit : (n,) array_like or pm.Data, optional
-        Which unit (subject, site, ...) each row belongs to, if all rows of a unit are in one cluster: numbers
-        0, 1, ... without gaps, or names. The labels are then those of the units, with the dimension
-        ``{name}_unit``. With views, for all of them, or a dict for those with several rows per unit.
+        The unit (subject, site, ...) of each row, if all rows of a unit are in one cluster: numbers 0, 1, ...
+        without gaps, or names. The labels are then those of the units and have the dimension ``{name}_unit``. With
+        views, one vector for all of them, or a dict for the views that have several rows per unit.
     known_labels, must_link : (n,) array_like, optional
-        What is known of the partition, see :class:`CRP`. With units, one entry per unit, in the order of their
-        numbers or of their sorted names.
+        What is known about the partition, see :class:`CRP`. With units, they have one entry per unit, in the order
+        of the numbers or of the sorted names of the units.
     impute : bool
-        Whether missing entries of Gaussian data are drawn, as the variable ``{name}_missing``, also where they
-        integrate out: see :class:`CollapsedMixture`. With views, of those that can.
+        Whether to draw missing entries of Gaussian data, as the variable ``{name}_missing``, even if they could be
+        integrated out; see :class:`CollapsedMixture`. With views, this applies to the Gaussian ones.
     initval : (n,) integer array_like, optional
-        Start of the labels, see :class:`CRP`.
+        Starting labels, see :class:`CRP`.
 
     Returns
     -------
     TensorVariable or dict
-        The random variable ``name``; with views, a dict of the random variables ``{name}_{view}``.
+        The random variable ``name``. With views, a dict of the random variables ``{name}_{view}``.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind or outside its range. The model is then as it was before.
+        If an argument is of the wrong kind or outside its range. The model is then left as it was.
     """
 
     observed: Any

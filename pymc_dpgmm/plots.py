@@ -40,28 +40,39 @@ def plot_clusters(
     model: pm.Model | None = None,
     ax: Any = None,
 ) -> Any:
-    """Draw the data, coloured by the clusters of a partition, with ellipses for those with a mean and a spread.
+    """Plot the data, coloured by the clusters of a partition, with an ellipse around each Gaussian cluster.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of a mixture, or of one of its views.
+        Name of a mixture or of one of its views.
     partition : (n,) array_like of integers or text, or Dataset, optional
-        Labels, or what :func:`point_partition` returns. By default that is called.
+        Labels, or the result of :func:`point_partition`, which is called by default.
     columns : sequence of str or int, optional
-        Which columns, all by default. Of more than two every pair is drawn, of one a strip.
+        Columns to show, all by default. More than two columns give one panel for each pair, one column a strip.
     probability : float, in (0, 1)
-        Of a normal distribution inside its ellipse, whose mean and covariance are posterior means.
+        Probability that a normal distribution has inside its ellipse. Its mean and covariance are posterior means.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the draws of means and covariances.
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
     ax : matplotlib.axes.Axes, optional
-        Where to draw one or two columns; by default a new figure.
+        Axes to draw one or two columns into. By default a new figure is made.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_clusters(idata, "y", [0, 0, 0, 1, 1, 1])
     """
     plt = _pyplot()
     check_probability(probability)
@@ -133,24 +144,36 @@ def plot_clusters(
 def plot_co_clustering(
     idata: Any, name: str, partition: Any = None, *, rows: Any = None, random_seed: Any = 0, ax: Any = None
 ) -> Any:
-    """Draw the probabilities that pairs of rows share a cluster, with rows that are often together side by side.
+    """Plot the probabilities that pairs of rows share a cluster, ordered so that likely pairs are side by side.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     partition : (n,) array_like of integers or text, or Dataset, optional
-        Its clusters are set off by lines, larger ones first. By default :func:`point_partition` is called.
+        Partition whose clusters are separated by lines, larger ones first. By default :func:`point_partition` is
+        called.
     rows : slice or (m,) integer array_like, optional
-        See :func:`co_clustering`.
+        Rows to show, see :func:`co_clustering`.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the search for a point partition.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw into. By default a new figure is made.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_co_clustering(idata, "y")
     """
     plt = _pyplot()
     drawn = drawn_labels(idata, name)
@@ -190,23 +213,32 @@ def plot_density(
     model: pm.Model | None = None,
     ax: Any = None,
 ) -> Any:
-    """Draw the posterior density of one or two columns over the data.
+    """Plot the posterior density of one or two columns together with the data.
 
-    Of one column, the posterior mean and credible bands over a histogram; of two, lines of equal density of the
-    posterior mean, over the points.
+    For one column, the posterior mean and a credible band are drawn over a histogram of the data. For two columns,
+    lines of equal posterior mean density are drawn over the points.
 
     Parameters
     ----------
     idata, name, x, columns, given, probability, random_seed, model
-        As in :func:`density`; ``x`` for one column only.
+        As in :func:`density`. ``x`` is allowed for one column only.
     bins : int, optional
-        Of the histogram, by default 30, or more by the rule of Freedman and Diaconis.
+        Number of bins of the histogram. By default 30, or more if the rule of Freedman and Diaconis says so.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw into. By default a new figure is made.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_density(idata, "y", random_seed=1)
     """
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model)
@@ -269,18 +301,27 @@ def plot_density(
 def plot_n_clusters(
     idata: Any, name: str, *, model: pm.Model | None = None, random_seed: Any = None, ax: Any = None
 ) -> Any:
-    """Draw prior and posterior probabilities of the number of clusters.
+    """Plot the prior and posterior probabilities of the number of clusters.
 
     Parameters
     ----------
     idata, name, model, random_seed
-        As in :func:`n_clusters`. Where the prior is not known, the posterior is drawn alone.
+        As in :func:`n_clusters`. If the prior is not known, only the posterior is drawn.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw into. By default a new figure is made.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_n_clusters(idata, "y")
     """
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model)
@@ -301,22 +342,33 @@ def plot_n_clusters(
 
 
 def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float = 0.9, ax: Any = None) -> Any:
-    """Draw the shares of rows in the largest clusters of each draw: medians and intervals, largest first.
+    """Plot the shares of rows in the largest clusters: medians and intervals over draws, largest first.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     n_largest : int, >= 1
+        Number of clusters to show.
     probability : float, in (0, 1)
-        Of the intervals, which have equal tails.
+        Probability of the intervals, which have equal tails.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw into. By default a new figure is made.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_sizes(idata, "y")
     """
     plt = _pyplot()
     check_probability(probability)
@@ -338,18 +390,30 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
 
 
 def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
-    """Draw how the number of clusters, and the point partition, move with each number of the prior.
+    """Plot how the number of clusters and the point partition change with each number of the prior.
 
     Parameters
     ----------
     found : Dataset
-        What :func:`sensitivity` returns.
+        The result of :func:`sensitivity`.
     distance : bool
-        Whether to draw the distances of the point partitions from that of the baseline too, below.
+        Whether to add a second row of panels with the distances of the point partitions from that of the baseline.
 
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> def make_model(alpha):
+    ...     with pm.Model() as model:
+    ...         dp.DPMixture("y", alpha, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     return model
+    >>> run = {"draws": 50, "tune": 50, "chains": 1, "random_seed": 1, "progressbar": False}
+    >>> report = dp.sensitivity(make_model, "y", {"alpha": 1.0}, {"alpha": [0.1, 2.0]}, **run)
+    >>> figure = dp.plot_sensitivity(report)
     """
     plt = _pyplot()
     parameters = list(dict.fromkeys(str(p) for p in found["parameter"].to_numpy()[1:]))

@@ -216,16 +216,34 @@ def check_sampler(
     Parameters
     ----------
     base : BaseMeasure
-        With numeric parameters.
+        A base measure with numeric parameters.
     values : (n, c) array
-        The data, with columns for what is given with every row; n of at most 8.
+        The data, followed by columns for what is given with every row; at most 8 rows.
     log_marginal : callable
-        ``log_marginal(values, **parameters)``: slow, and written by itself.
+        ``log_marginal(values, **parameters)``: a slow log marginal likelihood that was written independently.
     d : int, optional
         Number of columns that are modelled. By default all.
     prior : GibbsType, optional
-        By default a Chinese restaurant process with concentration 1.
+        Prior on partitions. By default a Chinese restaurant process with concentration 1.
     n_draws, seed : int
+        Number of draws, and seed of the random numbers.
+
+    Raises
+    ------
+    AssertionError
+        If the frequencies of the partitions are too far from their probabilities.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.special import betaln
+    >>> import pymc_dpgmm as dp
+    >>> from pymc_dpgmm.testing import check_sampler
+    >>> def slow_log_marginal(values, a, b):
+    ...     ones, zeros = values.sum(axis=0), (1 - values).sum(axis=0)
+    ...     return float(np.sum(betaln(a + ones, b + zeros) - betaln(a, b)))
+    >>> rows = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
+    >>> check_sampler(dp.BetaBernoulli(1.0, 2.0), rows, slow_log_marginal, n_draws=20_000)
     """
     prior = chinese_restaurant(1.0) if prior is None else prior
     assert prior is not None
@@ -247,21 +265,38 @@ def check_family(
     d: int | None = None,
     support: np.ndarray | None = None,
 ) -> None:
-    """Assert that a family keeps its contract, at some parameters and data.
+    """Assert that a family keeps its contract, for given parameters and data.
 
     Parameters
     ----------
     base : BaseMeasure
-        With numeric parameters.
+        A base measure with numeric parameters.
     values : (n, c) array
-        Five or more rows of data, with columns for what is given with every row.
+        Five or more rows of data, followed by columns for what is given with every row.
     log_marginal : callable
-        ``log_marginal(values, **parameters)``: slow, and written by itself.
+        ``log_marginal(values, **parameters)``: a slow log marginal likelihood that was written independently.
     d : int, optional
         Number of columns that are modelled. By default all.
     support : (m, d) array, optional
-        For discrete data, all values that a row can have, or all but a share of 1e-9; what is given is taken from
-        the first row. Without it, densities of one column are integrated.
+        For discrete data, all values that a row can have, or all but a share of 1e-9. What is given with a row is
+        taken from the first row. Without ``support``, densities of one column are integrated.
+
+    Raises
+    ------
+    AssertionError
+        If a check fails; the message names the check.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from scipy.special import betaln
+    >>> import pymc_dpgmm as dp
+    >>> from pymc_dpgmm.testing import check_family
+    >>> def slow_log_marginal(values, a, b):
+    ...     ones, zeros = values.sum(axis=0), (1 - values).sum(axis=0)
+    ...     return float(np.sum(betaln(a + ones, b + zeros) - betaln(a, b)))
+    >>> rows = np.array([[0.0], [1.0], [1.0], [0.0], [1.0]])
+    >>> check_family(dp.BetaBernoulli(1.0, 2.0), rows, slow_log_marginal, support=np.array([[0.0], [1.0]]))
     """
     Contract(base, values, log_marginal, d=d, support=support).check_all()
 

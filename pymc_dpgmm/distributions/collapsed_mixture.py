@@ -115,34 +115,56 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
 
 
 class CollapsedMixture(pm.Distribution):
-    """Data given the labels of its rows, with every cluster's parameters integrated out.
+    """Data given the labels of its rows, with the parameters of every cluster integrated out.
 
-    The log density is the sum over clusters of the base measure's log marginal likelihood of their rows. Its
-    gradient in the base measure's parameters, and in the rows where they may be latent, is exact. Several mixtures
-    on the same labels are several views of the same rows.
+    The log density is the sum over clusters of the log marginal likelihood of their rows under the base measure.
+    Its gradient in the parameters of the base measure, and in latent rows, is exact. Several mixtures on the same
+    labels are several views of the same rows.
 
     Parameters
     ----------
     name : str
+        Name of the mixture in the model.
     labels : (n,) integer variable
-        Such as a :class:`CRP`. Several rows of one unit that must share a cluster have the labels
-        ``labels[unit]``, where ``unit`` (n,) are numbers that tell the unit of each row.
+        The labels of the rows, for example a :class:`CRP`. If several rows of one unit must share a cluster, pass
+        ``labels[unit]``, where ``unit`` (n,) holds the number of each row's unit.
     base : BaseMeasure
+        Prior of the parameters of every cluster.
     observed : (n,) or (n, d) array_like, pandas object or pm.Data, optional
+        The data. Without it, the mixture is latent.
     shape : tuple of int, optional
-        (n,) or (n, d), for a latent mixture.
+        Shape (n,) or (n, d) of a latent mixture.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
-        What is subtracted from the rows before they are clustered, such as the mean of a regression. For
-        matrices also (1, d) or (n, 1). For families of reals only.
+        This is subtracted from the rows before they are clustered. An example is the mean of a regression. For
+        matrices it may also be (1, d) or (n, 1). Only families of real numbers take an offset.
     impute : bool
-        Whether missing entries are drawn, as the variable ``{name}_missing``, also where they would integrate out.
-        Those of a normal-inverse-Wishart are drawn in any case; families of other than Gaussian data cannot.
+        Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
+        Those of a normal-inverse-Wishart are drawn in any case; families of data that is not Gaussian cannot draw
+        them.
     dims : tuple of str, optional
+        Names of the dimensions of the data.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    Two views of the same rows:
+
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     labels = dp.CRP("labels", alpha=1.0, n=4)
+    ...     size = dp.CollapsedMixture(
+    ...         "size", labels, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=[-2.0, -1.8, 2.1, 1.9]
+    ...     )
+    ...     sick = dp.CollapsedMixture("sick", labels, dp.BetaBernoulli(1.0, 1.0), observed=[0, 0, 1, 1])
+    >>> together = model.compile_logp()({"labels": [0, 0, 0, 0]})
+    >>> apart = model.compile_logp()({"labels": [0, 0, 1, 1]})
+    >>> bool(apart > together)
+    True
     """
 
     rv_type = CollapsedMixtureRV

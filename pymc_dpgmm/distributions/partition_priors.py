@@ -246,39 +246,52 @@ def _signature_with(constrained: bool, signature: str) -> dict[str, str]:
 class CRP(PartitionPrior):
     r"""Prior on partitions: the Chinese restaurant process.
 
-    The value is a vector of labels, one per row; two rows are in one cluster if their labels agree.
+    The value is a vector with one label per row. Two rows are in the same cluster if their labels agree.
 
     .. math:: p(\text{labels}) = \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)} \alpha^K \prod_{k=1}^K \Gamma(n_k)
 
-    (Ewens 1972; Antoniak 1974). The density is that of the partition, whatever names its clusters have, so any
-    labels in 0..n-1 are allowed; others have density zero. Without a mixture on the labels, ``pm.sample``
-    draws them from this prior.
+    (Ewens 1972; Antoniak 1974). This is the density of the partition, however its clusters are numbered. Any
+    labels in 0..n-1 are allowed; others have density zero. Without a mixture on the labels, ``pm.sample`` draws
+    them from this prior.
 
     Parameters
     ----------
     name : str
+        Name of the labels in the model.
     alpha : scalar or variable, > 0
         Concentration.
     n : int or variable, >= 1
         Number of rows.
     dims : str, optional
-        Name of the labels' dimension.
+        Name of the dimension of the labels.
     known_labels : (n,) array_like, optional
-        What is known of some rows' clusters: integers or names, and -1, None or NaN where nothing is. Rows with
-        equal known labels share a cluster, rows with different ones do not. As the names of clusters have no
-        meaning here, look up the draws of a row to find the cluster of its known label.
+        What is known about the clusters of some rows: integers or names, with -1, None or NaN where nothing is
+        known. Rows with equal known labels share a cluster, and rows with different known labels do not. The
+        numbers of the clusters have no meaning; to find the cluster of a known label in a draw, look at a row that
+        has this label.
     must_link : (n,) array_like, optional
-        Rows with equal entries, integers or names, share a cluster; -1, None or NaN tells nothing. Unlike the rows
-        of one unit (see :func:`DPMixture`), they are single draws of the process that are known to coincide, and
-        count as such in the prior.
+        Rows with equal entries (integers or names) share a cluster; -1, None or NaN means that nothing is known.
+        Unlike the rows of one unit (see :func:`DPMixture`), these rows are several draws from the process that are
+        known to coincide, and each of them counts in the prior.
     initval : (n,) integer array_like, optional
-        Start of all chains. By default each chain starts from its own random partition, whose number of labels
-        is log-uniform on 1..min(n, 50).
+        Starting labels of all chains. By default each chain starts from its own random partition, whose number of
+        labels is log-uniform on 1..min(n, 50).
 
     Raises
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     labels = dp.CRP("labels", alpha=1.0, n=10)
+    >>> pm.draw(labels, random_seed=1).shape
+    (10,)
+    >>> dp.CRP.n_clusters_pmf(alpha=1.0, n=3).round(2)
+    array([0.  , 0.33, 0.5 , 0.17])
     """
 
     rv_op = CRPRV()
@@ -302,7 +315,7 @@ class CRP(PartitionPrior):
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, n: int) -> float:
-        """Return the concentration with which ``expected`` clusters are expected among n rows."""
+        """Return the concentration for which ``expected`` clusters are expected among n rows."""
         return solve_for_n_clusters(chinese_restaurant, expected, _checked_integer("n", n))
 
 
@@ -312,13 +325,14 @@ class PitmanYor(PartitionPrior):
     .. math:: p(\text{labels}) = \frac{\Gamma(\alpha + 1)}{\Gamma(\alpha + n)}
         \prod_{i=1}^{K-1} (\alpha + i \sigma) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
 
-    (Pitman 1995, with discount :math:`\sigma`). A row joins a cluster of m others with weight
-    :math:`m - \sigma` and opens one beside K with weight :math:`\alpha + K \sigma`; discount 0 is the Chinese
+    (Pitman 1995, with discount :math:`\sigma`). A row joins a cluster of m others with weight :math:`m - \sigma`,
+    and opens a cluster beside K others with weight :math:`\alpha + K \sigma`. With discount 0 this is the Chinese
     restaurant process.
 
     Parameters
     ----------
     name : str
+        Name of the labels in the model.
     alpha : scalar or variable, > -discount
         Concentration.
     discount : scalar or variable, in [0, 1)
@@ -329,6 +343,14 @@ class PitmanYor(PartitionPrior):
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.PitmanYor.n_clusters_pmf(alpha=1.0, discount=0.5, n=3).round(2)
+    array([0.  , 0.12, 0.38, 0.5 ])
+    >>> round(dp.PitmanYor.alpha_for_n_clusters(expected=20, discount=0.25, n=1000), 2)
+    0.93
     """
 
     rv_op = PitmanYorRV()
@@ -360,7 +382,7 @@ class PitmanYor(PartitionPrior):
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, discount: float, n: int) -> float:
-        """Return the alpha, which may be negative, with which ``expected`` clusters are expected among n rows."""
+        """Return the alpha, possibly negative, for which ``expected`` clusters are expected among n rows."""
         if not 0 <= discount < 1:
             raise ValueError(f"discount must lie in [0, 1), got {discount}")
         above = solve_for_n_clusters(
@@ -377,16 +399,17 @@ class FiniteDirichlet(PartitionPrior):
     .. math:: p(\text{labels}) = \frac{m!}{(m - K)!} \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)}
         \prod_{k=1}^K \frac{\Gamma(n_k + a)}{\Gamma(a)}
 
-    for the partition into K <= m clusters, whichever of the components they are (Green and Richardson 2001;
-    Sugiyama, ch. 20). As m grows it tends to the Chinese restaurant process with concentration alpha.
+    for a partition into K <= m clusters, whichever of the components these are (Green and Richardson 2001;
+    Sugiyama, ch. 20). As m grows, this tends to the Chinese restaurant process with concentration alpha.
 
     Parameters
     ----------
     name : str
+        Name of the labels in the model.
     alpha : scalar or variable, > 0
         Sum of the Dirichlet parameters.
     n_components : int or integer variable, >= 1
-        Number of components m. The number of clusters, components with rows, is at most this.
+        Number of components m. The number of clusters (components with rows) is at most m.
     n, dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
@@ -394,6 +417,12 @@ class FiniteDirichlet(PartitionPrior):
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.FiniteDirichlet.n_clusters_pmf(alpha=2.0, n_components=2, n=3).round(2)
+    array([0. , 0.5, 0.5, 0. ])
     """
 
     rv_op = FiniteDirichletRV()
@@ -431,7 +460,7 @@ class FiniteDirichlet(PartitionPrior):
 
     @staticmethod
     def alpha_for_n_clusters(expected: float, n_components: int, n: int) -> float:
-        """Return the alpha with which ``expected`` clusters are expected among n rows."""
+        """Return the alpha for which ``expected`` clusters are expected among n rows."""
         return solve_for_n_clusters(
             lambda alpha: finite_dirichlet(alpha, n_components), expected, _checked_integer("n", n)
         )
@@ -440,34 +469,44 @@ class FiniteDirichlet(PartitionPrior):
 class MFM(PartitionPrior):
     r"""Prior on partitions: a mixture of finite mixtures, with a prior on the number of components.
 
-    The number of components is :math:`m \sim p`, and given it the weights are Dirichlet(gamma, ..., gamma). With
+    The number of components is :math:`m \sim p`, and the weights given m are Dirichlet(gamma, ..., gamma). With
     both integrated out,
 
     .. math:: p(\text{labels}) = \sum_{m \ge K} p(m) \frac{m!}{(m - K)!}
         \frac{\Gamma(\gamma m)}{\Gamma(\gamma m + n)} \prod_{k=1}^K \frac{\Gamma(n_k + \gamma)}{\Gamma(\gamma)}
 
-    (Miller and Harrison 2018, eqs 3.1 and 3.2). Unlike with a Dirichlet process, the number of clusters does not
-    grow without bound as rows come in: it converges to the number of components.
+    (Miller and Harrison 2018, eqs 3.1 and 3.2). Unlike under a Dirichlet process, the number of clusters does not
+    grow without bound as more rows arrive: it converges to the number of components.
 
     Parameters
     ----------
     name : str
+        Name of the labels in the model.
     gamma : scalar or variable, > 0
         Dirichlet parameter of every component.
     n : int or variable, >= 1
         Number of rows.
     components : variable, optional
-        Prior of the number of components: a distribution of PyMC on the integers, made with ``.dist``, such as
-        ``pm.Poisson.dist(3)``; its own parameters may be variables. It is conditioned on there being at least one
-        component. By default ``pm.Geometric.dist(0.1)``, with mean 10.
+        Prior of the number of components: a PyMC distribution on the integers made with ``.dist``, such as
+        ``pm.Poisson.dist(3)``. Its own parameters may be variables. It is conditioned on at least one component.
+        By default ``pm.Geometric.dist(0.1)``, with mean 10.
     dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind or outside its range. AssertionError in evaluating the density where
-        the tail of ``components`` is so heavy that a sum over it is cut off.
+        If an argument is of the wrong kind or outside its range.
+    AssertionError
+        When the density is evaluated, if the tail of ``components`` is so heavy that a sum over it is cut off.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> p = dp.MFM.n_clusters_pmf(gamma=1.0, n=3, components=pm.Poisson.dist(2.0))
+    >>> p.round(2)
+    array([0.  , 0.56, 0.38, 0.06])
     """
 
     rv_op = MFMRV()
@@ -515,7 +554,7 @@ class MFM(PartitionPrior):
 
     @classmethod
     def gamma_for_n_clusters(cls, expected: float, n: int, *, components: Any = None) -> float:
-        """Return the gamma with which ``expected`` clusters are expected among n rows."""
+        """Return the gamma for which ``expected`` clusters are expected among n rows."""
         prior = cls._numeric(1.0, n, components)
         assert prior is not None
         return solve_for_n_clusters(

@@ -45,16 +45,17 @@ def _converts(data: Any) -> bool:
 
 
 class BaseMeasure:
-    """Base measure of a mixture: the prior of every cluster's parameters.
+    """Base measure of a mixture: the prior of the parameters of every cluster.
 
-    A class with a ``family`` of its own registers that family.
+    This is the class from which base measures are derived. Defining a subclass with a ``family`` registers that
+    family.
 
     Parameters
     ----------
     given : dict, optional
-        What comes with every row of the data, by name, if the family has such: numbers, arrays, or variables.
+        What comes with every row of the data, by name, if the family needs it: numbers, arrays or variables.
     **parameters
-        The family's parameters: numbers, arrays, or PyMC variables.
+        The parameters of the family: numbers, arrays or PyMC variables.
 
     Raises
     ------
@@ -62,6 +63,12 @@ class BaseMeasure:
         If a parameter is neither a variable nor real numbers.
     ValueError
         If a parameter has the wrong number of dimensions, or a number is outside its support.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> issubclass(dp.NormalInverseGamma, dp.BaseMeasure)
+    True
     """
 
     family: ClassVar[Family]
@@ -115,12 +122,12 @@ class BaseMeasure:
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
-        """Make a weakly informative base measure from data; each family says which.
+        """Make a weakly informative base measure from data; the class states which.
 
         Parameters
         ----------
         data : (n,) or (n, d) array_like of finite numbers
-            Missing entries (NaN) are left out.
+            The data. Missing entries (NaN) are ignored.
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")

@@ -100,16 +100,23 @@ INCOMPLETE = replace(
 class BetaBernoulli(BaseMeasure):
     """Base measure of binary columns that are independent within a cluster, for (n,) or (n, d) data of 0 and 1.
 
-    ``p ~ Beta(a, b)`` for each cluster and column. A scalar parameter serves all columns.
+    Each cluster and column has a probability ``p ~ Beta(a, b)``. A scalar parameter applies to all columns.
 
     Parameters
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
-        Prior numbers of ones and zeros.
+        Prior numbers of ones and of zeros.
 
     Notes
     -----
-    ``from_data`` takes a = b = 1: uniform probabilities.
+    ``from_data`` sets a = b = 1, so probabilities are uniform.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> base = dp.BetaBernoulli(a=1.0, b=1.0)
+    >>> dp.BetaBernoulli.from_data([[0, 1], [1, 1]]).parameters["a"]
+    array([1., 1.])
     """
 
     family = Family(

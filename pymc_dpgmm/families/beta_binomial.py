@@ -95,16 +95,24 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 class BetaBinomial(BaseMeasure):
     """Base measure of successes out of known trials, independent within a cluster, for (n,) or (n, d) data.
 
-    ``p ~ Beta(a, b)`` for each cluster and column, and successes Binomial(trials, p): variant reads out of all
-    reads, say. A scalar parameter serves all columns.
+    Each cluster and column has a probability ``p ~ Beta(a, b)``, and the successes are Binomial(trials, p). An
+    example is the number of variant reads among all reads. A scalar parameter applies to all columns.
 
     Parameters
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
-        Prior numbers of successes and failures.
+        Prior numbers of successes and of failures.
     trials : scalar, (n,) or (n, d) array_like or pm.Data, >= 0
-        Whole numbers of trials of each row, for all columns or each. Rows without trials are allowed; they belong
-        anywhere.
+        Number of trials of each row, the same for all columns or one for each: whole numbers. Rows without trials
+        are allowed; only the prior decides about their cluster.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> import pymc as pm
+    >>> with pm.Model():
+    ...     base = dp.BetaBinomial(a=1.0, b=1.0, trials=[30, 42, 25])
+    ...     y = dp.DPMixture("y", 1.0, base, observed=[14, 3, 12])
     """
 
     family = with_missing(

@@ -17,7 +17,7 @@ def _as_drawn(drawn: Drawn, origin: Any) -> Drawn:
 
 @dataclass(frozen=True)
 class Component:
-    """What a family knows of clusters whose parameters are not integrated out.
+    """The part of a family that works with the parameters of clusters, instead of integrating over them.
 
     Drawn parameters are a dict of arrays whose first axis is that of the clusters.
 
@@ -27,7 +27,7 @@ class Component:
         Names of the parameters, and a letter for each of their dimensions, as in :class:`Family`.
     draw : callable
         ``(rng, params, summary) -> drawn``: one draw from the posterior of the parameters of every cluster of a
-        summary. Clusters without rows have the base measure itself.
+        summary. For clusters without rows the posterior is the base measure itself.
     draw_rows : callable
         ``(rng, drawn, labels, given) -> rows``: (n, d), row i from the cluster ``labels[i]``; ``given`` holds the
         last columns of the values.
@@ -35,7 +35,15 @@ class Component:
         ``(drawn, values) -> (n, K) array``: log densities of all rows in all clusters. Entries that are missing
         (NaN) are left out.
     restore : callable
-        ``(drawn, origin) -> drawn``: undoes what the family's ``represent`` has done to the data.
+        ``(drawn, origin) -> drawn``: undoes what ``represent`` of the family has done to the data.
+
+    Examples
+    --------
+    The component of a base measure:
+
+    >>> import pymc_dpgmm as dp
+    >>> dp.GammaPoisson.family.component.axes
+    {'rate': 'd'}
     """
 
     axes: dict[str, str]

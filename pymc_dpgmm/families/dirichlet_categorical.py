@@ -129,21 +129,31 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 class DirichletCategorical(BaseMeasure):
     """Base measure of columns of category codes that are independent within a cluster, for (n,) or (n, d) data.
 
-    ``p ~ Dirichlet(a)`` over the levels of each column, for each cluster. Codes are 0..levels - 1.
+    In each cluster, the probabilities of the levels of each column are ``p ~ Dirichlet(a)``. The codes of a column
+    are 0..levels - 1.
 
     Parameters
     ----------
     a : scalar, (d,) or (d, L) array_like or variable, > 0
-        Prior numbers of rows at each level: one for all levels, one per column, or one per column and level, where
-        L is the largest number of levels and entries past a column's own levels are ignored.
+        Prior numbers of rows at each level: one number for all levels, one per column, or one per column and
+        level. In the last case L is the largest number of levels, and entries beyond the levels of a column are
+        ignored.
     levels : int or (d,) integer array_like
-        Number of levels of each column, >= 1: one number for one column.
+        Number of levels of each column, >= 1. One number for a single column.
 
     Notes
     -----
-    ``from_data`` takes a = 1 and, as levels, the categories of categorical columns of a DataFrame, or the largest
-    code plus one. Categorical columns are turned into their codes wherever data is taken, and columns of text into
-    those of their sorted values.
+    ``from_data`` sets a = 1. The levels are the categories of the categorical columns of a DataFrame, or the
+    largest code plus one. Wherever data is taken, categorical columns are turned into their codes, and columns of
+    text into the codes of their sorted values.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> penguins = dp.datasets.load_penguins()
+    >>> base = dp.DirichletCategorical.from_data(penguins[["species", "island"]])
+    >>> base.parameters["levels"]
+    array([3, 3])
     """
 
     family = Family(

@@ -120,11 +120,11 @@ COMPONENT = Component(
 
 
 class DirichletMultinomial(BaseMeasure):
-    """Base measure of rows of counts, such as words of documents or reads of taxa, for (n, d) data.
+    """Base measure of rows of counts, such as the words of documents or the reads of taxa, for (n, d) data.
 
-    ``p ~ Dirichlet(a)`` for each cluster, and rows Multinomial(N, p) given their own totals N. A row without
-    counts is allowed: it says nothing about its cluster. Observed data may be a SciPy sparse matrix; the cost of
-    sampling is in the non-zeros.
+    Each cluster has probabilities ``p ~ Dirichlet(a)``, and a row with total N is Multinomial(N, p). A row without
+    counts is allowed; only the prior decides about its cluster. Observed data may be a SciPy sparse matrix, and
+    the cost of sampling then grows with the number of non-zeros.
 
     Parameters
     ----------
@@ -133,7 +133,15 @@ class DirichletMultinomial(BaseMeasure):
 
     Notes
     -----
-    ``from_data`` takes a = 1: uniform probabilities. Prior predictive draws have the totals of the observed rows.
+    ``from_data`` sets a = 1, so the vectors of probabilities are uniform. Prior predictive draws have the totals
+    of the observed rows.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> import pymc as pm
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, dp.DirichletMultinomial(0.5), observed=[[9, 1, 0], [0, 2, 7]])
     """
 
     family = Family(

@@ -87,104 +87,112 @@ def _numbers_class(family: "Family", kind: str, fields: list[str]) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """A conjugate family.
+    """Definition of a conjugate family.
 
-    Data are values of shape (n, c): the d columns that are modelled, then the columns of what is given with every
-    row (numbers of trials, covariates, ...), if the family has any.
+    The data of a family are values of shape (n, c): the d columns that are modelled, followed by the columns of
+    what is given with every row (numbers of trials, covariates, ...), if the family needs any. The
+    gamma-exponential example in the documentation shows a complete definition.
 
     Parameters
     ----------
     name : str
         Name of the user-facing base measure.
     parameters : dict of str to Parameter
-        The parameters by name, each declared by its support and a letter for each of its dimensions:
-        ``real("d")``, ``positive()``, see :mod:`pymc_dpgmm.families.supports`.
+        The parameters by name. Each is declared by its support and a letter for each of its dimensions, as in
+        ``real("d")`` or ``positive()``: see ``pymc_dpgmm.families.supports``.
     sums : dict of str to str
-        What is kept of the rows of a cluster, with a letter for each dimension; a capital one is for the lower
-        triangle of a symmetric matrix, packed row after row: ``"D"`` are d (d + 1) / 2 numbers. It does not depend
-        on the parameters, and is 0 for a cluster without rows.
+        The statistics that are kept of the rows of a cluster, with a letter for each dimension. A capital letter
+        stands for the lower triangle of a symmetric matrix, packed row after row: ``"D"`` is d (d + 1) / 2
+        numbers. The statistics do not depend on the parameters, and are 0 for a cluster without rows.
     update : callable
         ``update(p, n, s, x, sign) -> share``: changes the sums of a cluster of ``n`` rows when a row joins (sign
-        1.0) or leaves (-1.0). ``share`` is the smallest part of a statistic that is left of it, 1.0 where nothing
-        is lost: digits are lost with what is subtracted.
+        1.0) or leaves (-1.0). ``share`` is the smallest fraction of a statistic that is left of it, because
+        subtraction loses digits; it is 1.0 if nothing can be lost.
     log_evidence : callable
-        ``log_evidence(p, n, s) -> float``: log marginal likelihood of the rows of a cluster. With a fourth
-        argument, ``c``, it may use the places of a cache, see below, to compute in.
+        ``log_evidence(p, n, s) -> float``: log marginal likelihood of the rows of a cluster. If it has a fourth
+        argument ``c``, it may use the memory of the cache (see below) for its computations.
     gradient : callable
-        ``gradient(params, s) -> dict``: gradient of the log evidence, summed over clusters, in each parameter.
-        ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...); in plain NumPy.
+        ``gradient(params, s) -> dict``: gradient of the log evidence in each parameter, summed over clusters, in
+        plain NumPy. ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...).
     component : Component
         The distribution of rows given the parameters of their cluster.
     data_gradient : callable or None
-        ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, row i being in cluster
-        ``labels[i]``. Where it is there, rows may be latent, or depend on other variables.
+        ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, where row i is in cluster
+        ``labels[i]``. With it, rows may be latent or depend on other variables.
     tables : dict of str to str
-        Numbers that functions of the sampler find in ``p`` beside the parameters: ``""`` for a float, anything
-        else for an array.
+        Numbers that the compiled functions find in ``p`` beside the parameters: ``""`` for a float, anything else
+        for an array.
     tabulate : callable
-        ``tabulate(params, n) -> dict`` of these, for clusters of up to ``n`` rows. ``log_evidence`` may use such
-        only as do not depend on ``n``.
+        ``tabulate(params, n) -> dict`` of these numbers, for clusters of up to ``n`` rows. ``log_evidence`` may
+        use only those that do not depend on ``n``.
     cache : dict of str to str
-        What a sampler keeps of a cluster beside its sums, ``c`` below, like the sums. By default its evidence;
-        with ``{}`` nothing.
+        What a sampler keeps of a cluster beside its sums (``c`` below), declared like the sums. By default this is
+        the evidence; with ``{}`` it is nothing.
     refresh : callable or None
-        ``refresh(p, n, s, c)``: derives the cache from the sums. There where the cache is not one of these two.
+        ``refresh(p, n, s, c)``: derives the cache from the sums. Needed unless the cache is one of these two.
     change : callable or None
-        ``change(p, n, s, c, x, sign) -> share``: changes sums and cache at once.
+        ``change(p, n, s, c, x, sign) -> share``: changes the sums and the cache at once.
     kept_evidence : callable or None
-        ``kept_evidence(p, n, s, c)``: the log evidence, by way of the cache.
+        ``kept_evidence(p, n, s, c)``: the log evidence, computed from the cache.
     log_predictive : callable or None
         ``log_predictive(p, n, s, c, x) -> (constant, exponent, argument)``: the log density of a row given the
         rows of a cluster, ``constant - exponent log(argument)``.
     log_predictive_without : callable or None
-        The same of a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is below
-        1e-8, digits count as lost, and the row is taken out of the cluster first. By default, the row leaves a
-        copy of the cluster.
+        The same for a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is
+        below 1e-8, digits count as lost, and the row is first taken out of the cluster. By default, the row leaves
+        a copy of the cluster.
     merge : callable or None
-        ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default, adds.
+        ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default the sums are added.
     log_predictive_present : callable or None
         ``log_predictive_present(p, n, s, c, x, absent, scratch) -> float``: log density of the entries of a row
-        that are not ``absent`` (d,). There where densities of some columns are asked for, or missing entries can
-        be drawn. Entries of other families that may be missing are NaN.
+        that are not ``absent`` (d,). Needed for densities of some of the columns and for drawing missing entries.
+        In families that integrate over missing entries, these are NaN.
     draw_absent : callable or None
         ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
-        others, with random numbers of :mod:`pymc_dpgmm.arithmetic`.
+        others, with random numbers of ``pymc_dpgmm.arithmetic``.
     scratch : callable
-        ``scratch(params) -> int``: numbers that ``scratch`` of these two must hold.
+        ``scratch(params) -> int``: how many numbers the ``scratch`` of these two functions must hold.
     check_together : callable
-        ``check_together(params)`` raises ValueError if parameters, each in its support, do not go together.
+        ``check_together(params)`` raises ValueError if parameters, each in its support, do not fit together.
     check_values : callable
         ``check_values(params, values)`` raises ValueError, and says where, if values are not data of this kind.
         Parameters that are variables may be None.
     represent : callable
-        ``(params, values) -> (rows, origin)``: the data in the form that functions take, an (n, c) array or
-        :class:`Ragged`, which depends on no more of the parameters than their shapes, and whatever ``shift`` needs
-        to know.
+        ``(params, values) -> (rows, origin)``: the data in the form that the functions take, an (n, c) array or a
+        ``Ragged``, and whatever ``shift`` needs to know. The rows may depend on the shapes of the parameters only.
     shift : callable
         ``(params, origin) -> params``: the parameters that go with rows in that form.
     given : dict of str to str
-        What comes with every row, by the name of the user's argument: a letter for its columns, as in ``axes``.
+        What comes with every row, under the name of the user's argument, with a letter for its columns.
     from_data : callable or None
         ``(rows) -> dict`` of default parameters.
     takes : tuple of int
-        Numbers of dimensions that data may have: 1 for (n,), 2 for (n, d).
+        Numbers of dimensions that the data may have: 1 for (n,), 2 for (n, d).
     incomplete : Family or None
-        The family of the same parameters, under another name, for data with missing entries (NaN).
+        The family with the same parameters, under another name, for data with missing entries (NaN).
     takes_missing : bool
         Whether this is such a family.
     wide : callable or None
-        ``wide(n, d) -> Family or None``: the family of the same parameters, under another name, that samplers use
-        for n complete rows of d columns, where clusters have so few of them that pairs of rows are less to work
-        with than columns.
+        ``wide(n, d) -> Family or None``: the family with the same parameters, under another name, that samplers
+        use for n complete rows of d columns if clusters have so few rows that working with pairs of rows is
+        cheaper than working with columns.
     pairs : callable or None
-        ``pairs(params, rows) -> (n, n) array``, of such a family: a number for every pair of rows. In ``p`` these
+        ``pairs(params, rows) -> (n, n) array``, for such a family: a number for every pair of rows. In ``p`` these
         are ``pairs``, ``n_pairs`` is n, and ``data`` are the rows.
     draws_missing : bool
-        Whether missing entries are drawn: always if there is no ``incomplete`` family, in which they integrate
-        out, and otherwise where a user wants to see them.
+        Whether missing entries can be drawn. They always are if there is no ``incomplete`` family, which
+        integrates over them; otherwise only if a user asks for it.
     takes_sparse : bool
-        Whether data may be a SciPy sparse matrix. ``represent`` and ``check_values`` are then given it alone, in
-        CSR form, without columns for what is given.
+        Whether the data may be a SciPy sparse matrix. ``represent`` and ``check_values`` then get the matrix
+        alone, in CSR form, without columns for what is given.
+
+    Examples
+    --------
+    The family of a base measure:
+
+    >>> import pymc_dpgmm as dp
+    >>> dp.NormalInverseGamma.family.sums
+    {'mean': 'd', 'square': 'd'}
     """
 
     name: str

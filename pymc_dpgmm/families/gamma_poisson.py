@@ -89,19 +89,27 @@ COMPONENT = Component(
 class GammaPoisson(BaseMeasure):
     """Base measure of counts that are Poisson and independent within a cluster, for (n,) or (n, d) data.
 
-    ``rate ~ Gamma(a, b)`` with mean ``a / b`` for each cluster and column, and counts Poisson(rate times
-    exposure). A scalar parameter serves all columns.
+    Each cluster and column has a ``rate ~ Gamma(a, b)`` with mean ``a / b``, and the counts are Poisson(rate times
+    exposure). A scalar parameter applies to all columns.
 
     Parameters
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Shape and rate of the prior.
     exposure : scalar, (n,) or (n, d) array_like or variable, > 0
-        Exposure of each row, for all columns or each: person-years, area, total depth. 1 by default.
+        Exposure of each row, such as person-years, area or total depth, the same for all columns or one for each.
+        1 by default.
 
     Notes
     -----
-    ``from_data`` takes a = 1 and b = 1 / column means (of at least 1 / n): rates around the data's.
+    ``from_data`` sets a = 1 and b = 1 / column means (of at least 1 / n), so the rates are around those of the
+    data.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.GammaPoisson.from_data([2, 4, 6]).parameters["b"]
+    array([0.25])
     """
 
     family = with_missing(

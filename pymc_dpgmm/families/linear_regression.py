@@ -219,20 +219,30 @@ COMPONENT = Component(
 class LinearRegression(BaseMeasure):
     """Base measure of clusters that each have a linear regression of their own, for (n,) data.
 
-    ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)``, coefficients ``beta ~ N(mu, s2 inv(precision))`` and
-    ``y ~ N(covariates @ beta, s2)`` in each cluster.
+    Each cluster has a variance ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)``, coefficients
+    ``beta ~ N(mu, s2 inv(precision))``, and rows ``y ~ N(covariates @ beta, s2)``.
 
     Parameters
     ----------
     mu : scalar or (p,) array_like or variable
         Prior mean of the coefficients.
     precision : scalar, (p,) or (p, p) array_like or variable
-        Prior precision of the coefficients relative to that of a row: a number, the diagonal, or a symmetric
+        Prior precision of the coefficients relative to that of one row: a number, the diagonal, or a symmetric
         positive definite matrix.
     a, b : scalar or variable, > 0
-        Shape and scale of the variance's prior.
+        Shape and scale of the prior of the variance.
     covariates : (n,) or (n, p) array_like or pm.Data
-        Known covariates of each row; a column of ones is an intercept.
+        Known covariates of each row. A column of ones is an intercept.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> covariates = np.column_stack([np.ones(4), [0.0, 1.0, 2.0, 3.0]])
+    >>> with pm.Model():
+    ...     base = dp.LinearRegression(mu=0.0, precision=0.1, a=2.0, b=1.0, covariates=covariates)
+    ...     y = dp.DPMixture("y", 1.0, base, observed=[0.1, 0.9, 2.1, -5.0])
     """
 
     family = Family(

@@ -119,22 +119,29 @@ def _tabulate(params: Any, n: int) -> dict[str, Any]:
 class NormalInverseGamma(BaseMeasure):
     """Base measure of Gaussian clusters with independent columns, for (n,) or (n, d) data.
 
-    ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)`` and ``m | s2 ~ N(mu, s2 / kappa)`` for each cluster's
-    variance s2 and mean m of each column. A scalar parameter serves all columns.
+    In each cluster and column, the variance is ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)``, and the mean
+    is ``m | s2 ~ N(mu, s2 / kappa)``. A scalar parameter applies to all columns.
 
     Parameters
     ----------
     mu : scalar or (d,) array_like or variable
         Prior mean of the cluster means.
     kappa : scalar or (d,) array_like or variable, > 0
-        Prior precision of the cluster means, in rows.
+        Prior precision of the cluster means, as a number of rows.
     a, b : scalar or (d,) array_like or variable, > 0
-        Shape and scale of the variances' prior.
+        Shape and scale of the prior of the variances.
 
     Notes
     -----
-    ``from_data`` takes mu = column means, kappa = 0.01, a = 1.5 and b = 0.05 times the column variances, which
-    is ``NormalInverseWishart.from_data`` for each column alone.
+    ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5 and b = 0.05 times the column variances. This is
+    ``NormalInverseWishart.from_data`` for each column alone.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> base = dp.NormalInverseGamma.from_data([1.0, 2.0, 3.0])
+    >>> base.parameters["mu"], base.parameters["b"].round(3)
+    (array([2.]), array([0.05]))
     """
 
     family = ColumnsFamily(

@@ -301,15 +301,15 @@ FAMILY = Family(
 class NormalInverseWishart(BaseMeasure):
     """Base measure of Gaussian clusters with full covariance.
 
-    ``Sigma ~ IW(nu, psi)`` with mean ``psi / (nu - d - 1)`` and ``m | Sigma ~ N(mu, Sigma / kappa)`` for each
-    cluster's covariance Sigma and mean m, d being the number of columns.
+    In each cluster, the covariance is ``Sigma ~ IW(nu, psi)`` with mean ``psi / (nu - d - 1)``, where d is the
+    number of columns, and the mean is ``m | Sigma ~ N(mu, Sigma / kappa)``.
 
     Parameters
     ----------
     mu : scalar or (d,) array_like or variable
         Prior mean of the cluster means.
     kappa : scalar or variable, > 0
-        Prior precision of the cluster means, in rows.
+        Prior precision of the cluster means, as a number of rows.
     nu : scalar or variable, > d - 1
         Degrees of freedom.
     psi : (d, d) array_like or variable
@@ -317,9 +317,17 @@ class NormalInverseWishart(BaseMeasure):
 
     Notes
     -----
-    ``from_data`` takes mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of
-    the column variances (:func:`pymc_dpgmm.families.defaults.column_variances`, which states the floor for
-    columns without spread).
+    ``from_data`` sets mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of the
+    column variances (``pymc_dpgmm.families.defaults.column_variances`` states the lower bound for columns without
+    spread).
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> base = dp.NormalInverseWishart.from_data(dp.datasets.load_old_faithful())
+    >>> base.parameters["psi"].round(2)
+    array([[ 0.13,  0.  ],
+           [ 0.  , 18.41]])
     """
 
     family = FAMILY

@@ -151,24 +151,31 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 class SphericalNormalInverseGamma(BaseMeasure):
     """Base measure of Gaussian clusters with one scale for all columns, for (n,) or (n, d) data.
 
-    ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)`` for each cluster; its columns are independent with means
-    ``m ~ N(mu, s2 scale**2 / kappa)`` and variances ``s2 scale**2``. With ``scale=1`` clusters are spherical.
+    Each cluster has ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)``. Its columns are independent, with means
+    ``m ~ N(mu, s2 scale**2 / kappa)`` and variances ``s2 scale**2``. With ``scale=1`` the clusters are spherical.
 
     Parameters
     ----------
     mu : scalar or (d,) array_like or variable
         Prior mean of the cluster means.
     kappa : scalar or variable, > 0
-        Prior precision of the cluster means, in rows.
+        Prior precision of the cluster means, as a number of rows.
     a, b : scalar or variable, > 0
-        Shape and scale of the variance's prior.
+        Shape and scale of the prior of s2.
     scale : scalar or (d,) array_like or variable, > 0
-        Relative scales of the columns, common to all clusters. 1 by default.
+        Relative scales of the columns, which all clusters share. 1 by default.
 
     Notes
     -----
-    ``from_data`` takes mu = column means, kappa = 0.01, a = 1.5, b = 0.05 and scale = the columns' standard
-    deviations.
+    ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5, b = 0.05 and scale = the standard deviations of
+    the columns.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> base = dp.SphericalNormalInverseGamma.from_data([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
+    >>> base.parameters["scale"].round(2)
+    array([ 0.82,  8.16])
     """
 
     family = Family(

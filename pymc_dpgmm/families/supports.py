@@ -19,6 +19,14 @@ class Parameter(NamedTuple):
         whose lengths its base measure knows. ``""`` is a scalar.
     check : callable
         ``check(name, value)`` with a numeric value raises ValueError if it is outside the support.
+
+    Examples
+    --------
+    >>> from pymc_dpgmm.families import Parameter
+    >>> def check(name, value):
+    ...     if not 0 < value < 1:
+    ...         raise ValueError(f"{name} must lie in (0, 1), got {value}")
+    >>> probability = Parameter("", check)
     """
 
     axes: str
@@ -26,17 +34,37 @@ class Parameter(NamedTuple):
 
 
 def real(axes: str = "") -> Parameter:
-    """Declare finite numbers."""
+    """Declare a parameter whose entries are finite numbers.
+
+    Examples
+    --------
+    >>> from pymc_dpgmm.families import real
+    >>> real("d").axes
+    'd'
+    """
     return Parameter(axes, _check_finite)
 
 
 def positive(axes: str = "") -> Parameter:
-    """Declare finite numbers > 0."""
+    """Declare a parameter whose entries are finite numbers > 0.
+
+    Examples
+    --------
+    >>> from pymc_dpgmm.families import positive
+    >>> positive("d").check("kappa", 2.0)
+    """
     return Parameter(axes, _check_positive)
 
 
 def positive_definite(axes: str) -> Parameter:
-    """Declare a symmetric positive definite matrix, with the same letter twice."""
+    """Declare a symmetric positive definite matrix; ``axes`` is the same letter twice.
+
+    Examples
+    --------
+    >>> from pymc_dpgmm.families import positive_definite
+    >>> positive_definite("dd").axes
+    'dd'
+    """
     return Parameter(axes, _check_positive_definite)
 
 
@@ -71,15 +99,26 @@ def _is_positive_definite(matrix: np.ndarray) -> bool:
 
 
 def refuse_where(bad: np.ndarray, rule: str, *values: Any) -> None:
-    """Raise ValueError if anything is ``bad``; tell the first row where it is, and the values there.
+    """Raise ValueError if any entry is ``bad``; the message names the first such row and its values.
 
     Parameters
     ----------
     bad : (n, d) bool array
+        Which entries break the rule.
     rule : str
-        What holds of values that are not bad.
+        The rule, for the message.
     *values : (n, d) arrays
-        What breaks the rule.
+        The values that break the rule.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dpgmm.families import refuse_where
+    >>> times = np.array([[1.0], [-2.0]])
+    >>> refuse_where(times < 0, "times must be >= 0", times)
+    Traceback (most recent call last):
+    ...
+    ValueError: times must be >= 0, got -2.0 in row 1
     """
     if np.any(bad):
         row, column = np.argwhere(bad)[0]

@@ -13,23 +13,24 @@ MOST_BYTES = 2**31
 
 
 def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float = MOST_BYTES) -> xr.DataArray:
-    """Return the posterior probabilities that pairs of rows are in one cluster.
+    """Return the posterior probability that two rows share a cluster, for all pairs of rows.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     rows : slice, (m,) integer or (n,) boolean array_like, optional
-        Positions of some rows, or a mask, for data with so many that the matrix of all does not fit in memory.
+        Positions of some rows, or a mask. Use it where the matrix of all rows does not fit into memory.
     most_bytes : float
-        The largest matrix that is made.
+        Size of the largest matrix that is allowed, 2 GiB by default.
 
     Returns
     -------
     DataArray
-        (n, n) float64, symmetric with ones on the diagonal. The first dimension is that of the labels, the second
-        has its name with ``_2``; both have the coordinates of the rows.
+        (n, n) float64, symmetric with ones on the diagonal. The first dimension is that of the labels. The second
+        has the same name with ``_2`` appended. Both have the coordinates of the rows.
 
     Raises
     ------

@@ -20,48 +20,64 @@ def component_draws(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Draw weights and parameters of the clusters from their posterior given each kept partition.
+    """Draw the weights and parameters of the clusters from their posterior, given each kept partition.
 
-    Names of clusters mean nothing across draws. The draws are therefore aligned: cluster r of a draw is the one in
-    which most of the rows of cluster r of a reference partition are. Where a draw divides a cluster of the
-    reference, ``overlap`` is the share of its rows in the largest piece. Where a draw unites two, both are one and
-    count twice: ``purity`` is the share of that cluster's rows that are of cluster r.
+    The number of a cluster means nothing across draws. The draws are therefore aligned to a reference partition:
+    cluster r of the result is, in each draw, the cluster that holds most rows of cluster r of the reference.
+    ``overlap`` is the share of the reference cluster's rows that this cluster holds; it is low where a draw
+    divides the reference cluster. ``purity`` is the share of this cluster's rows that belong to the reference
+    cluster; it is low where a draw merges the reference cluster with others. A cluster that is matched to two
+    reference clusters counts for both.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, of one of its views, or of its labels.
+        Name of the mixture, of one of its views, or of its labels.
     reference : (n,) array_like of integers or text, or Dataset, optional
-        A partition: labels, or what :func:`point_partition` returns. By default that is called.
+        A partition: labels, or the result of :func:`point_partition`, which is called by default.
     ragged : bool
-        Whether to return all clusters of all draws, without a reference.
+        Return all clusters of all draws instead, without aligning them to a reference.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
-        Needed where an offset, or the prior on the number of components, is an expression without a name.
+        Needed if an offset is an expression without a name, or if a prior on the number of components has random
+        parameters.
 
     Returns
     -------
     Dataset
         (chain, draw, cluster) ``weight``, ``overlap``, ``purity`` and the parameters of the family, such as
-        ``mean`` and ``covariance``, with further dimensions for columns; with several views, their names begin
-        with that of the view. (chain, draw) ``new_weight`` of all clusters without rows, and ``other_weight`` of
-        clusters that are none of the reference. The coordinates ``size`` of the clusters and ``reference`` of the
-        rows are sizes and labels of the reference partition.
+        ``mean`` and ``covariance``, with further dimensions for columns. With several views, the names of the
+        parameters begin with that of the view. (chain, draw) ``new_weight``, the weight of all clusters without
+        rows, and ``other_weight``, that of clusters which match no cluster of the reference. The coordinates
+        ``size`` (of the clusters) and ``reference`` (of the rows) are the sizes and labels of the reference
+        partition.
 
-        If ragged, the dimension ``component`` of all clusters of all draws, with coordinates ``component_chain``,
-        ``component_draw`` and ``label``, in place of (chain, draw, cluster), and their ``size``; and (chain, draw)
-        ``new_weight``.
+        If ragged, the variables have the dimension ``component``, over all clusters of all draws, instead of
+        (chain, draw, cluster). Its coordinates are ``component_chain``, ``component_draw`` and ``label``; ``size``
+        is the number of rows. ``new_weight`` is (chain, draw).
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something is not stored, or an argument is of the wrong kind.
+        If there is no such mixture, something that is needed was not stored, or an argument is of the wrong kind.
 
     Notes
     -----
-    Given a partition, weights are Dirichlet and parameters have the conjugate posterior of their cluster: see
-    :func:`pymc_dpgmm.partitions.draw_weights` and the modules of :mod:`pymc_dpgmm.families`.
+    Given a partition, the weights have a Dirichlet distribution, and the parameters have the conjugate posterior
+    of their cluster: see ``pymc_dpgmm.partitions.draw_weights`` and the modules of ``pymc_dpgmm.families``.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> components = dp.component_draws(idata, "y", [0, 0, 0, 1, 1, 1], random_seed=1)
+    >>> components["mean"].median(["chain", "draw"]).round().to_numpy()
+    array([-2.,  4.])
     """
     draws = MixtureDraws(idata, name, model)
     rng = np.random.default_rng(random_seed)

@@ -20,36 +20,49 @@ def credible_ball(
     loss: str = "vi",
     random_seed: Any = 0,
 ) -> xr.Dataset:
-    """Return the smallest ball around a partition that has a posterior probability, and its bounds.
+    """Return the smallest ball around a partition that has a given posterior probability, and its bounds.
 
-    Its bounds are draws inside the ball (Wade and Ghahramani 2018, section 4): the horizontal one is the farthest
-    from the partition; the vertical upper one is the farthest among those with the fewest clusters, the vertical
-    lower one among those with the most.
+    The bounds are draws inside the ball (Wade and Ghahramani 2018, section 4). The horizontal bound is the draw
+    that is farthest from the partition. The vertical upper bound is the farthest among the draws with the fewest
+    clusters, and the vertical lower bound is the farthest among those with the most.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     partition : (n,) array_like of integers or text, or Dataset, optional
-        The centre: labels, or what :func:`point_partition` returns. By default that is called.
+        The centre: labels, or the result of :func:`point_partition`, which is called by default.
     probability : float, in (0, 1)
+        Posterior probability of the ball.
     loss : {"vi", "binder"}
         The distance, see :func:`point_partition`.
     random_seed : int or numpy.random.Generator
-        Of the search for a point partition.
+        Seed of the search for a point partition.
 
     Returns
     -------
     Dataset
-        ``labels`` (bound, n), ``n_clusters`` (bound,) and ``distance`` (bound,) from the centre, for the bounds
-        ``"horizontal"``, ``"vertical_upper"`` and ``"vertical_lower"``; ``center`` (n,); scalars ``radius`` and
-        ``probability``, the share of the draws in the ball.
+        ``labels`` (bound, n), ``n_clusters`` (bound,) and the ``distance`` (bound,) from the centre, for the
+        bounds ``"horizontal"``, ``"vertical_upper"`` and ``"vertical_lower"``; ``center`` (n,); and the scalars
+        ``radius`` and ``probability``, the share of the draws in the ball.
 
     Raises
     ------
     TypeError, ValueError
         If there are no such labels, or an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    Three draws of the labels of three rows:
+
+    >>> import xarray as xr
+    >>> import pymc_dpgmm as dp
+    >>> draws = xr.Dataset({"y_labels": (("chain", "draw", "row"), [[[0, 0, 1], [0, 0, 1], [0, 1, 2]]])})
+    >>> ball = dp.credible_ball(xr.DataTree.from_dict({"posterior": draws}), "y", [0, 0, 1])
+    >>> ball["n_clusters"].sel(bound=["vertical_upper", "vertical_lower"]).to_numpy()
+    array([2, 3])
     """
     check_probability(probability)
     drawn = drawn_labels(idata, name)

@@ -30,38 +30,52 @@ def density(
 ) -> xr.Dataset:
     """Return the posterior mean of the density of a row, and pointwise credible bands.
 
-    The mean is the posterior predictive density of one more row: given a partition and the base measure it is
-    known in closed form, and only these are averaged over draws. The bands are those of draws of the density
-    itself, with weights and parameters from their posterior; the clusters that have no rows are among them.
+    The mean is the posterior predictive density of one more row. Given a partition and the base measure it has a
+    closed form, which is averaged over the draws. The bands come from draws of the density itself, whose weights
+    and parameters are drawn from their posterior, including those of clusters that have no rows.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of a mixture, or of one of its views.
+        Name of a mixture or of one of its views.
     x : (m, d) array_like, or (m,) for one column, optional
         Points. By default a grid over the data, for one or two columns.
     columns : str, int or list of these, optional
-        Columns, by name or position, for a marginal density; ``x`` then has these. Not for families of whole rows.
+        Names or positions of the columns of a marginal density; ``x`` then has these columns. Not for families
+        that describe whole rows, such as :class:`DirichletMultinomial`.
     given : dict, optional
-        What comes with every point, by the name of the base measure's argument, such as ``covariates``.
+        What comes with every point, such as covariates, under the name of the base measure's argument.
     probability : float, in (0, 1)
-        Of the bands, which have equal tails.
+        Probability of the bands, which have equal tails.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the draws behind the bands.
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     Dataset
-        ``mean``, ``lower`` and ``upper``, of dimension ``x`` (m,) for one column; on the default grid of two,
-        of their names; otherwise ``point``, with a coordinate for each column. For counts and categories,
-        probabilities.
+        ``mean``, ``lower`` and ``upper``. Their dimension is ``x`` (m,) for one column; the names of the columns
+        on the default grid of two; and otherwise ``point``, with a coordinate for each column. For counts and
+        categories they are probabilities.
 
     Raises
     ------
     TypeError, ValueError
         If there is no such mixture or column, or points are of the wrong kind or width.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.density(idata, "y", [-2.0, 1.0, 4.0], random_seed=1)
+    >>> found["mean"].round(1).to_numpy()
+    array([0.3, 0. , 0.3])
     """
     draws = MixtureDraws(idata, name, model)
     return density_of(draws, x, columns, given, probability, random_seed)
@@ -134,40 +148,54 @@ def membership(
     random_seed: Any = 0,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Return the posterior probabilities that new rows belong to each cluster of a partition, or to a new one.
+    """Return the posterior probability that new rows belong to each cluster of a partition, or to a new cluster.
 
-    They are given the data and the new row's own values; each new row is looked at by itself, as the next one
-    after the data. Clusters of a draw are not those of the reference: one whose rows are in several of the
-    reference counts for these in proportion.
+    The probabilities are conditional on the data and on the values of the new row. Each new row is considered on
+    its own, as the next row after the data. The clusters of a draw may differ from those of the reference
+    partition: if the rows of a drawn cluster belong to several reference clusters, its probability is divided
+    among these in proportion to the number of its rows in each.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, of one of its views, or of its labels.
+        Name of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
-        New rows, NaN where an entry is missing. With several views, a dict of some or all of them, or a DataFrame
-        with the columns of all.
+        New rows, with NaN where an entry is missing. With several views, a dict of some or all of them, or a
+        DataFrame with the columns of all.
     reference : (n,) array_like of integers or text, or Dataset, optional
-        A partition: labels, or what :func:`point_partition` returns. By default that is called.
+        A partition: labels, or the result of :func:`point_partition`, which is called by default.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
     random_seed : int or numpy.random.Generator
-        Of the search for a point partition.
+        Seed of the search for a point partition.
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     Dataset
-        ``probability`` (new_row, cluster), ``new_cluster`` (new_row,), which sum to one; ``log_density``
-        (new_row,), the log posterior predictive density of each row; and ``reference`` (n,). New rows of a pandas
-        object keep its index.
+        ``probability`` (new_row, cluster) and ``new_cluster`` (new_row,), which together sum to one for each row;
+        ``log_density`` (new_row,), the log posterior predictive density of each row; and ``reference`` (n,). New
+        rows of a pandas object keep their index.
 
     Raises
     ------
     TypeError, ValueError
         If there is no such mixture, or new rows are of the wrong kind or width.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> members = dp.membership(idata, "y", [-2.2, 4.2], [0, 0, 0, 1, 1, 1])
+    >>> members["probability"].round(1).to_numpy()
+    array([[1., 0.],
+           [0., 1.]])
     """
     draws = MixtureDraws(idata, name, model)
     values = _new_rows(draws, x, given)

@@ -24,32 +24,34 @@ WORST_R_HAT = 1.05
 def partition_diagnostics(
     idata: Any, name: str, *, reference: Any = None, n_largest: int = 3, warn: bool = True
 ) -> xr.Dataset:
-    """Return numbers of each draw's partition, for ``az.summary``, ``az.rhat``, ``az.ess`` and ``az.plot_trace``.
+    """Return numbers that describe the partition of each draw, for convergence checks and traces.
 
-    Chains can have the same number of clusters and yet be stuck in different partitions. The distances tell: each
-    chain has a reference partition, one of its own draws that is near the others, and the distance of all draws to
-    it is a number like any other. Where chains agree, its R-hat is 1.
+    They serve ``az.summary``, ``az.rhat``, ``az.ess`` and ``az.plot_trace``. Chains can have the same number of
+    clusters and yet be stuck at different partitions. The distances reveal this: each chain has a reference
+    partition, a central one of its own draws, and the distance of every draw to it is a scalar whose R-hat is near
+    1 if the chains agree.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     reference : (n,) array_like of integers or text, or Dataset, optional
-        A partition to measure the distances to, in place of one of each chain.
+        A partition to which distances are measured, instead of one from each chain.
     n_largest : int, >= 1
-        Number of shares of the largest clusters.
+        How many of the largest clusters ``share`` describes.
     warn : bool
-        Whether to warn where R-hat of a distance is above 1.05.
+        Whether to warn if the R-hat of a distance is above 1.05.
 
     Returns
     -------
     Dataset
-        (chain, draw) ``n_clusters``; ``entropy`` of the clusters' shares, in nats; ``log_joint``, the log density
-        of labels and data given everything else, if it is among the sampler statistics; (chain, draw, largest)
-        ``share``, zero where there are fewer clusters; (chain, draw, reference) ``distance``, the variation of
-        information in bits. The attribute ``distance_r_hat``, where there are two chains or more, is the largest
-        R-hat of a distance, infinite where each chain stands still at a partition of its own.
+        (chain, draw) ``n_clusters``; the ``entropy`` of the shares of the clusters, in nats; ``log_joint``, the
+        log density of labels and data given everything else, if it is among the sampler statistics; (chain, draw,
+        largest) ``share``, zero if there are fewer clusters; (chain, draw, reference) ``distance``, the variation
+        of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
+        distance; it is infinite if each chain stays at a partition of its own.
 
     Raises
     ------

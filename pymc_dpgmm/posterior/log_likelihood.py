@@ -23,40 +23,56 @@ def log_likelihood(
 
     .. math:: \log p(y_i \mid w, \theta) = \log \sum_k w_k p(y_i \mid \theta_k)
 
-    with one draw of all weights and cluster parameters for each kept partition, and labels summed out: given
-    these the rows are independent, which importance sampling for leave-one-out needs.
-    ``pm.compute_log_likelihood`` writes one number per draw for all rows together, of which that cannot be had.
+    The weights and cluster parameters are drawn once for each kept partition, and the label of the row is summed
+    out. Given weights and parameters the rows are independent, which importance sampling for leave-one-out
+    cross-validation requires. (``pm.compute_log_likelihood`` cannot be used for this: it writes one number per
+    draw, for all rows together.)
 
-    Of one of several views it is the density of a row's entries in this view given its entries in the others,
+    For one of several views, the result is the density of the row's entries in this view given its entries in the
+    other views,
 
     .. math:: \log \sum_k w_k \prod_v p(y_{iv} \mid \theta_{kv})
               - \log \sum_k w_k \prod_{v \ne u} p(y_{iv} \mid \theta_{kv}),
 
-    since the draws are those of a posterior that has seen these: ``az.loo`` then leaves out the entries of one
+    because the posterior has been conditioned on the other entries. ``az.loo`` then leaves out the entries of one
     view.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of a mixture with one view, of one of several views, or of the labels: then of all views together.
+        Name of a mixture with one view, of one of several views, or of the labels, which stands for all views
+        together.
     extend_inferencedata : bool
-        Whether to add it to the group ``log_likelihood`` of ``idata``, in place of what is there under its name.
+        Whether to add the result to the group ``log_likelihood`` of ``idata``, replacing a variable of that name.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the draws of weights and parameters.
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     DataTree
-        ``idata`` with (chain, draw, n) in the group ``log_likelihood``, or, if it is not to be extended, that
-        group alone. With units, n is their number.
+        ``idata`` with a variable of shape (chain, draw, n) in the group ``log_likelihood``; or, with
+        ``extend_inferencedata=False``, that group alone. In models with units, n is the number of units.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something is not stored, clusters of some rows are known, or the rows are
-        latent: a model of latent rows predicts what is observed of them.
+        If there is no such mixture, something that is needed was not stored, the clusters of some rows are known,
+        or the rows are latent (use the log likelihood of the observed variables then).
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> group = dp.log_likelihood(idata, "y", random_seed=1)["log_likelihood"]
+    >>> group["y"].shape
+    (1, 50, 6)
     """
     draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
     # One of the views, or all of them: in draws of one the others are given.

@@ -17,28 +17,44 @@ _N_DRAWS = 1_000
 def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_seed: Any = None) -> xr.Dataset:
     """Return prior and posterior probabilities of the number of clusters.
 
-    Given concentration and the like the prior probabilities are exact. Where these are random, they are averaged
-    over draws from their prior: those of ``pm.sample_prior_predictive`` if ``idata`` has a group ``prior``, or
-    draws of a model.
+    The prior probabilities are exact if the parameters of the prior on partitions are numbers. If these parameters
+    are random, the probabilities are averaged over draws from their prior: those of ``pm.sample_prior_predictive``
+    if ``idata`` has a group ``prior``, and otherwise draws from ``model``.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, of one of its views, or of its labels.
+        Name of the mixture, of one of its views, or of its labels.
     model : pm.Model, optional
+        The model, from which the parameters are drawn if they are random and ``idata`` has no group ``prior``.
     random_seed : int or numpy.random.Generator, optional
-        Of draws of the model.
+        Seed of these draws.
 
     Returns
     -------
     Dataset
-        ``prior`` and ``posterior`` (n_clusters,), for 1 to the largest number with a probability above 1e-4.
+        ``prior`` and ``posterior`` (n_clusters,), from 1 to the largest number of clusters with a probability
+        above 1e-4.
 
     Raises
     ------
     TypeError, ValueError
         If there is no such mixture, or the prior of its parameters is not known.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.n_clusters(idata, "y")
+    >>> found["prior"].sel(n_clusters=[1, 2, 3]).round(2).to_numpy()
+    array([0.17, 0.38, 0.31])
+    >>> int(found["posterior"].idxmax())
+    2
     """
     return n_clusters_of(MixtureDraws(idata, name, model), model, random_seed)
 

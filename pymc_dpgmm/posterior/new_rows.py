@@ -23,34 +23,47 @@ def sample_new_rows(
 ) -> xr.Dataset:
     """Draw rows that arrive after the data, from their joint posterior predictive distribution.
 
-    In every draw they join clusters one after the other, or open new ones, as the prior on partitions has it; then
-    cluster parameters are drawn from their posterior given the data, and rows given these. Replicates of the rows
-    that there are, in their own clusters, are what ``pm.sample_posterior_predictive`` draws.
+    In every draw, the new rows join clusters one after the other, or open new ones, according to the prior on
+    partitions. Then the parameters of the clusters are drawn from their posterior given the data, and the rows
+    given these parameters. (``pm.sample_posterior_predictive`` draws replicates of the existing rows in their own
+    clusters.)
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, of one of its views, or of its labels.
+        Name of the mixture, of one of its views, or of its labels.
     n_rows : int, >= 1
-        Rows in each draw.
+        Number of new rows in each draw.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     Dataset
-        (chain, draw, new_row) or (chain, draw, new_row, column) rows of each view, under its name, less its
-        offset; (chain, draw, new_row) ``cluster``: in order of first appearance in the draw's own labels, new
-        ones last.
+        The rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row, column), without its
+        offset; and (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels of the draw, with
+        new clusters last.
 
     Raises
     ------
     TypeError, ValueError
         If there is no such mixture, or an argument is of the wrong kind.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> rows = dp.sample_new_rows(idata, "y", 3, random_seed=1)
+    >>> rows["y"].shape, rows["cluster"].shape
+    ((1, 50, 3), (1, 50, 3))
     """
     check_count("n_rows", n_rows, 1)
     draws = MixtureDraws(idata, name, model)

@@ -21,38 +21,52 @@ def point_partition(
     n_starts: int = N_STARTS,
     random_seed: Any = 0,
 ) -> xr.Dataset:
-    """Return one partition to show: that with the smallest posterior expected loss which a search finds.
+    """Return a single partition that represents the posterior: one with a small posterior expected loss.
 
-    The search begins with nothing and from draws, allocates rows one after the other, and then moves single rows
-    and dissolves clusters as long as the expected loss falls (Dahl, Johnson and Mueller 2022). The expectation is
-    over all draws, without approximation.
+    A search looks for the partition with the smallest expected loss. It starts several times, from an empty
+    partition and from draws; it allocates one row after the other, and then moves single rows and dissolves
+    clusters as long as the expected loss falls (Dahl, Johnson and Mueller 2022). The expectation is over all
+    draws, without approximation.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, or of its labels.
+        Name of the mixture or of its labels.
     loss : {"vi", "binder"}
-        Variation of information in bits, or the share of pairs of rows on which two partitions disagree. Binder's
-        loss tends to have many small clusters beside the large ones (Wade and Ghahramani 2018).
+        The variation of information in bits, or Binder's loss, the share of pairs of rows on which two partitions
+        disagree. Binder's loss tends to produce many small clusters beside the large ones (Wade and Ghahramani
+        2018).
     costs : two floats, >= 0
-        Of separating rows that are together, and of uniting rows that are separate.
+        The costs of separating rows that belong together, and of joining rows that do not.
     max_clusters : int, >= 1, optional
+        The largest number of clusters that is allowed.
     n_starts : int, >= 1
-        Searches that begin with nothing, and as many from draws.
+        Number of searches that start from an empty partition, and number of those that start from a draw.
     random_seed : int or numpy.random.Generator
-        Of the searches. By default the same draws have the same point partition.
+        Seed of the searches. By default, the same draws always have the same point partition.
 
     Returns
     -------
     Dataset
-        ``labels`` (n,) int64, canonical, with the coordinates of the rows; scalars ``expected_loss`` and
-        ``n_clusters``. The attributes name the loss and its costs.
+        ``labels`` (n,) int64, numbered in order of first appearance, with the coordinates of the rows; the scalars
+        ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs.
 
     Raises
     ------
     TypeError, ValueError
         If there are no such labels, or an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    Three draws of the labels of three rows:
+
+    >>> import xarray as xr
+    >>> import pymc_dpgmm as dp
+    >>> draws = xr.Dataset({"y_labels": (("chain", "draw", "row"), [[[0, 0, 1], [0, 0, 1], [0, 1, 1]]])})
+    >>> dp.point_partition(xr.DataTree.from_dict({"posterior": draws}), "y")["labels"].to_numpy()
+    array([0, 0, 1])
     """
     drawn = drawn_labels(idata, name)
     check_count("n_starts", n_starts, 1)

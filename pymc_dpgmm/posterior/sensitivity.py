@@ -25,41 +25,55 @@ def sensitivity(
     progressbar: bool = True,
     **sample: Any,
 ) -> xr.Dataset:
-    """Fit a model with other numbers in its prior, one at a time, and tell how the partition moves.
+    """Refit a model with other numbers in its prior, one at a time, and report how the partition changes.
 
     Parameters
     ----------
     make_model : callable
-        Takes the numbers by name and returns a model.
+        A function that takes the numbers by name and returns a model.
     name : str
-        Of the mixture in it, or of its labels.
+        Name of the mixture in that model, or of its labels.
     baseline : dict
-        All numbers, by name, such as ``{"alpha": 1.0, "kappa": 0.01, "psi": 1.0}``.
+        All numbers by name, such as ``{"alpha": 1.0, "kappa": 0.01, "psi": 1.0}``.
     variations : dict
-        Other values for some of them: each is fitted with all others as in the baseline.
+        Other values for some of the numbers. Each value is fitted with all other numbers as in the baseline.
     loss : {"vi", "binder"}
-        Of the point partitions, see :func:`point_partition`.
+        Loss of the point partitions, see :func:`point_partition`.
     random_seed : int or numpy.random.Generator, optional
-        Of all fits and searches.
+        Seed of all fits and searches.
     progressbar : bool
         Whether to show how many of the fits are done.
     **sample
-        Arguments of ``pm.sample``.
+        Further arguments of ``pm.sample``.
 
     Returns
     -------
     Dataset
-        For each ``setting``, the baseline first: ``parameter`` that is varied and its ``value``; posterior
-        ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` and ``labels`` (setting, n) of the
-        point partition; its ``distance`` from that of the baseline, in variation of information (bits);
-        ``largest_share``, mean share of the rows in the largest cluster; and ``r_hat``, the largest of the
-        distances (see :func:`partition_diagnostics`): where chains have not met, differences may be theirs. What
-        varied numbers are in the baseline is in the attributes ``baseline_alpha``, and so on.
+        For each ``setting``, with the baseline first: the ``parameter`` that is varied and its ``value``; the
+        posterior ``mean`` and ``sd`` of the number of clusters; ``point_n_clusters`` and ``labels`` (setting, n)
+        of the point partition; its ``distance`` from that of the baseline, the variation of information in bits;
+        ``largest_share``, the mean share of the rows in the largest cluster; and ``r_hat``, the largest R-hat of
+        the distances (see :func:`partition_diagnostics`). If ``r_hat`` is not near 1, the chains have not
+        converged, and differences between settings may be due to that. The attributes ``baseline_alpha`` and so on
+        are the values of the varied numbers in the baseline.
 
     Raises
     ------
     TypeError, ValueError
-        If something is varied that is not in the baseline or is no number, or its values are not several.
+        If something is varied that is not in the baseline or is not a number, or its values are not a sequence.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> def make_model(alpha):
+    ...     with pm.Model() as model:
+    ...         dp.DPMixture("y", alpha, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     return model
+    >>> run = {"draws": 50, "tune": 50, "chains": 1, "random_seed": 1, "progressbar": False}
+    >>> report = dp.sensitivity(make_model, "y", {"alpha": 1.0}, {"alpha": [0.1, 2.0]}, **run)
+    >>> report["value"].to_numpy()
+    array([nan, 0.1, 2. ])
     """
     unknown = sorted(set(variations) - set(baseline))
     if unknown:

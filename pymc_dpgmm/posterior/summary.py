@@ -15,18 +15,19 @@ from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
 class MixtureSummary(NamedTuple):
-    """Two tables.
+    """Two tables, which are printed together.
 
     Parameters
     ----------
     scalars : DataFrame
-        What ``az.summary`` tells of numbers that do not depend on names of clusters: their number, the entropy and
-        largest shares of their sizes, the log joint density, concentration and hyperparameters.
+        ``az.summary`` of the numbers that do not depend on how clusters are numbered: the number of clusters, the
+        entropy and the largest shares of their sizes, the log joint density, the concentration and
+        hyperparameters.
     clusters : DataFrame
-        A line for each cluster of the reference partition: ``size`` and ``share`` of the rows; ``overlap``, how
-        much of it is together in a draw, and ``purity``, how much of the cluster that it is in there is of it, on
-        average; posterior means of weight and parameters of the clusters that it is in. A small cluster of low
-        purity is mostly a part of another.
+        One line for each cluster of the reference partition: the ``size`` and ``share`` of its rows; its mean
+        ``overlap`` and ``purity`` (see :func:`component_draws`); and posterior means of the weight and the
+        parameters of the matching clusters of the draws. A small cluster of low purity is mostly a part of another
+        one.
     """
 
     scalars: pd.DataFrame
@@ -50,31 +51,45 @@ def summary(
 ) -> MixtureSummary:
     """Summarise a mixture: numbers of its partitions, hyperparameters, and the clusters of one partition.
 
-    ``az.summary`` of everything has a line for the label of each row, and labels are names.
+    Use it instead of ``az.summary`` of all variables, which has a line for the label of each row, although the
+    numbers of the clusters mean nothing across draws.
 
     Parameters
     ----------
     idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Of the mixture, of one of its views, or of its labels.
+        Name of the mixture, of one of its views, or of its labels.
     reference : (n,) array_like of integers or text, or Dataset, optional
-        A partition: labels, or what :func:`point_partition` returns. By default that is called.
+        A partition: labels, or the result of :func:`point_partition`, which is called by default.
     round_to : int
-        Significant digits of the clusters' table.
+        Number of significant digits in the table of clusters.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the draws of weights and parameters.
     model : pm.Model, optional
-        See :func:`component_draws`.
+        Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     MixtureSummary
-        ``scalars`` and ``clusters``, data frames that are printed together. Covariances and variances are shown as
-        standard deviations, ``sd``.
+        The data frames ``scalars`` and ``clusters``. Covariances and variances are shown as standard deviations,
+        ``sd``.
 
     Raises
     ------
     TypeError, ValueError
         If there is no such mixture, or an argument is of the wrong kind.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.summary(idata, "y", [0, 0, 0, 1, 1, 1], random_seed=1)
+    >>> found.clusters["size"].tolist()
+    [3, 3]
     """
     import arviz as az
 
