@@ -192,7 +192,7 @@ class Family:
 
     >>> import pymc_dpgmm as dp
     >>> dp.NormalInverseGamma.family.sums
-    {'mean': 'd', 'square': 'd'}
+    {'mean': 'd', 'squares': 'd'}
     """
 
     name: str

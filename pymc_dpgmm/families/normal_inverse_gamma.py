@@ -141,7 +141,7 @@ class NormalInverseGamma(BaseMeasure):
     >>> import pymc_dpgmm as dp
     >>> base = dp.NormalInverseGamma.from_data([1.0, 2.0, 3.0])
     >>> base.parameters["mu"], base.parameters["b"].round(3)
-    (array([2.]), array([0.05]))
+    (array([2.]), array([0.033]))
     """
 
     family = ColumnsFamily(

@@ -175,7 +175,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
     >>> import pymc_dpgmm as dp
     >>> base = dp.SphericalNormalInverseGamma.from_data([[1.0, 10.0], [2.0, 20.0], [3.0, 30.0]])
     >>> base.parameters["scale"].round(2)
-    array([ 0.82,  8.16])
+    array([0.82, 8.16])
     """
 
     family = Family(
