@@ -25,7 +25,11 @@ def log_likelihood(
 
     with one draw of all weights and cluster parameters for each kept partition, and labels summed out: given
     these the rows are independent, which importance sampling for leave-one-out needs.
-    ``pm.compute_log_likelihood`` writes one number per draw for all rows together, of which that cannot be had.
+    ``pm.compute_log_likelihood`` calls this function for mixtures.
+
+    ``az.loo`` takes the relative efficiency of the draws from the posterior. Where the labels were kept with
+    :class:`ThinnedLabels`, the log likelihood has fewer draws than the posterior, so pass that of the thinned
+    draws, which are nearly independent: ``az.loo(idata, var_name="y", reff=1.0)``.
 
     Of one of several views it is the density of a row's entries in this view given its entries in the others,
 
@@ -55,8 +59,8 @@ def log_likelihood(
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something is not stored, clusters of some rows are known, or the rows are
-        latent: a model of latent rows predicts what is observed of them.
+        If there is no such mixture, something is not stored, or rows cannot be left out: clusters of some rows
+        are known, the rows are latent, or the labels enter the density of another variable too.
     """
     draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
     # One of the views, or all of them: in draws of one the others are given.
@@ -71,6 +75,12 @@ def log_likelihood(
         raise ValueError(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
+        )
+    if draws.others_on_labels:
+        raise ValueError(
+            f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too: the draws have seen them, so "
+            f"that the density of a row of {views[0].name} alone is not that of leaving the row out. Compare "
+            "models by refitting without some of the rows, or without that variable"
         )
     names, drawn = [view.name for view in views], draws.drawn
     of = names[0] if len(names) < len(draws.views) else None
