@@ -19,7 +19,9 @@ from pymc_dpgmm.families import (
     NormalInverseWishart,
     SphericalNormalInverseGamma,
 )
+from pymc_dpgmm.guards import guard as _guard
 from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
+from pymc_dpgmm.printing import print_by_family as _print_by_family
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
@@ -145,3 +147,5 @@ _pymc.support_point.register(_distributions.PartitionRV)(_distributions.partitio
 for _step in (DPMixtureStep, ConcentrationGibbs):
     if _step not in _pymc.STEP_METHODS:
         _pymc.STEP_METHODS.append(_step)
+_guard()
+_print_by_family()

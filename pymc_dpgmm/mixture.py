@@ -22,7 +22,7 @@ from pymc_dpgmm.distributions import (
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
-from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
 
@@ -188,12 +188,19 @@ class _View:
         self.unit = unit
         self.checked: Observed | None = None
         self.base = base
+        is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
+        if base is not None and not is_class:
+            check_base(base)
         if observed is None:
-            if not isinstance(base, BaseMeasure):
-                raise ValueError("a latent mixture needs a base measure, there is no data to make one from")
+            if base is None or is_class:
+                raise ValueError(
+                    "a latent mixture needs base= with numbers or variables for its parameters, such as "
+                    "dp.NormalInverseGamma(mu=0, kappa=0.1, a=2, b=1): there is no data to make one from"
+                )
             return
-        if isinstance(base, type) and issubclass(base, BaseMeasure):
-            base = self.base = base.from_data(observed)
+        if is_class:
+            given = observed.get_value(borrow=True) if isinstance(observed, SharedVariable) else observed
+            base = self.base = base.from_data(given)
         self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
         self.unit = rows_in_order("unit", unit, self.checked.index)
         if base is None:

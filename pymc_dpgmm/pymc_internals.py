@@ -3,21 +3,27 @@
 ``tests/test_internals.py`` fails where PyMC changes one of these, and where another module looks inside PyMC.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
+import pymc as pm
+from pymc import printing, tuning
 from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
 from pymc.distributions.distribution import _support_point as support_point
+from pymc.distributions.mixture import MixtureRV
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
 from pymc.sampling import mcmc
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.stats import log_density
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
+from pymc.tuning import starting
 from pymc.util import get_value_vars_from_user_vars
 
 __all__ = [
@@ -28,6 +34,7 @@ __all__ = [
     "Competence",
     "CompoundStep",
     "LogTransform",
+    "MixtureRV",
     "MultiTrace",
     "NDArray",
     "SamplerWarning",
@@ -40,7 +47,7 @@ __all__ = [
     "logprob",
     "make_initial_point_fns_per_chain",
     "support_point",
-    "wrap_convergence_check",
+    "wrap",
 ]
 
 # What a model registers variables, data and dimensions in.
@@ -64,12 +71,32 @@ REGISTRIES = (
 JOINED_INPUTS = "joined_inputs"
 
 
-def wrap_convergence_check(wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let ``pm.sample`` call, in place of its own check of convergence, what a wrapper makes of it; once only.
+# Functions of PyMC that this package may wrap, and the modules in which PyMC looks them up when they are called.
+WRAPPED = {
+    "run_convergence_checks": (mcmc,),
+    "_choose_chains": (mcmc,),
+    "compute_log_density": (log_density,),
+    "find_MAP": (pm, tuning, starting),
+    "str_for_model": (printing,),
+}
 
-    PyMC has no hook for this: its check takes all free variables that have been stored.
+
+def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Let PyMC call, in place of one of its functions, what a wrapper makes of it; once only.
+
+    PyMC has no hooks for these.
+
+    Parameters
+    ----------
+    name : str
+        Key of ``WRAPPED``.
+    wrapper : callable
     """
-    if getattr(mcmc.run_convergence_checks, "wrapped_by", None) is not wrapper:
-        wrapped = wrapper(mcmc.run_convergence_checks)
-        wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
-        mcmc.run_convergence_checks = wrapped
+    first, *_ = places = WRAPPED[name]
+    function = getattr(first, name)
+    if getattr(function, "wrapped_by", None) is wrapper:
+        return
+    wrapped = functools.wraps(function)(wrapper(function))
+    wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
+    for place in places:
+        setattr(place, name, wrapped)

@@ -1,7 +1,8 @@
 """Runs that can be interrupted, saved, and continued from the state they were in."""
 
 import pickle
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,8 +47,7 @@ class ResumableRun:
     ::
 
         run = dp.ResumableRun(model, random_seed=1)
-        idata = run.sample(1000)  # stop it with Ctrl-C at any time
-        run.save("run.pickle")
+        idata = run.sample(1000, checkpoint="run.pickle")  # may be stopped, or killed, at any time
 
         run = dp.ResumableRun.load("run.pickle", model)  # later, elsewhere
         idata = run.sample(1000)  # all draws: the old ones and 1000 more
@@ -89,12 +89,17 @@ class ResumableRun:
         )
         return CompoundStep(step) if isinstance(step, list) else step
 
-    def sample(self, draws: int) -> Any:
+    def sample(self, draws: int, *, checkpoint: str | Path | None = None, every: float = 60.0) -> Any:
         """Draw until every chain has ``draws`` more kept draws; Ctrl-C stops early and keeps what there is.
 
         Parameters
         ----------
         draws : int, >= 1
+        checkpoint : str or Path, optional
+            A file to :meth:`save` to now and then, and at the end. A process that is killed loses what it has done
+            since; :meth:`load` says how far the run had come.
+        every : float, >= 0
+            Seconds between two checkpoints.
 
         Returns
         -------
@@ -105,11 +110,19 @@ class ResumableRun:
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
         target = self._tune + min(len(chain["draws"]) for chain in self._chains) + draws
+        saved = time.monotonic()
         try:
             while any(chain["done"] < target for chain in self._chains):
                 for chain in self._chains:
                     self._advance(chain, min(_BLOCK, target - chain["done"]))
+                    if checkpoint is not None and time.monotonic() - saved >= every:
+                        self.save(checkpoint)
+                        saved = time.monotonic()
+            if checkpoint is not None:
+                self.save(checkpoint)
         except KeyboardInterrupt:
+            if checkpoint is not None:
+                self.save(checkpoint)
             if min(len(chain["draws"]) for chain in self._chains) == 0:
                 done = min(chain["done"] for chain in self._chains)
                 logger.warning(
@@ -195,4 +208,18 @@ class ResumableRun:
         run._model, run._tune, run._options = model, content["tune"], content["options"]
         run._chains = content["chains"]
         run._step = run._make_step(run._chains[0]["point"])
+        done = [chain["done"] for chain in run._chains]
+        logger.info("%s holds %s of each chain; sample() goes on from there.", path, run._described(done))
         return run
+
+    def _described(self, done: Sequence[int]) -> str:
+        """Say how many draws chains have made."""
+        tuned, kept = [min(d, self._tune) for d in done], [max(d - self._tune, 0) for d in done]
+        if not any(kept):
+            return f"{_span(tuned)} of {self._tune} tuning draws"
+        return f"{_span(kept)} draws after tuning"
+
+
+def _span(numbers: Sequence[int]) -> str:
+    least, most = min(numbers), max(numbers)
+    return str(least) if least == most else f"{least} to {most}"

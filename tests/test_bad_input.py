@@ -101,14 +101,18 @@ CASES = {
     "dims": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, dims=("row", "column")), ValueError, "'row' has 3"),
     "few-dims": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, dims=("row",)), ValueError, "2 dimensions"),
     "latent-without-shape": (lambda: dp.DPMixture("y", 1.0, NIW(0, 1, 4, EYE)), ValueError, "needs shape"),
-    "latent-without-base": (lambda: dp.DPMixture("y", 1.0, shape=(3, 2)), ValueError, "needs a base measure"),
+    "latent-without-base": (lambda: dp.DPMixture("y", 1.0, shape=(3, 2)), ValueError, "needs base= with"),
     "shape-mismatch": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, shape=(5, 2)), ValueError, "shape is"),
     "base-of-another-kind": (
         lambda: dp.DPMixture("y", 1.0, "niw", observed=ROWS),
         TypeError,
         "base must be a base measure",
     ),
-    "latent-base-class": (lambda: dp.DPMixture("y", 1.0, NIW, shape=(5, 2)), ValueError, "needs a base measure"),
+    "latent-base-class": (
+        lambda: dp.DPMixture("y", 1.0, NIW, shape=(5, 2)),
+        ValueError,
+        "needs base= with",
+    ),
     "columns-of-text": (
         lambda: dp.DPMixture("y", 1.0, NIW, observed=pd.DataFrame({"a": [0.1, 2.0], "b": ["x", "y"]})),
         TypeError,

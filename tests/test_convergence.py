@@ -10,6 +10,7 @@ import xarray as xr
 from pymc.sampling import mcmc
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.guards import guard
 from pymc_dpgmm.steps.convergence import checked_without_labels, partition_warnings
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 6.0 * (np.arange(40) % 3)[:, None]
@@ -82,9 +83,7 @@ def test_the_check_of_pymc_is_where_it_was():
     """The name that pm.sample looks up, what it is called with, and that it is wrapped once."""
     wrapped = mcmc.run_convergence_checks
     assert wrapped.wrapped_by is checked_without_labels
-    with pm.Model():
-        dp.DPMixture("y", 1.0, observed=ROWS)
-        dp.CollapsedGibbs()
+    guard()
     assert mcmc.run_convergence_checks is wrapped
     called = []
     checked_without_labels(lambda idata, model: called.append((idata, model)) or [])(xr.DataTree(), pm.Model())

@@ -213,5 +213,6 @@ def test_defaults_follow_shifts_and_scales(kind):
         assert (plain.kappa, plain.nu) == (0.01, 4.0)
     else:
         np.testing.assert_allclose(moved.b, plain.b * scale**2, rtol=1e-6)
-    constant = kind.from_data(np.full((5, 2), 7.0)).numbers(2)
+    with pytest.warns(UserWarning, match="is constant"):
+        constant = kind.from_data(np.full((5, 2), 7.0)).numbers(2)
     assert constant is not None

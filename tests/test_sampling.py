@@ -203,6 +203,7 @@ def test_support_left_during_sampling():
     ],
     ids=["one-row", "constant", "duplicated", "wide", "one-number"],
 )
+@pytest.mark.filterwarnings("ignore:.*is constant:UserWarning", "ignore:.*one row has none:UserWarning")
 def test_unusual_data_works(rows):
     with pm.Model() as model:
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)

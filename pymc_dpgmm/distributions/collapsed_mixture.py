@@ -25,7 +25,7 @@ from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.distributions.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.families import BaseMeasure, Family
-from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
 
 
@@ -183,7 +183,7 @@ class CollapsedMixture(pm.Distribution):
     ) -> Any:
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
-            _check_base(base)
+            check_base(base)
             index = observed.index if isinstance(observed, pd.Series | pd.DataFrame) else None
             base, offset = base.for_rows(index), rows_in_order("offset", offset, index)
             if offset is not None:
@@ -241,7 +241,7 @@ class CollapsedMixture(pm.Distribution):
             raise TypeError(
                 f"labels must be a vector of integers, got {labels.dtype} with {labels.ndim} dimensions"
             )
-        _check_base(base)
+        check_base(base)
         if shape is None or len(shape) not in (1, 2):
             raise ValueError(f"a collapsed mixture needs shape=(n,) or (n, d), got {shape}")
         is_vector = len(shape) == 1
@@ -249,9 +249,7 @@ class CollapsedMixture(pm.Distribution):
         _check_rows(labels, shape)
         lengths = base.lengths(1 if is_vector else int(shape[1]))
         params = [
-            pt.broadcast_to(
-                pt.as_tensor(base.parameters[field], dtype="float64"), tuple(lengths[c] for c in letters)
-            )
+            _of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
             for field, letters in base.family.axes.items()
         ]
         inputs = MixtureInputs(
@@ -267,6 +265,12 @@ class CollapsedMixture(pm.Distribution):
         layout = Layout(own, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
         op = CollapsedMixtureRV(layout, snapshot([pt.as_tensor(value) for value in inputs.in_order()]))
         return super().dist(inputs.in_order(), op=op, **kwargs)
+
+
+def _of_shape(value: Any, shape: tuple[int, ...]) -> Any:
+    """Return a parameter as a variable of this shape."""
+    variable = pt.as_tensor(value, dtype="float64")
+    return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
 
 
 def _add_record(
@@ -306,13 +310,6 @@ def _names_in(observed: Any, base: BaseMeasure) -> dict[str, Any]:
         "categories": categories and [own and [str(value) for value in own] for own in categories],
         "column": name if isinstance(observed, pd.Series) and isinstance(name, str) else None,
     }
-
-
-def _check_base(base: Any) -> None:
-    if not isinstance(base, BaseMeasure):
-        raise TypeError(
-            f"base must be a base measure such as dp.NormalInverseWishart(...), got {type(base).__name__}"
-        )
 
 
 def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:

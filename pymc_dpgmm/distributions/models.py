@@ -26,13 +26,27 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     return found
 
 
-@contextlib.contextmanager
-def unchanged_on_error(model: pm.Model) -> Iterator[None]:
-    """Put back what a model has registered if the body raises."""
+def replace_data(model: pm.Model, old: Variable, new: Variable) -> None:
+    """Register another constant in place of one of a model's, also in the models around it."""
+    for own in _with_parents(model):
+        for position, var in enumerate(own.data_vars):
+            if var is old:
+                # PyMC's lists of variables let nothing be replaced by itself.
+                list.__setitem__(own.data_vars, position, new)
+
+
+def _with_parents(model: pm.Model) -> list[pm.Model]:
+    """Return a model and those that it is nested in."""
     models = [model]
     while models[-1].parent is not None:
         models.append(models[-1].parent)
-    containers = [getattr(m, key) for m in models for key in REGISTRIES]
+    return models
+
+
+@contextlib.contextmanager
+def unchanged_on_error(model: pm.Model) -> Iterator[None]:
+    """Put back what a model has registered if the body raises."""
+    containers = [getattr(m, key) for m in _with_parents(model) for key in REGISTRIES]
     before = [list(c) if isinstance(c, list) else dict(c) for c in containers]
     try:
         yield

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from pymc_dpgmm.distributions.models import replace_data
 from pymc_dpgmm.families.base_measure import is_variable
 
 # Larger arrays are stored as bytes in place of numbers that can be read.
@@ -31,8 +32,23 @@ def record_name(name: str) -> str:
 
 def add_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
     """Store what JSON can hold of a random variable of a model."""
+    model.data_vars.append(_as_constant(name, content))
+
+
+def amend_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
+    """Add to what is stored of a random variable, or replace it."""
+    for record in [var for var in model.data_vars if var.name == record_name(name)]:
+        replace_data(model, record, _as_constant(name, parse_record(record.data) | content))
+
+
+def _as_constant(name: str, content: dict[str, Any]) -> Constant:
     text = np.frombuffer(json.dumps(content).encode(), dtype=np.uint8)
-    model.data_vars.append(pt.constant(text, name=record_name(name)))
+    return pt.constant(text, name=record_name(name))
+
+
+def is_record(var: Variable) -> bool:
+    """Tell whether one of a model's data variables is a record."""
+    return isinstance(var, Constant) and str(var.name).endswith(record_name("")) and var.dtype == "uint8"
 
 
 def parse_record(text: Any) -> dict[str, Any]:

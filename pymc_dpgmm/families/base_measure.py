@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 
 from pymc_dpgmm.checks import rows_in_order
+from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.defaults import warn_of_scales
 from pymc_dpgmm.families.family import Family
 
 FAMILIES: dict[str, Family] = {}
@@ -19,7 +21,7 @@ def is_variable(value: Any) -> bool:
 
 
 def as_reals(what: str, data: Any) -> np.ndarray:
-    """Return data as float64 numbers.
+    """Return data as float64 numbers, NaN where it is masked.
 
     Raises
     ------
@@ -33,6 +35,8 @@ def as_reals(what: str, data: Any) -> np.ndarray:
             raise TypeError(f"{what} must be real numbers, but the columns {', '.join(bad)} are not")
     if not _converts(data):
         raise TypeError(f"{what} must be real numbers, got dtype {np.asarray(data).dtype}")
+    if isinstance(data, np.ma.MaskedArray):
+        return np.ma.filled(data.astype(np.float64), np.nan)
     return np.asarray(data, dtype=np.float64)
 
 
@@ -127,10 +131,29 @@ class BaseMeasure:
         Parameters
         ----------
         data : (n,) or (n, d) array_like of finite numbers
-            The data. Missing entries (NaN) are ignored.
+            The data. Missing entries (NaN) are ignored. Families of sparse data accept it here too.
+
+        Warns
+        -----
+        UserWarning
+            If the data is real numbers whose spread gives no scale: one row, a constant column, or a column of
+            whose variance a single row makes up most.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the data is not of this kind, or the family has no default parameters.
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
+        if is_sparse(data):
+            if not cls.family.takes_sparse:
+                raise TypeError(
+                    f"data is sparse, which {cls.family.name} does not take; use .toarray(), or "
+                    "DirichletMultinomial"
+                )
+            sums: dict[str, Any] = cls.family.from_data(data)
+            return cls(**sums)
         rows = as_reals("data", data)
         rows = rows[:, None] if rows.ndim == 1 else rows
         n_bad = int(np.sum(np.isinf(rows)))
@@ -143,6 +166,9 @@ class BaseMeasure:
         empty = np.flatnonzero(np.all(np.isnan(rows), axis=0))
         if len(empty):
             raise ValueError(f"all entries of column {empty[0]} are missing; give the parameters")
+        if cls.family.has_data_gradient:
+            names = getattr(data, "columns", range(rows.shape[1]))
+            warn_of_scales(cls.family.name, rows, [str(name) for name in names])
         defaults: dict[str, Any] = cls.family.from_data(rows)
         return cls(**defaults)
 
@@ -304,3 +330,27 @@ class BaseMeasure:
             for name, value in self.parameters.items()
             if not is_variable(value) and np.ndim(value) > 0
         }
+
+
+def check_base(base: Any) -> None:
+    """Raise TypeError unless ``base`` is a base measure; say what there is, and what else may have been meant."""
+    if isinstance(base, BaseMeasure):
+        return
+    named = ", ".join(
+        sorted(
+            {f"dp.{kind.__name__}" for kind in BASE_MEASURES.values() if kind.__module__.startswith("pymc_dpgmm.")}
+        )
+    )
+    got = type(base).__name__
+    if isinstance(base, type):
+        got = base.__name__
+        if issubclass(base, BaseMeasure):
+            raise TypeError(f"base must have its parameters given here: {got}(...) or {got}.from_data(...)")
+    hint = ""
+    if is_variable(base) or getattr(base, "__module__", "").startswith("pymc."):
+        hint = (
+            ". A distribution of PyMC has no parameters that could be integrated out: for other likelihoods let "
+            'parameters depend on labels, theta[labels], with labels = dp.CRP("labels", alpha, n=n)'
+        )
+        got = "a distribution of PyMC"
+    raise TypeError(f"base must be a base measure, one of {named} or a family of your own, got {got}{hint}")

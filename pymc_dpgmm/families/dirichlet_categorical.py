@@ -153,7 +153,7 @@ class DirichletCategorical(BaseMeasure):
     >>> penguins = dp.datasets.load_penguins()
     >>> base = dp.DirichletCategorical.from_data(penguins[["species", "island"]])
     >>> base.parameters["levels"]
-    array([3, 3])
+    array([3., 3.])
     """
 
     family = Family(

@@ -25,8 +25,12 @@ def log_likelihood(
 
     The weights and cluster parameters are drawn once for each kept partition, and the label of the row is summed
     out. Given weights and parameters the rows are independent, which importance sampling for leave-one-out
-    cross-validation requires. (``pm.compute_log_likelihood`` cannot be used for this: it writes one number per
-    draw, for all rows together.)
+    cross-validation requires. ``pm.compute_log_likelihood`` calls this function for mixtures.
+
+    ``az.loo`` computes the relative efficiency of the draws from the posterior. If the labels were kept with
+    :class:`ThinnedLabels`, the log likelihood has fewer draws than the posterior. Pass the relative efficiency of
+    the thinned draws then, which are nearly independent: ``az.loo(idata, var_name="y", reff=1.0)``.
+
 
     For one of several views, the result is the density of the row's entries in this view given its entries in the
     other views,
@@ -60,8 +64,8 @@ def log_likelihood(
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something that is needed was not stored, the clusters of some rows are known,
-        or the rows are latent (use the log likelihood of the observed variables then).
+        If there is no such mixture, something that is needed was not stored, or rows cannot be left out: the
+        clusters of some rows are known, the rows are latent, or the labels enter the density of another variable.
 
     Examples
     --------
@@ -87,6 +91,12 @@ def log_likelihood(
         raise ValueError(
             f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
             "parameters, and there are no pointwise log likelihoods"
+        )
+    if draws.others_on_labels:
+        raise ValueError(
+            f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too: the draws have seen them, so "
+            f"that the density of a row of {views[0].name} alone is not that of leaving the row out. Compare "
+            "models by refitting without some of the rows, or without that variable"
         )
     names, drawn = [view.name for view in views], draws.drawn
     of = names[0] if len(names) < len(draws.views) else None

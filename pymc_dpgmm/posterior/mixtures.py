@@ -233,6 +233,7 @@ class MixtureDraws:
         source, records = Source(idata, self.drawn, model), read_records(idata)
         record = record_of(records, self.labels_name)
         self.is_constrained = bool(record["is_constrained"])
+        self.others_on_labels: list[str] = record.get("dependents", [])
         self._prior = StoredPrior(source, self.labels_name, record, self.drawn.n)
         mixtures = mixtures_on(records, self.labels_name)
         chosen = [name] if name in mixtures else list(mixtures)

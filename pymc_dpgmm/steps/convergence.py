@@ -12,6 +12,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.steps.targets import is_partition
 
@@ -35,11 +36,16 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         posterior = idata["posterior"].dataset
         others = [rv.name for rv in model.free_RVs if rv.name not in labels and rv.name in posterior]
         found = []
-        if others:
-            without = idata.copy()
-            without["posterior"] = xr.DataTree(posterior.drop_vars(labels, errors="ignore"))
-            found = check(without, model)
-        return [*found, *partition_warnings(idata, labels)]
+        try:
+            if others:
+                without = idata.copy()
+                without["posterior"] = xr.DataTree(posterior.drop_vars(labels, errors="ignore"))
+                found = check(without, model)
+            found = [*found, *partition_warnings(idata, labels)]
+        except KeyboardInterrupt:
+            # All draws have been made: they are worth more than the check.
+            logger.warning("The check of convergence was stopped; the draws are complete.")
+        return found
 
     return check_convergence
 

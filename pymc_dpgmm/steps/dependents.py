@@ -10,8 +10,10 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dpgmm.distributions import dependents, of_units
+from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import matched_names
+from pymc_dpgmm.pymc_internals import MixtureRV
 from pymc_dpgmm.steps.points import SMALL_GRAPH
 
 
@@ -30,6 +32,10 @@ class Dependents:
 
     def __init__(self, model: pm.Model, labels: Variable, value: Variable, others: Sequence[Variable]) -> None:
         self.names = ", ".join(other.name for other in others)
+        for other in others:
+            _check_no_weights(model, labels, other)
+        # Of these draws, a row of a mixture cannot be left out alone.
+        amend_record(model, labels.name, {"dependents": [other.name for other in others]})
         indexed = _indexed_by(model, labels, others)
         behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
         logp = model.logp(vars=list(dict.fromkeys([*others, *behind])))
@@ -91,6 +97,19 @@ class DependentsAt(NamedTuple):
                 point[name] = point[name].copy()
                 point[name][names] = self.point[name][: len(names)]
         return self._replace(labels=labels, point=point, value=self.dependents.log_density(labels, point))
+
+
+def _check_no_weights(model: pm.Model, labels: Variable, other: Variable) -> None:
+    """Raise TypeError where labels are the weights of a mixture of PyMC."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, MixtureRV):
+        return
+    weights = other.owner.op.dist_params(other.owner)[0]
+    if labels in set(ancestors([weights], blockers=model.basic_RVs)):
+        raise TypeError(
+            f"{other.name} takes the labels {labels.name} for the weights of pm.Mixture, but they tell which "
+            "cluster each row is in: use dp.DPMixture or dp.CollapsedMixture, or give each row the parameters of "
+            f"its cluster, as in pm.Normal(..., mu=theta[{labels.name}])"
+        )
 
 
 def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -> list[Variable]:

@@ -23,10 +23,8 @@ from pymc_dpgmm.pymc_internals import (
     StepMethodState,
     dataclass_state,
     get_value_vars_from_user_vars,
-    wrap_convergence_check,
 )
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
-from pymc_dpgmm.steps.convergence import checked_without_labels
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
 
@@ -68,7 +66,6 @@ class LabelsStep(BlockedStep):
         # By now a graph has been built, and PyTensor's backends are imported.
         backends = importlib.import_module("pymc_dpgmm.distributions.backends")
         backends.check_mode((compile_kwargs or {}).get("mode"))
-        wrap_convergence_check(checked_without_labels)
         labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
         self.vars = get_value_vars_from_user_vars(labels, model)
         self.targets = [LabelsTarget(model, value) for value in self.vars]

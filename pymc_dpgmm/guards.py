@@ -1,0 +1,105 @@
+"""Functions of PyMC that for a model with labels would be wrong without a sign, or lose draws."""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.distributions import CollapsedMixtureRV, PartitionRV
+from pymc_dpgmm.pymc_internals import wrap
+from pymc_dpgmm.steps.convergence import checked_without_labels
+
+
+def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's pointwise log likelihood, with that of :func:`pymc_dpgmm.log_likelihood` for mixtures.
+
+    PyMC has one number for a mixture, the log density of all rows together, which ``az.loo`` would take for one
+    observation.
+    """
+
+    def compute_log_density(
+        idata: Any,
+        *,
+        var_names: Sequence[str] | None = None,
+        extend_inferencedata: bool = True,
+        model: pm.Model | None = None,
+        kind: str = "likelihood",
+        **others: Any,
+    ) -> Any:
+        model = pm.modelcontext(model)
+        given = {"model": model, "kind": kind, **others}
+        observed = [rv.name for rv in model.observed_RVs]
+        mixtures = {rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, CollapsedMixtureRV)}
+        wanted = observed if var_names is None else list(var_names)
+        if kind != "likelihood" or not mixtures.intersection(wanted):
+            return function(idata, var_names=var_names, extend_inferencedata=extend_inferencedata, **given)
+        from pymc_dpgmm.posterior import log_likelihood
+
+        rest = [name for name in wanted if name not in mixtures]
+        found = xr.Dataset()
+        if rest:
+            found = function(idata, var_names=rest, extend_inferencedata=False, **given)
+        for name in wanted:
+            if name not in mixtures:
+                continue
+            try:
+                own = log_likelihood(idata, name, extend_inferencedata=False, random_seed=0, model=model)
+            except ValueError as error:
+                # Draws must not be lost where the log likelihood of everything is asked for with them.
+                if var_names is not None:
+                    raise
+                warnings.warn(f"the log likelihood of {name} is left out: {error}", UserWarning, stacklevel=3)
+            else:
+                found = found.merge(own["log_likelihood"].to_dataset())
+        if not extend_inferencedata:
+            return found
+        idata["log_likelihood"] = xr.DataTree(found)
+        return idata
+
+    return compute_log_density
+
+
+def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return ``pm.find_MAP``, which refuses to hold labels at a random start."""
+
+    def find_map(
+        *args: Any, model: pm.Model | None = None, initvals: Mapping[Any, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        labels = [rv.name for rv in pm.modelcontext(model).free_RVs if isinstance(rv.owner.op, PartitionRV)]
+        given = {getattr(key, "name", key) for key in initvals or {}}
+        unknown = [name for name in labels if name not in given]
+        if unknown:
+            raise ValueError(
+                f"find_MAP optimises continuous variables only and would hold {', '.join(unknown)} at a random "
+                "start. For one clustering, draw from the posterior with pm.sample and call dp.point_partition; "
+                f'for the mode given a partition, pass it: initvals={{"{unknown[0]}": labels}}'
+            )
+        return function(*args, model=model, initvals=initvals, **kwargs)
+
+    return find_map
+
+
+def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's choice among chains of different lengths, which says what an interruption has left of them."""
+
+    def choose_chains(traces: Sequence[Any], tune: int) -> Any:
+        if traces and not any(len(trace) > tune for trace in traces):
+            done = max(len(trace) for trace in traces)
+            raise ValueError(
+                f"sampling was stopped while tuning, after {done} of {tune} tuning draws: there are no draws to "
+                "return. Stopped after tuning, pm.sample returns the draws so far. dp.ResumableRun goes on from "
+                "where it was stopped"
+            )
+        return function(traces, tune)
+
+    return choose_chains
+
+
+def guard() -> None:
+    """Set these in PyMC's place."""
+    wrap("run_convergence_checks", checked_without_labels)
+    wrap("_choose_chains", told_of_interrupted_tuning)
+    wrap("compute_log_density", log_density_by_row)
+    wrap("find_MAP", mode_given_labels)

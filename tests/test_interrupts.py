@@ -1,0 +1,196 @@
+"""Ctrl-C and kill at random moments: no crash, nothing lost that could be kept, and words that say what is."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.guards import told_of_interrupted_tuning
+from pymc_dpgmm.steps.convergence import checked_without_labels
+
+# A process that samples again and again, and says how each run ended. The signals go to all of its children too,
+# as those of a terminal do.
+VICTIM = """
+import sys, warnings, logging
+import numpy as np, pymc as pm, pymc_dpgmm as dp
+warnings.simplefilter("ignore")
+logging.disable(logging.CRITICAL)
+cores, n = int(sys.argv[1]), int(sys.argv[2])
+rng = np.random.default_rng(0)
+rows = rng.normal(size=(n, 2)) + 5.0 * rng.integers(4, size=n)[:, None]
+with pm.Model() as model:
+    dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
+print("ready", flush=True)
+while True:
+    try:
+        try:
+            idata = pm.sample(200, tune=100, chains=2, cores=cores, progressbar=False)
+            labels = idata.posterior["y_labels"].to_numpy()
+            assert labels.shape[2] == n and labels.min() == 0, labels.shape
+            end = "draws"
+        except ValueError as error:
+            assert "stopped while tuning" in str(error), error
+            end = "tuning"
+        except EOFError:
+            # PyMC's own processes were stopped while they started.
+            end = "starting"
+    except KeyboardInterrupt:
+        end = "interrupt"
+    try:
+        print(end, flush=True)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def interrupted(cores, n_rows, n_interrupts, cache, seed, pause):
+    """Interrupt a process at random moments; return what it said, and how it was alive in the end."""
+    rng = np.random.default_rng(seed)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    victim = subprocess.Popen(
+        [sys.executable, "-c", VICTIM, str(cores), str(n_rows)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment,
+        text=True,
+        start_new_session=True,
+    )
+    assert victim.stdout is not None
+    try:
+        assert victim.stdout.readline() == "ready\n"
+        for _ in range(n_interrupts):
+            time.sleep(rng.uniform(*pause))
+            assert victim.poll() is None, victim.communicate()
+            os.killpg(victim.pid, signal.SIGINT)
+        time.sleep(1.0)
+        alive = victim.poll() is None
+    finally:
+        if victim.poll() is None:
+            os.killpg(victim.pid, signal.SIGKILL)
+    said, errors = victim.communicate()
+    return alive, said.split(), errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("n_rows", [300, 5_000])
+def test_interrupts_while_sampling(cores, n_rows, tmp_path):
+    """Forty at random moments of tuning, sampling and checks, for each number of cores and rows."""
+    alive, said, errors = interrupted(cores, n_rows, 40, os.environ.get("NUMBA_CACHE_DIR", ""), 1, (0.05, 2.5))
+    assert alive, errors
+    assert {"draws", "tuning"} & set(said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("cores", [1, 2])
+def test_interrupts_while_compiling(cores, seed, tmp_path):
+    """Four at random moments of compilation from an empty cache, in each of ten processes."""
+    alive, _, errors = interrupted(cores, 100, 4, tmp_path, seed, (0.5, 6.0))
+    assert alive, errors
+    # What was written to the cache before is whole: another process uses it.
+    script = VICTIM.replace("while True:", "for _ in range(1):")
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(cores), "100"],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["ready", "draws"]
+
+
+def test_words_for_a_run_that_is_stopped_while_tuning():
+    calls = []
+    choose = told_of_interrupted_tuning(lambda traces, tune: calls.append(len(traces)))
+    with pytest.raises(ValueError, match=r"after 7 of 10 tuning draws.*dp.ResumableRun"):
+        choose([range(3), range(7)], 10)
+    choose([range(3), range(12)], 10)
+    assert calls == [2]
+
+
+def test_pymc_says_so():
+    def stop(trace, draw):
+        if draw.draw_idx == 12:
+            raise KeyboardInterrupt
+
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=np.arange(6.0))
+        with pytest.raises(ValueError, match=r"stopped while tuning, after 1[0-9] of 50 tuning draws"):
+            pm.sample(20, tune=50, chains=1, cores=1, progressbar=False, callback=stop)
+
+
+def test_draws_are_kept_where_the_check_of_convergence_is_stopped(monkeypatch, caplog):
+    def stopped(idata, model):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pm.sampling.mcmc, "run_convergence_checks", checked_without_labels(stopped))
+    with pm.Model(), caplog.at_level(logging.WARNING, "pymc.dpgmm"):
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=np.arange(6.0))
+        idata = pm.sample(120, tune=20, chains=2, cores=1, progressbar=False)
+    assert idata.posterior.sizes["draw"] == 120
+    assert "The check of convergence was stopped; the draws are complete." in caplog.messages
+
+
+KILLED = """
+import sys
+import numpy as np, pymc as pm, pymc_dpgmm as dp
+with pm.Model() as model:
+    dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=np.arange(20.0) ** 0.5)
+path = sys.argv[1]
+try:
+    run = dp.ResumableRun.load(path, model)
+except FileNotFoundError:
+    run = dp.ResumableRun(model, chains=2, tune=100, random_seed=5)
+print("ready", flush=True)
+idata = run.sample(int(sys.argv[2]), checkpoint=path, every=0.0)
+print("done", flush=True)
+"""
+
+
+def test_a_run_that_is_killed_goes_on_from_its_checkpoint(tmp_path, caplog):
+    path = tmp_path / "run.pickle"
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=np.arange(20.0) ** 0.5)
+    whole = dp.ResumableRun(model, chains=2, tune=100, random_seed=5).sample(400)
+    rng = np.random.default_rng(3)
+    for _ in range(3):
+        command = [sys.executable, "-c", KILLED, str(path), "100000"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as victim:
+            assert victim.stdout is not None
+            assert victim.stdout.readline() == "ready\n"
+            time.sleep(rng.uniform(0.2, 1.0))
+            victim.kill()
+            assert victim.wait() == -signal.SIGKILL
+    with caplog.at_level(logging.INFO, "pymc.dpgmm"):
+        run = dp.ResumableRun.load(path, model)
+    assert any("of each chain; sample() goes on from there." in message for message in caplog.messages)
+    # A checkpoint may lie within a round of the chains: one of them may be longer.
+    missing = 400 - min(len(chain["draws"]) for chain in run._chains)
+    idata = run.sample(missing) if missing > 0 else run.draws()
+    for name in ("y_labels", "alpha"):
+        np.testing.assert_array_equal(idata.posterior[name][:, :400], whole.posterior[name])
+
+
+def test_words_for_what_a_file_holds(tmp_path, caplog):
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=np.arange(6.0))
+    run = dp.ResumableRun(model, chains=1, tune=20, random_seed=1)
+    path = tmp_path / "run.pickle"
+    run.save(path)
+    with caplog.at_level(logging.INFO, "pymc.dpgmm"):
+        dp.ResumableRun.load(path, model)
+        run.sample(7, checkpoint=path)
+        dp.ResumableRun.load(path, model)
+    assert [message.split(" holds ")[1] for message in caplog.messages if " holds " in message] == [
+        "0 of 20 tuning draws of each chain; sample() goes on from there.",
+        "7 draws after tuning of each chain; sample() goes on from there.",
+    ]
