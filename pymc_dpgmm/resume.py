@@ -26,17 +26,20 @@ _BLOCK = 25
 class ResumableRun:
     """Sampling in one process that keeps the state of every chain, so that it can go on later.
 
-    ``pm.sample`` hands back the draws of an interrupted run, but not the state of its step methods. This class
-    uses the same step methods, keeps their state, and continues exactly: a run that is interrupted, saved, loaded
-    in another process and continued gives bit for bit the draws of one that was not.
+    ``pm.sample`` returns the draws of an interrupted run, but not the state of its step methods. This class uses
+    the same step methods, keeps their state, and continues exactly: a run that is interrupted, saved, loaded in
+    another process and continued gives bit for bit the draws of a run that was never interrupted.
 
     Parameters
     ----------
     model : pm.Model
+        The model to sample.
     chains : int, >= 1
+        Number of chains.
     tune : int, >= 0
-        Tuning draws of each chain, which are not kept.
+        Number of tuning draws of each chain, which are not kept.
     random_seed : int, optional
+        Seed of all chains.
     initvals : dict, optional
         Starting values by name, as for ``pm.sample``.
     **step_options : dict
@@ -44,10 +47,19 @@ class ResumableRun:
 
     Examples
     --------
-    ::
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    >>> run = dp.ResumableRun(model, chains=1, tune=20, random_seed=1)
+    >>> idata = run.sample(20)  # may be stopped at any time
+    >>> idata = run.sample(20)  # all draws: the first 20 and 20 more
+    >>> idata.posterior.sizes["draw"]
+    40
 
-        run = dp.ResumableRun(model, random_seed=1)
-        idata = run.sample(1000, checkpoint="run.pickle")  # may be stopped, or killed, at any time
+    With a checkpoint, the run survives the end of the process::
+
+        idata = run.sample(1000, checkpoint="run.pickle")
 
         run = dp.ResumableRun.load("run.pickle", model)  # later, elsewhere
         idata = run.sample(1000)  # all draws: the old ones and 1000 more
@@ -95,9 +107,10 @@ class ResumableRun:
         Parameters
         ----------
         draws : int, >= 1
+            Number of further draws to keep in every chain.
         checkpoint : str or Path, optional
-            A file to :meth:`save` to now and then, and at the end. A process that is killed loses what it has done
-            since; :meth:`load` says how far the run had come.
+            A file to which the run is saved at intervals and at the end, as by :meth:`save`. A process that is
+            killed loses what it has done since then; :meth:`load` reports how far the run had come.
         every : float, >= 0
             Seconds between two checkpoints.
 

@@ -8,16 +8,17 @@ import xarray as xr
 
 
 class ThinnedLabels:
-    """Keeps the labels of every so many draws, and always those of the last one, while ``pm.sample`` runs.
+    """Keep the labels of some of the draws, and always of the last one, while ``pm.sample`` runs.
 
-    Leave the labels out of the trace (``var_names``) and pass this as ``callback``.
+    Leave the labels out of the trace with ``var_names``, and pass an object of this class as ``callback``. Add the
+    result to the draws as the group ``thinned``, where all functions for the posterior find it.
 
     Parameters
     ----------
     labels : str
-        Name of the labels: ``"y_labels"`` for a mixture ``"y"``.
+        Name of the labels, ``"y_labels"`` for a mixture ``"y"``.
     every : int, >= 1, optional
-        Keep the labels of each ``every``-th draw after tuning. By default only of the last one.
+        Keep the labels of each ``every``-th draw after tuning. By default only those of the last draw are kept.
 
     Raises
     ------
@@ -26,13 +27,16 @@ class ThinnedLabels:
 
     Examples
     --------
-    ::
-
-        keep = dp.ThinnedLabels("y_labels", every=100)
-        with model:
-            idata = pm.sample(var_names=["alpha", "y_n_clusters"], callback=keep)
-        idata["thinned"] = keep.to_datatree()
-        idata.thinned["y_labels"]  # (chain, draw, row)
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> keep = dp.ThinnedLabels("y_labels", every=10)
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(**run, var_names=["y_n_clusters"], callback=keep)
+    >>> idata["thinned"] = keep.to_datatree()
+    >>> idata["thinned"]["y_labels"].shape
+    (1, 2, 6)
     """
 
     def __init__(self, labels: str, every: int | None = None) -> None:
@@ -61,17 +65,17 @@ class ThinnedLabels:
             self._kept.setdefault(draw.chain, {})[position] = labels
 
     def to_datatree(self) -> xr.DataTree:
-        """Return the labels kept, with dims chain, draw and row; ``draw`` has the numbers of the draws.
+        """Return the kept labels with dimensions chain, draw and row; ``draw`` holds the numbers of the draws.
 
-        An interrupted run leaves chains of different lengths. These are then the chains and draws that
-        ``pm.sample`` returns too: as many chains, cut to the length of the shortest of them, as make the most
-        draws. The labels of a chain's last draw are among them if it has not been cut; :attr:`last` has those of
-        every chain.
+        An interrupted run leaves chains of different lengths. The result then has the chains and draws that
+        ``pm.sample`` returns as well: the number of chains, cut to the length of the shortest of them, that keeps
+        most draws. The labels of the last draw of a chain are included unless they were cut; :attr:`last` has
+        those of every chain.
 
         Raises
         ------
         ValueError
-            If no draw after tuning has been seen, or none that was kept is one of all these chains.
+            If no draw after tuning has been seen, or no draw was kept in all of these chains.
         """
         if not self._last:
             raise ValueError("no draws after tuning have been seen: pass this object to pm.sample(callback=...)")

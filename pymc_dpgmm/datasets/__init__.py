@@ -30,7 +30,8 @@ def load_old_faithful() -> pd.DataFrame:
 
     Examples
     --------
-    >>> load_old_faithful().head(2)
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_old_faithful().head(2)
        duration  waiting
     0       3.6       79
     1       1.8       54
@@ -40,7 +41,22 @@ def load_old_faithful() -> pd.DataFrame:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Return binarised handwritten digits: pixels, (1797, 64) of 0 and 1, and digits, (1797,) int64."""
+    """Return binarised handwritten digits.
+
+    Returns
+    -------
+    pixels : (1797, 64) int64 array
+        The 8 x 8 pixels of each image, row by row: 0 or 1.
+    digits : (1797,) int64 array
+        The digit that each image shows.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> pixels, digits = dp.datasets.load_digits()
+    >>> pixels.shape, digits[:3].tolist()
+    ((1797, 64), [0, 1, 2])
+    """
     with (files(__package__) / "digits.csv").open() as source:
         lines = [line.strip().split(",") for line in source]
     pixels = np.array([[int(bit) for bit in f"{int(code, 16):064b}"] for _, code in lines], dtype=np.int64)
@@ -52,7 +68,8 @@ def load_galaxies() -> pd.Series:
 
     Examples
     --------
-    >>> load_galaxies().agg(["min", "median", "max"]).tolist()
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_galaxies().agg(["min", "median", "max"]).tolist()
     [9.172, 20.8335, 34.279]
     """
     with (files(__package__) / "galaxies.csv").open() as source:
@@ -60,16 +77,31 @@ def load_galaxies() -> pd.Series:
 
 
 def load_penguins() -> pd.DataFrame:
-    """Return 344 penguins, NaN where something was not recorded.
+    """Return measurements of 344 penguins, with NaN where something was not recorded.
 
-    Columns ``species``, ``island``, ``bill_length``, ``bill_depth`` and ``flipper_length`` in mm, ``body_mass``
-    in g, and ``sex``. The measurements of 2 rows and the sex of 11 are missing.
+    The columns are ``species``, ``island``, ``bill_length``, ``bill_depth`` and ``flipper_length`` in mm,
+    ``body_mass`` in g, and ``sex``. The measurements of 2 rows and the sex of 11 are missing.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_penguins()["species"].value_counts().to_dict()
+    {'Adelie': 152, 'Gentoo': 124, 'Chinstrap': 68}
     """
     with (files(__package__) / "penguins.csv").open() as source:
         return pd.read_csv(source)
 
 
 def load_rat_tumors() -> pd.DataFrame:
-    """Return 71 control groups of laboratory rats: columns ``tumors``, rats with one, and ``rats``, all."""
+    """Return 71 control groups of laboratory rats.
+
+    The column ``tumors`` is the number of rats with a tumour, and ``rats`` is the number of all rats in the group.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_rat_tumors().tail(1).to_dict("records")
+    [{'tumors': 4, 'rats': 14}]
+    """
     with (files(__package__) / "rat_tumors.csv").open() as source:
         return pd.read_csv(source)

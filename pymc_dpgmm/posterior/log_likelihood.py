@@ -31,7 +31,6 @@ def log_likelihood(
     :class:`ThinnedLabels`, the log likelihood has fewer draws than the posterior. Pass the relative efficiency of
     the thinned draws then, which are nearly independent: ``az.loo(idata, var_name="y", reff=1.0)``.
 
-
     For one of several views, the result is the density of the row's entries in this view given its entries in the
     other views,
 

@@ -32,18 +32,29 @@ class ConcentrationGibbsState(StepMethodState):
 class ConcentrationGibbs(BlockedStep):
     """Exact Gibbs draw of a CRP's concentration under a gamma prior (Escobar and West 1995).
 
-    For use alone, beside a step of one's own choice for the labels: :class:`DPMixtureStep` draws such
-    concentrations itself.
+    Use it together with a step of your own choice for the labels. :class:`DPMixtureStep` draws such concentrations
+    itself.
 
     Parameters
     ----------
     vars : list of variables
-        Concentrations.
+        The concentrations.
 
     Raises
     ------
     TypeError
-        If the prior of one is not a scalar gamma distribution, or anything but one CRP depends on it.
+        If the prior of a concentration is not a scalar gamma distribution, or anything but one CRP depends on it.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model() as model:
+    ...     alpha = pm.Gamma("alpha", 1.0, 1.0)
+    ...     y = dp.DPMixture("y", alpha, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     steps = [dp.SplitMerge([model["y_labels"]]), dp.ConcentrationGibbs([alpha])]
+    ...     idata = pm.sample(**run, step=steps)
     """
 
     name = "concentration_gibbs"

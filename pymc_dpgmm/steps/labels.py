@@ -199,31 +199,44 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
 
 
 class DPMixtureStep(LabelsStep):
-    """The step that ``pm.sample`` assigns to labels by itself; it runs all moves.
+    """The step that ``pm.sample`` assigns to labels; it runs all moves.
 
-    It is also assigned to a concentration with a gamma prior, where one CRP and nothing else depends on it: alpha
-    is then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations go to PyMC's own step
-    methods. Options are passed as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
+    The step also draws a concentration with a gamma prior, if one CRP and nothing else depends on it. alpha is
+    then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations are left to PyMC's own step
+    methods. Pass options as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
 
     Parameters
     ----------
     vars : list of variables, optional
-        Labels of CRPs, and concentrations of some of them; by default all labels in the model.
+        Labels, and concentrations of some of them. By default all labels of the model.
     n_sweeps : int, >= 1, optional
-        Sweeps per draw, each of Gibbs scans and then split and merge moves. By default tuning decides: more than
-        one for small data, where a draw would cost more than its moves.
+        Number of sweeps per draw. A sweep consists of Gibbs scans and then split and merge moves. By default
+        tuning decides: small data gets more than one sweep, because otherwise a draw would cost more than its
+        moves.
     gibbs : dict, optional
-        ``n_scans``, as in :class:`CollapsedGibbs`, per sweep; 0 is allowed.
+        ``n_scans`` per sweep, as in :class:`CollapsedGibbs`, except that 0 is allowed.
     split_merge : dict, optional
-        ``sequential``, ``random`` and ``search``, as in :class:`SplitMerge`, per sweep.
+        ``sequential``, ``random`` and ``search`` per sweep, as in :class:`SplitMerge`.
     threads : int, >= 1, optional
-        Threads for data of 100,000 rows or more; draws do not depend on it. By default 1 where chains run in
-        processes of their own, and elsewhere numba's number (``NUMBA_NUM_THREADS``, by default all cores).
+        Number of threads for data of 100,000 rows or more. The draws do not depend on it. By default 1 if chains
+        run in processes of their own, and otherwise the number of numba (``NUMBA_NUM_THREADS``, by default all
+        cores).
 
     Raises
     ------
     TypeError, ValueError
-        If an option is unknown or out of range, or a concentration comes without its labels.
+        If an option is unknown or out of range, or a concentration is given without its labels.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model() as model:
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(**run, dpmixture={"n_sweeps": 2})
+    >>> int(idata.sample_stats["y_labels_n_clusters"].min()) >= 1
+    True
     """
 
     name = "dpmixture"
@@ -303,19 +316,28 @@ class DPMixtureStep(LabelsStep):
 
 
 class CollapsedGibbs(LabelsStep):
-    """Collapsed Gibbs scans over labels (Neal 2000, Algorithm 3), for use alone in ``step=[...]``.
+    """Collapsed Gibbs scans over labels (Neal 2000, Algorithm 3), to be used on their own in ``step=[...]``.
 
     Parameters
     ----------
     vars : list of variables, optional
-        Labels of CRPs; by default all in the model.
+        Labels. By default all labels of the model.
     n_scans : int, >= 1
-        Scans per draw.
+        Number of scans per draw.
 
     Raises
     ------
     TypeError, ValueError
         If ``n_scans`` is not an integer of at least 1.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model() as model:
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(**run, step=[dp.CollapsedGibbs([model["y_labels"]], n_scans=2)])
     """
 
     name = "collapsed_gibbs"
@@ -337,26 +359,35 @@ class CollapsedGibbs(LabelsStep):
 
 
 class SplitMerge(LabelsStep):
-    """Split and merge moves over labels, for use alone in ``step=[...]``.
+    """Split and merge moves over labels, to be used on their own in ``step=[...]``.
 
     Parameters
     ----------
     vars : list of variables, optional
-        Labels of CRPs; by default all in the model.
+        Labels. By default all labels of the model.
     sequential : int, >= 0, optional
-        Data-driven moves per draw: sequentially allocated splits (Dahl 2005) and the merges that undo them. By
-        default tuning decides.
+        Number of data-driven moves per draw: sequentially allocated splits (Dahl 2005) and the merges that undo
+        them. By default tuning decides.
     random : int, >= 0, optional
-        Moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and the merges
-        that undo them. 3 by default.
+        Number of moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and of
+        the merges that undo them. 3 by default.
     search : bool
-        Whether tuning begins with a search that divides and unites clusters without leaving the posterior
-        invariant. The draws that are kept are exact either way.
+        Whether tuning begins with a search that divides and merges clusters without leaving the posterior
+        invariant. The kept draws are exact either way.
 
     Raises
     ------
     TypeError, ValueError
         If a number is not an integer of at least 0, or both are 0.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model() as model:
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(**run, step=[dp.SplitMerge([model["y_labels"]])])
     """
 
     name = "split_merge"
