@@ -11,10 +11,10 @@
 # %% [markdown]
 # # How to estimate a density: galaxies
 #
-# The data are the velocities of 82 galaxies in the Corona Borealis region, in thousands of km/s (Postman, Huchra and
-# Geller 1986; Roeder 1990). Galaxies form clusters, so the density of the velocities has bumps. Which of the bumps are
-# real? A mixture without truncation estimates the density together with its uncertainty. The clusters are only a means
-# to that end.
+# The data are the velocities of 82 galaxies in the Corona Borealis region, in thousands of km/s (Postman, Huchra
+# and Geller 1986; Roeder 1990). Galaxies form clusters, so the density of the velocities has bumps. Which of the
+# bumps are real? A mixture without truncation estimates the density together with its uncertainty. The clusters
+# are only a means to that end.
 
 # %%
 import arviz as az
@@ -28,9 +28,9 @@ velocity = dp.datasets.load_galaxies()
 velocity.describe()
 
 # %% [markdown]
-# The clusters are normal distributions. The prior of their scale matters: `from_data` expects the variance of a cluster
-# to be about a tenth of that of the data. Here the scale has a prior of its own, which is vague within a factor of a
-# few. `pm.sample` gives the labels and `alpha` to an exact sampler, and the scale to NUTS.
+# The clusters are normal distributions. The prior of their scale matters: `from_data` expects the variance of a
+# cluster to be about a tenth of that of the data. Here the scale has a prior of its own, which is vague within a
+# factor of a few. `pm.sample` gives the labels and `alpha` to an exact sampler, and the scale to NUTS.
 
 # %%
 with pm.Model() as model:
@@ -41,8 +41,8 @@ with pm.Model() as model:
     idata = pm.sample(chains=4, random_seed=3, progressbar=False)
 
 # %% [markdown]
-# `dp.summary` is the table to look at first. It has the quantities that do not depend on how clusters are numbered,
-# with their R-hat, and then the clusters of the point partition.
+# `dp.summary` is the table to look at first. It has the quantities that do not depend on how clusters are
+# numbered, with their R-hat, and then the clusters of the point partition.
 
 # %%
 dp.summary(idata, "velocity", random_seed=1)
@@ -58,9 +58,9 @@ figure = dp.plot_density(idata, "velocity", random_seed=1)
 figure.axes[0].set_xlabel("velocity (1,000 km/s)")
 
 # %% [markdown]
-# How many modes does the density have? To answer with uncertainty, count the modes of densities that are drawn from
-# the posterior. `dp.component_draws` with `ragged=True` returns all clusters of all draws. (It leaves out clusters
-# without galaxies, which have about one hundredth of the weight.)
+# How many modes does the density have? To answer with uncertainty, count the modes of densities that are drawn
+# from the posterior. `dp.component_draws` with `ragged=True` returns all clusters of all draws. (It leaves out
+# clusters without galaxies, which have about one hundredth of the weight.)
 
 # %%
 x = np.linspace(5, 40, 400)
@@ -112,7 +112,8 @@ p_values
 
 # %% [markdown]
 # Does the mixture predict a galaxy that was left out better than a single normal distribution does?
-# `dp.log_likelihood` writes what `az.loo` and `az.compare` need: the density of every galaxy with its label summed out.
+# `dp.log_likelihood` writes what `az.loo` and `az.compare` need: the density of every galaxy with its label
+# summed out.
 
 # %%
 with pm.Model():
@@ -126,8 +127,8 @@ assert comparison.index[0] == "mixture"
 comparison
 
 # %% [markdown]
-# Which cluster would a galaxy that is observed later join? At a velocity of 10 or 20 it would join one of the large
-# clusters. At 28, where no galaxies are, the answer is open, and it may be the first of a new cluster.
+# Which cluster would a galaxy that is observed later join? At a velocity of 10 or 20 it would join one of the
+# large clusters. At 28, where no galaxies are, the answer is open, and it may be the first of a new cluster.
 
 # %%
 members = dp.membership(idata, "velocity", [10.0, 20.0, 28.0], random_seed=1)

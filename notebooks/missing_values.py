@@ -11,8 +11,8 @@
 # %% [markdown]
 # # How to use data with missing values: Old Faithful with gaps
 #
-# A third of the waiting times is removed at random, together with a few durations. A mixture with full covariances uses
-# the rows that remain incomplete, and imputes what is missing.
+# A third of the waiting times is removed at random, together with a few durations. A mixture with full
+# covariances uses the rows that remain incomplete, and imputes what is missing.
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,9 +40,9 @@ with pm.Model() as model:
     idata = pm.sample(1000, tune=500, chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `y_missing` is in the order of the rows and, within a row, of the columns. The true values are known here, so we can
-# check the imputations: 80 % of the intervals should hold the true value, and the posterior means should be closer to
-# it than the mean of the observed waiting times.
+# `y_missing` is in the order of the rows and, within a row, of the columns. The true values are known here, so we
+# can check the imputations: 80 % of the intervals should hold the true value, and the posterior means should be
+# closer to it than the mean of the observed waiting times.
 
 # %%
 rows, columns = np.nonzero(observed.isna().to_numpy())

@@ -11,8 +11,8 @@
 # %% [markdown]
 # # Tutorial: Old Faithful, from the data to a figure
 #
-# Old Faithful is a geyser in Yellowstone National Park. For 272 eruptions we know how long each lasted and how long
-# the wait for the next one was, in minutes. How many kinds of eruption are there, and which eruptions belong
+# Old Faithful is a geyser in Yellowstone National Park. For 272 eruptions we know how long each lasted and how
+# long the wait for the next one was, in minutes. How many kinds of eruption are there, and which eruptions belong
 # together? This tutorial fits a Dirichlet process mixture, checks that the sampler has converged, looks at the
 # clusters and their uncertainty, and ends with a figure for a paper.
 
@@ -59,10 +59,10 @@ with model:
 # ## Has it converged?
 #
 # Do not run `az.summary` on everything: it has a line for the label of each row, and the numbers of the clusters
-# change from draw to draw. `dp.summary` is the table to look at first. Its upper part describes quantities that do
-# not depend on how clusters are numbered: the number of clusters, the entropy and the largest shares of their
-# sizes, the log joint density, and `alpha`. An R-hat near 1 says that chains which started from different partitions
-# agree.
+# change from draw to draw. `dp.summary` is the table to look at first. Its upper part describes quantities that
+# do not depend on how clusters are numbered: the number of clusters, the entropy and the largest shares of their
+# sizes, the log joint density, and `alpha`. An R-hat near 1 says that chains which started from different
+# partitions agree.
 
 # %%
 point = dp.point_partition(idata, "y", random_seed=1)
@@ -73,13 +73,13 @@ summary
 # %% [markdown]
 # ## The clusters
 #
-# The lower part of the table describes the *point partition*: the clustering with the smallest expected distance to
-# all draws of the posterior. There are two large clusters. Short eruptions are followed by short waits, long
+# The lower part of the table describes the *point partition*: the clustering with the smallest expected distance
+# to all draws of the posterior. There are two large clusters. Short eruptions are followed by short waits, long
 # eruptions by long waits.
 #
-# The third cluster has a single row and a low purity: in most draws, this eruption shares a cluster with others, so
-# the parameters in its line are those of a larger cluster. It marks eruptions between the two kinds, about which
-# the posterior is undecided.
+# The third cluster has a single row and a low purity: in most draws, this eruption shares a cluster with others,
+# so the parameters in its line are those of a larger cluster. It marks eruptions between the two kinds, about
+# which the posterior is undecided.
 
 # %%
 dp.plot_clusters(idata, "y", point, random_seed=1)
@@ -89,7 +89,8 @@ dp.plot_clusters(idata, "y", point, random_seed=1)
 #
 # ## How certain is the clustering?
 #
-# The posterior has several answers to the number of clusters, and `dp.plot_n_clusters` compares them with the prior.
+# The posterior has several answers to the number of clusters, and `dp.plot_n_clusters` compares them with the
+# prior.
 
 # %%
 with model:
@@ -119,8 +120,8 @@ ball[["n_clusters", "distance"]].to_dataframe().round(2)
 # %% [markdown]
 # ## New eruptions
 #
-# Suppose somebody waited 50 minutes for an eruption and wants to know how long the previous one was. `dp.membership`
-# takes rows with missing entries, and returns the probability of each cluster.
+# Suppose somebody waited 50 minutes for an eruption and wants to know how long the previous one was.
+# `dp.membership` takes rows with missing entries, and returns the probability of each cluster.
 
 # %%
 members = dp.membership(idata, "y", [[np.nan, 50.0], [np.nan, 65.0], [np.nan, 80.0]], point)
@@ -141,8 +142,8 @@ right.set(xlabel="duration of an eruption (min)", title="(b)")
 
 # %% [markdown]
 # Save it with `figure.savefig("old_faithful.pdf")`. In the text you would report the sampler and its checks: *We
-# fitted a Dirichlet process mixture of normal distributions with four chains of 1,000 draws; R-hat of the number of
-# clusters, the entropy of their sizes and the log joint density was at most 1.01.* Save the draws with
+# fitted a Dirichlet process mixture of normal distributions with four chains of 1,000 draws; R-hat of the number
+# of clusters, the entropy of their sizes and the log joint density was at most 1.01.* Save the draws with
 # `idata.to_netcdf("old_faithful.nc")`; every function of this tutorial works on the file that is read again,
 # without the model.
 #

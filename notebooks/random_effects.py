@@ -11,9 +11,10 @@
 # %% [markdown]
 # # How to give random effects an unknown distribution: rat tumours
 #
-# In 71 groups of untreated rats, the number of rats with a tumour was counted. The groups differ in size, from 10 to 52
-# rats, and in their rate of tumours (Tarone 1982). A hierarchical model needs a distribution of the rates over groups.
-# Instead of assuming that the logits of the rates are normal, we give them a Dirichlet process mixture.
+# In 71 groups of untreated rats, the number of rats with a tumour was counted. The groups differ in size, from 10
+# to 52 rats, and in their rate of tumours (Tarone 1982). A hierarchical model needs a distribution of the rates
+# over groups. Instead of assuming that the logits of the rates are normal, we give them a Dirichlet process
+# mixture.
 
 # %%
 import arviz as az
@@ -28,25 +29,25 @@ rats, tumors = data["rats"].to_numpy(), data["tumors"].to_numpy()
 (tumors / rats).min(), (tumors / rats).max()
 
 # %% [markdown]
-# Without `observed`, the mixture is latent: `logit` is an ordinary unknown of the model. NUTS samples it given the
-# labels, and the labels are sampled given it. The mixture has two hyperparameters: the mean of the clusters' means, and
-# the scale of the clusters.
+# Without `observed`, the mixture is latent: `logit` is an ordinary unknown of the model. NUTS samples it given
+# the labels, and the labels are sampled given it. The mean of the clusters' means is a hyperparameter. The base
+# measure expects a standard deviation of the logits of 0.5 within a cluster, `sqrt(b / (a - 1))`.
 
 # %%
 with pm.Model(coords={"group": data.index}) as model:
     alpha = pm.Gamma("alpha", 2.0, 2.0)
     mean = pm.Normal("mean", -2.0, 1.0)
-    spread = pm.HalfNormal("spread", 0.5)
-    base = dp.NormalInverseGamma(mu=mean, kappa=0.3, a=3.0, b=2.0 * spread**2)
+    base = dp.NormalInverseGamma(mu=mean, kappa=0.3, a=3.0, b=0.5)
     logit = dp.DPMixture("logit", alpha, base, shape=(len(data),), dims="group")
     pm.Binomial("y", n=rats, logit_p=logit, observed=tumors, dims="group")
-    idata = pm.sample(1000, tune=1000, chains=4, random_seed=1, target_accept=0.95, progressbar=False)
+    idata = pm.sample(1000, tune=500, chains=4, random_seed=1, target_accept=0.9, progressbar=False)
 
 # %%
-az.summary(idata, var_names=["alpha", "mean", "spread", "logit_n_clusters"])
+az.summary(idata, var_names=["alpha", "mean", "logit_n_clusters"])
 
 # %% [markdown]
-# The rate of each group is shrunk towards those of similar groups, more strongly for small groups than for large ones.
+# The rate of each group is shrunk towards those of similar groups, more strongly for small groups than for large
+# ones.
 
 # %%
 rate = 1 / (1 + np.exp(-idata.posterior["logit"]))
@@ -59,9 +60,9 @@ axes.axline((0, 0), slope=1, color="black", linewidth=0.8)
 axes.set(xlabel="observed share of rats with a tumour", ylabel="posterior mean and 80 % interval")
 
 # %% [markdown]
-# The last group, with 4 tumours in 14 rats, is the current experiment. *Bayesian Data Analysis* (section 5.3) assumes a
-# beta distribution of the rates and reports a posterior mean near 0.21. Here the mean is about the same, although no
-# shape of the distribution was assumed.
+# The last group, with 4 tumours in 14 rats, is the current experiment. *Bayesian Data Analysis* (section 5.3)
+# assumes a beta distribution of the rates and reports a posterior mean near 0.21. Here the mean is about the
+# same, although no shape of the distribution was assumed.
 
 # %%
 current = float(rate.isel(group=-1).mean())

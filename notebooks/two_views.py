@@ -11,8 +11,8 @@
 # %% [markdown]
 # # How to cluster a table with several types of columns: penguins
 #
-# 344 penguins were measured, and the island on which each of them lives was noted. Which kinds of penguins are there?
-# The table has two types of columns, so a cluster is described by two things: a normal distribution of the
+# 344 penguins were measured, and the island on which each of them lives was noted. Which kinds of penguins are
+# there? The table has two types of columns, so a cluster is described by two things: a normal distribution of the
 # measurements with a full covariance, and the shares of the islands. Two penguins were not measured.
 
 # %%
@@ -44,8 +44,8 @@ with pm.Model() as model:
 
 # %% [markdown]
 # The table shows how species and sex are distributed over the clusters of the draw with the highest density. The
-# clusters correspond to the species, except for one female Chinstrap penguin that is alone: her bill of 58 mm is longer
-# than that of any other.
+# clusters correspond to the species, except for one female Chinstrap penguin that is alone: her bill of 58 mm is
+# longer than that of any other.
 
 # %%
 n_clusters = idata.posterior["y_n_clusters"]
@@ -70,8 +70,8 @@ across, within
 
 # %% [markdown]
 # The two penguins that were not measured live on Torgersen and on Biscoe. They follow the penguins of their
-# islands: on Torgersen there are only Adelie penguins, on Biscoe there are 124 Gentoo and 44 Adelie penguins. Their
-# measurements are unknowns of the model.
+# islands: on Torgersen there are only Adelie penguins, on Biscoe there are 124 Gentoo and 44 Adelie penguins.
+# Their measurements are unknowns of the model.
 
 # %%
 unmeasured = penguins.index[penguins[measured].isna().all(axis=1)]
