@@ -56,6 +56,7 @@ dp.summary(idata, "velocity", random_seed=1)
 # %%
 figure = dp.plot_density(idata, "velocity", random_seed=1)
 figure.axes[0].set_xlabel("velocity (1,000 km/s)")
+plt.show()
 
 # %% [markdown]
 # How many modes does the density have? To answer with uncertainty, count the modes of densities that are drawn
@@ -80,6 +81,7 @@ figure, axes = plt.subplots(figsize=(7, 3.5), layout="constrained")
 for curve in densities[::100]:
     axes.plot(x, curve / np.sqrt(2 * np.pi), color="#0072B2", lw=0.5, alpha=0.5)
 axes.set(xlabel="velocity (1,000 km/s)", ylabel="density", title="40 densities drawn from the posterior")
+plt.show()
 
 # %% [markdown]
 # ## The influence of the prior
@@ -89,7 +91,7 @@ axes.set(xlabel="velocity (1,000 km/s)", ylabel="density", title="40 densities d
 # %%
 with model:
     idata.update(pm.sample_prior_predictive(1_000, random_seed=2))
-dp.plot_n_clusters(idata, "velocity")
+figure = dp.plot_n_clusters(idata, "velocity")
 
 # %% [markdown]
 # ## Checks

@@ -70,3 +70,4 @@ axes.errorbar(
 )
 axes.axline((70, 70), slope=1, color="black", linewidth=0.8)
 axes.set(xlabel="true waiting time", ylabel="imputed: mean and 80 % interval")
+plt.show()

@@ -82,7 +82,7 @@ summary
 # which the posterior is undecided.
 
 # %%
-dp.plot_clusters(idata, "y", point, random_seed=1)
+figure = dp.plot_clusters(idata, "y", point, random_seed=1)
 
 # %% [markdown]
 # The ellipses hold 90 % of a normal distribution with the posterior mean and covariance of each cluster.
@@ -95,14 +95,14 @@ dp.plot_clusters(idata, "y", point, random_seed=1)
 # %%
 with model:
     idata.update(pm.sample_prior_predictive(500, random_seed=2))
-dp.plot_n_clusters(idata, "y")
+figure = dp.plot_n_clusters(idata, "y")
 
 # %% [markdown]
 # The number of clusters depends on the prior as much as on the data. What the data determines much better is which
 # rows belong together. The co-clustering matrix shows the probability that two eruptions share a cluster.
 
 # %%
-dp.plot_co_clustering(idata, "y", point)
+figure = dp.plot_co_clustering(idata, "y", point)
 
 # %%
 together = dp.co_clustering(idata, "y")
@@ -139,6 +139,7 @@ dp.plot_clusters(idata, "y", point, random_seed=1, ax=left)
 dp.plot_density(idata, "y", columns="duration", random_seed=1, ax=right)
 left.set(xlabel="duration of an eruption (min)", ylabel="wait for the next eruption (min)", title="(a)")
 right.set(xlabel="duration of an eruption (min)", title="(b)")
+plt.show()
 
 # %% [markdown]
 # Save it with `figure.savefig("old_faithful.pdf")`. In the text you would report the sampler and its checks: *We

@@ -58,6 +58,7 @@ axes.errorbar(tumors / rats, estimate, [estimate - low, high - estimate], fmt="n
 axes.scatter(tumors / rats, estimate, s=rats, alpha=0.6, color="#0072B2")
 axes.axline((0, 0), slope=1, color="black", linewidth=0.8)
 axes.set(xlabel="observed share of rats with a tumour", ylabel="posterior mean and 80 % interval")
+plt.show()
 
 # %% [markdown]
 # The last group, with 4 tumours in 14 rats, is the current experiment. *Bayesian Data Analysis* (section 5.3)

@@ -98,3 +98,4 @@ ends = penguins["species"].value_counts(sort=False).sort_index().cumsum().to_num
 axes[1].set_yticks(ends - np.diff(ends, prepend=0) / 2, sorted(penguins["species"].unique()))
 axes[1].set(xticks=[], title="probability of being in one cluster")
 figure.colorbar(shown, ax=axes[1])
+plt.show()
