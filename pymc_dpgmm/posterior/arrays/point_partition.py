@@ -34,22 +34,49 @@ LEAST_GAIN = 1e-12
 # Room for so many clusters to begin with.
 _ROOM = 8
 
+# Draws that are searched with first, where there are more than twice as many; what is found is then searched with
+# all of them, from the best of the partitions.
+N_FIRST = 500
+N_KEPT = 2
+
 # Where the head of a search has the number of draws, the number of clusters of a draw at most, room for clusters,
 # how many of these have rows, and how many may have.
 _N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
-# The head, draws, their shares, gains, labels, sizes and how clusters meet draws; see Search.
-_STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, SMALL_INTS)
+# The head, draws, their shares, gains, labels, sizes, how clusters meet draws, and room for a number for each
+# cluster; see Search.
+_STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, SMALL_INTS, FLOATS)
 
 
 @inlined
 def _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b):
     """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
-    n_draws, width = head[_N_DRAWS], head[_WIDTH]
-    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
+    own = shifted(draws, i * n_draws)
     shared = 0.0
     for s in range(n_draws):
-        shared += shares[s] * gains[clusters[s * width + own[s]]]
+        shared += shares[s] * gains[met[(s * width + own[s]) * capacity + k]]
     return b * gains[sizes[k]] - (a + b) * shared
+
+
+@inlined
+def _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b):
+    """Set ``costs`` to this of all clusters with rows, and to infinity for others."""
+    n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
+    own = shifted(draws, i * n_draws)
+    last = capacity
+    while last > 0 and sizes[last - 1] == 0:
+        last -= 1
+    for k in range(last):
+        costs[k] = 0.0
+    for s in range(n_draws):
+        # All clusters lie side by side where they meet the row's cluster of a draw.
+        clusters, share = shifted(met, (s * width + own[s]) * capacity), shares[s]
+        for k in range(last):
+            # Where they do not meet, nothing is gained by a first row: f(1) = f(0) = 0 for both losses.
+            if clusters[k] > 0:
+                costs[k] += share * gains[clusters[k]]
+    for k in range(capacity):
+        costs[k] = b * gains[sizes[k]] - (a + b) * costs[k] if sizes[k] > 0 else np.inf
 
 
 @inlined
@@ -61,10 +88,10 @@ def _alone_cost(gains, a, b):
 @inlined
 def _count(head, draws, labels, sizes, met, i, k, change):
     """Let row i join (1) or leave (-1) cluster k."""
-    n_draws, width = head[_N_DRAWS], head[_WIDTH]
-    own, clusters = shifted(draws, i * n_draws), shifted(met, k * n_draws * width)
+    n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
+    own = shifted(draws, i * n_draws)
     for s in range(n_draws):
-        clusters[s * width + own[s]] += change
+        met[(s * width + own[s]) * capacity + k] += change
     sizes[k] += change
     labels[i] = k if change > 0 else -1
     if change > 0 and sizes[k] == 1:
@@ -83,21 +110,23 @@ def _first_empty(head, sizes):
 
 
 @inlined
-def _best(head, draws, shares, gains, sizes, met, i, free, a, b):
-    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows."""
+def _best(head, draws, shares, gains, sizes, met, costs, i, free, a, b):
+    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows.
+
+    ``costs`` are then those of all clusters.
+    """
+    _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b)
     best, least = -1, np.inf
     if head[_N_CLUSTERS] < head[_MOST]:
         best, least = free, _alone_cost(gains, a, b)
     for k in range(head[_CAPACITY]):
-        if sizes[k] > 0:
-            cost = _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b)
-            if cost < least - LEAST_GAIN:
-                best, least = k, cost
+        if costs[k] < least - LEAST_GAIN:
+            best, least = k, costs[k]
     return best, least
 
 
 @c_function(NOTHING(*_STATE, INTS, INT))
-def _place(head, draws, shares, gains, labels, sizes, met, rows, n_rows):
+def _place(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows):
     """Let rows that are in no cluster join those that are their labels."""
     for t in range(n_rows):
         _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], 1)
@@ -110,7 +139,7 @@ def _shuffle(next_double, state, rows, n_rows):
 
 
 @c_function(INT(*_STATE, INTS, INT, INT, FLOATS, FLOAT, FLOAT))
-def _allocate(head, draws, shares, gains, labels, sizes, met, rows, start, stop, total, a, b):
+def _allocate(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, total, a, b):
     """Let ``rows[start:stop]``, in no cluster, join the best ones in turn; add the costs to ``total[0]``.
 
     Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
@@ -119,14 +148,14 @@ def _allocate(head, draws, shares, gains, labels, sizes, met, rows, start, stop,
         free = _first_empty(head, sizes)
         if free < 0:
             return t
-        k, cost = _best(head, draws, shares, gains, sizes, met, rows[t], free, a, b)
+        k, cost = _best(head, draws, shares, gains, sizes, met, costs, rows[t], free, a, b)
         _count(head, draws, labels, sizes, met, rows[t], k, 1)
         total[0] += cost
     return stop
 
 
 @c_function(INT(*_STATE, INTS, INT, INT, INTS, FLOAT, FLOAT))
-def _sweep(head, draws, shares, gains, labels, sizes, met, rows, start, stop, changed, a, b):
+def _sweep(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, changed, a, b):
     """Let ``rows[start:stop]`` in turn join the cluster that is best for them; ``changed[0]`` tells if any moved.
 
     Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
@@ -137,11 +166,8 @@ def _sweep(head, draws, shares, gains, labels, sizes, met, rows, start, stop, ch
         if sizes[own] > 1 and _first_empty(head, sizes) < 0:
             return t
         _count(head, draws, labels, sizes, met, i, own, -1)
-        k, cost = _best(head, draws, shares, gains, sizes, met, i, _first_empty(head, sizes), a, b)
-        if sizes[own] == 0:
-            stay = _alone_cost(gains, a, b)
-        else:
-            stay = _join_cost(head, draws, shares, gains, sizes, met, i, own, a, b)
+        k, cost = _best(head, draws, shares, gains, sizes, met, costs, i, _first_empty(head, sizes), a, b)
+        stay = _alone_cost(gains, a, b) if sizes[own] == 0 else costs[own]
         if cost >= stay - LEAST_GAIN:
             k = own
         if k != own:
@@ -151,7 +177,7 @@ def _sweep(head, draws, shares, gains, labels, sizes, met, rows, start, stop, ch
 
 
 @c_function(FLOAT(*_STATE, INTS, INT, INT, FLOAT, FLOAT))
-def _dissolve(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k, a, b):
+def _dissolve(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k, a, b):
     """Take all rows out of cluster k, the last one first; return what their joining it had cost."""
     before = 0.0
     for t in range(n_rows - 1, -1, -1):
@@ -161,7 +187,7 @@ def _dissolve(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k, a
 
 
 @c_function(NOTHING(*_STATE, INTS, INT, INT))
-def _reunite(head, draws, shares, gains, labels, sizes, met, rows, n_rows, k):
+def _reunite(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k):
     """Let rows, wherever they are, be cluster k."""
     for t in range(n_rows):
         _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], -1)
@@ -201,8 +227,8 @@ class Search:
         self.draws, self.shares, self.gains, self.costs = draws, shares, gains, costs
         self.labels = start.astype(np.int64)
         self.sizes = np.zeros(capacity, dtype=np.int64)
-        # Rows of cluster k that are in cluster l of draw s: (K, S, L).
-        self.met = np.zeros((capacity, n_draws, width), dtype=np.int32)
+        # Rows of cluster k that are in cluster l of draw s: (S, L, K).
+        self.met = np.zeros((n_draws, width, capacity), dtype=np.int32)
         self.head = np.array([n_draws, width, capacity, 0, int(min(most, n + 1))])
         self._total, self._changed = np.zeros(1), np.zeros(1, dtype=np.int64)
         self._point()
@@ -210,13 +236,14 @@ class Search:
         _place(*self._state, placed.ctypes.data, len(placed))
 
     def _point(self) -> None:
-        arrays = self.head, self.draws, self.shares, self.gains, self.labels, self.sizes, self.met
+        self._costs = np.empty(len(self.sizes))
+        arrays = self.head, self.draws, self.shares, self.gains, self.labels, self.sizes, self.met, self._costs
         self._state = tuple(array.ctypes.data for array in arrays)
 
     def _grow(self) -> None:
         """Make room for twice as many clusters."""
         self.sizes = np.concatenate([self.sizes, np.zeros_like(self.sizes)])
-        self.met = np.concatenate([self.met, np.zeros_like(self.met)])
+        self.met = np.concatenate([self.met, np.zeros_like(self.met)], axis=2)
         self.head[_CAPACITY] *= 2
         self._point()
 
@@ -319,6 +346,7 @@ def search_point_partition(
     """Return canonical labels with a small expected loss under draws (S, n), and that loss.
 
     Half of the starts begin with nothing, half from those among a handful of draws with the least expected loss.
+    Of many draws, a part is searched with first.
     """
     draws, shares = distinct(labels)
     n = draws.shape[1]
@@ -327,19 +355,31 @@ def search_point_partition(
     few = draws[rng.choice(len(draws), min(len(draws), 16 * n_starts), replace=False, p=shares)]
     few = few[few.max(axis=1) < most]
     with Threads(n_threads or available_threads()) as threads:
-        of_few = losses_between(threads, few, draws, loss, costs) @ shares
-        starts = [np.full(n, -1, dtype=np.int64) for _ in range(n_starts)]
-        starts += list(few[np.argsort(of_few, kind="stable")[:n_starts]])
-        seeds = rng.spawn(len(starts))
-        by_row = np.ascontiguousarray(draws.T.astype(np.int32))
-        found = np.empty((len(starts), n), dtype=np.int64)
 
-        def run(first: int, last: int) -> None:
-            for t in range(first, last):
-                own = Search(by_row, shares, gains, starts[t], most, costs)
-                found[t] = canonical_labels(improve(own, seeds[t]))[0]
+        def expected(partitions: np.ndarray) -> np.ndarray:
+            return losses_between(threads, partitions, draws, loss, costs) @ shares
 
-        threads.run(run, 0, len(starts))
-        of_found = losses_between(threads, found, draws, loss, costs) @ shares
-    best = int(np.argmin(of_found))
-    return found[best], float(of_found[best])
+        def improved(starts: np.ndarray, draws: np.ndarray, shares: np.ndarray) -> np.ndarray:
+            seeds, found = rng.spawn(len(starts)), np.empty((len(starts), n), dtype=np.int64)
+            by_row = np.ascontiguousarray(draws.T.astype(np.int32))
+
+            def run(first: int, last: int) -> None:
+                for t in range(first, last):
+                    own = Search(by_row, shares, gains, starts[t], most, costs)
+                    found[t] = canonical_labels(improve(own, seeds[t]))[0]
+
+            threads.run(run, 0, len(starts))
+            return found
+
+        few = few[np.argsort(expected(few), kind="stable")[:n_starts]]
+        found = np.concatenate([np.full((n_starts, n), -1, dtype=np.int64), few])
+        if len(draws) > 2 * N_FIRST:
+            some = rng.choice(len(draws), N_FIRST, replace=False, p=shares)
+            found = improved(found, draws[some], np.full(N_FIRST, 1.0 / N_FIRST))
+            # Searches that end at the same partition need not go on twice.
+            found = np.unique(found, axis=0)
+            found = found[np.argsort(expected(found), kind="stable")[:N_KEPT]]
+        found = np.concatenate([improved(found, draws, shares), few[:1]])
+        losses = expected(found)
+    best = int(np.argmin(losses))
+    return found[best], float(losses[best])
