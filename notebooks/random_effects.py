@@ -38,11 +38,11 @@ rats, tumors = data["rats"].to_numpy(), data["tumors"].to_numpy()
 with pm.Model(coords={"group": data.index}) as model:
     alpha = pm.Gamma("alpha", 2.0, 2.0)
     mean = pm.Normal("mean", -2.0, 1.0)
-    base = dp.NormalInverseGamma(mu=mean, kappa=0.3, a=3.0, b=0.5)
+    base = dp.NormalInverseGamma(mu=mean, kappa=0.5, a=5.0, b=1.0)
     logit = dp.DPMixture("logit", alpha, base, shape=(len(data),), dims="group")
     pm.Binomial("y", n=rats, logit_p=logit, observed=tumors, dims="group")
-    options = {"target_accept": 0.9, "dpmixture": {"n_sweeps": 20}}
-    idata = pm.sample(1000, tune=500, chains=4, random_seed=1, progressbar=False, **options)
+    options = {"dpmixture": {"n_sweeps": 20}}
+    idata = pm.sample(750, tune=500, chains=4, random_seed=1, progressbar=False, **options)
 
 # %%
 az.summary(idata, var_names=["alpha", "mean", "logit_n_clusters"])
