@@ -98,8 +98,12 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
 
 
 def guard() -> None:
-    """Set these in PyMC's place."""
+    """Set these in PyMC's place, but for what :func:`guard_results` sets."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
-    wrap("compute_log_density", log_density_by_row)
     wrap("find_MAP", mode_given_labels)
+
+
+def guard_results() -> None:
+    """Set the log likelihood in PyMC's place: once there is a mixture, because PyMC imports ArviZ for it."""
+    wrap("compute_log_density", log_density_by_row)

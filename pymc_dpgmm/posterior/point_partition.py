@@ -6,7 +6,9 @@ import numpy as np
 import xarray as xr
 
 from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.losses import check_costs
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 
@@ -46,8 +48,9 @@ def point_partition(
     Returns
     -------
     Dataset
-        ``labels`` (n,) int64, canonical, with the coordinates of the rows; scalars ``expected_loss`` and
-        ``n_clusters``. The attributes name the loss and its costs.
+        ``labels`` (n,) int64, canonical, with the coordinates of the rows; ``certainty`` (n,), how often a row is
+        with the others of its cluster (see :func:`certainty`); scalars ``expected_loss`` and ``n_clusters``. The
+        attributes name the loss and its costs.
 
     Raises
     ------
@@ -70,6 +73,7 @@ def point_partition(
     return xr.Dataset(
         {
             "labels": (drawn.row, labels),
+            "certainty": (drawn.row, certainty_of_rows(labels, canonical_draws(drawn.rows))),
             "expected_loss": expected,
             "n_clusters": int(labels.max()) + 1,
         },
