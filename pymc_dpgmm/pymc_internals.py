@@ -71,6 +71,7 @@ JOINED_INPUTS = "joined_inputs"
 WRAPPED = {
     "run_convergence_checks": ("pymc.sampling.mcmc",),
     "_choose_chains": ("pymc.sampling.mcmc",),
+    "init_traces": ("pymc.sampling.mcmc",),
     "compute_log_density": ("pymc.stats.log_density",),
     "find_MAP": ("pymc", "pymc.tuning", "pymc.tuning.starting"),
     "str_for_model": ("pymc.printing",),
