@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         plot_sizes,
     )
     from pymc_dpgmm.posterior import (
+        certainty,
         co_clustering,
         component_draws,
         credible_ball,
@@ -80,6 +81,7 @@ __all__ = [
     "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
+    "certainty",
     "co_clustering",
     "component_draws",
     "credible_ball",
@@ -106,6 +108,7 @@ __all__ = [
 _LATER = {
     "plots": [name for name in __all__ if name.startswith("plot_")],
     "posterior": [
+        "certainty",
         "co_clustering",
         "component_draws",
         "credible_ball",

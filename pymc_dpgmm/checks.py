@@ -1,5 +1,6 @@
 """Checks of what a user passes, which many rooms need."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,23 @@ def check_count(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name} must be an integer, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def listed(names: Iterable[Any], most: int = 12) -> str:
+    """Return names as they are shown in a message: all of them, or the first ones and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", 3])
+    "['a', 3]"
+    >>> listed(range(100), most=2)
+    '[0, 1, and 98 more]'
+    """
+    names = list(names)
+    shown = [repr(name) for name in names[:most]]
+    if len(names) > most:
+        shown.append(f"and {len(names) - most} more")
+    return f"[{', '.join(shown)}]"
 
 
 def check_units(unit: Any, n: int) -> int:

@@ -4,12 +4,16 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.distributions import CollapsedMixtureRV, PartitionRV
 from pymc_dpgmm.pymc_internals import wrap
 from pymc_dpgmm.steps.convergence import checked_without_labels
+
+# Bytes of the draws of labels from which on a user is warned of them.
+LARGEST_TRACE = 2**30
 
 
 def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,9 +101,39 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
     return choose_chains
 
 
+def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's set-up of traces, which warns where those of labels are large."""
+
+    def init_traces(*, model: pm.Model, chains: int, expected_length: int, **others: Any) -> Any:
+        variables, point = others.get("trace_vars"), others.get("initial_point") or {}
+        stored = None if variables is None else {variable.name for variable in variables}
+        for rv in model.free_RVs:
+            if not isinstance(rv.owner.op, PartitionRV) or (stored is not None and rv.name not in stored):
+                continue
+            labels = point.get(rv.name)
+            size = 0 if labels is None else chains * expected_length * np.asarray(labels).nbytes
+            # Labels on disk do not fill the memory.
+            if size > LARGEST_TRACE and others.get("backend") is None:
+                warnings.warn(
+                    f"the draws of {rv.name} will take {size / 2**30:.1f} GiB of memory, and as much again while "
+                    f"they are put together. To leave them out, sample with var_names that do not contain {rv.name}; "
+                    f'to keep those of some draws, pass callback=dp.ThinnedLabels("{rv.name}", every=100) too',
+                    UserWarning,
+                    stacklevel=4,
+                )
+        return function(model=model, chains=chains, expected_length=expected_length, **others)
+
+    return init_traces
+
+
 def guard() -> None:
-    """Set these in PyMC's place."""
+    """Set these in PyMC's place, but for what :func:`guard_results` sets."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
-    wrap("compute_log_density", log_density_by_row)
+    wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)
+
+
+def guard_results() -> None:
+    """Set the log likelihood in PyMC's place: once there is a mixture, because PyMC imports ArviZ for it."""
+    wrap("compute_log_density", log_density_by_row)

@@ -10,7 +10,7 @@ import pandas as pd
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import check_units, rows_in_order
+from pymc_dpgmm.checks import check_units, listed, rows_in_order
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -354,7 +354,7 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
             wanted = list(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else columns
             missing = [c for c in np.atleast_1d(np.asarray(wanted, dtype=object)) if c not in observed.columns]
             if missing:
-                raise ValueError(f"observed has no columns {missing}, which the view {view!r} names")
+                raise ValueError(f"observed has no columns {listed(missing)}, which the view {view!r} names")
             views[view] = (base, observed[wanted])
     elif isinstance(observed, Mapping):
         if set(observed) != set(bases):

@@ -1,6 +1,9 @@
 """Pictures of what :mod:`pymc_dpgmm.posterior` computes. They need matplotlib."""
 
+import importlib
 from collections.abc import Sequence
+from functools import partial
+from io import BytesIO
 from itertools import combinations
 from typing import Any
 
@@ -8,6 +11,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
@@ -25,6 +29,10 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY = "0.55"
 _BINS = 30
 _MOST_COLUMNS = 6
+# Clusters in a legend.
+_MOST_NAMED = 12
+# So many bars of error can be told apart; more are a band.
+_MOST_BARS = 40
 # Points of a circle that is mapped to an ellipse.
 _CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 100)), np.sin(np.linspace(0, 2 * np.pi, 100))])
 
@@ -81,9 +89,13 @@ def plot_clusters(
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     if len(chosen) > _MOST_COLUMNS:
-        raise ValueError(f"pairs of {len(chosen)} columns are too many to see; choose some with columns={names}")
+        raise ValueError(
+            f"pairs of {len(chosen)} columns are too many to see; choose some with columns={listed(names)}"
+        )
     if ax is not None and len(chosen) > 2:
-        raise ValueError(f"ax has room for one or two columns, not for {len(chosen)}; choose some of {names}")
+        raise ValueError(
+            f"ax has room for one or two columns, not for {len(chosen)}; choose some of {listed(names)}"
+        )
     rng = np.random.default_rng(random_seed)
     labels = reference_labels(draws.drawn, partition)
     data = _dense(view.data(0))
@@ -97,7 +109,8 @@ def plot_clusters(
         n_columns = min(3, len(pairs))
         n_rows = -(-len(pairs) // n_columns)
         figure, grid = _axes(plt, ax, (4.2 * n_columns + 0.8, 3.8 * n_rows), n_rows, n_columns)
-    largest_first = np.argsort(-np.bincount(labels), kind="stable")
+    sizes = np.bincount(labels)
+    largest_first = np.argsort(-sizes, kind="stable")
     # Numbers that no simulated data has come from.
     jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), view.d + 1))
     if not view.family.has_data_gradient:
@@ -106,34 +119,38 @@ def plot_clusters(
     for (j, i), axes in zip(pairs, grid, strict=False):
         for rank, k in enumerate(largest_first):
             own = of_row == k
-            color, marker = _style(rank)
             y = jitter[own, 0] + rank if i is None else data[own, i]
-            axes.scatter(data[own, j], y, s=18, c=color, marker=marker, alpha=0.7, linewidths=0)
-            if i is not None and mean is not None and covariance is not None:
+            axes.scatter(data[own, j], y, **_points(rank, sizes[k] == 1))
+            color, _ = _style(rank)
+            if i is not None and mean is not None and covariance is not None and sizes[k] > 1:
                 outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
                 axes.plot(*outline, color=color, lw=1.5)
         axes.set_xlabel(str(names[j]))
         _name_ticks(axes.xaxis, view, j)
         if i is None:
-            axes.set_yticks(range(len(largest_first)), [str(k) for k in largest_first])
+            shown = range(0, len(largest_first), 1 + len(largest_first) // 20)
+            axes.set_yticks(shown, [str(largest_first[rank]) for rank in shown])
             axes.set_ylabel("cluster")
         else:
             axes.set_ylabel(str(names[i]))
             _name_ticks(axes.yaxis, view, i)
     for axes in grid[len(pairs) :]:
         axes.set_visible(False)
-    sizes, counted = np.bincount(labels), "row" if view.unit is None else "unit"
+    counted = "row" if view.unit is None else "unit"
     handles = [
         plt.Line2D(
-            [],
-            [],
-            color=_style(rank)[0],
-            marker=_style(rank)[1],
-            ls="",
-            label=f"{k}: {sizes[k]} {counted}{'s' if sizes[k] > 1 else ''}",
+            [], [], color=_style(rank)[0], marker=_style(rank)[1], ls="", label=f"{k}: {sizes[k]} {counted}s"
         )
-        for rank, k in enumerate(largest_first[:12])
+        for rank, k in enumerate(largest_first[:_MOST_NAMED])
+        if sizes[k] > 1
     ]
+    unnamed = int(np.sum(sizes[largest_first[_MOST_NAMED:]] > 1))
+    if unnamed:
+        handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
+    n_single = int(np.sum(sizes == 1))
+    if n_single:
+        label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
+        handles.append(plt.Line2D([], [], color=_GREY, marker="o", mfc="none", ls="", label=label))
     if ax is None:
         figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     else:
@@ -246,7 +263,9 @@ def plot_density(
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     if len(chosen) > 2 or (len(chosen) > 1 and x is not None):
-        raise ValueError(f"a picture has one or two columns, got {len(chosen)}; choose some with columns={names}")
+        raise ValueError(
+            f"a picture has one or two columns, got {len(chosen)}; choose some with columns={listed(names)}"
+        )
     own = None if len(chosen) == view.d else chosen
     found = density_of(draws, x, own, given, probability, random_seed)
     data = _dense(view.data(0))[:, chosen]
@@ -290,8 +309,15 @@ def plot_density(
         middle = found["mean"].to_numpy()
         reach = [middle - found["lower"].to_numpy(), found["upper"].to_numpy() - middle]
         errors = np.maximum(reach, 0.0)
-        axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=f"posterior mean, {band}")
+        if len(middle) > _MOST_BARS:
+            low, high = found["lower"], found["upper"]
+            axes.fill_between(found["x"], low, high, color=COLORS[0], alpha=0.3, lw=0, label=band)
+            axes.plot(found["x"], middle, color=COLORS[0], lw=1, label="posterior mean")
+        else:
+            label = f"posterior mean, {band}"
+            axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
         axes.set_ylabel("probability")
+        _count_ticks(axes.xaxis)
         _name_ticks(axes.xaxis, view, chosen[0])
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
@@ -334,8 +360,11 @@ def plot_n_clusters(
     figure, (axes,) = _axes(plt, ax, (7, 3.5))
     axes.bar(found["n_clusters"], found["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
     if "prior" in found:
-        axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
+        prior = axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
+        prior[0].set_clip_on(False)
+    axes.set_ylim(bottom=0)
     axes.set_xlabel("number of clusters")
+    _count_ticks(axes.xaxis)
     axes.set_ylabel("probability")
     axes.legend(frameon=False)
     return figure
@@ -380,7 +409,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     axes.vlines(
         used + 1, low[used], high[used], color=COLORS[0], lw=3, alpha=0.5, label=f"{probability:.0%} of draws"
     )
-    axes.plot(used + 1, median[used], "o", color=COLORS[0], label="median")
+    axes.plot(used + 1, median[used], "o", color=COLORS[0], label="median", clip_on=False)
     axes.set_xticks(used + 1)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("clusters of a draw, largest first")
@@ -468,10 +497,26 @@ class _Pyplot:
 
     def __init__(self, plt: Any) -> None:
         self.Line2D = plt.Line2D
-        self._subplots = plt.subplots
+        self._pyplot = plt
 
     def subplots(self, *args: Any, **kwargs: Any) -> Any:
-        return self._subplots(*args, layout="constrained", **kwargs)
+        figure, axes = self._pyplot.subplots(*args, layout="constrained", **kwargs)
+        figure._ipython_display_ = partial(_display, figure)
+        return figure, axes
+
+
+def _display(figure: Any) -> None:
+    """Show a figure in a notebook, unless the notebook shows it by itself, as it does all open figures.
+
+    It would be there twice otherwise: as an open figure, and as the value of the cell.
+    """
+    from matplotlib import pyplot
+
+    if not pyplot.fignum_exists(figure.number):
+        picture = BytesIO()
+        figure.savefig(picture, format="png")
+        shown: Any = importlib.import_module("IPython.display")
+        shown.display(shown.Image(picture.getvalue()))
 
 
 def _axes(
@@ -489,6 +534,19 @@ def _name_ticks(axis: Any, view: NamedView, column: int) -> None:
     names = view.categories and view.categories[column]
     if names:
         axis.set_ticks(range(len(names)), names)
+
+
+def _count_ticks(axis: Any) -> None:
+    """Let ticks be whole numbers."""
+    axis.get_major_locator().set_params(integer=True)
+
+
+def _points(rank: int, is_single: bool) -> dict[str, Any]:
+    """Return how the rows of a cluster are drawn: one row by itself is no group to look at."""
+    if is_single:
+        return {"s": 26, "facecolors": "none", "edgecolors": _GREY, "marker": "o", "linewidths": 1.0}
+    color, marker = _style(rank)
+    return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
 
 
 def _dense(data: Any) -> np.ndarray:

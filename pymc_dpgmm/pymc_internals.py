@@ -4,11 +4,10 @@
 """
 
 import functools
+import importlib
 from collections.abc import Callable
 from typing import Any
 
-import pymc as pm
-from pymc import printing, tuning
 from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
 from pymc.distributions.distribution import _support_point as support_point
@@ -16,14 +15,11 @@ from pymc.distributions.mixture import MixtureRV
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
-from pymc.sampling import mcmc
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
-from pymc.stats import log_density
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
-from pymc.tuning import starting
 from pymc.util import get_value_vars_from_user_vars
 
 __all__ = [
@@ -73,11 +69,12 @@ JOINED_INPUTS = "joined_inputs"
 
 # Functions of PyMC that this package may wrap, and the modules in which PyMC looks them up when they are called.
 WRAPPED = {
-    "run_convergence_checks": (mcmc,),
-    "_choose_chains": (mcmc,),
-    "compute_log_density": (log_density,),
-    "find_MAP": (pm, tuning, starting),
-    "str_for_model": (printing,),
+    "run_convergence_checks": ("pymc.sampling.mcmc",),
+    "_choose_chains": ("pymc.sampling.mcmc",),
+    "init_traces": ("pymc.sampling.mcmc",),
+    "compute_log_density": ("pymc.stats.log_density",),
+    "find_MAP": ("pymc", "pymc.tuning", "pymc.tuning.starting"),
+    "str_for_model": ("pymc.printing",),
 }
 
 
@@ -92,7 +89,7 @@ def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]])
         Key of ``WRAPPED``.
     wrapper : callable
     """
-    first, *_ = places = WRAPPED[name]
+    first, *_ = places = [importlib.import_module(module) for module in WRAPPED[name]]
     function = getattr(first, name)
     if getattr(function, "wrapped_by", None) is wrapper:
         return

@@ -1,5 +1,6 @@
 """What PyMC would do wrongly with labels is done right, or is refused in words that name what is right."""
 
+import importlib
 import inspect
 import warnings
 
@@ -12,7 +13,7 @@ from drawn import results
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
-from pymc_dpgmm import pymc_internals
+from pymc_dpgmm import guards, pymc_internals
 
 ROWS = np.array([-1.5, -1.2, 0.1, 2.0, 2.2, 2.9])
 NIG = dp.NormalInverseGamma(mu=0.0, kappa=0.5, a=3.0, b=1.5)
@@ -178,9 +179,27 @@ def test_models_print_what_the_user_has_written():
     assert latex.count("&") == 12
 
 
+def test_large_draws_of_labels_are_told_of_before_sampling(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=200)
+    monkeypatch.setattr(guards, "LARGEST_TRACE", 2 * 60 * 200)
+    options = {"draws": 40, "tune": 20, "chains": 2, "cores": 1, "progressbar": False, "random_seed": 1}
+    options["compute_convergence_checks"] = False
+    with pm.Model():
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        dp.DPMixture("y", alpha, observed=rows)
+        # Labels of 200 rows are int16.
+        with pytest.warns(UserWarning, match=r"draws of y_labels will take 0.0 GiB.*dp.ThinnedLabels"):
+            pm.sample(**options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pm.sample(**options, var_names=["alpha"])
+            monkeypatch.setattr(guards, "LARGEST_TRACE", 2 * 2 * 60 * 200)
+            pm.sample(**options)
+
+
 def test_wrapped_functions_of_pymc_are_where_they_were():
     for name, places in pymc_internals.WRAPPED.items():
-        functions = {id(getattr(place, name)) for place in places}
+        functions = {id(getattr(importlib.import_module(place), name)) for place in places}
         assert len(functions) == 1, name
     wanted = {"var_names", "extend_inferencedata", "model", "kind"}
     assert wanted <= set(inspect.signature(pm.stats.log_density.compute_log_density).parameters)

@@ -64,7 +64,8 @@ def test_summary_where_all_is_one_cluster_and_of_what_is_sampled():
     psi = scales[:, None, None] * np.eye(3)
     draws = {"y_labels": np.zeros((8, 20), dtype=int), "scale": scales, "y_psi": psi}
     found = dp.summary(results(model, draws), "y", random_seed=0)
-    assert {"n_clusters", "scale"} <= set(found.scalars.index)
+    assert list(found.scalars.index) == ["scale"]
+    assert found.scalars.attrs["constant"]["n_clusters"] == 1.0
     assert not found.scalars.index.str.startswith("y_psi").any()
 
 
@@ -424,3 +425,118 @@ def test_sensitivity_fits_each_setting():
     mpl.pyplot.close("all")
     with pytest.raises(ValueError, match=r"variations has \['nu'\], but baseline only \['alpha', 'psi'\]"):
         dp.sensitivity(make, "y", {"alpha": 1.0, "psi": 1.0}, {"nu": [3]})
+
+
+def with_single_rows():
+    """Draws in which rows 3 and 7 are often alone, and a reference in which they are clusters by themselves."""
+    model, _ = drawn()
+    labels = np.tile(TRUTH, (40, 1))
+    labels[::4, 3] = 3
+    labels[::2, 7] = 4
+    reference = TRUTH.copy()
+    reference[[3, 7]] = [3, 4]
+    return results(model, {"y_labels": labels, "alpha": RNG.gamma(2.0, size=40)}), labels, reference
+
+
+def test_certainty_is_the_mean_of_co_clustering():
+    idata, labels, reference = with_single_rows()
+    found = dp.certainty(idata, "y", reference)
+    together = np.mean(labels[:, :, None] == labels[:, None, :], axis=0)
+    for i in range(20):
+        shares = {}
+        for k in range(5):
+            others = np.flatnonzero((reference == k) & (np.arange(20) != i))
+            shares[k] = together[i, others].mean() if len(others) else np.nan
+        own = shares.pop(reference[i])
+        if np.isnan(own):
+            own = np.mean([np.sum(draw == draw[i]) == 1 for draw in labels])
+        assert found["certainty"][i] == pytest.approx(own)
+        assert found["second_certainty"][i] == pytest.approx(max(shares.values()))
+        assert shares[int(found["second"][i])] == max(shares.values())
+    point = dp.point_partition(idata, "y")
+    np.testing.assert_array_equal(point["certainty"], dp.certainty(idata, "y", point)["certainty"])
+    one = dp.certainty(idata, "y", np.zeros(20, dtype=int))
+    assert (one["second"] == -1).all()
+    assert (one["second_certainty"] == 0).all()
+    assert list(found.to_dataframe().columns) == ["labels", "certainty", "second", "second_certainty"]
+
+
+def test_single_rows_are_not_printed_as_clusters():
+    idata, _, reference = with_single_rows()
+    found = dp.summary(idata, "y", reference, random_seed=0)
+    assert found.clusters["size"].tolist() == [8, 6, 4, 1, 1]
+    printed = repr(found).split("\n\n")[1].splitlines()
+    assert len(printed) == 2 + 3 + 1
+    assert printed[-1] == "2 rows are clusters by themselves, alone in at most 50% of the draws: 3, 7"
+    assert "alone in at most" in found._repr_html_()
+    figure = dp.plot_clusters(idata, "y", reference, columns=["u", "v"])
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()][-1] == "2 single rows"
+    assert len(figure.axes[0].lines) == 3
+
+
+def test_what_never_changes_is_told_below_the_table():
+    model, _ = drawn()
+    idata = results(model, {"y_labels": np.tile(TRUTH, (40, 1)), "alpha": RNG.gamma(2.0, size=40)})
+    found = dp.summary(idata, "y", random_seed=0)
+    assert list(found.scalars.index) == ["alpha"]
+    assert found.scalars.attrs["constant"]["n_clusters"] == 3.0
+    assert "The same in all draws: n_clusters = 3, entropy = 1.03" in repr(found)
+    assert found.scalars["mean"].dtype == np.float64
+
+
+def test_printed_numbers_have_the_digits_that_they_deserve():
+    model, _ = drawn()
+    labels = np.tile(TRUTH, (40, 1))
+    labels[::4, 3] = 3
+    idata = results(model, {"y_labels": labels, "alpha": 1234.0 + RNG.normal(size=40, scale=30.0)})
+    lines = repr(dp.summary(idata, "y", random_seed=0)).splitlines()
+    (line,) = [line.split() for line in lines if line.startswith("alpha")]
+    assert all("." not in number for number in line[1:7])
+    assert max(map(len, lines[:5])) < 80
+
+
+def test_wide_tables_are_cut_with_a_note():
+    counts = RNG.poisson(1.0, size=(20, 300))
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.DirichletMultinomial(a=1.0), observed=counts)
+    idata = results(model, {"y_labels": np.tile(TRUTH, (8, 1))})
+    found = dp.summary(idata, "y", TRUTH, random_seed=0)
+    assert found.clusters.shape[1] == 306
+    assert len(repr(found)) < 3_000
+    assert "290 more columns are in .clusters" in repr(found)
+    with pytest.raises(ValueError, match="and 288 more") as error:
+        dp.density(idata, "y", columns=["no"])
+    assert len(str(error.value)) < 400
+
+
+def test_many_values_of_counts_are_a_band_and_ticks_are_whole():
+    counts = RNG.poisson(np.array([3.0, 40.0, 150.0])[TRUTH])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.GammaPoisson(1.0, 0.02), observed=counts)
+    idata = results(model, {"y_labels": np.tile(TRUTH, (8, 1))})
+    (axes,) = dp.plot_density(idata, "y", random_seed=0).axes
+    assert len(axes.collections) == 1
+    assert not axes.containers[1:]
+    for picture in (axes, dp.plot_n_clusters(idata, "y").axes[0]):
+        picture.figure.canvas.draw()
+        assert all(float(tick).is_integer() for tick in picture.get_xticks())
+
+
+def test_pictures_are_shown_once_in_a_notebook(monkeypatch):
+    """An open figure is shown by the notebook itself, and a closed one when it is the value of a cell."""
+    import pickle
+
+    from IPython import display
+    from matplotlib import pyplot
+
+    shown = []
+    monkeypatch.setattr(display, "display", shown.append)
+    _, idata = drawn()
+    figure = dp.plot_sizes(idata, "y")
+    figure._ipython_display_()
+    assert shown == []
+    pyplot.close(figure)
+    figure._ipython_display_()
+    assert [type(picture) for picture in shown] == [display.Image]
+    assert pickle.loads(pickle.dumps(figure)) is not None

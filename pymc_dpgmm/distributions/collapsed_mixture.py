@@ -1,5 +1,6 @@
 """The PyMC face of a mixture: data given the labels of its rows."""
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -212,6 +213,7 @@ class CollapsedMixture(pm.Distribution):
                     "data": observed,
                     "family": family,
                 }
+            importlib.import_module("pymc_dpgmm.guards").guard_results()
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
             _add_record(model, mixture, shape, base, offset, names)
             return mixture

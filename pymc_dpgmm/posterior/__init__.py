@@ -1,5 +1,6 @@
 """What is done with draws after sampling: numbers below, labelled xarray objects above."""
 
+from pymc_dpgmm.posterior.certainty import certainty
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws
 from pymc_dpgmm.posterior.credible_ball import credible_ball
@@ -14,6 +15,7 @@ from pymc_dpgmm.posterior.summary import MixtureSummary, summary
 
 __all__ = [
     "MixtureSummary",
+    "certainty",
     "co_clustering",
     "component_draws",
     "credible_ball",

@@ -8,6 +8,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
@@ -115,7 +116,7 @@ def _points(
         if len(chosen) > 2:
             raise ValueError(
                 f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
-                f"{list(names)}"
+                f"{listed(names)}"
             )
         axes = [grid(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
         if len(axes) == 1:
@@ -130,7 +131,7 @@ def _points(
         points = points.reshape(-1, 1)
     if points.ndim != 2 or points.shape[1] != len(chosen) or not len(points):
         kind = "(m,)" if len(chosen) == 1 else f"(m, {len(chosen)})"
-        raise ValueError(f"x must have shape {kind} for the columns {names}, got {np.shape(x)}")
+        raise ValueError(f"x must have shape {kind} for the columns {listed(names)}, got {np.shape(x)}")
     if not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
     if len(chosen) == 1:

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions import mixture_inputs, of_units
 from pymc_dpgmm.families import FAMILIES, BaseMeasure
 from pymc_dpgmm.families.base_measure import as_reals
@@ -123,7 +124,9 @@ class NamedView(ViewDraws):
         if isinstance(x, pd.DataFrame) and not isinstance(names[0], int):
             absent = [name for name in names if name not in x.columns]
             if absent:
-                raise ValueError(f"new rows of {self.name} have no columns {absent}, only {list(x.columns)}")
+                raise ValueError(
+                    f"new rows of {self.name} have no columns {listed(absent)}, only {listed(x.columns)}"
+                )
             x = x[list(names)]
         if isinstance(x, pd.DataFrame | pd.Series):
             x = base.to_numpy(x) if self.categories is None else self._codes(x, names)
@@ -282,8 +285,8 @@ class MixtureDraws:
             absent = [name for name in names if name not in table.columns]
             if absent:
                 raise ValueError(
-                    f"the table of new rows has no columns {absent}, which the view {short!r} has; for some of "
-                    "the views, give a dict"
+                    f"the table of new rows has no columns {listed(absent)}, which the view {short!r} has; "
+                    "for some of the views, give a dict"
                 )
             found[short] = table[names[0]] if view.is_vector else table[names]
         return found
@@ -342,7 +345,7 @@ class MixtureDraws:
             elif isinstance(column, int | np.integer) and 0 <= column < len(names):
                 chosen.append(int(column))
             else:
-                raise ValueError(f"there is no column {column!r}, only {names}")
+                raise ValueError(f"there is no column {column!r}, only {listed(names)}")
         if not chosen or len(set(chosen)) < len(chosen):
-            raise ValueError(f"columns must be some of {names}, each once, got {columns!r}")
+            raise ValueError(f"columns must be some of {listed(names)}, each once, got {columns!r}")
         return chosen

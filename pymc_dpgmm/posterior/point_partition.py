@@ -6,7 +6,9 @@ import numpy as np
 import xarray as xr
 
 from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.losses import check_costs
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 
@@ -50,8 +52,9 @@ def point_partition(
     Returns
     -------
     Dataset
-        ``labels`` (n,) int64, numbered in order of first appearance, with the coordinates of the rows; the scalars
-        ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs.
+        ``labels`` (n,) int64, numbered in order of first appearance, with the coordinates of the rows;
+        ``certainty`` (n,), how often each row is together with the others of its cluster (see :func:`certainty`);
+        the scalars ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs.
 
     Raises
     ------
@@ -84,6 +87,7 @@ def point_partition(
     return xr.Dataset(
         {
             "labels": (drawn.row, labels),
+            "certainty": (drawn.row, certainty_of_rows(labels, canonical_draws(drawn.rows))),
             "expected_loss": expected,
             "n_clusters": int(labels.max()) + 1,
         },

@@ -8,36 +8,105 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.posterior.certainty import certainty_of
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.point_partition import reference_labels
 
+# What is printed of tables that are longer or wider.
+_MOST_LINES = 40
+_MOST_COLUMNS = 16
+_MOST_NAMED = 5
+
 
 class MixtureSummary(NamedTuple):
-    """Two tables, which are printed together.
+    """Two tables, and how they are printed.
 
     Parameters
     ----------
     scalars : DataFrame
         ``az.summary`` of the numbers that do not depend on how clusters are numbered: the number of clusters, the
         entropy and the largest shares of their sizes, the log joint density, the concentration and
-        hyperparameters.
+        hyperparameters. Numbers that are the same in all draws are in ``scalars.attrs["constant"]`` instead.
     clusters : DataFrame
-        One line for each cluster of the reference partition: the ``size`` and ``share`` of its rows; its mean
-        ``overlap`` and ``purity`` (see :func:`component_draws`); and posterior means of the weight and the
-        parameters of the matching clusters of the draws. A small cluster of low purity is mostly a part of another
-        one.
+        One line for each cluster of the reference partition: the ``size`` and ``share`` of its rows; the
+        ``certainty``, which is the mean of :func:`certainty` over its rows; its mean ``overlap`` and ``purity``
+        (see :func:`component_draws`); and posterior means of the weight and the parameters of the matching
+        clusters of the draws. A small cluster of low purity is mostly a part of another one. Clusters of one row
+        are in the data frame, but they are not printed: a note below the table names them.
     """
 
     scalars: pd.DataFrame
     clusters: pd.DataFrame
 
     def __repr__(self) -> str:
-        return f"{self.scalars.to_string()}\n\n{self.clusters.to_string()}"
+        (scalars, of_scalars), (clusters, of_clusters) = self._printed()
+        parts = [scalars.to_string(), *of_scalars, "", clusters.to_string(), *of_clusters]
+        return "\n".join(parts)
 
     def _repr_html_(self) -> str:
-        return f"{self.scalars.to_html()}{self.clusters.to_html()}"
+        return "".join(
+            table.to_html() + "".join(f"<p>{note}</p>" for note in notes) for table, notes in self._printed()
+        )
+
+    def _printed(self) -> list[tuple[pd.DataFrame, list[str]]]:
+        """Return both tables as text, each with notes below it."""
+        return [_printed_scalars(self.scalars), _printed_clusters(self.clusters)]
+
+
+def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    shown, notes = scalars.iloc[:_MOST_LINES], list[str]()
+    lines = {}
+    # They would make the table too wide for a terminal; az.mcse has them.
+    columns = [str(column) for column in shown.columns if not str(column).startswith("mcse")]
+    for name, line in zip(shown.index, shown[columns].to_numpy(), strict=True):
+        places = _places(line[columns.index("sd")], 2)
+        lines[name] = [
+            f"{value:.{2 if column == 'r_hat' else 0 if column.startswith('ess') else places}f}"
+            for column, value in zip(columns, line, strict=True)
+        ]
+    if len(scalars) > len(shown):
+        notes.append(f"{len(scalars) - len(shown)} more lines are in .scalars")
+    constant = scalars.attrs.get("constant", {})
+    if constant:
+        notes.append(
+            "The same in all draws: " + ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
+        )
+    return pd.DataFrame.from_dict(lines, orient="index", columns=columns), notes
+
+
+def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    digits, rows = clusters.attrs.get("round_to", 3), clusters.attrs.get("single_rows", {})
+    single = [k for k in clusters.index if k in rows]
+    shown = clusters.drop(index=single) if len(single) < len(clusters) else clusters
+    notes = []
+    if len(shown) < len(clusters):
+        certainty = clusters.loc[single, "certainty"]
+        named = ", ".join(rows[k] for k in single[:_MOST_NAMED]) + (", ..." if len(single) > _MOST_NAMED else "")
+        alone = f"{certainty.max():.0%} of the draws"
+        notes.append(
+            f"Row {named} is a cluster by itself, alone in {alone}"
+            if len(single) == 1
+            else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
+        )
+    if len(shown) > _MOST_LINES:
+        notes.append(f"{len(shown) - _MOST_LINES} more clusters are in .clusters")
+    if shown.shape[1] > _MOST_COLUMNS:
+        notes.append(f"{shown.shape[1] - _MOST_COLUMNS} more columns are in .clusters")
+    shown = shown.iloc[:_MOST_LINES, :_MOST_COLUMNS]
+    text = {}
+    for column, values in shown.items():
+        places = 0 if column == "size" else _places(float(values.abs().max()), digits)
+        text[column] = [f"{value:.{places}f}" for value in values]
+    return pd.DataFrame(text, index=shown.index), notes
+
+
+def _places(number: float, digits: int) -> int:
+    """Return how many decimal places show so many significant digits of a number."""
+    if not np.isfinite(number) or number == 0.0:
+        return 0
+    return int(np.clip(digits - 1 - np.floor(np.log10(abs(number))), 0, 12))
 
 
 def summary(
@@ -63,7 +132,7 @@ def summary(
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     round_to : int
-        Number of significant digits in the table of clusters.
+        Number of significant digits with which the clusters are printed.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws of weights and parameters.
     model : pm.Model, optional
@@ -72,8 +141,8 @@ def summary(
     Returns
     -------
     MixtureSummary
-        The data frames ``scalars`` and ``clusters``. Covariances and variances are shown as standard deviations,
-        ``sd``.
+        The data frames ``scalars`` and ``clusters`` of float64, which are printed together, rounded and cut if
+        they are large. Covariances and variances are shown as standard deviations, ``sd``.
 
     Raises
     ------
@@ -101,23 +170,29 @@ def summary(
     known = [variable for variable in draws.depends_on() if variable in posterior]
     others = draws.drawn.at_draws(posterior[known]) if known else None
     numbers = numbers if others is None else numbers.merge(others)
-    if "log_joint" in numbers and _is_constant(numbers["log_joint"]):
-        numbers = numbers.drop_vars("log_joint")
     with warnings.catch_warnings():
         # R-hat of what never changes divides zero by zero.
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
-        scalars = az.summary(numbers)
+        scalars = az.summary(numbers, round_to="none").astype(np.float64)
+    still = scalars["sd"] <= 1e-9 * scalars["mean"].abs()
+    constant = {
+        str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still] if name != "log_joint"
+    }
+    scalars = scalars[~still]
+    scalars.attrs["constant"] = constant
     rng = np.random.default_rng(random_seed)
-    components = aligned_components(draws, reference_labels(draws.drawn, reference), rng)
-    return MixtureSummary(scalars, _cluster_table(components, draws, round_to))
+    labels = reference_labels(draws.drawn, reference)
+    table = _cluster_table(aligned_components(draws, labels, rng), draws)
+    of_rows = certainty_of(draws.drawn, labels)["certainty"].to_numpy()
+    table.insert(2, "certainty", np.bincount(labels, of_rows) / np.bincount(labels))
+    row = draws.row if draws.row in draws.drawn.labels.coords else None
+    names = np.arange(len(labels)) if row is None else draws.drawn.labels[row].to_numpy()
+    single = np.flatnonzero(table["size"].to_numpy()[labels] == 1)
+    table.attrs |= {"round_to": round_to, "single_rows": {int(labels[i]): str(names[i]) for i in single}}
+    return MixtureSummary(scalars, table)
 
 
-def _is_constant(values: xr.DataArray) -> bool:
-    """Tell whether numbers are the same up to rounding."""
-    return bool(values.max() - values.min() <= 1e-9 * abs(values).max())
-
-
-def _cluster_table(components: xr.Dataset, draws: MixtureDraws, round_to: int) -> pd.DataFrame:
+def _cluster_table(components: xr.Dataset, draws: MixtureDraws) -> pd.DataFrame:
     size = components["size"].to_numpy()
     columns: dict[str, np.ndarray] = {"size": size, "share": size / size.sum()}
     for variable in ("overlap", "purity", "weight"):
@@ -126,8 +201,7 @@ def _cluster_table(components: xr.Dataset, draws: MixtureDraws, round_to: int) -
         for parameter in view.family.component.axes:
             name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
             columns |= _columns_of(components[name], name, draws.cluster_dim())
-    table = pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
-    return table.map(lambda value: float(f"{value:.{round_to}g}")).astype({"size": int})
+    return pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
 
 
 def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.ndarray]:
