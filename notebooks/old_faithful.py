@@ -77,9 +77,9 @@ summary
 # to all draws of the posterior. There are two large clusters. Short eruptions are followed by short waits, long
 # eruptions by long waits.
 #
-# The third cluster has a single row and a low purity: in most draws, this eruption shares a cluster with others,
-# so the parameters in its line are those of a larger cluster. It marks eruptions between the two kinds, about
-# which the posterior is undecided.
+# The column `certainty` is the mean probability that two eruptions of the cluster share a cluster in a draw. One
+# eruption is left over as a cluster of its own, which the note below the table names; it is seldom alone in a draw.
+# It lies between the two kinds, about which the posterior is undecided.
 
 # %%
 figure = dp.plot_clusters(idata, "y", point, random_seed=1)
@@ -108,6 +108,14 @@ figure = dp.plot_co_clustering(idata, "y", point)
 together = dp.co_clustering(idata, "y")
 assert together[0, 2] > 0.5 > together[0, 1]
 {pair: round(float(together[pair]), 3) for pair in ((0, 1), (0, 2))}
+
+# %% [markdown]
+# `dp.certainty` sums this matrix up for each row. The eruptions with the lowest certainty are those between the two
+# kinds.
+
+# %%
+certain = dp.certainty(idata, "y", point).to_dataframe()
+data.join(certain).sort_values("certainty").head(5).round(2)
 
 # %% [markdown]
 # The credible ball says how far the posterior extends around the point partition, and which partitions lie at its

@@ -12,7 +12,7 @@ from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
 def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
-    """Return how certain the cluster of each row is in one partition, and which other cluster the row may belong to.
+    """Return how certain the cluster of each row is in a partition, and which other cluster is likely.
 
     The certainty of a row is the posterior probability that it shares a cluster with another row of its cluster,
     averaged over these rows. This is the mean of :func:`co_clustering` within the cluster. For a row that forms a
@@ -32,8 +32,8 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     Dataset
         Four variables of shape (n,): ``labels`` int64, those of the reference; ``certainty`` float64, from 0 to 1;
         ``second`` int64, the other cluster whose rows share a cluster with the row most often; and
-        ``second_certainty``, how often they do. If there is only one cluster, ``second`` is -1 and its certainty is
-        0. ``to_dataframe()`` makes a table of them.
+        ``second_certainty``, how often they do. If there is only one cluster, ``second`` is -1 and its certainty
+        is 0. ``to_dataframe()`` makes a table of them.
 
     Raises
     ------
