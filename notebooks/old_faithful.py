@@ -78,8 +78,8 @@ summary
 # eruptions by long waits.
 #
 # The column `certainty` is the mean probability that two eruptions of the cluster share a cluster in a draw. One
-# eruption is left over as a cluster of its own, which the note below the table names; it is seldom alone in a draw.
-# It lies between the two kinds, about which the posterior is undecided.
+# eruption is left over as a cluster of its own, which the note below the table names. It is seldom alone in a
+# draw: it lies between the two kinds, and the posterior is undecided about it.
 
 # %%
 figure = dp.plot_clusters(idata, "y", point, random_seed=1)
@@ -110,8 +110,8 @@ assert together[0, 2] > 0.5 > together[0, 1]
 {pair: round(float(together[pair]), 3) for pair in ((0, 1), (0, 2))}
 
 # %% [markdown]
-# `dp.certainty` sums this matrix up for each row. The eruptions with the lowest certainty are those between the two
-# kinds.
+# `dp.certainty` summarises this matrix for each row. The eruptions with the lowest certainty are those between the
+# two kinds.
 
 # %%
 certain = dp.certainty(idata, "y", point).to_dataframe()
