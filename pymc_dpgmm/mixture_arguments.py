@@ -27,7 +27,7 @@ class MixtureArguments(TypedDict, total=False):
         columns of a pandas object become coords of the dims ``{name}_obs`` and ``{name}_feature``, unless ``dims``
         are given.
     shape : tuple of int, optional
-        (n, d) or (n,), for a latent mixture.
+        (n, d) or (n,), for a latent mixture. By default the lengths of ``dims``.
     dims : str or tuple of str, optional
         Names of the dimensions of the data; the labels take the first. With views, the name of the first.
     offset : scalar, (n,) or (n, d) array_like or variable, optional

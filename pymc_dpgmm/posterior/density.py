@@ -148,7 +148,7 @@ def membership(
         Of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
         New rows, NaN where an entry is missing. With several views, a dict of some or all of them, or a DataFrame
-        with the columns of all.
+        with the columns of all. A Series is one row of a table, unless the data has one column.
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or what :func:`point_partition` returns. By default that is called.
     given : dict, optional
@@ -162,8 +162,8 @@ def membership(
     -------
     Dataset
         ``probability`` (new_row, cluster), ``new_cluster`` (new_row,), which sum to one; ``log_density``
-        (new_row,), the log posterior predictive density of each row; and ``reference`` (n,). New rows of a pandas
-        object keep its index.
+        (new_row,), the log posterior predictive density of each row; and the coordinate ``reference`` (n,). New
+        rows of a pandas object keep its index.
 
     Raises
     ------
@@ -171,6 +171,9 @@ def membership(
         If there is no such mixture, or new rows are of the wrong kind or width.
     """
     draws = MixtureDraws(idata, name, model)
+    if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
+        # One row of a table.
+        x = x.to_frame().T.infer_objects()
     values = _new_rows(draws, x, given)
     labels = reference_labels(draws.drawn, reference, random_seed)
     some = draws.numbers.only(values)
@@ -184,9 +187,9 @@ def membership(
             "probability": (("new_row", dim), found.probability),
             "new_cluster": ("new_row", found.new_cluster),
             "log_density": ("new_row", found.log_density),
-            "reference": (draws.row, labels),
         },
-        coords=draws.drawn.coords() | {"new_row": names, dim: np.arange(n_clusters)},
+        coords=draws.drawn.coords()
+        | {"new_row": names, dim: np.arange(n_clusters), "reference": (draws.row, labels)},
     )
 
 
