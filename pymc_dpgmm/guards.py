@@ -116,7 +116,7 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
             if size > LARGEST_TRACE and others.get("backend") is None:
                 warnings.warn(
                     f"the draws of {rv.name} will take {size / 2**30:.1f} GiB of memory, and as much again while "
-                    f"they are put together. To leave them out, sample with var_names that do not contain {rv.name}; "
+                    f"they are put together. To leave them out, sample with var_names without {rv.name}; "
                     f'to keep those of some draws, pass callback=dp.ThinnedLabels("{rv.name}", every=100) too',
                     UserWarning,
                     stacklevel=4,

@@ -223,8 +223,12 @@ def _add_mixture(request: _Request) -> Any:
         shape, dims = given["shape"], given["dims"]
         view = _View(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
         if view.checked is None:
+            shape = _shape_of_dims(model, dims) if shape is None else shape
             if shape is None:
-                raise ValueError("a mixture without observed data needs shape=(n,) or shape=(n, d)")
+                raise ValueError(
+                    "a mixture without observed data needs shape=(n,) or shape=(n, d), or dims= whose lengths the "
+                    "model knows"
+                )
             shape = tuple(int(length) for length in np.atleast_1d(shape))
             if any(length < 1 for length in shape):
                 raise ValueError(f"shape must have lengths of at least 1, got {shape}")
@@ -427,6 +431,14 @@ def _named_dims(model: pm.Model, rows: str, columns: str, view: _View, dims: Any
     for dim, values in named:
         model.add_coord(dim, np.asarray(values))
     return tuple(dim for dim, _ in named)
+
+
+def _shape_of_dims(model: pm.Model, dims: Any) -> tuple[int, ...] | None:
+    """Return the lengths of dimensions, if a model knows all of them."""
+    names = (dims,) if isinstance(dims, str) else dims or ()
+    if not names or any(name not in model.dim_lengths for name in names):
+        return None
+    return tuple(int(model.dim_lengths[name].eval()) for name in names)
 
 
 def _check_dims(model: pm.Model, dims: Any, shape: tuple[int, ...]) -> None:

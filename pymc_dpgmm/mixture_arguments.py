@@ -27,7 +27,7 @@ class MixtureArguments(TypedDict, total=False):
         it. The index and columns of a pandas object become coordinates of the dimensions ``{name}_obs`` and
         ``{name}_feature``, unless ``dims`` is given.
     shape : tuple of int, optional
-        Shape (n, d) or (n,) of a latent mixture.
+        Shape (n, d) or (n,) of a latent mixture. By default the lengths of ``dims``.
     dims : str or tuple of str, optional
         Names of the dimensions of the data, the first of which is also that of the labels. With views, the name of
         the first dimension only.

@@ -5,9 +5,11 @@ the default sampler with it to an enumeration of all partitions. Both compare wi
 that shares nothing with the family. The rest are the pieces they are made of.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import arviz as az
@@ -19,6 +21,7 @@ from scipy.stats import chi2, kstest
 
 from pymc_dpgmm.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.families import BaseMeasure, View
+from pymc_dpgmm.families.family import volume
 from pymc_dpgmm.kernels.marginal import MarginalLikelihood
 from pymc_dpgmm.kernels.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
 from pymc_dpgmm.kernels.state import State, write_labels
@@ -322,6 +325,7 @@ class Contract:
 
     def check_all(self) -> None:
         """Run all checks."""
+        self.run_in_python()
         for name in dir(self):
             if name.startswith("check_") and name != "check_all":
                 try:
@@ -329,6 +333,38 @@ class Contract:
                 except AssertionError as error:
                     claim = str(getattr(self, name).__doc__).splitlines()[0]
                     raise AssertionError(f"{self.family.name} fails {name}: {claim}\n{error}") from error
+
+    def run_in_python(self) -> None:
+        """Run the functions that will be compiled in plain Python, whose errors name the line that is wrong.
+
+        Functions that call what exists in compiled code only are left to the compiler.
+        """
+        rows, _ = self.family.represent(self.params, self.values)
+        if not isinstance(rows, np.ndarray):
+            return
+        lengths = self.family.lengths(self.params)
+        letters = "".join([*self.family.axes.values(), *self.family.sums.values()])
+        numbers = {
+            name: value if np.ndim(value) == 0 else np.ravel(value)
+            for name, value in self.params._asdict().items()
+        }
+        params = SimpleNamespace(**numbers, **{letter: lengths[letter] for letter in set(letters)})
+        sums = SimpleNamespace(
+            **{name: np.zeros(max(volume(axes, lengths), 1)) for name, axes in self.family.sums.items()}
+        )
+        row = np.asarray(rows[0], dtype=np.float64)
+        calls = {"update": (params, 0.0, sums, row, 1.0), "log_evidence": (params, 1.0, sums)}
+        for name, arguments in calls.items():
+            function = getattr(self.family, name)
+            if len(inspect.signature(function).parameters) != len(arguments):
+                continue
+            try:
+                function(*arguments)
+            except (NameError, AttributeError, IndexError, KeyError, TypeError) as error:
+                error.add_note(f"This is {name} of {self.family.name} in plain Python, before it is compiled.")
+                raise
+            except Exception:
+                return
 
     def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
         """Table with slot 0 without rows, and one slot per cluster from 1 on."""
@@ -462,7 +498,9 @@ class Contract:
                 total = sum(self.density(before, np.concatenate([x, given])) for x in self.support)
                 np.testing.assert_allclose(total, 1.0, rtol=1e-7)
             elif self.d == 1:
-                np.testing.assert_allclose(self._integral(before, self.values[0], np.inf), 1.0, rtol=1e-6)
+                total = self._integral(before, self.values[0], np.inf)
+                hint = "where rows are whole numbers or categories, pass support= with all values of a row"
+                np.testing.assert_allclose(total, 1.0, rtol=1e-6, err_msg=hint)
 
     def _integral(self, before: np.ndarray, row: np.ndarray, upper: float) -> float:
         """Probability that the only column is below ``upper``, given what comes with ``row``."""

@@ -390,6 +390,9 @@ def test_categories_of_new_rows_are_those_of_the_data():
     found = dp.membership(idata, "y", new, LABELS)
     wanted = dp.membership(idata, "y", [[2.0, 2.0], [1.0, 1.0]], LABELS)
     xr.testing.assert_identical(found, wanted)
+    # One row of a table is a Series.
+    one = dp.membership(idata, "y", new.iloc[1], LABELS)
+    xr.testing.assert_identical(one, found.isel(new_row=[1]))
     with pytest.raises(ValueError, match=r"colour has the categories .* but new rows have \['x'\]"):
         dp.membership(idata, "y", new.assign(colour="x"), LABELS)
 

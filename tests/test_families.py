@@ -1,5 +1,6 @@
 """The contract that every conjugate family keeps, on the same checks for all."""
 
+import dataclasses
 import itertools
 from dataclasses import replace
 
@@ -105,6 +106,19 @@ def contract(case):
 @pytest.mark.parametrize("case", CASES)
 def test_contract(case, check):
     getattr(contract(case), check)()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_functions_of_families_run_in_python(case):
+    """What is wrong in a family of a user's own is told with its line before it is compiled."""
+    held = contract(case)
+    held.run_in_python()
+    broken = dataclasses.replace(held.family, name=f"Broken{case}", log_evidence=lambda p, n, s: p.nothing[0])
+    held.family = broken
+    if isinstance(broken.represent(held.params, held.values)[0], np.ndarray):
+        with pytest.raises(AttributeError, match="nothing") as error:
+            held.run_in_python()
+        assert error.value.__notes__[0].startswith(f"This is log_evidence of {broken.name} in plain Python")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

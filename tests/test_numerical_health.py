@@ -7,8 +7,10 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.arithmetic import below, uniform
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import View
+from pymc_dpgmm.families.verbs import ERROR
 from pymc_dpgmm.kernels.memory import join, leave, memory_at
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.triangles import unpacked
 
 
@@ -93,3 +95,20 @@ def test_factor_after_many_changes(kind):
         assert 2.0 * half_log_det == pytest.approx(float(log_det), abs=1e-7)
         np.testing.assert_allclose(table.cached("mean", k), mean.astype(float), atol=1e-8 * np.abs(x).max())
         assert np.all(np.isfinite(table.log_predictives(k)))
+
+
+@pytest.mark.parametrize("family", [dp.NormalInverseGamma, dp.SphericalNormalInverseGamma])
+def test_a_row_that_leaves_little_is_not_told_from_inexact_sums(family):
+    """The error of the sums bounds that of a density given the rest, whatever form the family's density has."""
+    base = family(0.0, 0.01, 1.0, 1e-6)
+    rows = np.r_[np.zeros((5, 2)), [[1.0, 2.0]]] + 1e-3 * np.random.default_rng(1).normal(size=(6, 2))
+    table = Table(View(base.family, base.numbers(2), rows), 3)
+    table.gather(1, np.arange(6))
+    exactly = table.log_predictive_without(5, 1)
+    others = Table(View(base.family, base.numbers(2), rows), 3)
+    others.gather(1, np.arange(5))
+    assert exactly == pytest.approx(others.log_predictives(1)[5], abs=1e-6)
+    # Sums that are off by so much would have the log of a share of 1e-5 off by more than is allowed.
+    table.array[1, ERROR] = 1e-11
+    assert np.isnan(table.log_predictive_without(5, 1))
+    assert np.isfinite(table.log_predictive_without(0, 1))

@@ -51,6 +51,10 @@ def _nothing_more(*_: Any) -> dict[str, Any]:
     return {}
 
 
+# What the names of families begin with that stand in for those of base measures, and what these are for.
+_TITLES = {"Incomplete": " with missing entries", "Wide": " of many columns"}
+
+
 @dataclass(frozen=True)
 class Ragged:
     """Rows of different lengths: row i is ``numbers[starts[i]:starts[i + 1]]``."""
@@ -237,6 +241,14 @@ class Family:
 
     def __reduce__(self) -> Any:
         return _known, (self.update.__module__, self.name)
+
+    @property
+    def title(self) -> str:
+        """The name in words for a user, who knows only the families of base measures."""
+        for prefix, words in _TITLES.items():
+            if self.name.startswith(prefix):
+                return f"{self.name.removeprefix(prefix)}{words}"
+        return self.name
 
     @cached_property
     def axes(self) -> dict[str, str]:

@@ -38,8 +38,6 @@ from pymc_dpgmm.families.normal_columns import (
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
 _LARGEST = 1e300
-# Share of b_n without a row below which too few digits are left.
-_SMALLEST_SHARE = 1e-8
 
 
 def _update(p, n, s, x, sign):
@@ -90,7 +88,8 @@ def _log_predictive_without(p, n, s, c, x):
         left = 1.0 - squared_deviation(c, j, x) * (kappa_n + 1.0) / (kappa_n - 1.0)
         smallest = min(smallest, left)
         total += (p.a[j] + 0.5 * n - 0.5) * fast_log(left)
-    return total, 0.0, 1.0 if smallest > _SMALLEST_SHARE else math.nan
+    # The share has no weight of its own: it tells how many digits are left.
+    return total, 0.0, smallest
 
 
 def _log_predictive_present(p, n, s, c, x, absent, scratch):

@@ -60,6 +60,16 @@ WORST_LOG_ERROR = 1e-5
 
 
 @inlined
+def least_share(cluster, exponent):
+    """Return below which share left without a row its density is not told from what includes it.
+
+    A relative error of the sums is one of the share, which enters the density by a power that a cluster's rows and
+    the ``exponent`` of the density bound.
+    """
+    return max(SMALLEST_SHARE, (abs(exponent) + cluster[SIZE]) * cluster[ERROR] / WORST_LOG_ERROR)
+
+
+@inlined
 def row_of(w, i):
     """Return the data of row ``i``."""
     start = i * w.stride
@@ -93,7 +103,7 @@ def weigh(view, i, slots, m, own, out):
             constant, exponent, argument = predictive(w, p, n, cluster, x)
         elif n > 1.0:
             constant, exponent, argument = predictive_without(w, p, n, cluster, x)
-            if argument < max(SMALLEST_SHARE, abs(exponent) * cluster[ERROR] / WORST_LOG_ERROR):
+            if argument < least_share(cluster, exponent):
                 argument = math.nan
         out[j] += constant
         exponents[j] = exponent
@@ -223,13 +233,13 @@ def _predictive_without_by_removal(w, p, n, cluster, x):
     others = copied(w, cluster, w.width)
     share = change_cluster(p, n, sums(w, others), kept(w, others), x, -1.0)
     constant, exponent, argument = log_predictive(p, n - 1.0, sums(w, others), kept(w, others), x)
-    return constant, exponent, argument if share >= SMALLEST_SHARE else math.nan
+    return constant, exponent, argument if share >= least_share(cluster, exponent) else math.nan
 
 
 def _predictive_without_by_evidence(w, p, n, cluster, x):
     share = update(p, n, sums(w, copied(w, cluster, w.n_kept)), x, -1.0)
     constant = evidence_now(w, p, n, cluster) - evidence_of_scratch(w, p, n - 1.0)
-    return constant, 1.0, 1.0 if share >= SMALLEST_SHARE else math.nan
+    return constant, 1.0, 1.0 if share >= least_share(cluster, 0.0) else math.nan
 
 
 def _evidence_by_sums(w, p, n, cluster):

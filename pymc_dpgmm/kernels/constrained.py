@@ -59,7 +59,7 @@ def _nothing_drawn(*_: Any) -> Any:
 
 
 FAMILY = Family(
-    name="Constrained",
+    name="KnownLabels",
     parameters={"discount": real()},
     sums={"rows": "", "known": "", "known_sum": "", "known_squares": ""},
     update=_update,

@@ -53,7 +53,7 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     ]
     if options.search:
         functions += [redraw_once, *SEARCHES]
-    named = sorted({family.name for family in families})
+    named = sorted({family.title for family in families})
     functions += [function_of(family, verb) for family in families for verb in ALWAYS]
     functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
     functions += [impute_rows] if imputed else []

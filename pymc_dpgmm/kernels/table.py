@@ -178,7 +178,7 @@ class Table:
 
     def prepare(self, verbs: Sequence[int]) -> None:
         """Make C functions of the family available to kernels."""
-        with compiling.announced(self.family.name):
+        with compiling.announced(self.family.title):
             for verb in verbs:
                 self.block[verb] = function_of(self.family, verb).address
 

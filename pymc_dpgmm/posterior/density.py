@@ -164,7 +164,7 @@ def membership(
         Name of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
         New rows, with NaN where an entry is missing. With several views, a dict of some or all of them, or a
-        DataFrame with the columns of all.
+        DataFrame with the columns of all. A Series is one row of a table, unless the data has a single column.
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     given : dict, optional
@@ -178,8 +178,8 @@ def membership(
     -------
     Dataset
         ``probability`` (new_row, cluster) and ``new_cluster`` (new_row,), which together sum to one for each row;
-        ``log_density`` (new_row,), the log posterior predictive density of each row; and ``reference`` (n,). New
-        rows of a pandas object keep their index.
+        ``log_density`` (new_row,), the log posterior predictive density of each row; and the coordinate
+        ``reference`` (n,). New rows of a pandas object keep their index.
 
     Raises
     ------
@@ -199,6 +199,9 @@ def membership(
            [0., 1.]])
     """
     draws = MixtureDraws(idata, name, model)
+    if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
+        # One row of a table.
+        x = x.to_frame().T.infer_objects()
     values = _new_rows(draws, x, given)
     labels = reference_labels(draws.drawn, reference, random_seed)
     some = draws.numbers.only(values)
@@ -212,9 +215,9 @@ def membership(
             "probability": (("new_row", dim), found.probability),
             "new_cluster": ("new_row", found.new_cluster),
             "log_density": ("new_row", found.log_density),
-            "reference": (draws.row, labels),
         },
-        coords=draws.drawn.coords() | {"new_row": names, dim: np.arange(n_clusters)},
+        coords=draws.drawn.coords()
+        | {"new_row": names, dim: np.arange(n_clusters), "reference": (draws.row, labels)},
     )
 
 
