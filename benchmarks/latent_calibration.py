@@ -196,12 +196,21 @@ def prior_probability(shape):
     return float(np.sum(weights * np.exp(log_p)))
 
 
+def inverse_wishart_factors(rng, n_draws):
+    """Draw F, (n_draws, 2, 2), with F F' inverse-Wishart: Bartlett's decomposition of its inverse, inverted."""
+    bartlett = np.zeros((n_draws, 2, 2))
+    for j in range(2):
+        bartlett[:, j, j] = np.sqrt(rng.chisquare(NU - j, size=n_draws))
+    bartlett[:, 1, 0] = rng.normal(size=n_draws)
+    return np.linalg.cholesky(PSI) @ np.linalg.inv(bartlett).transpose(0, 2, 1)
+
+
 def effects(rng, shape, n_draws):
     """Draw effects, (n_draws, n, 2), of rows in clusters of these sizes, one cluster after the other."""
     offset = OFFSET_SCALE * rng.normal(size=(n_draws, 1, 2))
     found = []
     for size in shape:
-        factor = np.linalg.cholesky(invwishart(NU, PSI).rvs(n_draws, random_state=rng))
+        factor = inverse_wishart_factors(rng, n_draws)
         around = rng.normal(size=(n_draws, size, 2)) + rng.normal(size=(n_draws, 1, 2)) / np.sqrt(KAPPA)
         found.append(MU + offset + np.einsum("nij,nkj->nki", factor, around))
     return np.concatenate(found, axis=1)

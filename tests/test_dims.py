@@ -55,7 +55,7 @@ def sampled():
 def test_the_same_seed_gives_the_draws_of_plain_variables(model):
     found = {}
     for module in (pm, pmd):
-        with model(module):
+        with model(module) as built:
             idata = sampled()
             found[module] = {name: idata.posterior[name] for name in idata.posterior.data_vars}
             if model is latent_rows:
@@ -64,8 +64,10 @@ def test_the_same_seed_gives_the_draws_of_plain_variables(model):
             found[module]["replicates"] = replicates.posterior_predictive["y"]
             prior = pm.sample_prior_predictive(5, random_seed=2)
             found[module]["prior"] = prior.prior_predictive["y"]
-        # Without the model: variables are found by their names.
-        found[module]["log_likelihood"] = dp.log_likelihood(idata, "y").log_likelihood["y"]
+        # The offset has no name; all else is found by its name.
+        found[module]["log_likelihood"] = dp.log_likelihood(idata, "y", model=built, random_seed=3).log_likelihood[
+            "y"
+        ]
     assert found[pmd]["mu"].dims == ("chain", "draw", "column")
     plain = {name: values for name, values in found[pm].items() if not name.startswith("y_")}
     np.testing.assert_array_equal(found[pmd]["y_labels"], found[pm]["y_labels"])
