@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration docs readme clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration latent-calibration docs readme dist clean
 
 env: $(VENV)/.installed
 
@@ -63,6 +63,17 @@ compare: env
 calibration: env
 	$(BIN)/python benchmarks/calibration.py $(RESULTS)
 
+# The number of clusters of latent rows, beside enumeration too: an hour on two cores.
+latent-calibration: env
+	$(BIN)/python benchmarks/latent_calibration.py $(RESULTS)
+
+# The files of a release in dist/, checked, installed into empty environments, and README's example run from there.
+dist: env
+	rm -rf dist build
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/python tools/check-dist dist
+
 # The same model truncated, all of it sampled by NUTS.
 bench-truncated: env
 	$(BIN)/python benchmarks/truncated.py $(RESULTS)
@@ -85,5 +96,5 @@ readme: env
 	$(BIN)/python docs/readme.py
 
 clean:
-	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache docs/reference/generated docs/notebooks
+	rm -rf $(VENV) .venv-zarr $(RESULTS) .cache dist build docs/reference/generated docs/notebooks
 	find pymc_dpgmm -name '*.nb[ci]' -delete

@@ -7,6 +7,25 @@ import numpy as np
 import pandas as pd
 
 
+def has_dims(value: Any) -> bool:
+    """Tell a variable of ``pymc.dims``, by its type: rooms that call this import no PyTensor."""
+    return hasattr(getattr(value, "type", None), "dims")
+
+
+def without_dims(value: Any) -> Any:
+    """Return a variable of ``pymc.dims`` as the plain variable with the same numbers; anything else as it is.
+
+    Its axes are those of its dims, in their order.
+    """
+    return value.values if has_dims(value) else value
+
+
+def refuse_dims(what: str, value: Any) -> None:
+    """Raise TypeError for data of ``pymc.dims`` in an argument whose numbers are read while the model is built."""
+    if has_dims(value):
+        raise TypeError(f"{what} must be numbers or pm.Data, got {value.name!r}, a variable of pymc.dims")
+
+
 def check_count(name: str, value: Any, least: int) -> None:
     """Raise TypeError or ValueError unless a value is an integer of at least ``least``.
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import check_units, listed, rows_in_order
+from pymc_dpgmm.checks import check_units, listed, refuse_dims, rows_in_order
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -331,6 +331,7 @@ def _add_labels(
 
 def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     """Return the number of each row's unit, how many units there are, and their names unless they may change."""
+    refuse_dims("unit", unit)
     if is_variable(unit):
         if not isinstance(unit, SharedVariable):
             raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")

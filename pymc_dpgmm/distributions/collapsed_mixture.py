@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
-from pymc_dpgmm.checks import rows_in_order
+from pymc_dpgmm.checks import rows_in_order, without_dims
 from pymc_dpgmm.distributions.drawn_rows import PosteriorRowsRV, PriorRowsRV
 from pymc_dpgmm.distributions.layout import Layout, MixtureInputs, mixture_inputs, of_units
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
@@ -186,7 +186,7 @@ class CollapsedMixture(pm.Distribution):
         with unchanged_on_error(model):
             check_base(base)
             index = observed.index if isinstance(observed, pd.Series | pd.DataFrame) else None
-            base, offset = base.for_rows(index), rows_in_order("offset", offset, index)
+            base, offset = base.for_rows(index), rows_in_order("offset", without_dims(offset), index)
             if offset is not None:
                 kwargs["offset"] = offset
             names = _names_in(observed, base)

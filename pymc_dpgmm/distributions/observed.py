@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_dpgmm.checks import refuse_dims
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import as_triplets, is_sparse
@@ -37,6 +38,7 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
     index, columns = None, None
     if is_sparse(observed):
         return _checked_sparse(observed, base)
+    refuse_dims("observed", observed)
     if is_variable(observed):
         if not isinstance(observed, SharedVariable):
             raise TypeError(

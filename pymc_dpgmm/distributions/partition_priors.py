@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dpgmm.checks import without_dims
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored
@@ -432,6 +433,7 @@ class FiniteDirichlet(PartitionPrior):
 
     @classmethod
     def dist(cls, alpha: Any, n_components: Any, n: Any, **kwargs: Any) -> Any:
+        n_components = without_dims(n_components)
         if is_variable(n_components):
             if n_components.ndim != 0 or n_components.dtype not in pm.vartypes.discrete_types:
                 raise TypeError("n_components must be an integer or a scalar variable with integer values")
@@ -646,6 +648,7 @@ def _two_parameter_logp(value: Any, n: Any, alpha: Any, discount: Any, inside: A
 
 def _checked_scalar(name: str, value: Any) -> Any:
     """Return a variable, or a finite number."""
+    value = without_dims(value)
     if is_variable(value):
         if value.ndim != 0:
             raise ValueError(f"{name} must be a scalar, got a variable with {value.ndim} dimensions")

@@ -18,6 +18,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from pymc_dpgmm.checks import has_dims
 from pymc_dpgmm.distributions.models import replace_data
 from pymc_dpgmm.families.base_measure import is_variable
 
@@ -70,8 +71,9 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
         be found with the model only.
     """
     if is_variable(value):
-        if model.named_vars.get(value.name) is value:
-            return {"variable": value.name}
+        own = _with_dims(value)
+        if model.named_vars.get(own.name) is own:
+            return {"variable": own.name}
         if depends_on_model(value):
             if name is None:
                 return None
@@ -81,6 +83,12 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
             return {"variable": name, "of": list(dict.fromkeys(named))}
         value = value.data if isinstance(value, Constant) else value.eval()
     return numbers(np.asarray(value))
+
+
+def _with_dims(value: Variable) -> Variable:
+    """Return the variable of ``pymc.dims`` that a plain variable has the numbers of; another one as it is."""
+    inputs = value.owner.inputs if value.owner is not None else []
+    return inputs[0] if len(inputs) == 1 and has_dims(inputs[0]) else value
 
 
 def numbers(array: np.ndarray) -> dict[str, Any]:

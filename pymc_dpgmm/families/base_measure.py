@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import rows_in_order
+from pymc_dpgmm.checks import refuse_dims, rows_in_order, without_dims
 from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.families.defaults import warn_of_scales
 from pymc_dpgmm.families.family import Family
@@ -59,7 +59,8 @@ class BaseMeasure:
     given : dict, optional
         What comes with every row of the data, by name, if the family needs it: numbers, arrays or variables.
     **parameters
-        The parameters of the family: numbers, arrays or PyMC variables.
+        The parameters of the family: numbers, arrays or PyMC variables. Variables of ``pymc.dims`` are allowed too;
+        their axes are taken in the order of their dims.
 
     Raises
     ------
@@ -292,6 +293,7 @@ class BaseMeasure:
             2: f"a ({', '.join(letters)}) matrix",
         }[len(letters)]
         ndims = (0, 1) if len(letters) == 1 else (len(letters),)
+        value = without_dims(value)
         if is_variable(value):
             if value.ndim not in ndims:
                 raise ValueError(f"{name} must be {allowed}, got a variable with {value.ndim} dimensions")
@@ -307,6 +309,7 @@ class BaseMeasure:
         return array
 
     def _checked_given(self, name: str, value: Any) -> Any:
+        refuse_dims(name, value)
         if is_variable(value):
             if not hasattr(value, "get_value"):
                 raise TypeError(f"{name} must be numbers or pm.Data, got an expression of variables")
