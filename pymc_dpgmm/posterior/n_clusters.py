@@ -33,7 +33,8 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     Returns
     -------
     Dataset
-        ``prior`` and ``posterior`` (n_clusters,), for 1 to the largest number with a probability above 1e-4.
+        ``prior`` and ``posterior`` (n_clusters,), for 1 to the largest number with a probability above 1e-4. The
+        prior is that of the partition alone: it does not know of ``known_labels`` and ``must_link``.
 
     Raises
     ------
