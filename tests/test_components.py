@@ -422,6 +422,8 @@ def test_views_together_and_each_alone():
     assert "t" in dp.log_likelihood(idata, "t", random_seed=0)["log_likelihood"]
     with pytest.raises(ValueError, match="has several views: name one of"):
         dp.density(idata, "t", counts)
+    with pytest.raises(ValueError, match=r"no labels of 'a' .* mixtures on them named \['t_a', 't_b'\]"):
+        dp.density(idata, "a", counts)
     with pytest.raises(ValueError, match=r"given for the views \['c'\], but there are \['a', 'b'\]"):
         dp.membership(idata, "t", {"c": counts}, LABELS)
 

@@ -59,8 +59,8 @@ class BaseMeasure:
     given : dict, optional
         What comes with every row of the data, by name, if the family needs it: numbers, arrays or variables.
     **parameters
-        The parameters of the family: numbers, arrays or PyMC variables. Variables of ``pymc.dims`` are allowed too;
-        their axes are taken in the order of their dims.
+        The parameters of the family: numbers, arrays or PyMC variables. The axes of variables of ``pymc.dims`` are
+        taken in the order of their dims.
 
     Raises
     ------

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions.records import parse_record, record_name
 
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
@@ -109,9 +110,19 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
             f"{labels} were left out of the draws by var_names: sample with {labels} among them or, for many "
             "rows, keep those of some draws with dp.ThinnedLabels"
         )
+    mixtures = _named_mixtures(idata)
     raise ValueError(
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
+        + (f", and mixtures on them named {listed(mixtures)}" if mixtures else "")
     )
+
+
+def _named_mixtures(idata: xr.DataTree) -> list[str]:
+    """Return the names of the mixtures, or of their views, that are recorded."""
+    constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    ending = record_name("")
+    found = {str(key).removesuffix(ending): value for key, value in constants.items() if str(key).endswith(ending)}
+    return sorted(name for name, value in found.items() if "labels" in parse_record(value.to_numpy()))
 
 
 def _labels_of(idata: xr.DataTree, name: str) -> str:

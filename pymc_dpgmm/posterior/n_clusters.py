@@ -36,7 +36,7 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     -------
     Dataset
         ``prior`` and ``posterior`` (n_clusters,), from 1 to the largest number of clusters with a probability
-        above 1e-4.
+        above 1e-4. The prior is that of the partition alone, without ``known_labels`` and ``must_link``.
 
     Raises
     ------
