@@ -32,7 +32,7 @@ MU, KAPPA, NU, PSI = np.array([0.3, 0.6]), 0.3, 5.0, np.array([[0.6, 0.2], [0.2,
 OFFSET_SCALE = 0.5
 ALPHA_SHAPE, ALPHA_RATE = 2.0, 2.0
 DISCOUNT_A, DISCOUNT_B = 2.0, 4.0
-# Draws of one replicate, and how they are thinned for ranks.
+# Draws of one replicate, and how they are thinned for ranks. Chains are short: see docs/exactness.md.
 TUNE, N_DRAWS, THIN = 150, 190, 10
 LOW_ESS = 20
 
