@@ -506,17 +506,17 @@ class _Pyplot:
 
 
 def _display(figure: Any) -> None:
-    """Show a figure in a notebook, unless the notebook shows it by itself, as it does all open figures.
+    """Show a figure in a notebook once.
 
-    It would be there twice otherwise: as an open figure, and as the value of the cell.
+    A notebook shows the value of a cell, and then all figures that are open, so that this one is closed.
     """
     from matplotlib import pyplot
 
-    if not pyplot.fignum_exists(figure.number):
-        picture = BytesIO()
-        figure.savefig(picture, format="png")
-        shown: Any = importlib.import_module("IPython.display")
-        shown.display(shown.Image(picture.getvalue()))
+    picture = BytesIO()
+    figure.savefig(picture, format="png")
+    shown: Any = importlib.import_module("IPython.display")
+    shown.display(shown.Image(picture.getvalue()))
+    pyplot.close(figure)
 
 
 def _axes(

@@ -35,10 +35,6 @@ SEARCH_SCANS = 3
 # Then one cluster is given up on trial, and one divided into any number; rows need more scans to settle where
 # clusters overlap.
 RIVAL_SCANS = 10
-# Small data: sweeps are repeated within a draw until it holds about so many (row, cluster) pairs, since a draw
-# costs about 80 microseconds outside its moves. More than a few, and draws are hardly correlated any more.
-PAIRS_PER_DRAW = 25_000
-MOST_SWEEPS = 4
 # From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
 # From so many rows on, scans work on blocks of rows, in threads. A scan of single rows does less arithmetic: two
@@ -54,6 +50,20 @@ N_RANDOM = 1
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 2
+
+
+class Sweeps(NamedTuple):
+    """How often small data is swept within a draw: until it holds about so many (row, cluster) pairs, at most."""
+
+    pairs: int
+    most: int
+
+
+# A draw of labels alone costs about 80 microseconds outside its moves. After more than a few sweeps, draws are
+# hardly correlated any more.
+SWEEPS_ALONE = Sweeps(25_000, 4)
+# Beside NUTS a draw costs a millisecond or more, which labels that lag behind would waste.
+SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
 
 
 class Options(NamedTuple):
@@ -188,10 +198,12 @@ class Schedule:
     options : Options
     tune : int
         Number of tuning draws.
+    sweeps : Sweeps
     """
 
     options: Options
     tune: int
+    sweeps: Sweeps = SWEEPS_ALONE
     n_sweeps: int = 0
     n_moves: np.ndarray = field(default_factory=lambda: np.zeros(len(MOVES), dtype=np.int64))
     search_left: int = 0
@@ -250,7 +262,7 @@ class Schedule:
     def _plan(self, pairs: float) -> None:
         """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""
         options = self.options
-        self.n_sweeps = options.n_sweeps or int(np.clip(PAIRS_PER_DRAW // (2.0 * pairs), 1, MOST_SWEEPS))
+        self.n_sweeps = options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, self.sweeps.most))
         self.n_moves[RANDOM] = N_RANDOM if options.random is None else options.random
         self.n_moves[SEQUENTIAL] = 3 if options.sequential is None else options.sequential
         seen = self.totals[SEQUENTIAL]

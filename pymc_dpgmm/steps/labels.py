@@ -14,7 +14,7 @@ from rich.table import Column
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
-from pymc_dpgmm.kernels.schedule import Drawn, Options, Schedule
+from pymc_dpgmm.kernels.schedule import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS, Drawn, Options, Schedule
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
 from pymc_dpgmm.pymc_internals import (
     BlockedStep,
@@ -83,6 +83,8 @@ class LabelsStep(BlockedStep):
             )
         self.concentrations = [drawn.get(target.name) for target in self.targets]
         self.options = options
+        is_alone = set(model.value_vars) == set(self.vars)
+        self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
         self.kept: list[Kept | None] = [None] * len(self.targets)
         self.schedules = self._new_schedules(0)
         self.tune = True
@@ -103,7 +105,9 @@ class LabelsStep(BlockedStep):
 
     def _new_schedules(self, tune: int) -> list[Any]:
         return [
-            Schedule(self.options, tune) if target.dependents is None else CorrectedSchedule(self.options)
+            CorrectedSchedule(self.options)
+            if target.dependents is not None
+            else Schedule(self.options, tune, self.sweeps)
             for target in self.targets
         ]
 
