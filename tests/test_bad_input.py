@@ -1,5 +1,7 @@
 """Bad input raises where it enters, names the argument, and leaves nothing in the model."""
 
+import inspect
+
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -350,3 +352,12 @@ def test_a_nested_model_is_put_back_too():
         assert list(inner.named_vars) == list(outer.named_vars) == ["inner::alpha"]
         dp.DPMixture("y", inner["alpha"], observed=ROWS)
         assert "inner::y_labels" in outer.named_vars
+
+
+@pytest.mark.parametrize("prior", [dp.CRP, dp.PitmanYor, dp.FiniteDirichlet, dp.MFM])
+def test_priors_name_all_that_they_take(prior):
+    """Where a user looks for it: help() and the completion of an editor."""
+    found = list(inspect.signature(prior).parameters)
+    assert found[0] == "name"
+    assert found[-4:] == ["dims", "known_labels", "must_link", "initval"]
+    assert ("components" in found) == (prior is dp.MFM)

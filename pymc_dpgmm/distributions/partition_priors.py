@@ -1,5 +1,6 @@
 """The PyMC faces of priors on partitions: labels as random variables."""
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,17 @@ class PartitionPrior(pm.Discrete):
     is that of the partition, whatever names its clusters have, so any labels in 0..n-1 are allowed; others have
     density zero.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # What all of them take is named where a user looks for it.
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        _, *own = inspect.signature(cls.__new__).parameters.values()
+        own = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        own += [p for p in inspect.signature(cls.dist).parameters.values() if p.kind is keyword]
+        names = ("dims", "known_labels", "must_link", "initval")
+        shared = [inspect.Parameter(name, keyword, default=None) for name in names]
+        cls.__signature__ = inspect.Signature([*own, *shared])
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
