@@ -130,9 +130,11 @@ def test_few_columns_and_gaps_are_not_wide():
     assert Table(VIEW._replace(values=with_gaps), 2, may_be_wide=True).family is BASE.family
 
 
-@pytest.mark.parametrize("kappa", [1e-5, 1e-8, 1e-12, 1e-16])
-def test_a_vague_prior_mean_costs_no_digits(kappa):
-    view = VIEW._replace(params=VIEW.params._replace(kappa=kappa))
+@pytest.mark.parametrize("far", [0.0, 1e2, 1e5, 1e7])
+@pytest.mark.parametrize("kappa", [1.0, 1e-5, 1e-8, 1e-12, 1e-16])
+def test_a_vague_or_distant_prior_mean_costs_no_digits(kappa, far):
+    params = VIEW.params._replace(kappa=kappa, mu=VIEW.params.mu + far * ROWS.std(axis=0))
+    view = VIEW._replace(params=params)
     fast, slow = Table(view, 2, may_be_wide=True), Table(view, 2)
     members = RNG.permutation(90)[:20]
     for table in (fast, slow):

@@ -181,8 +181,9 @@ class Family:
         use for n complete rows of d columns if clusters have so few rows that working with pairs of rows is
         cheaper than working with columns.
     pairs : callable or None
-        ``pairs(params, rows) -> (n, n) array``, for such a family: a number for every pair of rows. In ``p`` these
-        are ``pairs``, ``n_pairs`` is n, and ``data`` are the rows.
+        ``pairs(params, rows) -> (n, n) array``, for such a family: a number for every pair of rows, or an array of
+        none where they would lose digits. In ``p`` these are ``pairs``, ``n_pairs`` is n or 0, and ``data`` is
+        the rows.
     draws_missing : bool
         Whether missing entries can be drawn. They always are if there is no ``incomplete`` family, which
         integrates over them; otherwise only if a user asks for it.

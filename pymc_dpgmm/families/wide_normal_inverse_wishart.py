@@ -34,8 +34,9 @@ from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_
 _FEWEST_COLUMNS = 32
 _MOST_PER_NUMBER = 4
 _MOST_ROWS = 4096
-# The prior mean adds 1 / kappa to every g. Below this kappa g would lose digits: clusters are kept by their sums.
-_SMALLEST_KAPPA = 1e-6
+# A vague prior mean, or one far from the data, adds the same large number to every g. Where it is larger by this
+# factor than what rows have of their own, digits would be lost: clusters are then kept by their sums.
+_LARGEST_COMMON = 1e5
 
 # What is done for clusters that are kept by their sums.
 _refresh_sums, _change_sums, _evidence = inlined(summed._refresh), inlined(summed._change), summed._evidence
@@ -50,13 +51,18 @@ def pays(n: int, d: int) -> bool:
 
 
 def pairs(params: Any, rows: np.ndarray) -> np.ndarray:
-    """Return g of all pairs of rows: (n, n) array."""
+    """Return g of all pairs of rows: (n, n) array, or (0, 0) where digits would be lost."""
     from scipy.linalg import solve_triangular
 
     # Scaled to unit diagonal, as the support is told.
     scales = np.sqrt(np.diag(params.psi))
     factor = np.linalg.cholesky(params.psi / np.outer(scales, scales))
     root = solve_triangular(factor, ((rows - params.mu) / scales).T, lower=True)
+    centre = root.mean(axis=1)
+    common = 1.0 / params.kappa + centre @ centre
+    own = np.mean((root - centre[:, None]) ** 2) * len(centre)
+    if not common <= _LARGEST_COMMON * max(own, 1.0):
+        return np.zeros((0, 0))
     return root.T @ root + 1.0 / params.kappa
 
 
@@ -120,7 +126,7 @@ def _update(p, n, s, x, sign):
         if sign < 0.0:
             _drop(size, s, _member(size, s, _place_of(p, x)))
             return 1.0
-        if size < p.d and p.kappa >= _SMALLEST_KAPPA:
+        if size < p.d and p.n_pairs > 0.0:
             s.members[size] = _place_of(p, x)
             return 1.0
         _sum_up(p, n, s)
@@ -132,7 +138,7 @@ def _update(p, n, s, x, sign):
 @inlined
 def _may_be_members(p, size):
     """Tell whether a cluster that is kept by its sums has become small enough to be kept by its members."""
-    return 2 * size <= p.d and p.kappa >= _SMALLEST_KAPPA
+    return 2 * size <= p.d and p.n_pairs > 0.0
 
 
 def _merge(p, n, s, m, t):
@@ -167,6 +173,9 @@ def _set_constants(p, n, c):
 
 @inlined
 def _refresh(p, n, s, c):
+    if s.is_summed[0] == 0.0 and p.n_pairs == 0.0:
+        # A cluster without rows has no members, but its predictive needs g too.
+        _sum_up(p, n, s)
     if s.is_summed[0] > 0.0:
         _refresh_sums(p, n, s, c)
     else:
@@ -179,7 +188,7 @@ def _change(p, n, s, c, x, sign):
     if s.is_summed[0] > 0.0:
         share = _change_sums(p, n, s, c, x, sign)
         return 0.0 if sign < 0.0 and _may_be_members(p, size - 1) else share
-    if sign > 0.0 and (size == p.d or p.kappa < _SMALLEST_KAPPA):
+    if sign > 0.0 and (size == p.d or p.n_pairs == 0.0):
         _update(p, n, s, x, sign)
         _refresh(p, n + 1.0, s, c)
         return 1.0

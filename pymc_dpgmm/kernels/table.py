@@ -142,7 +142,8 @@ class Table:
         most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
         tables = self.family.tabulate(shifted, most if self.for_sampling else 0)
         if self.family.pairs is not None:
-            tables |= {"n_pairs": self.n_rows, "pairs": self.family.pairs(shifted, self.rows)}
+            pairs = self.family.pairs(shifted, self.rows)
+            tables |= {"n_pairs": len(pairs), "pairs": pairs}
         parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
         ends = np.cumsum([len(part) for part in parts])
         self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
