@@ -10,15 +10,11 @@ Functions that compiled code calls directly are marked :func:`inlined`; they sta
 
 import contextlib
 import ctypes
-import hashlib
 import importlib
-import inspect
 import logging
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -28,6 +24,8 @@ from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.extending import intrinsic, overload, register_jitable
+
+from pymc_dpgmm.fingerprints import digest, fingerprint, is_outside, own_sources
 
 # Where users of PyMC look for what their sampler tells.
 logger = logging.getLogger("pymc.dpgmm")
@@ -157,22 +155,6 @@ def called_at(signature: Any) -> Any:
 
 
 @cache
-def _digest(*paths: str) -> str:
-    """Return a digest of source files."""
-    found = hashlib.sha256()
-    for path in paths:
-        found.update(Path(path).read_bytes())
-    return found.hexdigest()
-
-
-@cache
-def _own_sources() -> tuple[str, ...]:
-    """Return the files of this package that compiled code is made from."""
-    package = Path(__file__).parent
-    inside = [package / f"{name}.py" for name in ("partitions", "compiled", "arithmetic", "triangles")]
-    return tuple(map(str, sorted([*inside, *package.glob("families/*.py"), *package.glob("kernels/*.py")])))
-
-
 class _Compiling:
     """Tells a user once that code is being compiled, and how long it took."""
 
@@ -219,8 +201,9 @@ class CFunction:
         Pointers, ``int64`` and ``float64``.
     options : dict
         Of ``numba.cfunc``.
-    sources : sequence of str
-        Files outside this package that it is made from.
+    outside : sequence of callables
+        Functions that it is made from and that are in none of the files that all compiled code is stamped with,
+        such as those of a family of a user's own.
     """
 
     def __init__(
@@ -228,12 +211,12 @@ class CFunction:
         function: Callable[..., Any],
         signature: Any,
         options: Mapping[str, Any],
-        sources: tuple[str, ...] = (),
+        outside: tuple[Callable[..., Any], ...] = (),
     ) -> None:
         self.__doc__ = function.__doc__
         self.__name__ = function.__name__
         self.__wrapped__ = function
-        self.signature, self._options, self._sources = signature, dict(options), sources
+        self.signature, self._options, self._outside = signature, dict(options), outside
         self._compiled: Any = None
         self._call: Any = None
 
@@ -270,7 +253,7 @@ class CFunction:
         own = self.signature
         options = {**_OPTIONS, **self._options}
         compiled = _Compiled(self.__wrapped__, (own.args, own.return_type), locals={}, options=options)
-        stamp = (_digest(*_own_sources()), _digest(*self._sources) if self._sources else "")
+        stamp = (digest(*own_sources()), tuple(map(fingerprint, self._outside)))
         with contextlib.suppress(RuntimeError):
             # Where there is no folder that can be written to, code is compiled in every process.
             compiled._cache = _kept(self.__wrapped__, stamp)
@@ -355,15 +338,18 @@ def c_function(signature: Any, **options: Any) -> Callable[[Callable[..., Any]],
     """
 
     def decorate(function: Callable[..., Any]) -> CFunction:
-        source = source_of(function)
-        sources = () if source is None else (source,)
-        return CFunction(function, signature, {"fastmath": FASTMATH} | options, sources)
+        outside = (function,) if is_outside(function) else ()
+        return CFunction(function, signature, {"fastmath": FASTMATH} | options, outside)
 
     return decorate
 
 
 def specialized(
-    template: Callable[..., Any], name: str, meaning: Mapping[str, Any], signature: Any, sources: tuple[str, ...]
+    template: Callable[..., Any],
+    name: str,
+    meaning: Mapping[str, Any],
+    signature: Any,
+    outside: tuple[Callable[..., Any], ...],
 ) -> CFunction:
     """Make a C function of a template whose global names are given a meaning.
 
@@ -374,17 +360,11 @@ def specialized(
         Under which it is kept on disk; it must tell all meanings apart.
     meaning : mapping
     signature : numba signature
-    sources : tuple of str
-        Files outside this package that the meanings come from.
+    outside : tuple of callables
+        See :class:`CFunction`.
     """
     namespace = {**template.__globals__, **meaning}  # type: ignore[attr-defined]
     function = FunctionType(template.__code__, namespace, name)  # type: ignore[attr-defined]
     function.__qualname__, function.__module__ = name, template.__module__
     function.__doc__ = template.__doc__
-    return CFunction(function, signature, {"fastmath": FASTMATH}, sources)
-
-
-def source_of(function: Callable[..., Any]) -> str | None:
-    """Return the file of a function outside this package, None for one of the package's own or of no file."""
-    path = os.path.abspath(inspect.getfile(function))
-    return path if path not in _own_sources() and os.path.exists(path) else None
+    return CFunction(function, signature, {"fastmath": FASTMATH}, outside)

@@ -22,8 +22,7 @@ PROGRAM = """
 import sys
 from pymc_dpgmm import compiled
 if len(sys.argv) > 1:
-    compiled._own_sources = lambda: (*compiled_sources, sys.argv[1])
-    compiled_sources = ()
+    compiled.own_sources = lambda: (sys.argv[1],)
 from pymc_dpgmm.kernels.state import log_joint, write_labels
 compiled.compiling._compiled = 0
 write_labels.address, log_joint.address
@@ -47,6 +46,68 @@ def test_code_is_found_on_disk_until_a_source_changes(tmp_path):
     assert [run(str(source)), run(str(source))] == ["2 compiled", "0 compiled"]
     source.write_text("one = 2")
     assert run(str(source)) == "2 compiled"
+
+
+# A family without a file, as in a notebook, that calls a function of another file.
+CELL = """
+def update(p, n, s, x, sign):
+    s.total[0] += sign * x[0]
+    return 1.0
+
+def evidence(p, n, s):
+    return FACTOR * scaled(s.total[0]) + helper.SHIFT + SUMMAND
+
+FACTOR, SUMMAND = {factor}, 0.0
+if {second}:
+    def evidence(p, n, s):
+        return 1000.0 * s.total[0]
+"""
+NOTEBOOK = """
+import sys
+import numpy as np
+sys.path.insert(0, sys.argv[1])
+from pymc_dpgmm.families import Component, Family, View, real
+from pymc_dpgmm.kernels.table import Table
+import helper
+from helper import scaled
+
+def value(**cell):
+    found = dict(globals())
+    exec(compile(sys.argv[2].format(**cell), "<cell>", "exec"), found)
+    family = Family(
+        name="OfANotebook", parameters={"m": real()}, sums={"total": ""}, update=found["update"],
+        log_evidence=found["evidence"], gradient=None, component=Component({}, None, None, None),
+    )
+    table = Table(View(family, family.params(0.0), np.array([[1.0], [2.0], [4.0]])), 2)
+    table.gather(1, np.arange(3))
+    return table.log_evidence(1)
+
+print(value(factor=1.0, second=False), value(factor=2.0, second=False), value(factor=2.0, second=True))
+"""
+HELPER = """
+from pymc_dpgmm.compiled import inlined
+SHIFT = {shift}
+
+@inlined
+def scaled(x):
+    return {power} * x
+"""
+
+
+def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
+    """In a cell that is run again, in a constant, in a function of another file, or of two that have one name."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    (tmp_path / "lib").mkdir()
+
+    def run(shift, power):
+        (tmp_path / "lib" / "helper.py").write_text(HELPER.format(shift=shift, power=power))
+        command = [sys.executable, "-B", "-c", NOTEBOOK, str(tmp_path / "lib"), CELL]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return [float(value) for value in done.stdout.split()]
+
+    for shift, power in [(0.0, 1.0), (0.5, 1.0), (0.5, 3.0), (0.0, 1.0)]:
+        assert run(shift, power) == [7.0 * power + shift, 14.0 * power + shift, 7000.0]
 
 
 def test_a_user_is_told_of_compilation_once(caplog, monkeypatch):

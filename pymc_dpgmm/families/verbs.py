@@ -32,10 +32,10 @@ from pymc_dpgmm.compiled import (
     inlined,
     ints_at,
     shifted,
-    source_of,
     specialized,
 )
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.fingerprints import is_outside
 
 # Places in the block of a view: addresses of its table, data, parameters and scratch, and numbers.
 TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = range(9)
@@ -398,6 +398,21 @@ def _jitable(function: Callable[..., Any]) -> Callable[..., Any]:
     return inlined(function)
 
 
+# What a family may declare to be compiled.
+OWN_FUNCTIONS = (
+    "update",
+    "log_evidence",
+    "refresh",
+    "change",
+    "kept_evidence",
+    "merge",
+    "log_predictive",
+    "log_predictive_without",
+    "log_predictive_present",
+    "draw_absent",
+)
+
+
 @cache
 def _meaning(family: Family) -> dict[str, Any]:
     """Return what the names in the templates mean for a family."""
@@ -445,7 +460,6 @@ def _meaning(family: Family) -> dict[str, Any]:
 def function_of(family: Family, verb: int) -> CFunction:
     """Return a C function of a family, by its place in the block."""
     template, signature = TEMPLATES[verb]
-    own = [getattr(family, f) for f in ("update", "log_evidence", "refresh", "change", "log_predictive")]
-    files = {source_of(f) for f in own if f is not None}
-    sources = tuple(sorted(f for f in files if f is not None))
-    return specialized(template, f"{family.name}_{template.__name__}", _meaning(family), signature, sources)
+    own = (getattr(family, name) for name in OWN_FUNCTIONS)
+    outside = tuple(function for function in own if function is not None and is_outside(function))
+    return specialized(template, f"{family.name}_{template.__name__}", _meaning(family), signature, outside)
