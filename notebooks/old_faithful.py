@@ -138,7 +138,7 @@ members["probability"].to_pandas().assign(new_cluster=members["new_cluster"].to_
 # %% [markdown]
 # ## A figure for a paper
 #
-# All plotting functions take `ax=`, so they can be combined into a figure of your own. Here the clusters stand
+# The plotting functions take `ax=`, so they can be combined into a figure of your own. Here the clusters stand
 # beside the marginal density of the durations, with its 95 % band.
 
 # %%

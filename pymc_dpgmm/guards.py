@@ -115,11 +115,12 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
             # Labels on disk do not fill the memory.
             if size > LARGEST_TRACE and others.get("backend") is None:
                 warnings.warn(
-                    f"the draws of {rv.name} will take {size / 2**30:.1f} GiB of memory, and as much again while "
-                    f"they are put together. To leave them out, sample with var_names without {rv.name}; "
-                    f'to keep those of some draws, pass callback=dp.ThinnedLabels("{rv.name}", every=100) too',
+                    f"the draws of {rv.name}, those of tuning too, will take {size / 2**30:.1f} GiB of memory, "
+                    "and as much again while they are put together. To leave them out, sample with var_names "
+                    f'without {rv.name}; to keep those of some draws, pass callback=dp.ThinnedLabels("{rv.name}", '
+                    "every=100) too",
                     UserWarning,
-                    stacklevel=4,
+                    stacklevel=3,
                 )
         return function(model=model, chains=chains, expected_length=expected_length, **others)
 

@@ -194,7 +194,8 @@ class _View:
         if observed is None:
             if base is None or is_class:
                 raise ValueError(
-                    "a latent mixture needs base= with numbers or variables for its parameters, such as "
+                    "without observed= the mixture is latent, and a latent mixture needs base= with numbers or "
+                    "variables for its parameters, such as "
                     "dp.NormalInverseGamma(mu=0, kappa=0.1, a=2, b=1): there is no data to make one from"
                 )
             return

@@ -59,7 +59,7 @@ def plot_clusters(
     partition : (n,) array_like of integers or text, or Dataset, optional
         Labels, or the result of :func:`point_partition`, which is called by default.
     columns : sequence of str or int, optional
-        Columns to show, all by default. More than two columns give one panel for each pair, one column a strip.
+        At most six columns to show, all by default. More than two give a panel for each pair, one gives a strip.
     probability : float, in (0, 1)
         Probability that a normal distribution has inside its ellipse. Its mean and covariance are posterior means.
     random_seed : int or numpy.random.Generator, optional

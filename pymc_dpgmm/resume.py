@@ -145,6 +145,12 @@ class ResumableRun:
                     self._tune,
                 )
                 return None
+            done = [len(chain["draws"]) for chain in self._chains]
+            logger.warning(
+                "Stopped after %s of %d draws of each chain. Call sample() to go on, or save() to go on later.",
+                _span(done),
+                target - self._tune,
+            )
         return self.draws()
 
     def _advance(self, chain: dict[str, Any], n_draws: int) -> None:

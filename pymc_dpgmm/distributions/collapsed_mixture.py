@@ -348,7 +348,8 @@ def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
         row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(
             f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take; the "
-            f"first is in row {row}. Leave these rows out, or give a column of categories one for what is missing"
+            f"first is in row {row}. Leave these rows out; NormalInverseWishart, NormalInverseGamma, "
+            "BetaBernoulli, DirichletCategorical, GammaPoisson and BetaBinomial take missing entries"
         )
     return base.family.incomplete
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import refuse_dims
+from pymc_dpgmm.checks import listed, refuse_dims
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.families.counts import as_triplets, is_sparse
@@ -49,6 +49,7 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
     elif isinstance(observed, pd.DataFrame | pd.Series):
         index = observed.index
         columns = getattr(observed, "columns", None)
+        _check_columns(observed, base)
         values = observed.to_numpy() if base is None else base.to_numpy(observed)
     else:
         values = observed if isinstance(observed, np.ma.MaskedArray) else np.asarray(observed)
@@ -59,6 +60,28 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
         return Observed(observed, np.asarray(values, dtype=np.float64), index, columns)
     values = np.array(values, dtype=np.float64)
     return Observed(values, values, index, columns)
+
+
+def _check_columns(observed: Any, base: BaseMeasure | None) -> None:
+    """Raise TypeError where columns of a table are no numbers and the base measure has no categories for them."""
+    if not isinstance(observed, pd.DataFrame) or (
+        base is not None and type(base).to_numpy is not BaseMeasure.to_numpy
+    ):
+        return
+    bad = [c for c, dtype in zip(observed.columns, observed.dtypes, strict=True) if dtype.kind not in "biufO"]
+    bad += [c for c in observed.columns if observed[c].dtype.kind == "O" and not _converts(observed[c])]
+    if bad:
+        raise TypeError(
+            f"the columns {listed(bad)} of observed are not real numbers. Leave them out, or make a mixture of "
+            "several views: base={'a': ([columns], base), 'b': ([other columns], dp.DirichletCategorical)}"
+        )
+
+
+def _converts(column: Any) -> bool:
+    with contextlib.suppress(TypeError, ValueError):
+        column.to_numpy(dtype=np.float64)
+        return True
+    return False
 
 
 def _checked_sparse(observed: Any, base: BaseMeasure | None) -> Observed:

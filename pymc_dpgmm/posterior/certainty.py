@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.certainty import together_with
+from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows, shares_of_companions
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
 from pymc_dpgmm.posterior.point_partition import reference_labels
@@ -31,9 +31,10 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     -------
     Dataset
         Four variables of shape (n,): ``labels`` int64, those of the reference; ``certainty`` float64, from 0 to 1;
-        ``second`` int64, the other cluster whose rows share a cluster with the row most often; and
-        ``second_certainty``, how often they do. If there is only one cluster, ``second`` is -1 and its certainty
-        is 0. ``to_dataframe()`` makes a table of them.
+        ``second`` int64, the other cluster that most of the row's companions belong to, which are the rows that share
+        a cluster with it in a draw; and ``second_certainty``, the share of that cluster among the companions,
+        averaged over the draws. If there is only one cluster, ``second`` is -1 and its certainty is 0.
+        ``to_dataframe()`` makes a table of them.
 
     Raises
     ------
@@ -60,9 +61,8 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
 
 def certainty_of(drawn: DrawnLabels, labels: np.ndarray) -> xr.Dataset:
     """Return what :func:`certainty` returns, of draws that are read already."""
-    shares = together_with(labels, canonical_draws(drawn.rows))
-    rows = np.arange(len(labels))
-    own = shares[rows, labels]
+    draws, rows = canonical_draws(drawn.rows), np.arange(len(labels))
+    own, shares = certainty_of_rows(labels, draws), shares_of_companions(labels, draws)
     shares[rows, labels] = -1.0
     second = np.argmax(shares, axis=1) if shares.shape[1] > 1 else np.full(len(labels), -1)
     return xr.Dataset(

@@ -257,8 +257,8 @@ class MixtureDraws:
         """
         if len(self.views) > 1:
             raise ValueError(
-                f"{self.labels_name} has several views: name one of {[v.name for v in self.views]}, or give new "
-                f"rows as a dict of {[self.view_name(v) for v in self.views]}"
+                f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} in place of "
+                f"the mixture; new rows of all views are a dict of {[self.view_name(v) for v in self.views]}"
             )
         return self.views[0]
 

@@ -41,13 +41,13 @@ class MixtureSummary(NamedTuple):
     clusters: pd.DataFrame
 
     def __repr__(self) -> str:
-        (scalars, of_scalars), (clusters, of_clusters) = self._printed()
-        parts = [scalars.to_string(), *of_scalars, "", clusters.to_string(), *of_clusters]
-        return "\n".join(parts)
+        tables = [[table.to_string()] * (len(table) > 0) + notes for table, notes in self._printed()]
+        return "\n\n".join("\n".join(table) for table in tables)
 
     def _repr_html_(self) -> str:
         return "".join(
-            table.to_html() + "".join(f"<p>{note}</p>" for note in notes) for table, notes in self._printed()
+            table.to_html() * (len(table) > 0) + "".join(f"<p>{note}</p>" for note in notes)
+            for table, notes in self._printed()
         )
 
     def _printed(self) -> list[tuple[pd.DataFrame, list[str]]]:
@@ -67,7 +67,7 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             for column, value in zip(columns, line, strict=True)
         ]
     if len(scalars) > len(shown):
-        notes.append(f"{len(scalars) - len(shown)} more lines are in .scalars")
+        notes.append(f"{len(scalars) - len(shown)} more lines are in the frame .scalars of this summary")
     constant = scalars.attrs.get("constant", {})
     if constant:
         notes.append(
@@ -90,16 +90,31 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             if len(single) == 1
             else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
         )
+    parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
+    if parts:
+        notes.append(
+            f"Weight and parameters of {', '.join(parts[:_MOST_NAMED])} are those of larger clusters, of which "
+            "their rows are a part in most draws (purity below 0.5)"
+        )
     if len(shown) > _MOST_LINES:
-        notes.append(f"{len(shown) - _MOST_LINES} more clusters are in .clusters")
+        notes.append(f"{len(shown) - _MOST_LINES} more clusters are in the frame .clusters of this summary")
     if shown.shape[1] > _MOST_COLUMNS:
-        notes.append(f"{shown.shape[1] - _MOST_COLUMNS} more columns are in .clusters")
+        notes.append(f"{shown.shape[1] - _MOST_COLUMNS} more columns are in the frame .clusters of this summary")
     shown = shown.iloc[:_MOST_LINES, :_MOST_COLUMNS]
     text = {}
     for column, values in shown.items():
-        places = 0 if column == "size" else _places(float(values.abs().max()), digits)
-        text[column] = [f"{value:.{places}f}" for value in values]
+        text[column] = [f"{value:.0f}" for value in values] if column == "size" else _alike(values, digits)
     return pd.DataFrame(text, index=shown.index), notes
+
+
+def _alike(values: pd.Series, digits: int) -> list[str]:
+    """Write numbers with as many decimal places, or, where they are of different magnitudes, with digits each."""
+    sizes = values.abs()[values != 0]
+    if len(sizes) and sizes.min() < 0.02 * sizes.max():
+        places = [_places(float(value), digits) for value in values]
+    else:
+        places = [_places(float(values.abs().max()), digits)] * len(values)
+    return [f"{value:.{own}f}" for value, own in zip(values, places, strict=True)]
 
 
 def _places(number: float, digits: int) -> int:
@@ -174,7 +189,7 @@ def summary(
         # R-hat of what never changes divides zero by zero.
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers, round_to="none").astype(np.float64)
-    still = scalars["sd"] <= 1e-9 * scalars["mean"].abs()
+    still = scalars["sd"] <= 1e-6 * scalars["mean"].abs()
     constant = {
         str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still] if name != "log_joint"
     }
