@@ -32,7 +32,7 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     Dataset
         Four variables of shape (n,): ``labels`` int64, those of the reference; ``certainty`` float64, from 0 to 1;
         ``second`` int64, the other cluster that most of the row's companions belong to, which are the rows that
-        share a cluster with it in a draw; and ``second_certainty``, the share of that cluster among them, as a mean
+        share a cluster with it in a draw; and ``second_certainty``, the share of that cluster among them, averaged
         over the draws. If there is only one cluster, ``second`` is -1 and its certainty is 0.
         ``to_dataframe()`` makes a table of them.
 
