@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
     point = dp.point_partition(idata, "y", random_seed=1)
     print(f"\npoint partition: {int(point['n_clusters'])} clusters, ", end="")
     print(f"expected variation of information {float(point['expected_loss']):.2f} bits\n")
-    print(dp.summary(idata, "y", point, random_seed=1).clusters.to_string())
+    print(dp.summary(idata, "y", point, random_seed=1))
     idata.to_netcdf(folder / "old_faithful.nc")
     dp.plot_clusters(idata, "y", point, random_seed=1).savefig(folder / "old_faithful.png", dpi=120)
     density = dp.plot_density(idata, "y", columns="duration", random_seed=1)
