@@ -111,6 +111,20 @@ def prior_draws(name, n, seed):
     return {key: value.values[0] for group in groups for key, value in group.data_vars.items()}
 
 
+def one_chain(step, draws, tune, rng):
+    """Sample the current model once, by steps that are made already and without anything printed."""
+    return pm.sample(
+        draws,
+        tune=tune,
+        step=step,
+        chains=1,
+        cores=1,
+        random_seed=rng,
+        progressbar=False,
+        compute_convergence_checks=False,
+    )
+
+
 def assigned_steps(model):
     """Return the step that ``pm.sample`` would make, to be used again: PyMC compiles it anew for every sample."""
     steps = instantiate_steppers(model, *assign_step_methods(model))
@@ -136,16 +150,7 @@ def replicates(name, n, seed, tune=400, thin=8, fitted=None):
             truth = {key: value[index] for key, value in truths.items()}
             pm.set_data({f"{key}_data": truth[key] for key in data})
             step.sampling_state = fresh
-            posterior = pm.sample(
-                N_KEPT * thin,
-                tune=tune,
-                step=step,
-                chains=1,
-                cores=1,
-                random_seed=rng,
-                progressbar=False,
-                compute_convergence_checks=False,
-            ).posterior
+            posterior = one_chain(step, N_KEPT * thin, tune, rng).posterior
             own = quantities({key: truth[key] for key in free}, labels_name, log_joint)
             draws = []
             for draw in range(thin - 1, N_KEPT * thin, thin):

@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import pymc as pm
 from arviz_stats.base import array_stats
-from calibration import assigned_steps, p_value, quiet
+from calibration import assigned_steps, one_chain, p_value, quiet
 from scipy.special import gammaln, logsumexp, roots_genlaguerre, roots_jacobi
 from scipy.stats import chi2_contingency, invwishart, ks_2samp
 
@@ -118,16 +118,7 @@ def replicates(n, seed):
             drawn, counts = prior_draw(rng, N_ROWS)
             pm.set_data({"count_data": counts})
             step.sampling_state = fresh
-            trace = pm.sample(
-                N_DRAWS,
-                tune=TUNE,
-                step=step,
-                chains=1,
-                cores=1,
-                random_seed=rng,
-                progressbar=False,
-                compute_convergence_checks=False,
-            )
+            trace = one_chain(step, N_DRAWS, TUNE, rng)
             names = ("alpha", "discount", "offset", "effect", "effect_labels")
             draws = quantities({name: trace.posterior[name].values[0] for name in names}, counts)
             found = {
@@ -300,16 +291,7 @@ def four_rows(n_sets=4, n_draws=5_000, tune=500, seed=0):
         for index in range(n_sets):
             pm.set_data({"count_data": counts[index]})
             step.sampling_state = fresh
-            trace = pm.sample(
-                n_draws,
-                tune=tune,
-                step=step,
-                chains=1,
-                cores=1,
-                random_seed=rng,
-                progressbar=False,
-                compute_convergence_checks=False,
-            )
+            trace = one_chain(step, n_draws, tune, rng)
             k = trace.posterior["effect_n_clusters"].values.astype(float)
             mcse = k.std() / np.sqrt(array_stats.ess(k, method="mean"))
             found.append(

@@ -1,9 +1,8 @@
 """What compiled code is made from: the files of this package, and the functions that a user has written."""
 
 import hashlib
-import inspect
 import os
-import sysconfig
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -32,7 +31,7 @@ def digest(*paths: str) -> str:
 def fingerprint(function: Callable[..., Any]) -> str:
     """Return a digest of what a function computes, the empty text for one of :func:`own_sources`.
 
-    It is made of the function's code, and of the functions, numbers and files of modules that the code refers to.
+    It is made of the function's code, and of the functions and numbers that it refers to, also through modules.
     So it also serves functions without a file, such as those of a notebook, and sees a change in another file.
     """
     return hashlib.sha256("\n".join(_parts(function, set())).encode()).hexdigest() if is_outside(function) else ""
@@ -52,12 +51,13 @@ def _parts(function: Any, seen: set[int]) -> Iterator[str]:
     seen.add(id(code))
     yield from _parts_of_code(code, function.__doc__)
     yield repr(function.__defaults__)
-    referred = {name: function.__globals__[name] for name in sorted(_names(code)) if name in function.__globals__}
+    names = sorted(_names(code))
+    referred = {name: function.__globals__[name] for name in names if name in function.__globals__}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         referred[name] = cell.cell_contents
     for name, value in referred.items():
         yield name
-        yield from _parts_of_value(value, seen)
+        yield from _parts_of_value(value, names, seen)
 
 
 def _parts_of_code(code: CodeType, doc: str | None = None) -> Iterator[str]:
@@ -81,16 +81,19 @@ def _names(code: CodeType) -> set[str]:
     return found
 
 
-def _parts_of_value(value: Any, seen: set[int]) -> Iterator[str]:
+def _parts_of_value(value: Any, names: list[str], seen: set[int]) -> Iterator[str]:
+    """Yield the parts of something that code refers to; ``names`` are all that the code looks up."""
     # What numba has compiled stands for the function that it was made from.
     value = getattr(value, "py_func", value)
     if isinstance(value, FunctionType):
-        if is_outside(value) and not _is_installed(value.__code__.co_filename):
+        if is_outside(value) and not _is_of_library(value.__module__):
             yield from _parts(value, seen)
     elif isinstance(value, ModuleType):
-        path = inspect.getsourcefile(value) if getattr(value, "__file__", None) else None
-        if path is not None and not _is_installed(path) and os.path.exists(path):
-            yield digest(path)
+        if not _is_of_library(value.__name__):
+            for name in names:
+                if name in vars(value) and vars(value)[name] is not value:
+                    yield f"{value.__name__}.{name}"
+                    yield from _parts_of_value(vars(value)[name], names, seen)
     elif isinstance(value, np.ndarray):
         yield repr((value.dtype, value.shape))
         yield value.tobytes().hex()
@@ -98,11 +101,6 @@ def _parts_of_value(value: Any, seen: set[int]) -> Iterator[str]:
         yield repr(value)
 
 
-@cache
-def _is_installed(path: str) -> bool:
-    """Tell whether a file belongs to Python or to an installed package, which a user does not edit."""
-    folders = {os.path.realpath(sysconfig.get_path(key)) for key in ("stdlib", "platstdlib", "purelib", "platlib")}
-    own = os.path.dirname(os.path.realpath(__file__))
-    return any(os.path.realpath(path).startswith(f + os.sep) for f in folders) and not os.path.realpath(
-        path
-    ).startswith(own + os.sep)
+def _is_of_library(module: str) -> bool:
+    """Tell whether a module is Python's, or of the libraries that compiled code may call."""
+    return module.partition(".")[0] in sys.stdlib_module_names | {"llvmlite", "numba", "numpy", "scipy"}

@@ -85,22 +85,32 @@ def value(**cell):
 print(value(factor=1.0, second=False), value(factor=2.0, second=False), value(factor=2.0, second=True))
 """
 HELPER = """
+import further
 from pymc_dpgmm.compiled import inlined
 SHIFT = {shift}
 
 @inlined
 def scaled(x):
-    return {power} * x
+    return further.raised(x)
+"""
+FURTHER = """
+from pymc_dpgmm.compiled import inlined
+POWER = {power}
+
+@inlined
+def raised(x):
+    return POWER * x
 """
 
 
 def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
-    """In a cell that is run again, in a constant, in a function of another file, or of two that have one name."""
+    """In a cell that is run again, in a constant or function of other files, or of two that have one name."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     (tmp_path / "lib").mkdir()
 
     def run(shift, power):
-        (tmp_path / "lib" / "helper.py").write_text(HELPER.format(shift=shift, power=power))
+        (tmp_path / "lib" / "helper.py").write_text(HELPER.format(shift=shift))
+        (tmp_path / "lib" / "further.py").write_text(FURTHER.format(power=power))
         command = [sys.executable, "-B", "-c", NOTEBOOK, str(tmp_path / "lib"), CELL]
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

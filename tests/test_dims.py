@@ -9,6 +9,7 @@ from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
 
+# PyMC says so of every import of the module, whatever is done with it.
 pytestmark = pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
 
 COORDS = {"row": np.arange(20), "column": ["a", "b"]}

@@ -203,6 +203,7 @@ def test_support_left_during_sampling():
     ],
     ids=["one-row", "constant", "duplicated", "wide", "one-number"],
 )
+# The warnings have a test of their own; here it is the sampler that such data must not stop.
 @pytest.mark.filterwarnings("ignore:.*is constant:UserWarning", "ignore:.*one row has none:UserWarning")
 def test_unusual_data_works(rows):
     with pm.Model() as model:

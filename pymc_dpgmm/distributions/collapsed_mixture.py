@@ -26,7 +26,7 @@ from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.distributions.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.families import BaseMeasure, Family
-from pymc_dpgmm.families.base_measure import check_base, is_variable
+from pymc_dpgmm.families.base_measure import check_base, is_variable, named_kinds
 from pymc_dpgmm.families.counts import is_sparse
 
 
@@ -345,11 +345,11 @@ def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
             f"missing entries of {type(base).__name__} integrate out and cannot be drawn; leave out impute=True"
         )
     if base.family.incomplete is None:
+        taking = named_kinds(lambda family: family.draws_missing or family.incomplete is not None)
         row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(
             f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take; the "
-            f"first is in row {row}. Leave these rows out; NormalInverseWishart, NormalInverseGamma, "
-            "BetaBernoulli, DirichletCategorical, GammaPoisson and BetaBinomial take missing entries"
+            f"first is in row {row}. Leave these rows out; missing entries are taken by {taking}"
         )
     return base.family.incomplete
 

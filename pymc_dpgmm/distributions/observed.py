@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 
 from pymc_dpgmm.checks import listed, refuse_dims
 from pymc_dpgmm.families import BaseMeasure
-from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.families.base_measure import converts, is_variable
 from pymc_dpgmm.families.counts import as_triplets, is_sparse
 
 
@@ -69,19 +69,12 @@ def _check_columns(observed: Any, base: BaseMeasure | None) -> None:
     ):
         return
     bad = [c for c, dtype in zip(observed.columns, observed.dtypes, strict=True) if dtype.kind not in "biufO"]
-    bad += [c for c in observed.columns if observed[c].dtype.kind == "O" and not _converts(observed[c])]
+    bad += [c for c in observed.columns if observed[c].dtype.kind == "O" and not converts(observed[c])]
     if bad:
         raise TypeError(
             f"the columns {listed(bad)} of observed are not real numbers. Leave them out, or make a mixture of "
             "several views: base={'a': ([columns], base), 'b': ([other columns], dp.DirichletCategorical)}"
         )
-
-
-def _converts(column: Any) -> bool:
-    with contextlib.suppress(TypeError, ValueError):
-        column.to_numpy(dtype=np.float64)
-        return True
-    return False
 
 
 def _checked_sparse(observed: Any, base: BaseMeasure | None) -> Observed:

@@ -1,6 +1,6 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,17 +30,18 @@ def as_reals(what: str, data: Any) -> np.ndarray:
     """
     if hasattr(data, "columns"):
         bad = [str(c) for c, dtype in zip(data.columns, data.dtypes, strict=True) if dtype.kind not in "biuf"]
-        bad = [c for c in bad if not _converts(data[c])]
+        bad = [c for c in bad if not converts(data[c])]
         if bad:
             raise TypeError(f"{what} must be real numbers, but the columns {', '.join(bad)} are not")
-    if not _converts(data):
+    if not converts(data):
         raise TypeError(f"{what} must be real numbers, got dtype {np.asarray(data).dtype}")
     if isinstance(data, np.ma.MaskedArray):
         return np.ma.filled(data.astype(np.float64), np.nan)
     return np.asarray(data, dtype=np.float64)
 
 
-def _converts(data: Any) -> bool:
+def converts(data: Any) -> bool:
+    """Tell whether data can be made into float64 numbers."""
     try:
         np.asarray(data, dtype=np.float64)
     except (TypeError, ValueError):
@@ -335,15 +336,16 @@ class BaseMeasure:
         }
 
 
+def named_kinds(chosen: Callable[[Family], bool] = lambda family: True) -> str:
+    """Return the names of this package's base measures, or of those whose families are chosen, for a message."""
+    kinds = {kind for kind in BASE_MEASURES.values() if kind.__module__.startswith("pymc_dpgmm.")}
+    return ", ".join(sorted(f"dp.{kind.__name__}" for kind in kinds if chosen(kind.family)))
+
+
 def check_base(base: Any) -> None:
     """Raise TypeError unless ``base`` is a base measure; say what there is, and what else may have been meant."""
     if isinstance(base, BaseMeasure):
         return
-    named = ", ".join(
-        sorted(
-            {f"dp.{kind.__name__}" for kind in BASE_MEASURES.values() if kind.__module__.startswith("pymc_dpgmm.")}
-        )
-    )
     got = type(base).__name__
     if isinstance(base, type):
         got = base.__name__
@@ -356,4 +358,6 @@ def check_base(base: Any) -> None:
             'parameters depend on labels, theta[labels], with labels = dp.CRP("labels", alpha, n=n)'
         )
         got = "a distribution of PyMC"
-    raise TypeError(f"base must be a base measure, one of {named} or a family of your own, got {got}{hint}")
+    raise TypeError(
+        f"base must be a base measure, one of {named_kinds()} or a family of your own, got {got}{hint}"
+    )

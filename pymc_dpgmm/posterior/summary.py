@@ -8,7 +8,8 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.certainty import certainty_of
+from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
@@ -198,7 +199,7 @@ def summary(
     rng = np.random.default_rng(random_seed)
     labels = reference_labels(draws.drawn, reference)
     table = _cluster_table(aligned_components(draws, labels, rng), draws)
-    of_rows = certainty_of(draws.drawn, labels)["certainty"].to_numpy()
+    of_rows = certainty_of_rows(labels, canonical_draws(draws.drawn.rows))
     table.insert(2, "certainty", np.bincount(labels, of_rows) / np.bincount(labels))
     row = draws.row if draws.row in draws.drawn.labels.coords else None
     names = np.arange(len(labels)) if row is None else draws.drawn.labels[row].to_numpy()
