@@ -7,6 +7,7 @@ from pymc_dpgmm import datasets
 from pymc_dpgmm import distributions as _distributions
 from pymc_dpgmm import pymc_internals as _pymc
 from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
+from pymc_dpgmm.distributions import grouped_labels as _grouped
 from pymc_dpgmm.families import (
     BaseMeasure,
     BetaBernoulli,
@@ -20,7 +21,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.guards import guard as _guard
-from pymc_dpgmm.mixture import DPMixture, FiniteMixture, MFMixture, PYMixture
+from pymc_dpgmm.mixture import DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
 from pymc_dpgmm.printing import print_by_family as _print_by_family
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
@@ -71,6 +72,7 @@ __all__ = [
     "FiniteDirichlet",
     "FiniteMixture",
     "GammaPoisson",
+    "HDPMixture",
     "LinearRegression",
     "MFMixture",
     "NormalInverseGamma",
@@ -147,6 +149,8 @@ _pymc.logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_l
 _pymc.support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
 _pymc.support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
 _pymc.support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
+_pymc.support_point.register(_grouped.GroupedLabelsRV)(_grouped.grouped_labels_support_point)
+_pymc.support_point.register(_grouped.OpenersRV)(_grouped.openers_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):
     if _step not in _pymc.STEP_METHODS:
         _pymc.STEP_METHODS.append(_step)

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.distributions import CollapsedMixtureRV, PartitionRV
+from pymc_dpgmm.distributions import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.pymc_internals import wrap
 from pymc_dpgmm.steps.convergence import checked_without_labels
 
@@ -71,7 +71,7 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     def find_map(
         *args: Any, model: pm.Model | None = None, initvals: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
-        labels = [rv.name for rv in pm.modelcontext(model).free_RVs if isinstance(rv.owner.op, PartitionRV)]
+        labels = [rv.name for rv in pm.modelcontext(model).free_RVs if isinstance(rv.owner.op, LabelsRV)]
         given = {getattr(key, "name", key) for key in initvals or {}}
         unknown = [name for name in labels if name not in given]
         if unknown:
@@ -108,7 +108,7 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
         variables, point = others.get("trace_vars"), others.get("initial_point") or {}
         stored = None if variables is None else {variable.name for variable in variables}
         for rv in model.free_RVs:
-            if not isinstance(rv.owner.op, PartitionRV) or (stored is not None and rv.name not in stored):
+            if not isinstance(rv.owner.op, LabelsRV) or (stored is not None and rv.name not in stored):
                 continue
             labels = point.get(rv.name)
             size = 0 if labels is None else chains * expected_length * np.asarray(labels).nbytes

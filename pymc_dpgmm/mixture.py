@@ -19,6 +19,7 @@ from pymc_dpgmm.distributions import (
     PitmanYor,
     partition_sizes,
 )
+from pymc_dpgmm.distributions.grouped_labels import add_finite_labels, add_hdp_labels, numbered_groups
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
@@ -103,6 +104,8 @@ def FiniteMixture(  # noqa: N802
     alpha: Any,
     n_components: Any,
     base: BaseMeasure | Mapping[str, Any] | None = None,
+    *,
+    group: Any = None,
     **arguments: Unpack[MixtureArguments],
 ) -> Any:
     """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
@@ -114,9 +117,12 @@ def FiniteMixture(  # noqa: N802
     name : str
         Name of the mixture in the model.
     alpha : scalar or variable, > 0
-        Sum of the Dirichlet parameters.
+        Sum of the Dirichlet parameters. With groups also one for each group, in the order of their sorted names.
     n_components : int or integer variable, >= 1
         Number of components, which is the largest number of clusters.
+    group : (n,) array_like, optional
+        The group of each row: names or integers. The components are then shared by all groups, and each group has
+        weights of its own; see :func:`HDPMixture`.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
 
@@ -129,8 +135,62 @@ def FiniteMixture(  # noqa: N802
     >>> [variable.name for variable in model.basic_RVs]
     ['y_labels', 'y']
     """
-    prior = partial(FiniteDirichlet, alpha=alpha, n_components=n_components)
-    return _add_mixture(_Request(name, prior, base, arguments))
+    kind = FiniteDirichlet if group is None else add_finite_labels
+    prior = partial(kind, alpha=alpha, n_components=n_components)
+    return _add_mixture(_Request(name, prior, base, arguments, group))
+
+
+@takes_mixture_arguments
+def HDPMixture(  # noqa: N802
+    name: str,
+    alpha: Any,
+    gamma: Any,
+    base: BaseMeasure | Mapping[str, Any] | None = None,
+    *,
+    group: Any,
+    **arguments: Unpack[MixtureArguments],
+) -> Any:
+    r"""Add a mixture of rows in groups that share clusters, with weights of each group's own.
+
+    The prior is the hierarchical Dirichlet process (Teh, Jordan, Beal and Blei 2006). The rows of each group come
+    from a Dirichlet process with concentration ``alpha``. The base measure of these processes is itself drawn from
+    a Dirichlet process, with concentration ``gamma`` and base measure ``base``, so that all groups have the same
+    clusters, in other proportions. Nothing is truncated, and all weights are integrated out.
+
+    The function adds labels ``{name}_labels``, the data ``name`` given the labels, and the Deterministics
+    ``{name}_n_clusters`` and ``{name}_n_tables``. In the terms of the Chinese restaurant franchise, each group
+    seats its rows at tables, and each table serves one dish, a cluster, from a menu that all groups share. The
+    variable ``{name}_openers`` is 1 for rows that open a table, and 0 for the others; it is sampled together with
+    the labels. :doc:`/groups` has the density.
+
+    Parameters
+    ----------
+    name : str
+        Name of the mixture in the model.
+    alpha : scalar or (J,) array_like or variable, > 0
+        Concentration within groups, one for all of the J groups, or one for each in the order of their sorted
+        names. The larger it is, the more alike are the groups' weights.
+    gamma : scalar or variable, > 0
+        Concentration over groups. The larger it is, the more clusters there are.
+    group : (n,) array_like
+        The group of each row: names or integers. They become the coordinates of the dimension ``{name}_group``.
+    base, **arguments
+        As for all mixtures: see :class:`MixtureArguments`. ``unit``, ``known_labels`` and ``must_link`` are not
+        supported.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> speed, field = dp.datasets.load_galaxies(), [0, 1] * 41
+    >>> with pm.Model() as model:
+    ...     alpha, gamma = pm.Gamma("alpha", 1.0, 1.0), pm.Gamma("gamma", 1.0, 1.0)
+    ...     y = dp.HDPMixture("y", alpha, gamma, group=field, observed=speed)
+    >>> [variable.name for variable in model.free_RVs]
+    ['alpha', 'gamma', 'y_openers', 'y_labels']
+    """
+    prior = partial(add_hdp_labels, alpha=alpha, gamma=gamma)
+    return _add_mixture(_Request(name, prior, base, arguments, group))
 
 
 @takes_mixture_arguments
@@ -175,6 +235,7 @@ class _Request(NamedTuple):
     prior: Callable[..., Any]
     base: Any
     arguments: MixtureArguments
+    group: Any = None
 
 
 class _View:
@@ -325,7 +386,14 @@ def _add_labels(
     own = {
         key: rows_in_order(key, request.arguments[key], index) for key in ("known_labels", "must_link", "initval")
     }
-    labels = request.prior(f"{request.name}_labels", n=next(iter(counts.values())), dims=row_dims, **own)
+    name = f"{request.name}_labels"
+    if request.group is None:
+        labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **own)
+    else:
+        if any(view.unit is not None for view, _ in views):
+            raise NotImplementedError("unit is not supported together with group")
+        groups = numbered_groups(rows_in_order("group", request.group, index), next(iter(numbers.values())))
+        labels = request.prior(name, groups=groups, dims=row_dims, **own)
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
 

@@ -10,7 +10,7 @@ from pymc_dpgmm.distributions.collapsed_mixture import (
 from pymc_dpgmm.distributions.layout import mixture_inputs, of_units
 from pymc_dpgmm.distributions.missing_entries import MissingEntriesRV, missing_logp, missing_support_point
 from pymc_dpgmm.distributions.models import dependents
-from pymc_dpgmm.distributions.operations import SparseValues, as_numbers, partition_sizes
+from pymc_dpgmm.distributions.operations import LabelsRV, SparseValues, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
     CRP,
     CRPRV,
@@ -31,6 +31,7 @@ __all__ = [
     "CollapsedMixture",
     "CollapsedMixtureRV",
     "FiniteDirichlet",
+    "LabelsRV",
     "MissingEntriesRV",
     "PartitionRV",
     "PitmanYor",

@@ -21,7 +21,7 @@ from pymc_dpgmm.distributions.layout import Layout, MixtureInputs, mixture_input
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import check_observed, count_missing
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, MarginalLikelihoodOp
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.distributions.snapshots import Snapshot, last_sampled, snapshot
@@ -79,7 +79,7 @@ def _is_drawn(variable: Variable) -> bool:
 def _are_drawn(labels: Variable) -> bool:
     """Tell whether labels of rows, or of the units of rows, are drawn in the graph that they are in."""
     own, _ = of_units(labels)
-    return own.owner is not None and isinstance(own.owner.op, PartitionRV)
+    return own.owner is not None and isinstance(own.owner.op, LabelsRV)
 
 
 @register_canonicalize("fast_compile")

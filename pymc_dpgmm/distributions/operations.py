@@ -233,3 +233,7 @@ optdb.register("join_marginals", JoinMarginals(), "fast_run", position=49.2)
 
 class LabelsMixtureRV(BackendsOp, RandomVariable):
     """A random variable that draws in Python."""
+
+
+class LabelsRV(LabelsMixtureRV):
+    """Labels of rows under one of the package's priors."""

@@ -14,7 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.checks import without_dims
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, as_numbers, partition_sizes
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
@@ -58,7 +58,7 @@ class RandomStartRV(LabelsMixtureRV):
         return draw_start(rng, int(n), float(most))
 
 
-class PartitionRV(LabelsMixtureRV):
+class PartitionRV(LabelsRV):
     """Labels of n rows from a prior on partitions.
 
     The last parameter is n, or constraints on n rows (2, n): see :mod:`pymc_dpgmm.constraints`. These cut the
@@ -184,7 +184,7 @@ class PartitionPrior(pm.Discrete):
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
-            initval = _checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
+            initval = checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
         labels = super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
         _add_record(labels)
         return labels
@@ -316,7 +316,7 @@ class CRP(PartitionPrior):
 
     @classmethod
     def dist(cls, alpha: Any, n: Any, **kwargs: Any) -> Any:
-        return cls._made([_checked_positive("alpha", alpha)], n, kwargs)
+        return cls._made([checked_positive("alpha", alpha)], n, kwargs)
 
     def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
         return _two_parameter_logp(value, n, alpha, 0.0, alpha > 0)
@@ -329,7 +329,7 @@ class CRP(PartitionPrior):
     @staticmethod
     def alpha_for_n_clusters(expected: float, n: int) -> float:
         """Return the concentration for which ``expected`` clusters are expected among n rows."""
-        return solve_for_n_clusters(chinese_restaurant, expected, _checked_integer("n", n))
+        return solve_for_n_clusters(chinese_restaurant, expected, checked_integer("n", n))
 
 
 class PitmanYor(PartitionPrior):
@@ -399,7 +399,7 @@ class PitmanYor(PartitionPrior):
         if not 0 <= discount < 1:
             raise ValueError(f"discount must lie in [0, 1), got {discount}")
         above = solve_for_n_clusters(
-            lambda above: pitman_yor(above - discount, discount), expected, _checked_integer("n", n)
+            lambda above: pitman_yor(above - discount, discount), expected, checked_integer("n", n)
         )
         return above - discount
 
@@ -450,13 +450,13 @@ class FiniteDirichlet(PartitionPrior):
             if n_components.ndim != 0 or n_components.dtype not in pm.vartypes.discrete_types:
                 raise TypeError("n_components must be an integer or a scalar variable with integer values")
         else:
-            n_components = _checked_integer("n_components", n_components)
+            n_components = checked_integer("n_components", n_components)
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
             if constraints is not None and n_known(constraints) > n_components:
                 raise ValueError(
                     f"known_labels have {n_known(constraints)} clusters, but n_components is {n_components}"
                 )
-        return cls._made([_checked_positive("alpha", alpha), n_components], n, kwargs)
+        return cls._made([checked_positive("alpha", alpha), n_components], n, kwargs)
 
     def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
         m = pt.maximum(n_components, 1)
@@ -476,7 +476,7 @@ class FiniteDirichlet(PartitionPrior):
     def alpha_for_n_clusters(expected: float, n_components: int, n: int) -> float:
         """Return the alpha for which ``expected`` clusters are expected among n rows."""
         return solve_for_n_clusters(
-            lambda alpha: finite_dirichlet(alpha, n_components), expected, _checked_integer("n", n)
+            lambda alpha: finite_dirichlet(alpha, n_components), expected, checked_integer("n", n)
         )
 
 
@@ -530,7 +530,7 @@ class MFM(PartitionPrior):
 
     @classmethod
     def dist(cls, gamma: Any, n: Any, *, components: Any = None, **kwargs: Any) -> Any:
-        gamma = _checked_positive("gamma", gamma)
+        gamma = checked_positive("gamma", gamma)
         return cls._made([gamma, cls._log_components(components, _checked_rows(n)[0])], n, kwargs)
 
     @staticmethod
@@ -558,7 +558,7 @@ class MFM(PartitionPrior):
 
     @classmethod
     def _numeric(cls, gamma: float, n: int, components: Any) -> GibbsType | None:
-        log_components = np.asarray(cls._log_components(components, _checked_integer("n", n)).eval())
+        log_components = np.asarray(cls._log_components(components, checked_integer("n", n)).eval())
         return mixture_of_finite_mixtures(gamma, log_components, n)
 
     @classmethod
@@ -572,7 +572,7 @@ class MFM(PartitionPrior):
         prior = cls._numeric(1.0, n, components)
         assert prior is not None
         return solve_for_n_clusters(
-            lambda gamma: prior._replace(discount=-gamma), expected, _checked_integer("n", n)
+            lambda gamma: prior._replace(discount=-gamma), expected, checked_integer("n", n)
         )
 
     def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
@@ -599,7 +599,7 @@ class MFM(PartitionPrior):
 def _pmf(prior: GibbsType | None, n: int, otherwise: str) -> np.ndarray:
     if prior is None:
         raise ValueError(otherwise)
-    return n_clusters_pmf(prior, _checked_integer("n", n))
+    return n_clusters_pmf(prior, checked_integer("n", n))
 
 
 def _log_masses(components: Any, wanted: Any) -> tuple[Any, Any]:
@@ -673,14 +673,16 @@ def _checked_scalar(name: str, value: Any) -> Any:
     return np.float64(number)
 
 
-def _checked_positive(name: str, value: Any) -> Any:
+def checked_positive(name: str, value: Any) -> Any:
+    """Return a scalar variable, or a finite number > 0."""
     number = _checked_scalar(name, value)
     if not is_variable(number) and not number > 0:
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
     return number
 
 
-def _checked_integer(name: str, value: Any) -> int:
+def checked_integer(name: str, value: Any) -> int:
+    """Return an integer of at least 1."""
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
         raise TypeError(f"{name} must be an integer or a variable, got {value!r}")
     if value < 1:
@@ -693,8 +695,13 @@ def _checked_rows(n: Any) -> tuple[Any, str]:
     if is_variable(n):
         # The length of pm.Data may grow later.
         return n, "int32"
-    n = _checked_integer("n", n)
-    return n, "int16" if n <= _MOST_ROWS_INT16 else "int32"
+    n = checked_integer("n", n)
+    return n, dtype_of_labels(n)
+
+
+def dtype_of_labels(n: int) -> str:
+    """Return the dtype of the labels of n rows."""
+    return "int16" if n <= _MOST_ROWS_INT16 else "int32"
 
 
 def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None:
@@ -705,11 +712,12 @@ def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None
     if any(map(is_variable, given)):
         raise TypeError("known_labels and must_link must be arrays, not variables")
     # Data that may change has as many rows as are told of now.
-    n = len(np.atleast_1d(np.asarray(given[0]))) if is_variable(n) else _checked_integer("n", n)
+    n = len(np.atleast_1d(np.asarray(given[0]))) if is_variable(n) else checked_integer("n", n)
     return make_constraints(n, known_labels, must_link)
 
 
-def _checked_start(initval: Any, n: Any, constraints: np.ndarray | None = None) -> Any:
+def checked_start(initval: Any, n: Any, constraints: np.ndarray | None = None) -> Any:
+    """Return starting labels of n rows."""
     start = np.asarray(initval)
     if start.dtype.kind not in "iu":
         raise TypeError(f"initval of labels must be integers, got dtype {start.dtype}")

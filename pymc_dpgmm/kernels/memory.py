@@ -6,6 +6,9 @@ order that means anything, then the free ones; ``place`` is where a slot stands 
 ring, doubly linked through the entry n + k of slot k, so that a row moves, and a slot's rows are found, without a
 pass over all rows. Where labels are those of units, a "row" here is a unit.
 
+Rows may come in groups, each with weights of its own: what is kept of these is in
+:mod:`pymc_dpgmm.kernels.grouping`. ``N_GROUPS`` is 0 where rows do not.
+
 Where everything lies, a block of whole numbers tells, the *head*, whose places are named here.
 """
 
@@ -53,6 +56,8 @@ from pymc_dpgmm.partitions import PriorNumbers
 N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = range(8)
 # Where a kernel that needs more slots goes on once it has them, and what it has counted so far.
 SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
+# Rows in groups, and the group whose seats are in ``seats``.
+N_GROUPS, CURRENT = 12, 13
 # What kernels return that may need more slots.
 DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
@@ -79,14 +84,31 @@ ARRAYS = (
     "prior",
     "log_v",
     "log_components",
+    "group",
+    "group_rows",
+    "group_starts",
+    "pulls",
+    "group_counts",
+    "shares",
+    "seated",
+    "openers",
+    "visited",
+    "half_counts",
+    "touched",
 )
-FIRST_ARRAY = 12
+FIRST_ARRAY = 14
+GROUP, GROUP_COUNTS = (FIRST_ARRAY + ARRAYS.index(name) for name in ("group", "group_counts"))
 FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
 ALLOCATE = FIRST_FUNCTION + 6
 ACCUMULATE, SCAN_ROWS, SERIES = ALLOCATE + 1, ALLOCATE + 2, ALLOCATE + 3
-HEAD_LENGTH = SERIES + 1
+LOAD_SEATS, DIVIDE, BEGIN_SWEEP = SERIES + 1, SERIES + 2, SERIES + 3
+HEAD_LENGTH = BEGIN_SWEEP + 1
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
 ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
+# With groups also: gamma and its law, the share of all clusters without rows, that of a cluster that divides and
+# of its right half in it, and a part of the log density of openers.
+GAMMA, GAMMA_SHAPE, GAMMA_RATE, REST, WHOLE, RIGHT_SHARE, LOG_SEATED = range(7, 14)
+N_PRIOR = 14
 
 
 class Memory(NamedTuple):
@@ -362,6 +384,13 @@ def copy_statistics(s, source, target):
 
 
 @inlined
+def count_in_group(s, i, k, by):
+    """Count that row ``i`` joins slot ``k``, or leaves it, in its group."""
+    if s.head[N_GROUPS] > 0:
+        ints_at(s.head[GROUP_COUNTS])[ints_at(s.head[GROUP])[i] * (s.capacity + 1) + k] += by
+
+
+@inlined
 def link(s, i, k):
     """Put row ``i``, which is in no ring, into the ring of slot ``k``."""
     ring = s.n + k
@@ -372,6 +401,7 @@ def link(s, i, k):
     s.following[ring] = i
     s.slots[i] = k
     s.sizes[k] += 1
+    count_in_group(s, i, k, 1)
 
 
 @inlined
@@ -382,6 +412,7 @@ def unlink(s, i):
     s.following[before] = after
     s.preceding[after] = before
     s.sizes[s.slots[i]] -= 1
+    count_in_group(s, i, s.slots[i], -1)
 
 
 @inlined

@@ -218,17 +218,21 @@ class Schedule:
         if self.options.search:
             self.search_left = min(int(SEARCH_SHARE * self.tune), SEARCH_DRAWS)
 
+    def searches(self, tuning: bool) -> bool:
+        """Tell whether the next draw is a search."""
+        return tuning and self.search_left > 0
+
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
         n_threads = 1 if state.uses_scratch else self.options.threads or available_threads()
-        if tuning and self.search_left > 0:
+        if self.searches(tuning):
             return self._search(rng, state, n_threads)
         if self.n_sweeps == 0:
             self._plan(state.n * state.n_clusters)
         state.tally[:] = 0
         n_random, n_sequential = self.n_moves.tolist()
         numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
-        if state.n < ROWS_FOR_THREADS:
+        if state.n < ROWS_FOR_THREADS or state.is_grouped:
             n_moved = sweep(rng, state, *numbers)
         else:
             n_moved = sweep_many(rng, state, *numbers, n_threads)

@@ -21,6 +21,17 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import below, fast_exp, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
+from pymc_dpgmm.kernels.grouping import (
+    are_grouped,
+    count_halves,
+    divide_accepted,
+    forget_halves,
+    log_division,
+    log_grouped_odds,
+    note_divided,
+    note_whole,
+    unite_accepted,
+)
 from pymc_dpgmm.kernels.memory import (
     ALLOCATE,
     N_CLUSTERS,
@@ -80,6 +91,8 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
         weights[LEFT] = 0.0
         weights[RIGHT] = 0.0
         weigh(s, s.own[t], halves, 2, -1, weights)
+        if are_grouped(s):
+            odds = log_grouped_odds(s, s.own[t], counts[LEFT], counts[RIGHT])
         gain = odds + weights[RIGHT] - weights[LEFT]
         shrink = fast_exp(-abs(gain))
         likely = RIGHT if gain > 0.0 else LEFT
@@ -122,6 +135,9 @@ def allocate_in_turn(head, size, forced, bound):
     gather(s, halves[RIGHT], s.own, 1, 1)
     gather(s, halves[LEFT], shifted(s.own, 1), 1, 1)
     counts[LEFT], counts[RIGHT] = 1, 1
+    if are_grouped(s):
+        forget_halves(s, size)
+        count_halves(s, 0, 2)
     log_q = 0.0
     start = 2
     while start < size:
@@ -131,6 +147,8 @@ def allocate_in_turn(head, size, forced, bound):
             return -math.inf
         counts[LEFT] += gather_half(s, start, stop, LEFT, halves[LEFT], 0)
         counts[RIGHT] += gather_half(s, start, stop, RIGHT, halves[RIGHT], 0)
+        if are_grouped(s):
+            count_halves(s, start, stop)
         start = stop
     return log_q
 
@@ -255,10 +273,21 @@ def log_choose_partner(s, prior, divided, i, slot, size):
 
 
 @inlined
+def log_prior_ratio(s, prior, n_clusters, n_left, n_right, forced):
+    """Log ratio of the priors after and before one of ``n_clusters`` divides, as ``side`` tells of ``own``.
+
+    With groups, the share of its right half is drawn, unless ``forced``: see :func:`log_division`.
+    """
+    if are_grouped(s):
+        return log_division(s, n_left + n_right, n_clusters, forced)
+    return log_split(prior, n_clusters, n_left, n_right)
+
+
+@inlined
 def log_target_ratio(s, prior, n_clusters, halves, counts, whole):
     """Log ratio of the joint densities after and before one of ``n_clusters`` divides."""
     return (
-        log_split(prior, n_clusters, counts[LEFT], counts[RIGHT])
+        log_prior_ratio(s, prior, n_clusters, counts[LEFT], counts[RIGHT], False)
         + log_evidence(s, halves[LEFT])
         + log_evidence(s, halves[RIGHT])
         - log_evidence(s, whole)
@@ -336,6 +365,8 @@ def propose_split(s, prior, kind, halves, counts):
         whole = s.order[place]
         size = s.sizes[whole]
         collect(s, whole, own)
+        if are_grouped(s):
+            note_divided(s, whole)
         share = uniform(bits)
         for t in range(size):
             s.side[t] = RIGHT if uniform(bits) < share else LEFT
@@ -357,6 +388,8 @@ def propose_split(s, prior, kind, halves, counts):
                 own[t] = own[0]
                 own[0] = founder
         shuffle(bits, own, 1, size)
+        if are_grouped(s):
+            note_divided(s, whole)
         log_q = allocate_sequentially(s, size, False, -math.inf)
         log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], counts[LEFT])
         log_selection = log_sequential_selection(s.n, s.head[N_CLUSTERS], counts[LEFT], counts[RIGHT], log_partner)
@@ -405,8 +438,14 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     n_left = s.sizes[left]
     size = n_left + n_right
     unite_statistics(s, left, right, union)
+    if are_grouped(s):
+        # Whose rows are where is asked for at once.
+        note_whole(s, left, right)
+        collect(s, left, shifted(own, n_right))
+        for t in range(size):
+            s.side[t] = RIGHT if t < n_right else LEFT
     log_target = (
-        log_split(prior, n_clusters - 1, n_left, n_right)
+        log_prior_ratio(s, prior, n_clusters - 1, n_left, n_right, True)
         + log_evidence(s, left)
         + log_evidence(s, right)
         - log_evidence(s, union)
@@ -457,6 +496,8 @@ def accept_split(s, place, size, halves):
     """
     n_right = relink(s, size, RIGHT, halves[RIGHT])
     copy_statistics(s, halves[LEFT], s.order[place])
+    if are_grouped(s):
+        divide_accepted(s, s.order[place], halves[RIGHT])
     s.head[N_CLUSTERS] += 1
     return n_right
 
@@ -467,6 +508,8 @@ def accept_merge(s, left_place, right_place, size, union):
     left = s.order[left_place]
     copy_statistics(s, union, left)
     n_right = relink(s, size, RIGHT, left)
+    if are_grouped(s):
+        unite_accepted(s, left, s.order[right_place])
     s.head[N_CLUSTERS] -= 1
     swap_places(s, right_place, s.head[N_CLUSTERS])
     return n_right

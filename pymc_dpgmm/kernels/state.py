@@ -14,23 +14,33 @@ from pymc_dpgmm.arithmetic import padded
 from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.families.verbs import BLOCK_LENGTH
 from pymc_dpgmm.families.view import View
+from pymc_dpgmm.grouped_partitions import Groups
+from pymc_dpgmm.kernels.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.kernels.memory import (
     ACCUMULATE,
     ALLOCATE,
     ALPHA,
     ARRAYS,
+    BEGIN_SWEEP,
     BIT_STATE,
     CAPACITY,
+    DIVIDE,
     FIRST_ARRAY,
     FIRST_FUNCTION,
+    GAMMA,
+    GAMMA_RATE,
+    GAMMA_SHAPE,
     HEAD_LENGTH,
     IN_VIEWS,
     LAW_RATE,
     LAW_SHAPE,
+    LOAD_SEATS,
     N_CLUSTERS,
+    N_GROUPS,
     N_LOG_COMPONENTS,
     N_LOG_V,
     N_MOVED,
+    N_PRIOR,
     N_VIEWS,
     NEEDS_ROOM,
     NEXT_DOUBLE,
@@ -52,6 +62,8 @@ from pymc_dpgmm.kernels.split_merge import allocate_in_turn
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf, log_series
 
+# What only rows in groups need.
+_OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
 # Per kind of split and merge move: what is counted, see kernels/split_merge.py.
 N_KINDS, N_TALLIED = 2, 7
 
@@ -86,7 +98,11 @@ class State:
         # Slots of the two halves of a proposal, and their numbers of rows.
         self.halves = np.zeros(4, dtype=np.int64)
         self.prior_predictive = np.zeros(n)
-        self.prior = np.zeros(7)
+        self.prior = np.zeros(N_PRIOR)
+        self.groups: Groups | None = None
+        self.pulls, self.shares = np.zeros((2, 0))
+        for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
+            setattr(self, name, np.zeros(0, dtype=np.int64))
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
@@ -121,6 +137,11 @@ class State:
         return float(self.prior[ALPHA])
 
     @property
+    def gamma(self) -> float:
+        """The concentration over groups."""
+        return float(self.prior[GAMMA])
+
+    @property
     def cluster_sizes(self) -> np.ndarray:
         """Sizes of the clusters, in no order: (K,) int64 array."""
         return self.sizes[self.order[: self.n_clusters]]
@@ -138,6 +159,77 @@ class State:
         self.seats, self.seats_left = np.zeros(capacity + 1), np.zeros(capacity + 1)
         self.log_weights, self.cumulative = np.zeros(padded(capacity + 2)), np.zeros(padded(capacity + 2))
         self.head[CAPACITY] = capacity
+
+    def _make_group_slots(self) -> None:
+        """Make room for what is kept of every slot of rows in groups."""
+        n_slots = self.capacity + 1
+        shares = np.zeros(n_slots)
+        shares[: len(self.shares)] = self.shares[:n_slots]
+        self.shares = shares
+        self.seated, self.visited = np.zeros((2, n_slots), dtype=np.int64)
+        assert self.groups is not None
+        self.group_counts = np.zeros(self.groups.n_groups * n_slots, dtype=np.int64)
+
+    def set_groups(self, groups: Groups) -> None:
+        """Take which rows are in which group, for :meth:`set_grouping`."""
+        self.groups = groups
+        self.group, self.group_rows, self.group_starts = groups.group, groups.rows, groups.starts
+        self.touched = np.zeros(max(groups.n_groups, 1), dtype=np.int64)
+        self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
+        self.openers = np.ones(self.n, dtype=np.int64)
+        self._make_group_slots()
+        for place, function in ((LOAD_SEATS, load_seats), (DIVIDE, divide_share), (BEGIN_SWEEP, begin_sweep)):
+            self.head[place] = function.address
+        self._point()
+
+    def set_grouping(
+        self,
+        rng: np.random.Generator,
+        pulls: np.ndarray,
+        openers: np.ndarray | None,
+        gamma: float = 1.0,
+        laws: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
+    ) -> None:
+        """Let rows join clusters by their groups, from now on.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        pulls : (J,) array
+            Concentration of each group.
+        openers : (n,) integer array, optional
+            Which rows open tables, under a hierarchical Dirichlet process.
+        gamma : float
+        laws : tuple of float
+            Shape and rate of a gamma law of the concentration that all groups share, then those of gamma; zeros
+            where it is not drawn with the labels.
+        """
+        assert self.groups is not None
+        if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
+            self._make_group_slots()
+        self.pulls = np.array(pulls, dtype=np.float64)
+        self.head[N_GROUPS] = self.groups.n_groups
+        self.prior[[ALPHA, GAMMA]] = pulls[0], gamma
+        self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
+        if openers is not None:
+            self.openers[:] = openers
+        self._point()
+        self.use(rng)
+        recount(self.address)
+        begin_sweep(self.address, 1)
+
+    def leave_groups(self) -> None:
+        """Forget that rows come in groups, until :meth:`set_grouping`."""
+        self.head[N_GROUPS] = 0
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether rows join clusters by their groups."""
+        return bool(self.head[N_GROUPS])
+
+    def end_draw(self) -> None:
+        """Draw which rows open tables, given the shares of the clusters, which are forgotten."""
+        end_draw(self.address)
 
     def _point(self) -> None:
         """Set the addresses of all arrays."""
@@ -171,7 +263,7 @@ class State:
         other = object.__new__(State)
         other.__dict__.update(self.__dict__)
         for name in (*ARRAYS, "head"):
-            if name not in ("log_v", "log_components", "prior_predictive"):
+            if name not in ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts"):
                 setattr(other, name, getattr(self, name).copy())
         other.tables = [table.copy() for table in self.tables]
         if any(table.absent is not None for table in self.tables):
@@ -211,7 +303,11 @@ class State:
         self._make_weights(capacity)
         for table in self.tables:
             table.resize(capacity)
+        if self.is_grouped:
+            self._make_group_slots()
         self._point()
+        if self.is_grouped:
+            recount(self.address)
 
     def set_prior(self, prior: GibbsType, law: tuple[float, float] = (0.0, 0.0)) -> None:
         """Take a prior on partitions.
@@ -240,6 +336,7 @@ class State:
     def relabel(self, labels: np.ndarray) -> None:
         """Take another partition: labels in 0..n-1."""
         labels, n_clusters = canonical_labels(labels)
+        self.leave_groups()
         self.slots[:] = labels + 1
         capacity = _room_for(n_clusters)
         if capacity > self.capacity:
@@ -276,7 +373,7 @@ class State:
 
     def log_joint(self) -> float:
         """Log probability of the partition and the data, given the parameters of both."""
-        return float(log_joint(self.address))
+        return float(log_joint(self.address)) + (log_prior(self.address) if self.is_grouped else 0.0)
 
     def members(self, k: int) -> np.ndarray:
         """Return the rows of slot ``k`` in increasing order: int64 array."""
@@ -363,7 +460,7 @@ def log_joint_of(s):
     n_clusters = s.head[N_CLUSTERS]
     for place in range(n_clusters):
         s.picked[place] = s.sizes[s.order[place]]
-    total = log_eppf(prior_of(s), s.picked, n_clusters)
+    total = 0.0 if s.head[N_GROUPS] > 0 else log_eppf(prior_of(s), s.picked, n_clusters)
     for place in range(n_clusters):
         total += log_evidence(s, s.order[place])
     return total

@@ -5,6 +5,7 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.compiled import INT, INTS, c_function, called_at, inlined
 from pymc_dpgmm.kernels.concentration import redraw
+from pymc_dpgmm.kernels.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.kernels.memory import (
     DONE,
     N_CLUSTERS,
@@ -45,13 +46,19 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
     s = memory_at(head)
     while head[SWEEP] < n_sweeps:
         if head[PHASE] == 0:
-            redraw(s)
+            if are_grouped(s):
+                redraw_shares(s)
+            else:
+                redraw(s)
             head[PHASE] = 1
         prior = prior_of(s)
         while head[PHASE] <= n_scans:
             if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
                 # Any order does; one serves all scans of a call.
-                shuffle_rows(s)
+                if are_grouped(s):
+                    shuffle_groups(s)
+                else:
+                    shuffle_rows(s)
             if _call_scan(head[SCAN_ROWS], head, s.queue, s.n) == NEEDS_ROOM:
                 return NEEDS_ROOM
             head[POSITION] = 0
@@ -109,4 +116,7 @@ def sweep(
     int
         Relocations of single rows.
     """
-    return state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential)
+    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential)
+    if state.is_grouped:
+        state.end_draw()
+    return n_moved

@@ -11,6 +11,7 @@ from pytensor.tensor.random.basic import GammaRV
 
 from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.distributions import CRPRV, dependents, prior_parameters
+from pymc_dpgmm.distributions.grouped_labels import HDPLabelsRV, OpenersRV, grouped_parameters
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.partitions import cluster_sizes
 from pymc_dpgmm.pymc_internals import (
@@ -75,6 +76,12 @@ class ConcentrationGibbs(BlockedStep):
         self.vars = get_value_vars_from_user_vars(vars, model)
         self.rng = pm.util.get_random_generator(rng)
         self._targets = [Concentration(model, value) for value in self.vars]
+        by_group = [target.name for target in self._targets if target.is_by_group]
+        if by_group:
+            raise TypeError(
+                f"{', '.join(by_group)} of a hierarchical Dirichlet process can be drawn by dp.DPMixtureStep "
+                "together with the labels, or by NUTS"
+            )
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -99,15 +106,18 @@ class Concentration:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        labels = sole_crp(model, rv)
+        labels, _ = concentration_of(model, rv)
         if labels is None:
             raise TypeError(
                 f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior, PyMC's "
-                "default transform or none, and where one CRP, and nothing else, depends on it"
+                "default transform or none, and where one CRP, or one hierarchical Dirichlet process, and "
+                "nothing else, depends on it"
             )
         self.name = value.name
+        self.role = concentration_of(model, rv)[1]
         # None where the labels are observed.
         self.labels = model.rvs_to_values[labels].name
+        self.is_by_group = isinstance(labels.owner.op, HDPLabelsRV)
         self._labels = PointFunction(model, [labels])
         shape, scale = rv.owner.op.dist_params(rv.owner)
         self._alpha = PointFunction(model, [rv])
@@ -138,16 +148,25 @@ def is_gamma(var: Any) -> bool:
     return var.owner is not None and isinstance(var.owner.op, GammaRV) and var.ndim == 0
 
 
-def sole_crp(model: pm.Model, alpha: Variable) -> Variable | None:
-    """Return the CRP whose concentration is ``alpha`` itself, if that is gamma and nothing else depends on it.
+def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None, str]:
+    """Return the labels of whose prior ``alpha`` is a concentration, if it is gamma and only that, and which one.
 
+    The labels are those of a CRP, or of a hierarchical Dirichlet process, of which alpha or gamma may be meant.
     Other transforms than PyMC's own may leave out a part of the positive numbers.
     """
+    nothing = None, ""
     if not is_gamma(alpha) or not isinstance(model.rvs_to_transforms[alpha], LogTransform | None):
-        return None
+        return nothing
     depending = dependents(model, alpha)
-    if len(depending) != 1:
-        return None
+    if len(depending) != 1 or depending[0].owner is None:
+        return nothing
     (labels,) = depending
-    is_crp = labels.owner is not None and isinstance(labels.owner.op, CRPRV)
-    return labels if is_crp and prior_parameters(labels)["alpha"] is alpha else None
+    op = labels.owner.op
+    if isinstance(op, CRPRV) and prior_parameters(labels)["alpha"] is alpha:
+        return labels, "alpha"
+    if isinstance(op, HDPLabelsRV) and grouped_parameters(labels)["gamma"] is alpha:
+        return labels, "gamma"
+    if isinstance(op, OpenersRV) and op.dist_params(labels.owner)[0] is alpha:
+        seated = [other for other in dependents(model, labels) if isinstance(other.owner.op, HDPLabelsRV)]
+        return (seated[0], "alpha") if len(seated) == 1 else nothing
+    return nothing

@@ -14,7 +14,8 @@ import xarray as xr
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
-from pymc_dpgmm.steps.targets import is_partition
+from pymc_dpgmm.steps.grouped import is_openers
+from pymc_dpgmm.steps.targets import is_labels
 
 WORST_R_HAT = 1.01
 # Effective draws of each chain.
@@ -30,7 +31,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
     """Return PyMC's check, with numbers of the partitions in place of labels."""
 
     def check_convergence(idata: Any, model: pm.Model) -> list[Any]:
-        labels = [rv.name for rv in model.free_RVs if is_partition(rv)]
+        labels = [rv.name for rv in model.free_RVs if is_labels(rv) or is_openers(rv)]
         if not labels or "posterior" not in idata.children:
             return check(idata, model)
         posterior = idata["posterior"].dataset

@@ -24,9 +24,10 @@ from pymc_dpgmm.pymc_internals import (
     dataclass_state,
     get_value_vars_from_user_vars,
 )
-from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, is_gamma, sole_crp
+from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of, is_gamma
+from pymc_dpgmm.steps.grouped import GroupedTarget, is_grouped, is_openers
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
-from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_missing, is_partition, labels_of_missing
+from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
 
 NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
 
@@ -38,6 +39,14 @@ class LabelsStepState(StepMethodState):
     tune: bool
     kept: list[Any]
     schedules: list[Any]
+
+
+# Shape and rate where a concentration is not drawn with its labels.
+_NO_LAW = (0.0, 0.0)
+
+
+def _rv_of(model: pm.Model, value: Variable) -> Variable:
+    return model.values_to_rvs[value]
 
 
 class LabelsStep(BlockedStep):
@@ -66,22 +75,26 @@ class LabelsStep(BlockedStep):
         # By now a graph has been built, and PyTensor's backends are imported.
         backends = importlib.import_module("pymc_dpgmm.distributions.backends")
         backends.check_mode((compile_kwargs or {}).get("mode"))
-        labels = [rv for rv in model.free_RVs if is_partition(rv)] if vars is None else vars
-        self.vars = get_value_vars_from_user_vars(labels, model)
-        self.targets = [LabelsTarget(model, value) for value in self.vars]
-        self.vars += [*concentrations, *imputed]
+        labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
+        self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
+        self.targets = [
+            (GroupedTarget if is_grouped(_rv_of(model, value)) else LabelsTarget)(model, value)
+            for value in self.vars
+        ]
+        openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
+        self.vars += [*openers, *concentrations, *imputed]
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
         prepare([m.sampled_family for m in mixtures], options, drawn_missing)
-        drawn = {c.labels: c for c in (Concentration(model, value) for value in concentrations)}
-        strangers = [c.name for labels, c in drawn.items() if labels not in {t.name for t in self.targets}]
+        drawn = [Concentration(model, value) for value in concentrations]
+        strangers = [c.name for c in drawn if c.labels not in {t.name for t in self.targets}]
         if strangers:
             raise ValueError(
                 f"{', '.join(strangers)} can be drawn here together with its own labels only; use "
                 "dp.ConcentrationGibbs for a concentration alone"
             )
-        self.concentrations = [drawn.get(target.name) for target in self.targets]
+        self.concentrations = [{c.role: c for c in drawn if c.labels == target.name} for target in self.targets]
         self.options = options
         is_alone = set(model.value_vars) == set(self.vars)
         self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
@@ -122,24 +135,31 @@ class LabelsStep(BlockedStep):
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
-        concentration = self.concentrations[position]
+        concentrations = self.concentrations[position]
         prior = target.prior(point)
         kept = None if prior is None else target.state(point, prior, self.kept[position])
         drawn = NOTHING_DRAWN
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
-            kept.state.set_prior(prior, (0.0, 0.0) if concentration is None else concentration.law(point))
+            laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
+            kept.state.set_prior(prior, laws.get("alpha", _NO_LAW))
             if self.imputed:
                 kept = target.impute(self.rng, point, kept, self.imputed)
             given = (self.rng, kept.state, self.tune)
+            searches = target.dependents is None and self.schedules[position].searches(self.tune)
+            if not searches:
+                own = (*laws.get("alpha", _NO_LAW), *laws.get("gamma", _NO_LAW))
+                target.enter(self.rng, point, kept.state, own)
             if target.dependents is None:
                 state, drawn = self.schedules[position].draw(*given)
             else:
                 rest = target.dependents.at(point, target.labels_of(kept.state), target.labels_of)
                 state, drawn, rest = self.schedules[position].draw(*given, rest)
                 point.update({name: rest.point[name] for name in target.dependents.renamed})
-            if concentration is not None:
-                concentration.write(point, state.alpha)
+            if state.is_grouped or not isinstance(target, GroupedTarget):
+                for role, concentration in concentrations.items():
+                    concentration.write(point, getattr(state, role))
+            target.leave(point, state)
             labels = target.labels_of(state)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
@@ -252,7 +272,7 @@ class DPMixtureStep(LabelsStep):
             return super().__new__(cls, *args, **kwargs)
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
-        labels = [rv for rv in given if is_partition(rv)]
+        labels = [rv for rv in given if is_labels(rv)]
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         own: list[Any] = []
         alone: list[Any] = []
@@ -261,11 +281,14 @@ class DPMixtureStep(LabelsStep):
             if is_missing(rv):
                 (own if labels_of_missing(model, rv) in labels else strange).append(value)
                 continue
-            crp = None if is_partition(rv) else sole_crp(model, rv)
-            if is_partition(rv) or crp in labels:
+            if is_labels(rv) or is_openers(rv):
+                own.append(value)
+                continue
+            on, _ = concentration_of(model, rv)
+            if on in labels:
                 own.append(value)
             else:
-                (strange if crp is None else alone).append(value)
+                (strange if on is None or is_grouped(on) else alone).append(value)
         if len(own) == len(values):
             return super().__new__(cls, *args, **kwargs)
         steps = [cls(**(kwargs | {"vars": own}))] if own else []
@@ -293,14 +316,17 @@ class DPMixtureStep(LabelsStep):
         options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
         if vars is None:
-            own = [rv for rv in model.free_RVs if is_partition(rv) or labels_of_missing(model, rv) is not None]
+            own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
         kinds: dict[str, list[Variable]] = {"labels": [], "imputed": [], "concentrations": []}
         for value in values:
             rv = model.values_to_rvs[value]
-            kind = "labels" if is_partition(rv) else "imputed" if is_missing(rv) else "concentrations"
+            if is_openers(rv):
+                # They come with their labels.
+                continue
+            kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
             kinds[kind].append(value)
         self._setup(
             kinds["labels"], model, options, rng, compile_kwargs, kinds["concentrations"], kinds["imputed"]
@@ -309,12 +335,12 @@ class DPMixtureStep(LabelsStep):
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
-        if is_partition(var) or is_missing(var):
+        if is_labels(var) or is_openers(var) or is_missing(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
             return Competence.INCOMPATIBLE
         model = pm.Model.get_context(error_if_none=False)
-        if model is not None and var in model.free_RVs and sole_crp(model, var) is None:
+        if model is not None and var in model.free_RVs and concentration_of(model, var)[0] is None:
             return Competence.INCOMPATIBLE
         return Competence.IDEAL
 

@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dpgmm.constraints import allow, blocks_of
 from pymc_dpgmm.distributions import (
     CollapsedMixtureRV,
+    LabelsRV,
     MissingEntriesRV,
     PartitionRV,
     SparseValues,
@@ -133,7 +134,7 @@ class LabelsTarget:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        if not is_partition(rv):
+        if not is_labels(rv):
             raise TypeError(
                 f"{value.name} has no prior on partitions; this step method samples labels of a dp.CRP, "
                 "dp.PitmanYor, dp.FiniteDirichlet or dp.MFM only"
@@ -144,9 +145,11 @@ class LabelsTarget:
         self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
         self.dependents = Dependents(model, rv, value, others) if others else None
         self._op = rv.owner.op
-        self._constraints = constraints_on(rv)
+        is_alone = isinstance(self._op, PartitionRV)
+        self._constraints = constraints_on(rv) if is_alone else None
         self._blocks = None if self._constraints is None else blocks_of(self._constraints)
-        self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
+        if is_alone:
+            self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
         self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
     @staticmethod
@@ -228,6 +231,12 @@ class LabelsTarget:
             views.append(view)
         return Kept(self.labels_of(kept.state), views, kept.state)
 
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
+        """Get a state ready for a draw that is no search."""
+
+    def leave(self, point: dict[str, np.ndarray], state: State) -> None:
+        """Set in a point what a draw has ended with beside the labels."""
+
     def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
         """Return the sizes of the clusters at a point, in any order."""
         if kept is None or self._blocks is not None:
@@ -262,9 +271,9 @@ def _same_params(view: View, other: View) -> bool:
     return view.params is other.params or all(np.array_equal(new, old) for new, old in pairs)
 
 
-def is_partition(var: Any) -> bool:
-    """Tell whether a variable has a prior on partitions."""
-    return var.owner is not None and isinstance(var.owner.op, PartitionRV)
+def is_labels(var: Any) -> bool:
+    """Tell whether a variable is labels under one of the package's priors."""
+    return var.owner is not None and isinstance(var.owner.op, LabelsRV)
 
 
 def is_missing(var: Any) -> bool:
@@ -282,7 +291,9 @@ def labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
         return None
     (mixture,) = depending
     labels = mixture_inputs(mixture).labels
-    if labels not in model.free_RVs or constraints_on(labels) is not None:
+    if labels not in model.free_RVs or not isinstance(labels.owner.op, PartitionRV):
+        return None
+    if constraints_on(labels) is not None:
         return None
     for other in dependents(model, labels):
         if not is_plain_mixture(model, labels, other) or mixture_inputs(other).labels is not labels:

@@ -1,0 +1,92 @@
+"""What a step of labels reads from a model where rows come in groups: their prior, openers, and concentrations."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.distributions.grouped_labels import GroupedLabelsRV, HDPLabelsRV, OpenersRV, group_of
+from pymc_dpgmm.distributions.grouped_labels import grouped_parameters as parameters_of
+from pymc_dpgmm.grouped_partitions import Groups
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, finite_dirichlet
+from pymc_dpgmm.steps.points import PointFunction
+from pymc_dpgmm.steps.targets import Kept, LabelsTarget
+
+
+class GroupedTarget(LabelsTarget):
+    """One vector of labels of rows in groups: a :class:`LabelsTarget` whose rows join clusters by their groups."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        super().__init__(model, value)
+        rv = model.values_to_rvs[value]
+        if self.dependents is not None:
+            raise NotImplementedError(
+                f"labels by group can have mixtures of this package on them only, but {self.dependents.names} "
+                f"depends on {self.name} too; without group= that is possible"
+            )
+        parameters = parameters_of(rv)
+        self.openers: Variable | None = None
+        if isinstance(self._op, HDPLabelsRV):
+            openers = parameters["openers"]
+            if openers not in model.free_RVs or not isinstance(openers.owner.op, OpenersRV):
+                raise NotImplementedError(f"the openers of {self.name} cannot be observed or computed")
+            self.openers = model.rvs_to_values[openers]
+            alpha, _ = openers.owner.op.dist_params(openers.owner)
+            self._numbers = PointFunction(model, [alpha, parameters["gamma"]])
+        else:
+            self._numbers = PointFunction(model, [parameters["alpha"], parameters["n_components"]])
+        # Groups without rows have no part in the density of labels.
+        self.groups = Groups(group_of(rv))
+
+    def _pulls(self, alpha: np.ndarray) -> np.ndarray:
+        alpha = np.asarray(alpha, dtype=np.float64)
+        n_groups = self.groups.n_groups
+        return np.full(n_groups, float(alpha)) if alpha.ndim == 0 else np.ascontiguousarray(alpha[:n_groups])
+
+    def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
+        """Return a prior of rows without groups, which searches use and proposals; None outside the support."""
+        alpha, other = self._numbers(point)
+        pulls = self._pulls(alpha)
+        if not (np.all(pulls > 0.0) and np.all(np.isfinite(pulls))):
+            return None
+        if self.openers is not None:
+            return chinese_restaurant(float(other))
+        return finite_dirichlet(float(np.mean(pulls)), float(other))
+
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
+        """Return the state at a point, which knows the groups; see :meth:`LabelsTarget.state`."""
+        found = super().state(point, prior, kept)
+        if found is not None and found.state.groups is not self.groups:
+            found.state.set_groups(self.groups)
+        return found
+
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
+        """Let rows join clusters by their groups, given openers and concentrations at a point."""
+        alpha, other = self._numbers(point)
+        if self.openers is None:
+            state.set_grouping(rng, self._pulls(alpha), None)
+        else:
+            given = point[self.openers.name]
+            state.set_grouping(rng, self._pulls(alpha), given, float(other), laws)
+
+    def leave(self, point: dict[str, np.ndarray], state: State) -> None:
+        """Set the openers at a point to those that a draw has ended with."""
+        if self.openers is None:
+            state.leave_groups()
+            return
+        # After a search, which knows no groups, every row opens a table: all labels allow that.
+        found = state.openers if state.is_grouped else np.ones(state.n)
+        point[self.openers.name] = found.astype(self.openers.dtype)
+        state.leave_groups()
+
+
+def is_grouped(var: Any) -> bool:
+    """Tell whether a variable is labels of rows in groups."""
+    return var.owner is not None and isinstance(var.owner.op, GroupedLabelsRV)
+
+
+def is_openers(var: Any) -> bool:
+    """Tell whether a variable tells which rows open tables."""
+    return var.owner is not None and isinstance(var.owner.op, OpenersRV)

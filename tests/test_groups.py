@@ -1,0 +1,368 @@
+"""Rows in groups: the hierarchical Dirichlet process and grouped finite mixtures, against enumeration."""
+
+import itertools
+
+import exact
+import grouped
+import numpy as np
+import pymc as pm
+import pytest
+from arviz_stats.base import array_stats
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.grouped_partitions import Groups, draw_franchise, draw_openers
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import sweep
+from pymc_dpgmm.partitions import chinese_restaurant, finite_dirichlet
+from pymc_dpgmm.testing import assert_matches
+
+N_DRAWS = 1_000_000
+GROUP = np.array([0, 0, 0, 1, 1, 2])
+# Lopsided, for a correlated psi far from the mean.
+ROWS = np.array([[0.3, -0.1], [2.9, 3.3], [3.1, 2.9], [-4.0, 5.0], [3.4, 3.2], [0.9, 1.2]])
+NIW = {"mu": [-1.0, 2.0], "kappa": 0.7, "nu": 2.3, "psi": [[0.5, 0.44], [0.44, 0.6]]}
+CATEGORICAL = {"a": np.array([[0.5, 0.7, 0.4]]), "levels": np.array([3])}
+MOVES = {"scans": (1, 0, 0), "random": (1, 1, 0), "sequential": (1, 0, 1), "all": (1, 1, 3)}
+
+
+class Case:
+    """Rows in groups under a prior, and the posterior of all partitions."""
+
+    def __init__(self, family, rows, base, *, alpha, gamma=None, n_components=None, use_stirling=True):
+        self.rows = np.asarray(rows, dtype=float).reshape(len(GROUP), -1)
+        self.alpha, self.gamma, self.n_components = np.broadcast_to(alpha, 3).astype(float), gamma, n_components
+        self.view = View(FAMILIES[family], getattr(dp, family)(**base).numbers(self.rows.shape[1]), self.rows)
+        self.labels = exact.partitions(len(GROUP))
+        log_p = exact.log_likelihoods(self.labels, self.rows, exact.LOG_MARGINALS[family], **base)
+        tables = np.zeros(len(self.labels))
+        for i, own in enumerate(self.labels):
+            if gamma is None:
+                log_p[i] += grouped.log_finite(own, GROUP, alpha, n_components)
+            else:
+                prior, tables[i] = grouped.log_hdp(own, GROUP, alpha, gamma, use_stirling)
+                log_p[i] += prior
+        self.log_evidence = np.logaddexp.reduce(log_p)
+        self.p = np.exp(log_p - self.log_evidence)
+        self.mean_tables = float(self.p @ tables)
+
+    def draw(self, moves, n_draws, seed=20060101, alpha_factor=1.0):
+        """Codes of the partitions drawn, and the numbers of tables."""
+        rng = np.random.default_rng(seed)
+        state = State([self.view], np.zeros(len(GROUP), dtype=int))
+        state.set_groups(Groups(GROUP))
+        pulls, openers = self.alpha * alpha_factor, None if self.gamma is None else np.ones(len(GROUP), dtype=int)
+        prior = finite_dirichlet(float(pulls.mean()), self.n_components) if self.gamma is None else None
+        state.set_prior(prior or chinese_restaurant(self.gamma))
+        drawn, tables = np.empty((n_draws, len(GROUP)), dtype=np.int64), np.empty(n_draws)
+        state.set_grouping(rng, pulls, openers, self.gamma or 1.0)
+        for s in range(n_draws):
+            sweep(rng, state, 1, *moves)
+            drawn[s], tables[s] = state.labels(), state.openers.sum()
+            if s % 5 == 0 and openers is not None:
+                # As between two draws of a step: the shares are forgotten, and drawn given the openers.
+                state.set_grouping(rng, pulls, state.openers.copy(), self.gamma)
+        return exact.codes(drawn)[None], tables
+
+
+def hdp_cases():
+    yield pytest.param("NormalInverseWishart", ROWS, NIW, {"alpha": 0.9, "gamma": 1.6}, id="niw")
+    own = {"alpha": [0.4, 2.5, 1.0], "gamma": 0.6}
+    yield pytest.param("DirichletCategorical", [0, 0, 1, 0, 2, 2], CATEGORICAL, own, id="categorical")
+
+
+FINITE = {"alpha": [1.2, 0.5, 2.0], "n_components": 3}
+
+
+@pytest.mark.parametrize("name", ["hdp_niw", "hdp_categorical", "lda_categorical"])
+def test_enumeration_agrees_with_the_reference(name):
+    given = exact.reference(name)
+    if "base_measure" in given:
+        base = dict(given["base_measure"])
+        family, prior = base.pop("family"), {"alpha": given["alpha"], "gamma": given["gamma"]}
+    else:
+        family, base = "DirichletCategorical", {"eta": given["eta"]}
+        prior = {"alpha": 3 * given["alpha_per_topic"], "n_components": given["n_topics"]}
+    if family == "DirichletCategorical":
+        base = {"a": np.array([base["eta"]]), "levels": np.array([3])}
+    assert given["group"] == GROUP.tolist()
+    case = Case(family, given["y"], base, **prior)
+    assert ["".join(map(str, p)) for p in case.labels] == given["partitions"]
+    np.testing.assert_allclose(case.p, given["posterior"], rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(case.log_evidence, given["log_evidence"], rtol=1e-10)
+    if "mean_number_of_tables" in given:
+        np.testing.assert_allclose(case.mean_tables, given["mean_number_of_tables"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("moves", MOVES)
+@pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
+def test_partition_frequencies(family, rows, base, prior, moves):
+    case = Case(family, rows, base, **prior)
+    codes, tables = case.draw(MOVES[moves], N_DRAWS // 4)
+    check(case, codes, tables)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moves", MOVES)
+@pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
+def test_partition_frequencies_long(family, rows, base, prior, moves):
+    case = Case(family, rows, base, **prior)
+    check(case, *case.draw(MOVES[moves], N_DRAWS, seed=5))
+
+
+def check(case, codes, tables):
+    assert_matches(codes, case.labels, case.p)
+    error = tables.std() / np.sqrt(float(array_stats.ess(tables[None])))
+    assert abs(tables.mean() - case.mean_tables) < 4 * error
+
+
+@pytest.mark.parametrize("moves", MOVES)
+def test_partition_frequencies_of_finite_mixtures(moves):
+    case = Case("NormalInverseWishart", ROWS, NIW, **FINITE)
+    codes, _ = case.draw(MOVES[moves], N_DRAWS // 4)
+    assert_matches(codes, case.labels, case.p)
+
+
+@pytest.mark.parametrize("mistake", ["alpha", "a forgotten Stirling number", "tables weighed alike"])
+def test_mistakes_are_seen(mistake):
+    """With alpha off by 5 %, without Stirling numbers, or with tables weighed alike, the comparison fails."""
+    family, rows, base, prior = next(hdp_cases()).values
+    case = Case(family, rows, base, **prior)
+    if mistake == "a forgotten Stirling number":
+        wrong = Case(family, rows, base, **prior, use_stirling=False)
+        codes, _ = case.draw(MOVES["all"], N_DRAWS // 4)
+        with pytest.raises(AssertionError, match="total variation"):
+            assert_matches(codes, case.labels, wrong.p)
+        return
+    if mistake == "alpha":
+        codes, _ = case.draw(MOVES["all"], N_DRAWS, alpha_factor=1.05)
+    else:
+        # One over the number of clusters in place of m_k / (M + gamma): a weight that is in use elsewhere.
+        alike = np.array([log_alike(own, prior["alpha"], prior["gamma"]) for own in case.labels])
+        right = np.array([grouped.log_hdp(own, GROUP, prior["alpha"], prior["gamma"])[0] for own in case.labels])
+        p = case.p * np.exp(alike - right)
+        drawn = np.random.default_rng(0).choice(len(p), p=p / p.sum(), size=(1, N_DRAWS))
+        codes = exact.codes(case.labels)[drawn]
+    with pytest.raises(AssertionError, match="total variation"):
+        assert_matches(codes, case.labels, case.p)
+
+
+def log_alike(labels, alpha, gamma):
+    """Log density if a new table of one of K clusters took each with weight one."""
+    n_jk = grouped.counts(labels, GROUP)
+    n_clusters = n_jk.shape[1]
+    pairs = [(j, k) for j, k in np.argwhere(n_jk)]
+    total = 0.0
+    for m in itertools.product(*(range(1, n_jk[j, k] + 1) for j, k in pairs)):
+        weight = gamma**n_clusters / (n_clusters + gamma) ** (sum(m) - n_clusters)
+        for (j, k), m_jk in zip(pairs, m, strict=True):
+            weight *= grouped.stirling(n_jk[j, k])[m_jk] * alpha**m_jk
+        total += weight
+    return np.log(total)
+
+
+# Densities of models.
+
+
+def hdp_model(alpha=0.9, gamma=1.6, **others):
+    with pm.Model() as model:
+        dp.HDPMixture("y", alpha, gamma, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS, **others)
+    return model
+
+
+@pytest.mark.parametrize("alpha", [0.9, [0.4, 2.5, 1.0]], ids=["one", "each"])
+def test_density_of_a_model(alpha):
+    """Labels and openers sum to one, and openers sum out to what Stirling numbers say."""
+    model = hdp_model(alpha)
+    log_p = model.compile_logp(vars=[model["y_labels"], model["y_openers"]])
+    openers = [np.array(own, dtype=np.int8) for own in itertools.product((0, 1), repeat=len(GROUP))]
+    total = 0.0
+    for labels in exact.partitions(len(GROUP)):
+        own = [log_p({"y_labels": labels.astype(np.int16), "y_openers": b}) for b in openers]
+        log_prior, _ = grouped.log_hdp(labels, GROUP, alpha, 1.6)
+        np.testing.assert_allclose(np.logaddexp.reduce(own), log_prior, rtol=1e-12)
+        total += np.exp(log_prior)
+    np.testing.assert_allclose(total, 1.0, rtol=1e-12)
+
+
+def test_density_of_a_finite_model():
+    with pm.Model() as model:
+        base = dp.NormalInverseWishart(**NIW)
+        dp.FiniteMixture("y", [1.2, 0.5, 2.0], 3, base, group=["a", "a", "a", "b", "b", "c"], observed=ROWS)
+    log_p = model.compile_logp(vars=[model["y_labels"]])
+    for labels in exact.partitions(len(GROUP)):
+        expected = grouped.log_finite(labels, GROUP, [1.2, 0.5, 2.0], 3)
+        np.testing.assert_allclose(log_p({"y_labels": labels.astype(np.int16)}), expected, rtol=1e-12)
+
+
+def test_impossible_labels_and_openers_have_density_zero():
+    model = hdp_model()
+    log_p = model.compile_logp()
+    openers, labels = np.ones(6, dtype=np.int8), np.zeros(6, dtype=np.int16)
+    assert np.isfinite(log_p({"y_labels": labels, "y_openers": openers}))
+    for position, value in ((0, 0), (3, 0), (1, 2)):
+        changed = openers.copy()
+        changed[position] = value
+        assert log_p({"y_labels": labels, "y_openers": changed}) == -np.inf
+    # The second row opens no table, so it must be in the cluster of the first.
+    changed = np.array([1, 0, 1, 1, 1, 1], dtype=np.int8)
+    assert log_p({"y_labels": np.array([0, 1, 0, 0, 0, 0], dtype=np.int16), "y_openers": changed}) == -np.inf
+    assert log_p({"y_labels": labels + 6, "y_openers": openers}) == -np.inf
+
+
+def test_draws_from_the_prior():
+    """Simulated franchises have the frequencies of the density."""
+    groups, rng, n_draws = Groups(GROUP), np.random.default_rng(3), 200_000
+    alpha, gamma = np.array([0.4, 2.5, 1.0]), 0.7
+    labels = exact.partitions(6)
+    p = np.exp([grouped.log_hdp(own, GROUP, alpha, gamma)[0] for own in labels])
+    drawn = [draw_franchise(rng, draw_openers(rng, alpha, groups), gamma, groups) for _ in range(n_draws)]
+    assert_matches(exact.codes(np.array(drawn))[None], labels, p)
+
+
+def test_prior_predictive_draws():
+    with hdp_model():
+        prior = pm.sample_prior_predictive(2_000, random_seed=1)
+    tables = prior["prior"]["y_n_tables"].to_numpy().ravel()
+    expected = 1 + 0.9 / 1.9 + 0.9 / 2.9 + 1 + 0.9 / 1.9 + 1
+    assert abs(tables.mean() - expected) < 4 * tables.std() / np.sqrt(tables.size)
+    assert prior["prior_predictive"]["y"].shape == (1, 2_000, 6, 2)
+
+
+# Random concentrations: quadrature.
+
+
+def concentrations_posterior(law_alpha, law_gamma):
+    """Posterior of partitions with gamma-distributed alpha and gamma, by Gauss-Laguerre quadrature."""
+    from scipy.special import roots_genlaguerre
+
+    labels = exact.partitions(len(GROUP))
+    log_likelihood = exact.log_likelihoods(labels, ROWS, exact.LOG_MARGINALS["NormalInverseWishart"], **NIW)
+    p = np.zeros(len(labels))
+    alphas, weights = roots_genlaguerre(24, law_alpha[0] - 1.0)
+    gammas, other_weights = roots_genlaguerre(24, law_gamma[0] - 1.0)
+    sums = {tuple(own): _tables_by_number(own) for own in labels}
+    for a, w in zip(alphas / law_alpha[1], weights, strict=True):
+        for g, v in zip(gammas / law_gamma[1], other_weights, strict=True):
+            p += w * v * np.exp([_log_hdp(sums[tuple(own)], a, g) for own in labels] + log_likelihood)
+    return labels, p / p.sum()
+
+
+def _tables_by_number(labels):
+    """What a density with one alpha depends on: for each number of tables the sum over their places."""
+    n_jk = grouped.counts(labels, GROUP)
+    pairs = [(j, k) for j, k in np.argwhere(n_jk)]
+    found = {}
+    for m in itertools.product(*(range(1, n_jk[j, k] + 1) for j, k in pairs)):
+        weight, by_cluster = 1.0, np.zeros(n_jk.shape[1])
+        for (j, k), m_jk in zip(pairs, m, strict=True):
+            weight *= grouped.stirling(n_jk[j, k])[m_jk]
+            by_cluster[k] += m_jk
+        found[sum(m)] = found.get(sum(m), 0.0) + weight * np.exp(exact.gammaln(by_cluster).sum())
+    return n_jk.shape[1], found
+
+
+def _log_hdp(of_labels, alpha, gamma):
+    n_clusters, sums = of_labels
+    fixed = np.sum([exact.gammaln(alpha) - exact.gammaln(alpha + n) for n in np.bincount(GROUP)])
+    terms = [
+        np.log(weight) + m * np.log(alpha) + exact.gammaln(gamma) - exact.gammaln(gamma + m)
+        for m, weight in sums.items()
+    ]
+    return fixed + n_clusters * np.log(gamma) + np.logaddexp.reduce(terms)
+
+
+def test_gamma_concentrations_are_drawn_with_the_labels():
+    labels, p = concentrations_posterior((2.0, 1.5), (1.5, 1.0))
+    with pm.Model() as model:
+        alpha, gamma = pm.Gamma("alpha", 2.0, 1.5), pm.Gamma("gamma", 1.5, 1.0)
+        dp.HDPMixture("y", alpha, gamma, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS)
+        step = dp.DPMixtureStep([model["y_labels"], alpha, gamma])
+        assert {v.name for v in step.vars} == {"y_labels", "y_openers", "alpha_log__", "gamma_log__"}
+        idata = pm.sample(60_000, tune=300, chains=1, random_seed=2, progressbar=False)
+    assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p)
+
+
+@pytest.mark.slow
+def test_concentrations_by_nuts():
+    """Uniform laws of the logs have no exact draw: NUTS takes them, beside openers and labels."""
+    alphas, gammas = np.exp((np.arange(30) + 0.5) / 30 * 3 - 1.5), np.exp((np.arange(30) + 0.5) / 30 * 2 - 1.0)
+    labels = exact.partitions(len(GROUP))
+    log_likelihood = exact.log_likelihoods(labels, ROWS, exact.LOG_MARGINALS["NormalInverseWishart"], **NIW)
+    sums = [_tables_by_number(own) for own in labels]
+    p = sum(
+        np.exp([_log_hdp(own, a, g) for own in sums] + log_likelihood)
+        for a, g in itertools.product(alphas, gammas)
+    )
+    with pm.Model():
+        log_alpha, log_gamma = pm.Uniform("log_alpha", -1.5, 1.5), pm.Uniform("log_gamma", -1.0, 1.0)
+        alpha, gamma = pm.math.exp(log_alpha), pm.math.exp(log_gamma)
+        dp.HDPMixture("y", alpha, gamma, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS)
+        idata = pm.sample(20_000, tune=1_000, chains=2, random_seed=3, progressbar=False)
+    assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p / p.sum())
+
+
+def test_a_concentration_for_each_group_and_a_random_base_measure():
+    """Runs, and gradients equal finite differences."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0, shape=3)
+        gamma, mu = pm.Gamma("gamma", 1.0, 1.0), pm.Normal("mu", 0.0, 2.0, shape=2)
+        base = dp.NormalInverseWishart(mu, 0.7, 4.0, np.eye(2))
+        dp.HDPMixture("y", alpha, gamma, base, group=GROUP, observed=ROWS)
+        idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    assert idata["posterior"]["alpha"].shape == (1, 50, 3)
+    point = model.initial_point(random_seed=1)
+    log_p, gradient = model.compile_logp(), model.compile_dlogp()
+    found, place = gradient(point), 0
+    for value in model.continuous_value_vars:
+        for index in np.ndindex(point[value.name].shape):
+            moved = []
+            for sign in (1.0, -1.0):
+                changed = {**point, value.name: point[value.name].copy()}
+                changed[value.name][index] += sign * 1e-5
+                moved.append(log_p(changed))
+            np.testing.assert_allclose(found[place], (moved[0] - moved[1]) / 2e-5, rtol=1e-5, atol=1e-6)
+            place += 1
+
+
+def test_the_same_seed_gives_the_same_draws():
+    runs = []
+    for cores in (1, 2):
+        with hdp_model():
+            runs.append(pm.sample(50, tune=20, chains=2, cores=cores, random_seed=4, progressbar=False))
+    for name in ("y_labels", "y_openers"):
+        np.testing.assert_array_equal(*(run["posterior"][name].to_numpy() for run in runs))
+
+
+# Bad input.
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"group": [0, 0, 1]}, "one entry for each row"),
+        ({"group": [0, 0, None, 1, 1, 2]}, "1 missing entries"),
+        ({"group": [0, 0, 0.5, 1, 1, 2]}, "fractional"),
+        ({"alpha": [1.0, 2.0]}, "each of 3 groups"),
+        ({"alpha": -1.0}, "alpha must be finite and > 0"),
+        ({"gamma": 0.0}, "gamma must be"),
+        ({"known_labels": [0, 0, -1, -1, 1, 1]}, "known_labels is not supported"),
+        ({"unit": [0, 0, 1, 1, 2, 2]}, "unit is not supported"),
+        ({"initval": [0, 0, 0, 0, 0, 9]}, "initval of labels must lie in"),
+    ],
+)
+def test_bad_input(changed, message):
+    given = {"alpha": 1.0, "gamma": 1.0, "group": GROUP, "observed": ROWS} | changed
+    with pm.Model() as model:
+        with pytest.raises((TypeError, ValueError, NotImplementedError), match=message):
+            dp.HDPMixture("y", given.pop("alpha"), given.pop("gamma"), **given)
+        assert not model.named_vars
+        assert not model.coords
+
+
+def test_others_on_labels_by_group_are_refused():
+    with hdp_model() as model:
+        theta = pm.Normal("theta", 0.0, 1.0, shape=6)
+        pm.Normal("z", theta[model["y_labels"]], 1.0, observed=np.zeros(6))
+        with pytest.raises(NotImplementedError, match="z depends on y_labels"):
+            pm.sample(10, tune=10, chains=1, progressbar=False)
