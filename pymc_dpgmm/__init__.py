@@ -21,7 +21,7 @@ from pymc_dpgmm.families import (
     SphericalNormalInverseGamma,
 )
 from pymc_dpgmm.guards import guard as _guard
-from pymc_dpgmm.mixture import DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
+from pymc_dpgmm.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
 from pymc_dpgmm.printing import print_by_family as _print_by_family
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
@@ -58,6 +58,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CRP",
+    "LDA",
     "MFM",
     "BaseMeasure",
     "BetaBernoulli",

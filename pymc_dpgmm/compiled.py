@@ -124,6 +124,7 @@ def _cast(target: Any, source: Any, instruction: str) -> Any:
 floats_at = _cast(FLOATS, INT, "inttoptr")
 ints_at = _cast(INTS, INT, "inttoptr")
 bytes_at = _cast(BYTES, INT, "inttoptr")
+small_ints_at = _cast(SMALL_INTS, INT, "inttoptr")
 bits_of = _cast(INT, FLOAT, "bitcast")
 float_of = _cast(FLOAT, INT, "bitcast")
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 import pandas as pd
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import check_units, listed, refuse_dims, rows_in_order
+from pymc_dpgmm.checks import check_count, check_units, listed, refuse_dims, rows_in_order, without_dims
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -19,13 +20,20 @@ from pymc_dpgmm.distributions import (
     PitmanYor,
     partition_sizes,
 )
-from pymc_dpgmm.distributions.grouped_labels import add_finite_labels, add_hdp_labels, numbered_groups
+from pymc_dpgmm.distributions.grouped_labels import (
+    NamedGroups,
+    add_finite_labels,
+    add_hdp_labels,
+    add_topic_labels,
+    numbered_groups,
+)
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
-from pymc_dpgmm.families import BaseMeasure, NormalInverseGamma, NormalInverseWishart
+from pymc_dpgmm.families import BaseMeasure, DirichletCategorical, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
+from pymc_dpgmm.tokens import read_tokens
 
 
 @takes_mixture_arguments
@@ -226,6 +234,102 @@ def MFMixture(  # noqa: N802
     ['y_labels', 'y']
     """
     return _add_mixture(_Request(name, partial(MFM, gamma=gamma, components=components), base, arguments))
+
+
+def LDA(  # noqa: N802
+    name: str,
+    n_topics: int,
+    alpha: Any,
+    eta: Any,
+    *,
+    observed: Any,
+    group: Any = None,
+    initval: Any = None,
+) -> Any:
+    r"""Add a topic model, latent Dirichlet allocation (Blei, Ng and Jordan 2003), to the current model.
+
+    Each document has weights of ``n_topics`` topics, drawn from a Dirichlet distribution with parameters
+    ``alpha``. Each topic has probabilities of all words, drawn from one with parameters ``eta``. Both are
+    integrated out (Griffiths and Steyvers 2004). The function adds the topic of every token, ``{name}_labels``, the words
+    ``name``, and the Deterministic ``{name}_n_clusters``, the number of topics that have words.
+
+    Unlike the labels of a mixture, these are names: topic 3 of one draw is topic 3 of the next one. Two chains,
+    though, rarely give a topic the same name, so R-hat of what has names says nothing.
+
+    Parameters
+    ----------
+    name : str
+        Name of the words in the model.
+    n_topics : int, >= 1
+        Number of topics.
+    alpha : scalar or (n_topics,) array_like or variable, > 0
+        Dirichlet parameter of every topic, or of each. It is not divided by the number of topics.
+    eta : scalar or (V,) array_like or variable, > 0
+        Dirichlet parameter of every word, or of each, in the order of the columns of ``observed`` or of the sorted
+        words.
+    observed : (J, V) array_like, DataFrame or sparse matrix, or (n,) array_like
+        How often each document has each word. Index and columns of a DataFrame name documents and words. Or all
+        words one by one, as names or categories; then ``group`` says which document each is from. Documents
+        without words are allowed: their weights have their prior.
+    group : (n,) array_like, optional
+        The document of each word, if words are given one by one.
+    initval : (n,) integer array_like, optional
+        Starting topics, by default random ones.
+
+    Returns
+    -------
+    TensorVariable
+        The random variable ``name``: one code for each token, by documents if ``observed`` is a matrix.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range. The model is then left as it was.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> counts = [[2, 1, 0, 0], [3, 0, 1, 0], [0, 0, 2, 2]]
+    >>> with pm.Model() as model:
+    ...     words = dp.LDA("words", n_topics=2, alpha=0.5, eta=0.1, observed=counts)
+    >>> [variable.name for variable in model.basic_RVs]
+    ['words_labels', 'words']
+    """
+    model = pm.modelcontext(None)
+    check_count("n_topics", n_topics, 1)
+    with unchanged_on_error(model):
+        tokens = read_tokens(observed, group)
+        dim = f"{name}_token"
+        model.add_coord(dim, length=len(tokens.words))
+        given = MixtureArguments(
+            observed=tokens.words,
+            shape=None,
+            dims=dim,
+            offset=None,
+            unit=None,
+            known_labels=None,
+            must_link=None,
+            impute=False,
+            initval=initval,
+        )
+        prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
+        groups = NamedGroups(tokens.document, tokens.documents)
+        base = DirichletCategorical(_one_for_each_word(eta, len(tokens.words.cat.categories)))
+        return _add_mixture(_Request(name, prior, base, given, groups))
+
+
+def _one_for_each_word(eta: Any, n_words: int) -> Any:
+    """Return the Dirichlet parameters of words as (V,)."""
+    eta = without_dims(eta)
+    shape = eta.type.shape if is_variable(eta) else np.shape(eta)
+    if shape not in ((), (n_words,), (None,)):
+        raise ValueError(
+            f"eta must be a scalar or have one entry for each of {n_words} words, got shape {tuple(shape)}"
+        )
+    if is_variable(eta):
+        return pt.broadcast_to(eta, (n_words,))
+    return np.broadcast_to(np.asarray(eta), (n_words,))
 
 
 class _Request(NamedTuple):

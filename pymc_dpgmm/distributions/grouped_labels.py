@@ -333,6 +333,8 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
     TypeError, ValueError
         If there is not one name or number for each row, or one is missing.
     """
+    if isinstance(group, NamedGroups):
+        return group
     refuse_dims("group", group)
     if is_variable(group):
         raise TypeError("group must be an array of names or numbers; variables and pm.Data are not supported")
@@ -434,6 +436,30 @@ def add_finite_labels(
         name, by_group, n_components, groups.codes, dims=dims, initval=_start(initval, groups)
     )
     _add_record(model, labels, groups, {"alpha": alpha, "n_components": n_components})
+    return labels
+
+
+def add_topic_labels(
+    name: str,
+    *,
+    alpha: Any,
+    n_topics: int,
+    groups: NamedGroups,
+    dims: Any = None,
+    known_labels: Any = None,
+    must_link: Any = None,
+    initval: Any = None,
+) -> Any:
+    """Add labels that are names of topics, whose weights are Dirichlet in every group."""
+    _refuse_knowledge(known_labels, must_link)
+    model, base = pm.modelcontext(None), name.removesuffix("_labels")
+    alpha = _checked_concentration("alpha", alpha, n_topics, "topics")
+    if n_topics > len(groups.codes):
+        raise ValueError(f"n_topics must be at most the number of tokens, {len(groups.codes)}, got {n_topics}")
+    model.add_coord(f"{base}_group", groups.names)
+    by_topic = pt.broadcast_to(pt.as_tensor(alpha, dtype="float64"), (n_topics,))
+    labels = TopicLabels(name, by_topic, groups.codes, dims=dims, initval=_start(initval, groups))
+    _add_record(model, labels, groups, {"alpha": alpha, "n_topics": n_topics})
     return labels
 
 

@@ -126,6 +126,16 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return total
 
 
+def _one_column(a: Any) -> tuple[Any, int]:
+    """Return the parameters of one column as (1, L), and L."""
+    if not is_variable(a):
+        a = np.asarray(a)
+    length = a.type.shape[0] if is_variable(a) and a.ndim == 1 else len(a) if a.ndim == 1 else None
+    if length is None:
+        raise ValueError("without levels, a must have one entry for each level of a single column, shape (L,)")
+    return a[None, :], int(length)
+
+
 class DirichletCategorical(BaseMeasure):
     """Base measure of columns of category codes that are independent within a cluster, for (n,) or (n, d) data.
 
@@ -137,9 +147,10 @@ class DirichletCategorical(BaseMeasure):
     a : scalar, (d,) or (d, L) array_like or variable, > 0
         Prior numbers of rows at each level: one number for all levels, one per column, or one per column and
         level. In the last case L is the largest number of levels, and entries beyond the levels of a column are
-        ignored.
-    levels : int or (d,) integer array_like
-        Number of levels of each column, >= 1. One number for a single column.
+        ignored. Without ``levels``, (L,): one number for each level of a single column.
+    levels : int or (d,) integer array_like, optional
+        Number of levels of each column, >= 1. One number for a single column. By default there is one column with
+        as many levels as ``a`` has entries.
 
     Notes
     -----
@@ -177,7 +188,9 @@ class DirichletCategorical(BaseMeasure):
         component=Component({"probability": "dl"}, _draw, _draw_rows, _log_density),
     )
 
-    def __init__(self, a: Any, levels: Any) -> None:
+    def __init__(self, a: Any, levels: Any = None) -> None:
+        if levels is None:
+            a, levels = _one_column(a)
         numbers = np.atleast_1d(np.asarray(levels))
         if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
             raise TypeError(f"levels must be an integer or a vector of integers, got {levels!r}")

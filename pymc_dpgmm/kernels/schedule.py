@@ -21,6 +21,7 @@ from pymc_dpgmm.kernels.split_merge import (
 )
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
+from pymc_dpgmm.kernels.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.threads import available_threads
 
 # Tuning draws that search, at most, and at most this share of all tuning draws.
@@ -232,7 +233,10 @@ class Schedule:
         state.tally[:] = 0
         n_random, n_sequential = self.n_moves.tolist()
         numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
-        if state.n < ROWS_FOR_THREADS or state.is_grouped:
+        words = words_of(state)
+        if words is not None:
+            n_moved = sweep_words(rng, state, words, *numbers)
+        elif state.n < ROWS_FOR_THREADS or state.is_grouped:
             n_moved = sweep(rng, state, *numbers)
         else:
             n_moved = sweep_many(rng, state, *numbers, n_threads)
@@ -276,3 +280,27 @@ class Schedule:
             accepted = (seen[SPLITS] + seen[MERGES] + 1) / (tried + 10)
             affordable = SCANS_WORTH_OF_MOVES * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
             self.n_moves[SEQUENTIAL] = int(np.clip(affordable * min(1.0, accepted / WORTHWHILE), 1, MOST_MOVES))
+
+
+@dataclass
+class TopicSchedule:
+    """Scans of topics that keep their names.
+
+    Parameters
+    ----------
+    options : Options
+    """
+
+    options: Options
+
+    def searches(self, tuning: bool) -> bool:
+        """Tell whether the next draw is a search: none is."""
+        return False
+
+    def draw(self, rng: np.random.Generator, state: TopicState, tuning: bool) -> tuple[TopicState, Drawn]:
+        """Draw all topics, once or as often as options say."""
+        n_moved, ones = 0, np.ones(state.groups.n_groups)
+        for _ in range((self.options.n_sweeps or 1) * max(self.options.n_scans, 1)):
+            n_moved += state.words.scan(rng, ones, state.alpha)
+        no_moves = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
+        return state, Drawn(n_moved, state.log_joint(), no_moves, False)

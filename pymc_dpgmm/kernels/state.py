@@ -35,6 +35,7 @@ from pymc_dpgmm.kernels.memory import (
     LAW_RATE,
     LAW_SHAPE,
     LOAD_SEATS,
+    MOST,
     N_CLUSTERS,
     N_GROUPS,
     N_LOG_COMPONENTS,
@@ -44,6 +45,7 @@ from pymc_dpgmm.kernels.memory import (
     N_VIEWS,
     NEEDS_ROOM,
     NEXT_DOUBLE,
+    REST,
     SCAN_ROWS,
     SERIES,
     SWEEP,
@@ -100,6 +102,8 @@ class State:
         self.prior_predictive = np.zeros(n)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
+        # What scans of words keep, see kernels/topics.py.
+        self.words: Any = None
         self.pulls, self.shares = np.zeros((2, 0))
         for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
             setattr(self, name, np.zeros(0, dtype=np.int64))
@@ -137,6 +141,11 @@ class State:
         return float(self.prior[ALPHA])
 
     @property
+    def most(self) -> float:
+        """The most clusters that the prior allows."""
+        return float(self.prior[MOST])
+
+    @property
     def gamma(self) -> float:
         """The concentration over groups."""
         return float(self.prior[GAMMA])
@@ -172,7 +181,7 @@ class State:
 
     def set_groups(self, groups: Groups) -> None:
         """Take which rows are in which group, for :meth:`set_grouping`."""
-        self.groups = groups
+        self.groups, self.words = groups, None
         self.group, self.group_rows, self.group_starts = groups.group, groups.rows, groups.starts
         self.touched = np.zeros(max(groups.n_groups, 1), dtype=np.int64)
         self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
@@ -347,6 +356,22 @@ class State:
         self._make_slots(capacity)
         self._point()
         self._fill(n_clusters)
+
+    def take_slots(self, slots: np.ndarray, shares: np.ndarray, rest: float) -> None:
+        """Take another partition of rows in groups: numbers of slots (n,), which may be any, and their shares."""
+        used, named = np.unique(slots, return_inverse=True)
+        self.slots[:] = named + 1
+        capacity = max(self.capacity, _room_for(len(used)) if len(used) > self.capacity else 0)
+        if capacity > self.capacity:
+            for table in self.tables:
+                table.resize(capacity)
+        self._make_slots(capacity)
+        self._make_group_slots()
+        self.shares[:] = 0.0
+        self.shares[1 : len(used) + 1] = shares[used]
+        self.prior[REST] = rest
+        self._point()
+        self._fill(len(used))
 
     def labels(self) -> np.ndarray:
         """Return the canonical labels: (n,) int64 array."""

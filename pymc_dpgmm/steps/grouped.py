@@ -6,13 +6,21 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.distributions.grouped_labels import GroupedLabelsRV, HDPLabelsRV, OpenersRV, group_of
+from pymc_dpgmm.distributions import dependents
+from pymc_dpgmm.distributions.grouped_labels import (
+    GroupedLabelsRV,
+    HDPLabelsRV,
+    OpenersRV,
+    TopicLabelsRV,
+    group_of,
+)
 from pymc_dpgmm.distributions.grouped_labels import grouped_parameters as parameters_of
 from pymc_dpgmm.grouped_partitions import Groups
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.topics import TopicState
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.steps.points import PointFunction
-from pymc_dpgmm.steps.targets import Kept, LabelsTarget
+from pymc_dpgmm.steps.targets import Kept, LabelsTarget, MixtureTarget, is_plain_mixture, same_rows
 
 
 class GroupedTarget(LabelsTarget):
@@ -80,6 +88,66 @@ class GroupedTarget(LabelsTarget):
         found = state.openers if state.is_grouped else np.ones(state.n)
         point[self.openers.name] = found.astype(self.openers.dtype)
         state.leave_groups()
+
+
+class TopicsTarget:
+    """Topics of words: labels that keep their names, and the words on them."""
+
+    dependents = None
+    openers = None
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        self.name, self.dtype = value.name, value.dtype
+        depending = dependents(model, rv)
+        if len(depending) != 1 or not is_plain_mixture(model, rv, depending[0]):
+            names = ", ".join(other.name for other in depending) or "nothing"
+            raise NotImplementedError(f"topics can have words on them only, but {names} depends on {self.name}")
+        self._words = MixtureTarget(model, depending[0])
+        self.mixtures: list[MixtureTarget] = []
+        self._alpha = PointFunction(model, [parameters_of(rv)["alpha"]])
+        self.groups = Groups(group_of(rv))
+
+    def prior(self, point: dict[str, np.ndarray]) -> np.ndarray | None:
+        """Return the Dirichlet parameters of topics within documents, None outside their support."""
+        (alpha,) = self._alpha(point)
+        return alpha if np.all((alpha > 0.0) & np.isfinite(alpha)) else None
+
+    def state(self, point: dict[str, np.ndarray], prior: np.ndarray, kept: Kept | None) -> Kept | None:
+        """Return the state at a point: the kept one if nothing it was made from has changed."""
+        labels = point[self.name]
+        view = self._words.view(point, len(labels))
+        if not view.family.supports(view.params):
+            return None
+        eta = np.asarray(view.params.a)[0]
+        if kept is None or not same_rows(view, kept.views[0]) or not np.array_equal(labels, kept.labels):
+            if labels.min() < 0 or labels.max() >= len(prior):
+                raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
+            words = view.values[:, 0].astype(np.int64)
+            return Kept(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
+        kept.state.alpha = np.array(prior, dtype=np.float64)
+        if not np.array_equal(eta, kept.state.words.eta):
+            kept.state.set_eta(eta)
+        return kept
+
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: Any, laws: Any) -> None:
+        """Do nothing: a state is always ready."""
+
+    def leave(self, point: dict[str, np.ndarray], state: Any) -> None:
+        """Do nothing: there is nothing beside the labels."""
+
+    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+        """Return how many tokens the topics have that have some."""
+        return np.bincount(point[self.name])[np.unique(point[self.name])]
+
+    def labels_of(self, state: Any) -> np.ndarray:
+        """Return the topics that a state stands for."""
+        return state.labels().astype(self.dtype)
+
+
+def is_topics(var: Any) -> bool:
+    """Tell whether a variable is topics that keep their names."""
+    return var.owner is not None and isinstance(var.owner.op, TopicLabelsRV)
 
 
 def is_grouped(var: Any) -> bool:

@@ -14,7 +14,14 @@ from rich.table import Column
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
-from pymc_dpgmm.kernels.schedule import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS, Drawn, Options, Schedule
+from pymc_dpgmm.kernels.schedule import (
+    SWEEPS_ALONE,
+    SWEEPS_BESIDE_OTHERS,
+    Drawn,
+    Options,
+    Schedule,
+    TopicSchedule,
+)
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
 from pymc_dpgmm.pymc_internals import (
     BlockedStep,
@@ -25,7 +32,7 @@ from pymc_dpgmm.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of, is_gamma
-from pymc_dpgmm.steps.grouped import GroupedTarget, is_grouped, is_openers
+from pymc_dpgmm.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
 
@@ -47,6 +54,12 @@ _NO_LAW = (0.0, 0.0)
 
 def _rv_of(model: pm.Model, value: Variable) -> Variable:
     return model.values_to_rvs[value]
+
+
+def _target_of(model: pm.Model, value: Variable) -> Any:
+    rv = _rv_of(model, value)
+    kind = TopicsTarget if is_topics(rv) else GroupedTarget if is_grouped(rv) else LabelsTarget
+    return kind(model, value)
 
 
 class LabelsStep(BlockedStep):
@@ -77,16 +90,14 @@ class LabelsStep(BlockedStep):
         backends.check_mode((compile_kwargs or {}).get("mode"))
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
-        self.targets = [
-            (GroupedTarget if is_grouped(_rv_of(model, value)) else LabelsTarget)(model, value)
-            for value in self.vars
-        ]
+        self.targets = [_target_of(model, value) for value in self.vars]
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed]
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
-        prepare([m.sampled_family for m in mixtures], options, drawn_missing)
+        if not all(isinstance(target, TopicsTarget) for target in self.targets):
+            prepare([m.sampled_family for m in mixtures], options, drawn_missing)
         drawn = [Concentration(model, value) for value in concentrations]
         strangers = [c.name for c in drawn if c.labels not in {t.name for t in self.targets}]
         if strangers:
@@ -120,6 +131,8 @@ class LabelsStep(BlockedStep):
         return [
             CorrectedSchedule(self.options)
             if target.dependents is not None
+            else TopicSchedule(self.options)
+            if isinstance(target, TopicsTarget)
             else Schedule(self.options, tune, self.sweeps)
             for target in self.targets
         ]
@@ -142,7 +155,8 @@ class LabelsStep(BlockedStep):
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
-            kept.state.set_prior(prior, laws.get("alpha", _NO_LAW))
+            if not isinstance(target, TopicsTarget):
+                kept.state.set_prior(prior, laws.get("alpha", _NO_LAW))
             if self.imputed:
                 kept = target.impute(self.rng, point, kept, self.imputed)
             given = (self.rng, kept.state, self.tune)

@@ -40,7 +40,7 @@ class Kept(NamedTuple):
 
     labels: np.ndarray
     views: list[View]
-    state: State
+    state: Any
 
 
 class MixtureTarget:
@@ -184,7 +184,7 @@ class LabelsTarget:
             views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
             views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
         same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
-        if kept is not None and same_labels and all(map(_same_rows, views, kept.views)):
+        if kept is not None and same_labels and all(map(same_rows, views, kept.views)):
             if all(map(_same_params, views, kept.views)):
                 return kept
             if not all(view.family.supports(view.params) for view in views):
@@ -260,7 +260,8 @@ def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool
     return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
 
 
-def _same_rows(view: View, other: View) -> bool:
+def same_rows(view: View, other: View) -> bool:
+    """Tell whether two views have the same data."""
     return same_values(view.values, other.values) and (
         view.unit is other.unit or np.array_equal(view.unit, other.unit)
     )
