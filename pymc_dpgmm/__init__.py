@@ -44,6 +44,8 @@ if TYPE_CHECKING:
         component_draws,
         credible_ball,
         density,
+        group_weights,
+        held_out_log_likelihood,
         log_likelihood,
         membership,
         n_clusters,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
         sample_new_rows,
         sensitivity,
         summary,
+        topics,
     )
 
 __version__ = "0.1.0"
@@ -90,6 +93,8 @@ __all__ = [
     "credible_ball",
     "datasets",
     "density",
+    "group_weights",
+    "held_out_log_likelihood",
     "log_likelihood",
     "membership",
     "n_clusters",
@@ -104,6 +109,7 @@ __all__ = [
     "sample_new_rows",
     "sensitivity",
     "summary",
+    "topics",
 ]
 
 # What is done after sampling is imported when it is first asked for: ArviZ and what it imports take longer than
@@ -116,6 +122,8 @@ _LATER = {
         "component_draws",
         "credible_ball",
         "density",
+        "group_weights",
+        "held_out_log_likelihood",
         "log_likelihood",
         "membership",
         "n_clusters",
@@ -124,6 +132,7 @@ _LATER = {
         "sample_new_rows",
         "sensitivity",
         "summary",
+        "topics",
     ],
 }
 

@@ -250,8 +250,8 @@ def LDA(  # noqa: N802
 
     Each document has weights of ``n_topics`` topics, drawn from a Dirichlet distribution with parameters
     ``alpha``. Each topic has probabilities of all words, drawn from one with parameters ``eta``. Both are
-    integrated out (Griffiths and Steyvers 2004). The function adds the topic of every token, ``{name}_labels``, the words
-    ``name``, and the Deterministic ``{name}_n_clusters``, the number of topics that have words.
+    integrated out (Griffiths and Steyvers 2004). The function adds the topic of every token, ``{name}_labels``,
+    the words ``name``, and the Deterministic ``{name}_n_clusters``, the number of topics that have words.
 
     Unlike the labels of a mixture, these are names: topic 3 of one draw is topic 3 of the next one. Two chains,
     though, rarely give a topic the same name, so R-hat of what has names says nothing.

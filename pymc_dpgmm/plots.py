@@ -97,7 +97,7 @@ def plot_clusters(
             f"ax has room for one or two columns, not for {len(chosen)}; choose some of {listed(names)}"
         )
     rng = np.random.default_rng(random_seed)
-    labels = reference_labels(draws.drawn, partition)
+    labels = draws.reference(partition)
     data = _dense(view.data(0))
     of_row = labels if view.unit is None else labels[view.unit]
     if len(chosen) == 1:

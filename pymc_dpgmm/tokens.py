@@ -29,7 +29,7 @@ class Tokens(NamedTuple):
     documents: np.ndarray
 
 
-def read_tokens(observed: Any, group: Any) -> Tokens:
+def read_tokens(observed: Any, group: Any, *, warn: bool = True) -> Tokens:
     """Return the tokens of documents.
 
     Parameters
@@ -37,6 +37,8 @@ def read_tokens(observed: Any, group: Any) -> Tokens:
     observed : (J, V) array_like, DataFrame or sparse matrix of counts, or (n,) array_like of words
     group : (n,) array_like or None
         The document of each word, None with a matrix.
+    warn : bool
+        Whether to warn of words that no document has.
 
     Raises
     ------
@@ -53,7 +55,7 @@ def read_tokens(observed: Any, group: Any) -> Tokens:
             "group=, observed must be the words one by one, shape (n,)"
         )
     if is_matrix:
-        return _from_matrix(observed)
+        return _from_matrix(observed, warn)
     if np.ndim(observed) != 1:
         raise ValueError(
             f"observed must be a matrix of counts or a vector of words, got shape {np.shape(observed)}"
@@ -63,7 +65,7 @@ def read_tokens(observed: Any, group: Any) -> Tokens:
     return _from_words(observed, group)
 
 
-def _from_matrix(observed: Any) -> Tokens:
+def _from_matrix(observed: Any, warn: bool) -> Tokens:
     vocabulary, documents = np.arange(observed.shape[1]), np.arange(observed.shape[0])
     if isinstance(observed, pd.DataFrame):
         vocabulary, documents = observed.columns.to_numpy(), observed.index.to_numpy()
@@ -91,7 +93,7 @@ def _from_matrix(observed: Any) -> Tokens:
     codes = np.repeat(counts.indices, repeats)
     document = np.repeat(np.repeat(np.arange(len(documents)), np.diff(counts.indptr)), repeats)
     unused = np.flatnonzero(np.bincount(codes, minlength=len(vocabulary)) == 0)
-    if len(unused):
+    if warn and len(unused):
         warnings.warn(
             f"no document has {len(unused)} of the {len(vocabulary)} words: "
             f"{listed(vocabulary[unused].tolist(), 5)}. They take part with their eta; leave out their columns if "

@@ -5,11 +5,11 @@ A token of word w in document j joins topic k with probability proportional to
 .. math:: (n_{jk} + a_{jk}) \frac{n_{kw} + \eta_w}{n_k + \sum \eta}
 
 (Griffiths and Steyvers 2004, eq. 5), the counts being those of all other tokens. Under the hierarchical
-Dirichlet process :math:`a_{jk}` is :math:`\alpha_j \beta_k`, see :mod:`pymc_dpgmm.kernels.grouping`, and a topic is
-opened with weight :math:`\alpha_j \beta_* \eta_w / \sum \eta`.
+Dirichlet process, :math:`a_{jk}` is :math:`\alpha_j \beta_k` (see :mod:`pymc_dpgmm.kernels.grouping`), and a topic
+is opened with weight :math:`\alpha_j \beta_* \eta_w / \sum \eta`.
 
-All topics are weighed for every token, in vector lanes. That is the whole law of Griffiths and Steyvers, and for up
-to some hundreds of topics it is faster than to look for the few topics that matter (``benchmarks/words.py``).
+All topics are weighed for every token, in vector lanes. For up to some hundreds of topics that is faster than to
+look for the few topics that matter (``benchmarks/words.py``).
 """
 
 import math

@@ -12,6 +12,7 @@ from pymc_dpgmm.posterior.new_rows import sample_new_rows
 from pymc_dpgmm.posterior.point_partition import point_partition
 from pymc_dpgmm.posterior.sensitivity import sensitivity
 from pymc_dpgmm.posterior.summary import MixtureSummary, summary
+from pymc_dpgmm.posterior.topics import group_weights, held_out_log_likelihood, topics
 
 __all__ = [
     "MixtureSummary",
@@ -20,6 +21,8 @@ __all__ = [
     "component_draws",
     "credible_ball",
     "density",
+    "group_weights",
+    "held_out_log_likelihood",
     "log_likelihood",
     "membership",
     "n_clusters",
@@ -28,4 +31,5 @@ __all__ = [
     "sample_new_rows",
     "sensitivity",
     "summary",
+    "topics",
 ]

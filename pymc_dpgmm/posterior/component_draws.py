@@ -8,7 +8,6 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_ragged
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.point_partition import reference_labels
 
 
 def component_draws(
@@ -85,7 +84,7 @@ def component_draws(
         if reference is not None:
             raise ValueError("ragged draws are not aligned: leave out either reference or ragged=True")
         return ragged_components(draws, rng)
-    return aligned_components(draws, reference_labels(draws.drawn, reference), rng)
+    return aligned_components(draws, draws.reference(reference), rng)
 
 
 def aligned_components(draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator) -> xr.Dataset:

@@ -12,7 +12,6 @@ from pymc_dpgmm.checks import listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
-from pymc_dpgmm.posterior.point_partition import reference_labels
 
 # Points along each axis of a grid of one and of two columns.
 _ONE, _TWO = 200, 50
@@ -25,6 +24,7 @@ def density(
     *,
     columns: Any = None,
     given: Mapping[str, Any] | None = None,
+    group: Any = None,
     probability: float = 0.95,
     random_seed: Any = None,
     model: pm.Model | None = None,
@@ -50,6 +50,9 @@ def density(
         What comes with every point, such as covariates, under the name of the base measure's argument.
     probability : float, in (0, 1)
         Probability of the bands, which have equal tails.
+    group : str or int, optional
+        Where rows come in groups, the name of the group that the density is of. By default it is a group of which
+        no row has been seen.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws behind the bands.
     model : pm.Model, optional
@@ -78,7 +81,7 @@ def density(
     >>> found["mean"].round(1).to_numpy()
     array([0.3, 0. , 0.3])
     """
-    draws = MixtureDraws(idata, name, model)
+    draws = MixtureDraws(idata, name, model, group)
     return density_of(draws, x, columns, given, probability, random_seed)
 
 
@@ -146,6 +149,7 @@ def membership(
     reference: Any = None,
     *,
     given: Any = None,
+    group: Any = None,
     random_seed: Any = 0,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -169,6 +173,9 @@ def membership(
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
+    group : str or int, optional
+        Where rows come in groups, the name of the group that the new rows are of. By default each is of a group of
+        which no row has been seen.
     random_seed : int or numpy.random.Generator
         Seed of the search for a point partition.
     model : pm.Model, optional
@@ -198,12 +205,12 @@ def membership(
     array([[1., 0.],
            [0., 1.]])
     """
-    draws = MixtureDraws(idata, name, model)
+    draws = MixtureDraws(idata, name, model, group)
     if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
         # One row of a table.
         x = x.to_frame().T.infer_objects()
     values = _new_rows(draws, x, given)
-    labels = reference_labels(draws.drawn, reference, random_seed)
+    labels = draws.reference(reference, random_seed)
     some = draws.numbers.only(values)
     found = membership_of(some, [values[view.name] for view in some.views], labels)
     given_rows = next(iter(x.values())) if isinstance(x, Mapping) else x

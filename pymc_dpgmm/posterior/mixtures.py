@@ -20,7 +20,16 @@ from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.partitions import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
 from pymc_dpgmm.posterior.draws import drawn_labels
-from pymc_dpgmm.posterior.stored import Source, StoredPrior, data_of, mixtures_on, read_records, record_of
+from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.stored import (
+    Source,
+    StoredGroups,
+    StoredPrior,
+    data_of,
+    mixtures_on,
+    read_records,
+    record_of,
+)
 
 # What the letters are that families have for dimensions of parameters.
 _AXES = {"l": "category", "p": "covariate"}
@@ -221,6 +230,8 @@ class MixtureDraws:
     name : str
         Of a mixture, of one of its views, or of its labels.
     model : pm.Model, optional
+    group : str or int, optional
+        The name of the group that rows arrive in, by default a new one.
 
     Raises
     ------
@@ -228,7 +239,7 @@ class MixtureDraws:
         If there is no such mixture, or something that it needs has not been stored.
     """
 
-    def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
+    def __init__(self, idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> None:
         self._idata = idata
         self.drawn = drawn_labels(idata, name)
         self.labels_name = str(self.drawn.labels.name)
@@ -237,14 +248,18 @@ class MixtureDraws:
         record = record_of(records, self.labels_name)
         self.is_constrained = bool(record["is_constrained"])
         self.others_on_labels: list[str] = record.get("dependents", [])
-        self._prior = StoredPrior(source, self.labels_name, record, self.drawn.n)
+        self.groups = StoredGroups(source, self.labels_name, record, group) if "groups" in record else None
+        if group is not None and self.groups is None:
+            raise ValueError(f"the rows of {self.labels_name} are in no groups: leave out group={group!r}")
+        self._prior = self.groups or StoredPrior(source, self.labels_name, record, self.drawn.n)
         mixtures = mixtures_on(records, self.labels_name)
         chosen = [name] if name in mixtures else list(mixtures)
         if not chosen:
             raise ValueError(f"there is no data on the labels {self.labels_name}")
         self._records = [record, *(mixtures[view] for view in chosen)]
         self.views = [read_view(source, view, mixtures[view], self.drawn.n) for view in chosen]
-        self.numbers = MixtureNumbers(self.drawn.rows, self._prior.at, self.views)
+        of_rows = None if self.groups is None else self.groups.group
+        self.numbers = MixtureNumbers(self.drawn.rows, self._prior.seats, self.views, of_rows)
         self._observed = {view: data_of(idata, view) for view in chosen}
 
     def sole(self) -> NamedView:
@@ -300,6 +315,40 @@ class MixtureDraws:
     def priors(self, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
         """Return priors on partitions of as many rows as there are, with parameters drawn from their own prior."""
         return self._prior.draw(self._idata, model, n_draws, random_seed)
+
+    def best_draw(self) -> int:
+        """Return the number of the draw with the largest log joint density, the last one if that is not stored."""
+        statistics = self._idata["sample_stats"].dataset if "sample_stats" in self._idata.children else {}
+        if f"{self.labels_name}_log_joint" not in statistics:
+            return self.numbers.n_draws - 1
+        found = self.drawn.at_draws(statistics[[f"{self.labels_name}_log_joint"]])
+        if found is None:
+            return self.numbers.n_draws - 1
+        return int(found[f"{self.labels_name}_log_joint"].transpose("chain", "draw").to_numpy().argmax())
+
+    def is_words(self) -> bool:
+        """Tell whether the data is words of documents."""
+        sole = self.views[0]
+        return (
+            self.groups is not None
+            and len(self.views) == 1
+            and sole.family.name == "DirichletCategorical"
+            and sole.d == 1
+        )
+
+    def best_labels(self) -> np.ndarray:
+        """Return the labels of the draw with the largest log joint density, from 0 on without gaps: (n,) int64."""
+        return np.unique(self.numbers.labels[self.best_draw()], return_inverse=True)[1].astype(np.int64)
+
+    def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
+        """Return the labels of a partition that a user gives: (n,) int64 array.
+
+        By default they are those of a point partition or, of words, those of the draw with the largest log joint
+        density: topics overlap too much for one partition of all tokens to say something.
+        """
+        if reference is None and self.is_words():
+            return self.best_labels()
+        return reference_labels(self.drawn, reference, random_seed)
 
     def is_observed(self, view: NamedView) -> bool:
         """Tell whether a view's data is observed, not latent."""

@@ -18,6 +18,7 @@ def sample_new_rows(
     n_rows: int = 1,
     *,
     given: Mapping[str, Any] | None = None,
+    group: Any = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -38,6 +39,9 @@ def sample_new_rows(
         Number of new rows in each draw.
     given : dict, optional
         What comes with every row, see :func:`density`; with several views, a dict of such dicts.
+    group : str or int, optional
+        Where rows come in groups, the name of the group that the rows are of. By default it is a group of which no
+        row has been seen.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
@@ -66,7 +70,7 @@ def sample_new_rows(
     ((1, 50, 3), (1, 50, 3))
     """
     check_count("n_rows", n_rows, 1)
-    draws = MixtureDraws(idata, name, model)
+    draws = MixtureDraws(idata, name, model, group)
     sole = len(draws.views) == 1
     comes_with = [
         view.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(view)))

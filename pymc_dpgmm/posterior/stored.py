@@ -15,6 +15,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions import prior_parameters
 from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.partitions import (
@@ -26,6 +27,7 @@ from pymc_dpgmm.partitions import (
     pitman_yor,
 )
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
+from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
 from pymc_dpgmm.posterior.draws import DrawnLabels
 
 # Groups of results in which variables are looked for, those of draws first.
@@ -154,6 +156,10 @@ class StoredPrior:
         self._is_constant = all(found.is_constant for found in self._parameters.values())
         self._kept: GibbsType | None = None
 
+    def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GibbsSeats:
+        """Return what a draw says of the weights of its clusters."""
+        return GibbsSeats(self.at(s), sizes)
+
     def at(self, s: int) -> GibbsType:
         """Return the prior in a draw."""
         if self._kept is None or not self._is_constant:
@@ -187,6 +193,64 @@ class StoredPrior:
             self._make(self._n, **constants, **dict(zip(random, values, strict=True)))
             for values in zip(*columns, strict=True)
         ]
+
+
+class StoredGroups:
+    """What draws say of rows in groups.
+
+    Parameters
+    ----------
+    source : Source
+    name : str
+        Of the labels.
+    record : mapping
+    chosen : str, int or None
+        The name of the group that rows arrive in, None for a new one.
+    """
+
+    def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
+        self.group = parse_numbers(record["group"])
+        self.names = [str(group) for group in record["groups"]]
+        self._parameters = {
+            field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
+        }
+        self._openers = None if record["openers"] is None else source.variable(record["openers"])
+        self._chosen = None if chosen is None else self._position(chosen)
+
+    def _position(self, chosen: Any) -> int:
+        if str(chosen) not in self.names:
+            raise ValueError(f"there is no group {chosen!r}, only {listed(self.names)}")
+        return self.names.index(str(chosen))
+
+    def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GroupedSeats:
+        """Return what a draw says of the weights of its clusters."""
+        numbers = {field: np.asarray(found.at(s), dtype=np.float64) for field, found in self._parameters.items()}
+        n_groups, n_clusters = len(self.names), len(sizes)
+        counts = rows_by_group(labels, self.group, n_groups, n_clusters)
+        given: dict[str, Any] = {"group": self._chosen}
+        if "n_topics" not in numbers:
+            alpha = np.broadcast_to(numbers["alpha"], n_groups)
+        if self._openers is not None:
+            tables = np.bincount(labels[np.asarray(self._openers.at(s)) == 1], minlength=n_clusters)
+            return GroupedSeats(counts, alpha, tables.astype(float), gamma=float(numbers["gamma"]), **given)
+        if "n_topics" in numbers:
+            # Topics keep their names: those with words, in the order of the labels.
+            own = np.broadcast_to(numbers["alpha"], int(numbers["n_topics"]))
+            of_clusters = np.empty(n_clusters, dtype=np.int64)
+            of_clusters[labels] = names
+            shares = own[of_clusters] / own.sum()
+            given |= {"rest": max(1.0 - float(shares.sum()), 0.0), "n_empty": len(own) - n_clusters}
+            return GroupedSeats(counts, np.full(n_groups, own.sum()), shares, **given)
+        most = int(numbers["n_components"])
+        given |= {"rest": (most - n_clusters) / most, "n_empty": most - n_clusters}
+        return GroupedSeats(counts, alpha, np.full(n_clusters, 1.0 / most), **given)
+
+    def draw(self, *_: Any) -> Any:
+        """Refuse: there is no law of the number of clusters alone."""
+        raise UnknownPriorError(
+            "the prior of the number of clusters of rows in groups is not known in closed form; draw it with "
+            "pm.sample_prior_predictive"
+        )
 
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:

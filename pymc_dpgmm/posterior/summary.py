@@ -13,7 +13,6 @@ from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.point_partition import reference_labels
 
 # What is printed of tables that are longer or wider.
 _MOST_LINES = 40
@@ -197,7 +196,7 @@ def summary(
     scalars = scalars[~still]
     scalars.attrs["constant"] = constant
     rng = np.random.default_rng(random_seed)
-    labels = reference_labels(draws.drawn, reference)
+    labels = draws.reference(reference)
     table = _cluster_table(aligned_components(draws, labels, rng), draws)
     of_rows = certainty_of_rows(labels, canonical_draws(draws.drawn.rows))
     table.insert(2, "certainty", np.bincount(labels, of_rows) / np.bincount(labels))

@@ -4,8 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.partitions import draw_weights, with_known_components
-from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
 
 # Arrays by the names of a view and of a parameter.
 Parameters = dict[tuple[str, str], np.ndarray]
@@ -42,7 +41,7 @@ def draw_aligned(mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.
         pairs = np.bincount(reference * n_own + partition.labels, minlength=n_clusters * n_own)
         shared = pairs.reshape(n_clusters, n_own)
         largest = shared.argmax(axis=1)
-        weights = _draw_weights(rng, partition)
+        weights = partition.seats.draw(rng)
         weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
         purity[s] = shared.max(axis=1) / partition.sizes[largest]
         new_weight[s] = weights[-1]
@@ -83,7 +82,7 @@ def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComp
     sizes, weights, new_weight, of_draw = [], [], np.empty(mixture.n_draws), []
     found: dict[tuple[str, str], list[np.ndarray]] = {}
     for partition in mixture.partitions():
-        *own, new_weight[partition.draw] = _draw_weights(rng, partition)
+        *own, new_weight[partition.draw] = partition.seats.draw(rng)
         weights += own
         sizes += partition.sizes.tolist()
         of_draw += [(partition.draw, k) for k in range(len(own))]
@@ -94,9 +93,3 @@ def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComp
     draw, label = np.array(of_draw).T
     parameters = {key: np.concatenate(values) for key, values in found.items()}
     return RaggedComponents(draw, label, np.array(weights), np.array(sizes), new_weight, parameters)
-
-
-def _draw_weights(rng: np.random.Generator, partition: Partition) -> np.ndarray:
-    """Draw the weights of all clusters of a partition, and of those without rows together."""
-    prior = with_known_components(rng, partition.prior, partition.sizes)
-    return draw_weights(rng, prior, partition.sizes)

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
-from pymc_dpgmm.partitions import seating_probabilities
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
 
@@ -30,10 +29,10 @@ def density_bands(
     found = np.empty((mixture.n_draws, len(points)))
     for partition in mixture.partitions([points]):
         (clusters,) = partition.views
-        mean += np.exp(clusters.log_predictives()) @ seating_probabilities(partition.prior, partition.sizes)
+        mean += np.exp(clusters.log_predictives()) @ partition.seats.probabilities()
         measure = draw_measure(rng, partition)
         densities = np.exp(clusters.family.component.log_density(measure.drawn[0], points))
-        found[partition.draw] = densities @ measure.weights
+        found[partition.draw] = densities @ measure.weights[0]
     lower, upper = np.quantile(found, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
     return Bands(mean / len(found), lower, upper)
 
@@ -63,7 +62,7 @@ def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.nda
     # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
     total = np.full((m, n_clusters + 1), -np.inf)
     for partition in mixture.partitions(new):
-        seats = seating_probabilities(partition.prior, partition.sizes)
+        seats = partition.seats.probabilities()
         n_own = len(partition.sizes)
         pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_own * n_clusters)
         shares = np.zeros((n_own + 1, n_clusters + 1))

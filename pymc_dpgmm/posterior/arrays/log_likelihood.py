@@ -17,8 +17,9 @@ def pointwise_log_likelihood(
     n = mixture.labels.shape[1]
     found = np.empty((mixture.n_draws, n))
     for partition in mixture.partitions():
-        measure = draw_measure(rng, partition)
-        total = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))[None, :]
+        measure = draw_measure(rng, partition, of_groups=True)
+        total = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))
+        total = total if mixture.group is None else total[mixture.group]
         given = total
         for clusters, drawn in zip(partition.views, measure.drawn, strict=True):
             own = clusters.family.component.log_density(drawn, clusters.observed_values())

@@ -4,13 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.partitions import draw_new_weights, draw_weights, with_known_components
 from pymc_dpgmm.posterior.arrays.mixtures import Partition
-
-# The clusters without rows are drawn one by one until this weight is left, or so many have been drawn; others have
-# the rest, so that no weight is lost.
-SMALLEST = 1e-4
-MOST = 1_000
 
 
 class Measure(NamedTuple):
@@ -18,8 +12,8 @@ class Measure(NamedTuple):
 
     Parameters
     ----------
-    weights : (K + J,) float64 array
-        Of the K clusters that have rows, and J that have none.
+    weights : (G, K + J) float64 array
+        Of the K clusters that have rows, and J that have none: of every group, or of rows that arrive.
     drawn : list of dict
         Parameters of these clusters, for each view.
     n_clusters : int
@@ -31,13 +25,13 @@ class Measure(NamedTuple):
     n_clusters: int
 
 
-def draw_measure(rng: np.random.Generator, partition: Partition) -> Measure:
+def draw_measure(rng: np.random.Generator, partition: Partition, *, of_groups: bool = False) -> Measure:
     """Draw the mixture from its posterior given a partition of the rows.
 
-    Clusters without rows have parameters from the base measure, and weights by stick-breaking.
+    Clusters without rows have parameters from the base measure, and weights by stick-breaking. The weights are
+    those of rows that arrive, or ``of_groups``, where there are such, those of every group.
     """
-    prior = with_known_components(rng, partition.prior, partition.sizes)
-    *weights, rest = draw_weights(rng, prior, partition.sizes)
-    new = draw_new_weights(rng, prior, len(weights), float(rest), SMALLEST, MOST)
-    drawn = [view.draw_with_new(rng, len(new)) for view in partition.views]
-    return Measure(np.append(weights, new), drawn, len(weights))
+    seats, n_clusters = partition.seats, len(partition.sizes)
+    weights = seats.draw_all(rng) if of_groups else seats.draw_of_new(rng)[None, :]
+    drawn = [view.draw_with_new(rng, weights.shape[1] - n_clusters) for view in partition.views]
+    return Measure(weights, drawn, n_clusters)

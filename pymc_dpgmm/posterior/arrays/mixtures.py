@@ -10,7 +10,8 @@ from scipy.sparse import csr_array, vstack
 from pymc_dpgmm.families import BASE_MEASURES, BaseMeasure, Family, View
 from pymc_dpgmm.families.counts import from_triplets, is_sparse
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import GibbsType, canonical_labels
+from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.posterior.arrays.seats import Seats
 
 
 class Numbers(NamedTuple):
@@ -149,12 +150,12 @@ class Clusters:
 
 
 class Partition(NamedTuple):
-    """One draw: canonical labels (n,) and sizes (K,) of the clusters, their prior, and each view's clusters."""
+    """One draw: canonical labels (n,) and sizes (K,) of the clusters, their seats, and each view's clusters."""
 
     draw: int
     labels: np.ndarray
     sizes: np.ndarray
-    prior: GibbsType
+    seats: Seats
     views: list[Clusters]
 
 
@@ -164,14 +165,18 @@ class MixtureNumbers(NamedTuple):
     Parameters
     ----------
     labels : (n_draws, n) integer array
-    prior : callable
-        Returns the prior on partitions in a draw.
+    seats : callable
+        Returns what a draw says of its clusters' weights, given the number of the draw, its canonical labels (n,),
+        sizes (K,), and the labels as they were drawn.
     views : sequence of ViewDraws
+    group : (n,) int64 array, optional
+        The group of each row, where groups have weights of their own.
     """
 
     labels: np.ndarray
-    prior: Callable[[int], GibbsType]
+    seats: Callable[[int, np.ndarray, np.ndarray, np.ndarray], Seats]
     views: Sequence[ViewDraws]
+    group: np.ndarray | None = None
 
     @property
     def n_draws(self) -> int:
@@ -195,7 +200,8 @@ class MixtureNumbers(NamedTuple):
         for s, own in enumerate(self.labels):
             labels, n_clusters = canonical_labels(own)
             sizes = np.bincount(labels, minlength=n_clusters)
-            yield Partition(s, labels, sizes, self.prior(s), [table.at(s, labels, sizes) for table in tables])
+            seats = self.seats(s, labels, sizes, own)
+            yield Partition(s, labels, sizes, seats, [table.at(s, labels, sizes) for table in tables])
 
 
 class _DrawTable:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.partitions import seat_rows, with_known_components
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
 
 
@@ -29,8 +28,7 @@ def draw_new_rows(
     found_clusters = np.empty((mixture.n_draws, n_rows), dtype=np.int64)
     rows = [np.empty((mixture.n_draws, n_rows, view.d)) for view in mixture.views]
     for partition in mixture.partitions():
-        prior = with_known_components(rng, partition.prior, partition.sizes)
-        labels = seat_rows(rng, prior.alpha, prior.discount, partition.sizes, n_rows)
+        labels = partition.seats.seat(rng, n_rows)
         n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
         for clusters, found, known in zip(partition.views, rows, given, strict=True):
             drawn = clusters.draw_with_new(rng, n_new)

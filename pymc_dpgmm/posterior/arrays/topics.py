@@ -1,0 +1,248 @@
+"""Clusters of rows in groups, matched across draws: weights of groups, words of topics, documents held out."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from pymc_dpgmm.arithmetic import Bits, uniform
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, shifted
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
+from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
+
+
+class Matched(NamedTuple):
+    """Clusters of a draw that match those of a reference (R,), -1 for none, and the rows that they share (R,)."""
+
+    cluster: np.ndarray
+    shared: np.ndarray
+
+
+def match(labels: np.ndarray, n_clusters: int, reference: np.ndarray, n_reference: int) -> Matched:
+    """Match clusters of a draw to those of a reference one to one, with as many rows shared as possible.
+
+    That is an assignment problem, which SciPy solves.
+    """
+    pairs = np.bincount(reference * n_clusters + labels, minlength=n_reference * n_clusters)
+    shared = pairs.reshape(n_reference, n_clusters)
+    cluster, found = np.full(n_reference, -1), np.zeros(n_reference)
+    rows, columns = linear_sum_assignment(shared, maximize=True)
+    cluster[rows], found[rows] = columns, shared[rows, columns]
+    return Matched(cluster, found)
+
+
+class Moments:
+    """Running means and standard deviations of quantities of which each draw has a mean and a variance."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._n = np.zeros(shape)
+        self._sum, self._squares = np.zeros(shape), np.zeros(shape)
+
+    def add(self, mean: np.ndarray, variance: np.ndarray, rows: np.ndarray) -> None:
+        """Add what a draw says of some of the rows of the first dimension."""
+        self._n[rows] += 1.0
+        self._sum[rows] += mean
+        self._squares[rows] += mean**2 + variance
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Means over the draws, NaN where no draw says anything."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return self._sum / self._n
+
+    @property
+    def sd(self) -> np.ndarray:
+        """Standard deviations, within draws and between them."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.sqrt(np.maximum(self._squares / self._n - self.mean**2, 0.0))
+
+
+class GroupWeights(NamedTuple):
+    """Weights of R clusters of a reference in J groups (J, R), of all others (J,), and overlaps (R,)."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    other: np.ndarray
+    overlap: np.ndarray
+
+
+def group_weights_of(mixture: MixtureNumbers, reference: np.ndarray) -> GroupWeights:
+    """Return the weights of clusters in every group; those of the draws are matched to a reference (n,)."""
+    sizes = np.bincount(reference)
+    n_reference, n_groups = len(sizes), 0
+    moments, overlap = None, np.zeros(n_reference)
+    for partition in mixture.only([]).partitions():
+        seats = partition.seats
+        assert isinstance(seats, GroupedSeats)
+        matched = match(partition.labels, len(partition.sizes), reference, n_reference)
+        mean = seats.group_probabilities()
+        if moments is None:
+            n_groups = len(mean)
+            moments = Moments((n_reference, n_groups))
+        rows = np.flatnonzero(matched.cluster >= 0)
+        # Where a draw has no cluster that matches, its weight is nothing.
+        own = np.zeros((n_reference, n_groups))
+        own[rows] = mean[:, matched.cluster[rows]].T
+        # A beta distribution, given the shares of the clusters.
+        total = (seats.counts.sum(axis=1) + seats.alpha)[None, :]
+        moments.add(own, own * (1.0 - own) / (total + 1.0), np.arange(n_reference))
+        overlap += matched.shared / sizes
+    assert moments is not None
+    mean = moments.mean.T
+    return GroupWeights(
+        mean, moments.sd.T, np.maximum(1.0 - np.nansum(mean, axis=1), 0.0), overlap / mixture.n_draws
+    )
+
+
+class TopicWords(NamedTuple):
+    """Probabilities of V words in R topics: (R, V) arrays; shares of the topics (R,), and overlaps (R,)."""
+
+    mean: np.ndarray
+    sd: np.ndarray
+    share: np.ndarray
+    overlap: np.ndarray
+
+
+def topic_words_of(mixture: MixtureNumbers, words: np.ndarray, reference: np.ndarray) -> TopicWords:
+    """Return the probabilities of words in topics, given draws whose topics are matched to a reference (n,)."""
+    sizes = np.bincount(reference)
+    n_reference, (view,) = len(sizes), mixture.views
+    overlap, share, moments = np.zeros(n_reference), np.zeros(n_reference), None
+    for partition in mixture.only([]).partitions():
+        n_clusters = len(partition.sizes)
+        eta = np.asarray(view.params(partition.draw).a)[0]
+        if moments is None:
+            moments = Moments((n_reference, len(eta)))
+        matched = match(partition.labels, n_clusters, reference, n_reference)
+        counts = np.bincount(partition.labels * len(eta) + words, minlength=n_clusters * len(eta))
+        rows = np.flatnonzero(matched.cluster >= 0)
+        own = counts.reshape(n_clusters, len(eta))[matched.cluster[rows]] + eta
+        total = own.sum(axis=1, keepdims=True)
+        mean = own / total
+        moments.add(mean, mean * (1.0 - mean) / (total + 1.0), rows)
+        overlap += matched.shared / sizes
+        share[rows] += partition.sizes[matched.cluster[rows]] / len(words)
+    assert moments is not None
+    return TopicWords(moments.mean, moments.sd, share / mixture.n_draws, overlap / mixture.n_draws)
+
+
+@c_function(FLOAT(INT, INT, INTS, INT, FLOATS, INT, FLOATS, INTS, FLOATS, FLOATS))
+def _left_to_right(next_double, state, words, n, topics, n_topics, pulls, labels, counts, weights):
+    """Log of an unbiased estimate of the probability of a document; see :func:`log_documents`."""
+    bits = Bits(next_double, state)
+    total = 0.0
+    for k in range(n_topics):
+        counts[k] = pulls[k]
+        total += pulls[k]
+    log_p = 0.0
+    for t in range(n):
+        for r in range(t):
+            counts[labels[r]] -= 1.0
+            own = shifted(topics, words[r] * n_topics)
+            norm = 0.0
+            for k in range(n_topics):
+                weights[k] = counts[k] * own[k]
+                norm += weights[k]
+            u = uniform(bits) * norm
+            k = 0
+            while k < n_topics - 1 and u >= weights[k]:
+                u -= weights[k]
+                k += 1
+            labels[r] = k
+            counts[k] += 1.0
+        own = shifted(topics, words[t] * n_topics)
+        norm = 0.0
+        for k in range(n_topics):
+            weights[k] = counts[k] * own[k]
+            norm += weights[k]
+        log_p += math.log(norm / (total + t))
+        u = uniform(bits) * norm
+        k = 0
+        while k < n_topics - 1 and u >= weights[k]:
+            u -= weights[k]
+            k += 1
+        labels[t] = k
+        counts[k] += 1.0
+    return log_p
+
+
+def log_documents(
+    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
+) -> np.ndarray:
+    """Return log estimates of the probabilities of documents given topics, unbiased before the log: (J,) array.
+
+    The average of ``n`` estimates by the left-to-right algorithm (Wallach et al. 2009, section 4.5; Buntine 2009).
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    words : (m,) int64 array
+        The words of all documents, one after the other.
+    starts : (J + 1,) int64 array
+        Where each document begins.
+    topics : (K, V) array
+        Probabilities of words.
+    pulls : (K,) array
+        Dirichlet parameters of the documents' weights.
+    n : int
+        Number of estimates.
+    """
+    by_word = np.ascontiguousarray(topics.T)
+    found = np.zeros(len(starts) - 1)
+    labels = np.empty(int(np.diff(starts).max(initial=1)), dtype=np.int64)
+    pulls = np.ascontiguousarray(pulls, dtype=np.float64)
+    counts, weights = np.empty((2, len(pulls)))
+    bits = bits_of_generator(rng)
+    for j in range(len(found)):
+        length = int(starts[j + 1] - starts[j])
+        if not length:
+            continue
+        estimates = [
+            _left_to_right(
+                *bits,
+                words.ctypes.data + 8 * int(starts[j]),
+                length,
+                by_word.ctypes.data,
+                len(pulls),
+                pulls.ctypes.data,
+                labels.ctypes.data,
+                counts.ctypes.data,
+                weights.ctypes.data,
+            )
+            for _ in range(n)
+        ]
+        found[j] = np.logaddexp.reduce(estimates) - math.log(n)
+    return found
+
+
+def held_out(
+    mixture: MixtureNumbers,
+    words: np.ndarray,
+    starts: np.ndarray,
+    draws: np.ndarray,
+    n_particles: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Return log estimates of the probabilities of new documents in some draws: (len(draws), J) array.
+
+    In each draw the words' probabilities in all topics are drawn from their posterior.
+    """
+    some = mixture._replace(
+        labels=mixture.labels[draws], seats=lambda s, *given: mixture.seats(int(draws[s]), *given)
+    )
+    (view,) = mixture.views
+    data = np.asarray(view.data(0))[:, 0].astype(np.int64)
+    found = np.empty((len(draws), len(starts) - 1))
+    for partition in some.only([]).partitions():
+        seats = partition.seats
+        assert isinstance(seats, GroupedSeats)
+        eta = np.asarray(view.params(int(draws[partition.draw])).a)[0]
+        shares = seats.draw_shares(rng)
+        counts = np.zeros((len(shares), len(eta)))
+        np.add.at(counts, (partition.labels, data), 1.0)
+        topics = rng.standard_gamma(counts + eta)
+        topics /= topics.sum(axis=1, keepdims=True)
+        pulls = seats.alpha_of_new() * shares
+        found[partition.draw] = log_documents(rng, words, starts, topics, pulls, n_particles)
+    return found

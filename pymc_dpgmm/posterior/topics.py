@@ -1,0 +1,270 @@
+"""Weights of groups, words of topics, and documents held out."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.checks import check_count, listed
+from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, topic_words_of
+from pymc_dpgmm.posterior.draws import checked_partition
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.tokens import read_tokens
+
+
+def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Model | None = None) -> xr.Dataset:
+    """Return the weights of clusters, or topics, in every group.
+
+    The clusters of each draw are matched one to one to those of a reference, so that as many rows as possible are
+    in clusters that match. ``overlap`` tells how well that works: it is the share of a reference cluster's rows
+    that the matching clusters hold, on average over the draws. Where it is low, draws do not agree.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of a mixture of rows in groups, of one of its views, or of its labels.
+    reference : (n,) array_like of integers or text, or Dataset, optional
+        A partition: labels, or the result of :func:`point_partition`. By default the draw with the largest log
+        joint density.
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+
+    Returns
+    -------
+    Dataset
+        ``weight`` and its standard deviation ``sd``, (group, cluster); ``other`` (group,), the mean weight of all
+        clusters that match none; ``overlap`` and ``size`` (cluster,), of the reference.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If rows are in no groups, or something that is needed was not stored.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+    ...     rows, site = [-2.1, -1.9, -2.0, 3.9, 4.1, -2.2], ["a", "a", "a", "b", "b", "b"]
+    ...     y = dp.HDPMixture("y", 1.0, 1.0, base, group=site, observed=rows)
+    ...     idata = pm.sample(200, tune=100, chains=1, random_seed=1, progressbar=False)
+    >>> weights = dp.group_weights(idata, "y", [0, 0, 0, 1, 1, 0])
+    >>> bool(weights["weight"].sel(y_group="a", cluster=0) > weights["weight"].sel(y_group="b", cluster=0))
+    True
+    """
+    draws = _grouped(idata, name, model)
+    labels = _reference(draws, reference)
+    found = group_weights_of(draws.numbers, labels)
+    assert draws.groups is not None
+    group, dim = f"{draws.labels_name.removesuffix('_labels')}_group", draws.cluster_dim()
+    sizes = np.bincount(labels)
+    return xr.Dataset(
+        {
+            "weight": ((group, dim), found.mean),
+            "sd": ((group, dim), found.sd),
+            "other": (group, found.other),
+            "overlap": (dim, found.overlap),
+            "size": (dim, sizes),
+        },
+        coords={group: draws.groups.names, dim: np.arange(len(sizes))},
+    )
+
+
+def topics(
+    idata: Any,
+    name: str,
+    *,
+    n_words: int = 10,
+    relevance: float = 1.0,
+    reference: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    r"""Return the words of topics, with their uncertainty.
+
+    The topics of each draw are matched to those of a reference, see :func:`group_weights`. Words are ranked by
+
+    .. math:: \lambda \log \phi_{kw} + (1 - \lambda) \log (\phi_{kw} / p_w),
+
+    the relevance of Sievert and Shirley (2014), :math:`\phi_{kw}` being the probability of a word in a topic,
+    :math:`p_w` its share of all tokens, and :math:`\lambda` the argument ``relevance``.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the words: of an :func:`LDA`, or of a :func:`HDPMixture` of one column of categories.
+    n_words : int, >= 1
+        Number of words of each topic that are listed.
+    relevance : float, in [0, 1]
+        With 1, words are ranked by their probability; with less, words count that are rare elsewhere. 0.6 is what
+        Sievert and Shirley recommend.
+    reference : (n,) array_like, optional
+        Topics of all tokens, by default those of the draw with the largest log joint density.
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+
+    Returns
+    -------
+    Dataset
+        ``probability`` and ``sd`` (topic, word): posterior mean and standard deviation of the probability of every
+        word in every topic. ``top_word``, ``top_probability`` and ``top_sd`` (topic, rank). ``share`` (topic,), of
+        all tokens, and ``overlap`` (topic,). Topics are in order of their share; ``label`` (topic,) is their name
+        in the reference.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the data is not words in groups, or an argument is out of range.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> import pandas as pd
+    >>> counts = pd.DataFrame({"cat": [4, 5, 0], "dog": [5, 4, 1], "tax": [0, 0, 6], "law": [0, 1, 5]})
+    >>> with pm.Model():
+    ...     words = dp.LDA("words", n_topics=2, alpha=0.1, eta=0.1, observed=counts)
+    ...     idata = pm.sample(200, tune=200, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.topics(idata, "words", n_words=2)
+    >>> sorted(found["top_word"].isel(topic=0).to_numpy().tolist())
+    ['cat', 'dog']
+    """
+    check_count("n_words", n_words, 1)
+    if not 0.0 <= relevance <= 1.0:
+        raise ValueError(f"relevance must lie in [0, 1], got {relevance}")
+    draws = _grouped(idata, name, model)
+    view, vocabulary = _words_of(draws)
+    labels = _reference(draws, reference)
+    codes = np.asarray(view.data(0))[:, 0].astype(np.int64)
+    found = topic_words_of(draws.numbers, codes, labels)
+    share_of_words = np.bincount(codes, minlength=len(vocabulary)) / len(codes)
+    with np.errstate(divide="ignore"):
+        log_p, log_share = np.log(found.mean), np.log(np.maximum(share_of_words, 0.5 / len(codes)))
+    rank = np.argsort(-(log_p - (1.0 - relevance) * log_share), axis=1, kind="stable")[:, :n_words]
+    order = np.argsort(-found.share, kind="stable")
+    top = rank[order]
+    by_topic = order[:, None]
+    return xr.Dataset(
+        {
+            "probability": (("topic", "word"), found.mean[order]),
+            "sd": (("topic", "word"), found.sd[order]),
+            "top_word": (("topic", "rank"), vocabulary[top]),
+            "top_probability": (("topic", "rank"), found.mean[by_topic, top]),
+            "top_sd": (("topic", "rank"), found.sd[by_topic, top]),
+            "share": ("topic", found.share[order]),
+            "overlap": ("topic", found.overlap[order]),
+        },
+        coords={"topic": np.arange(len(order)), "word": vocabulary, "label": ("topic", order)},
+    )
+
+
+def held_out_log_likelihood(
+    idata: Any,
+    name: str,
+    observed: Any,
+    group: Any = None,
+    *,
+    n_draws: int = 20,
+    n_particles: int = 20,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    """Return the log probability of documents that were not seen.
+
+    The probability of a document is an average over draws of the topics' words and of their shares, given each of
+    which it is estimated by the left-to-right algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The
+    estimates are unbiased before the log is taken: nothing is plugged in.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the words.
+    observed : (J, V) array_like, DataFrame or sparse matrix of counts, or (m,) array_like of words
+        New documents. A DataFrame may have the words in another order, and words are looked up by their names.
+    group : (m,) array_like, optional
+        The document of each word, if words are given one by one.
+    n_draws : int, >= 1
+        Number of draws that are used, evenly spaced over all chains.
+    n_particles : int, >= 1
+        Number of estimates of each document in each draw.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+
+    Returns
+    -------
+    Dataset
+        ``log_likelihood`` (document,), the log of the mean over draws; ``n_words`` (document,); and the attribute
+        ``perplexity``, the exponential of minus the mean log likelihood of a word.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the data is not words in groups, or new documents have other words.
+    """
+    check_count("n_draws", n_draws, 1)
+    check_count("n_particles", n_particles, 1)
+    draws = _grouped(idata, name, model)
+    _, vocabulary = _words_of(draws)
+    tokens = read_tokens(_with_words(observed, vocabulary), group, warn=False)
+    places = pd.Index(vocabulary).get_indexer(tokens.words.astype(str).astype(object))
+    if np.any(places < 0):
+        unknown = sorted(set(tokens.words[places < 0].astype(str)))
+        raise ValueError(f"new documents have words that the data has not: {listed(unknown)}; leave them out")
+    order = np.argsort(tokens.document, kind="stable")
+    lengths = np.bincount(tokens.document, minlength=len(tokens.documents))
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    total = draws.numbers.n_draws
+    chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
+    words = np.ascontiguousarray(places[order], dtype=np.int64)
+    rng = np.random.default_rng(random_seed)
+    found = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng)
+    log_p = np.logaddexp.reduce(found, axis=0) - np.log(len(chosen))
+    return xr.Dataset(
+        {"log_likelihood": ("document", log_p), "n_words": ("document", lengths)},
+        coords={"document": np.asarray(tokens.documents)},
+        attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
+    )
+
+
+def _with_words(observed: Any, vocabulary: np.ndarray) -> Any:
+    """Return counts whose columns have names: those that they have, or those of the data."""
+    if np.ndim(observed) != 2 or isinstance(observed, pd.DataFrame):
+        return observed
+    if observed.shape[1] != len(vocabulary):
+        raise ValueError(f"new documents have {observed.shape[1]} words, but the data has {len(vocabulary)}")
+    dense = observed.toarray() if hasattr(observed, "toarray") else np.asarray(observed)
+    return pd.DataFrame(dense, columns=vocabulary)
+
+
+def _grouped(idata: Any, name: str, model: pm.Model | None) -> MixtureDraws:
+    """Return the draws of a mixture of rows in groups."""
+    draws = MixtureDraws(idata, name, model)
+    if draws.groups is None:
+        raise ValueError(f"the rows of {draws.labels_name} are in no groups")
+    return draws
+
+
+def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
+    """Return the view that is words, and their names."""
+    view = draws.sole()
+    if view.family.name != "DirichletCategorical" or view.d != 1:
+        raise ValueError(f"{view.name} is not words: topics are of one column of categories, DirichletCategorical")
+    length = np.asarray(view.params(0).a).shape[1]
+    names = view.category_names(length)
+    return view, np.asarray([str(code) for code in range(length)] if names is None else names, dtype=object)
+
+
+def _reference(draws: MixtureDraws, reference: Any) -> np.ndarray:
+    """Return the labels to which clusters are matched: by default those of the draw with the largest log joint."""
+    if reference is not None:
+        return checked_partition("reference", reference, draws.drawn)
+    return draws.best_labels()

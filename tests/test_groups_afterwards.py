@@ -1,0 +1,220 @@
+"""What is done after sampling with rows in groups, against enumeration."""
+
+import arviz as az
+import exact
+import grouped
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+from scipy.special import logsumexp
+from test_topics import log_topics, posterior_of_names
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.posterior.arrays.topics import log_documents
+
+ROWS = np.array([-2.0, -1.6, 2.2, 1.9, -1.8])
+GROUP = np.array([0, 0, 0, 1, 1])
+NAMES = np.array(["a", "b"])[GROUP]
+NIG = {"mu": 0.1, "kappa": 0.2, "a": 2.0, "b": 0.7}
+
+
+def log_evidence(rows, group, *, alpha, gamma=None, n_components=None):
+    labels = exact.partitions(len(rows))
+    log_p = exact.log_likelihoods(labels, rows[:, None], exact.LOG_MARGINALS["NormalInverseGamma"], **NIG)
+    for i, own in enumerate(labels):
+        if gamma is None:
+            log_p[i] += grouped.log_finite(own, group, alpha, n_components)
+        else:
+            log_p[i] += grouped.log_hdp(own, group, alpha, gamma)[0]
+    return logsumexp(log_p)
+
+
+PRIORS = {"hdp": {"alpha": 0.8, "gamma": 1.4}, "finite": {"alpha": 1.5, "n_components": 3}}
+
+
+@pytest.fixture(scope="module", params=list(PRIORS))
+def drawn(request):
+    prior = PRIORS[request.param]
+    kind = dp.HDPMixture if request.param == "hdp" else dp.FiniteMixture
+    with pm.Model():
+        kind("y", *prior.values(), dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
+        idata = pm.sample(6_000, tune=200, chains=1, random_seed=1, progressbar=False)
+    return idata, prior
+
+
+@pytest.mark.parametrize("group", ["a", "b", None])
+def test_predictive_density_of_a_group(drawn, group):
+    """It is a ratio of evidences, with the new row and without."""
+    idata, prior = drawn
+    x = np.array([-1.9, 0.0, 2.0])
+    found = dp.density(idata, "y", x, group=group, random_seed=1)["mean"].to_numpy()
+    own = {"a": 0, "b": 1, None: 2}[group]
+    without = log_evidence(ROWS, GROUP, **prior)
+    expected = [
+        np.exp(log_evidence(np.append(ROWS, value), np.append(GROUP, own), **prior) - without) for value in x
+    ]
+    np.testing.assert_allclose(found, expected, rtol=0.02)
+
+
+def test_new_rows_follow_the_density(drawn):
+    idata, _ = drawn
+    rows = dp.sample_new_rows(idata, "y", 2, group="b", random_seed=2)["y"].to_numpy()[0]
+    points = np.linspace(-6, 6, 241)
+    density = dp.density(idata, "y", points, group="b", random_seed=1)["mean"].to_numpy()
+    expected = np.trapezoid(density[points < 0.1], points[points < 0.1])
+    for column in rows.T:
+        assert abs(np.mean(column < 0.1) - expected) < 4 * np.sqrt(expected * (1 - expected) / len(column)) + 0.01
+
+
+def test_pointwise_log_likelihoods_average_to_the_density(drawn):
+    """Given weights and components, a row of a group has the density of another row of this group."""
+    idata, prior = drawn
+    found = dp.log_likelihood(idata, "y", random_seed=3, extend_inferencedata=False)["log_likelihood"]["y"]
+    without = log_evidence(ROWS, GROUP, **prior)
+    expected = [
+        log_evidence(np.append(ROWS, x), np.append(GROUP, j), **prior) for x, j in zip(ROWS, GROUP, strict=True)
+    ]
+    mean = np.exp(found).mean(("chain", "draw")).to_numpy()
+    error = np.exp(found).std(("chain", "draw")).to_numpy() / np.sqrt(2_000)
+    assert np.all(np.abs(mean - np.exp(np.array(expected) - without)) < 4 * error)
+
+
+def test_weights_of_groups(drawn):
+    idata, prior = drawn
+    weights = dp.group_weights(idata, "y", [0, 0, 1, 1, 0])
+    total = weights["weight"].sum("cluster") + weights["other"]
+    np.testing.assert_allclose(total, 1.0, rtol=1e-12)
+    assert weights["weight"].sel(y_group="a", cluster=0) > weights["weight"].sel(y_group="b", cluster=0)
+    assert weights["weight"].sel(y_group="a", cluster=1) < weights["weight"].sel(y_group="b", cluster=1)
+    if "gamma" in prior:
+        # A new row's weights integrate the shares out, so that draws of the weights have the same mean.
+        assert bool((weights["sd"] > 0).all())
+
+
+def test_functions_that_need_no_groups(drawn):
+    idata, _ = drawn
+    assert dp.point_partition(idata, "y")["labels"].shape == (5,)
+    assert "n_clusters" in dp.summary(idata, "y", random_seed=1).scalars.index
+    assert dp.membership(idata, "y", [2.0], group="b")["probability"].shape[0] == 1
+    assert dp.component_draws(idata, "y", [0, 0, 1, 1, 0], random_seed=1)["mean"].sizes["cluster"] == 2
+    with pytest.raises(ValueError, match="there is no group 'c', only"):
+        dp.density(idata, "y", [0.0], group="c")
+    with pytest.raises(ValueError, match="sample_prior_predictive"):
+        dp.n_clusters(idata, "y")
+    with pytest.raises(ValueError, match="is not words"):
+        dp.topics(idata, "y")
+
+
+def test_a_file_is_enough(drawn, tmp_path):
+    idata, _ = drawn
+    idata.to_netcdf(tmp_path / "run.nc")
+    there = az.from_netcdf(tmp_path / "run.nc")
+    xr_equal = dp.group_weights(there, "y", [0, 0, 1, 1, 0]).equals(dp.group_weights(idata, "y", [0, 0, 1, 1, 0]))
+    assert xr_equal
+
+
+def test_replicates_of_rows(drawn):
+    idata, prior = drawn
+    with pm.Model():
+        kind = dp.HDPMixture if "gamma" in prior else dp.FiniteMixture
+        kind("y", *prior.values(), dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
+        found = pm.sample_posterior_predictive(idata.isel(draw=slice(0, 500)), random_seed=1, progressbar=False)
+    rows = found["posterior_predictive"]["y"].to_numpy()[0]
+    assert np.all(np.sign(np.median(rows, axis=0)) == np.sign(ROWS))
+
+
+def test_each_group_with_its_own_alpha_has_no_new_group():
+    with pm.Model():
+        base = dp.NormalInverseGamma(**NIG)
+        dp.HDPMixture("y", [0.5, 2.0], 1.0, base, group=NAMES, observed=ROWS)
+        idata = pm.sample(20, tune=20, chains=1, random_seed=1, progressbar=False)
+    with pytest.raises(ValueError, match="name one, group="):
+        dp.density(idata, "y", [0.0])
+    assert dp.density(idata, "y", [0.0], group="a")["mean"].shape == (1,)
+    with pm.Model():
+        dp.DPMixture("z", 1.0, observed=ROWS)
+        idata = pm.sample(5, tune=5, chains=1, progressbar=False)
+    with pytest.raises(ValueError, match="in no groups"):
+        dp.group_weights(idata, "z")
+
+
+# Words.
+
+WORDS, DOCUMENT = np.array([0, 0, 1, 2, 2, 1]), np.array([0, 0, 0, 1, 1, 1])
+ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.5, 0.7, 0.4])
+
+
+def test_left_to_right_is_unbiased():
+    """The mean of the estimates is a sum over all topics of the document."""
+    topics = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    words = np.array([0, 2, 2, 1])
+    total = 0.0
+    for labels in np.ndindex(2, 2, 2, 2):
+        n = np.bincount(labels, minlength=2)
+        prior = exact.gammaln(ALPHA + n) - exact.gammaln(ALPHA)
+        prior = prior.sum() + exact.gammaln(ALPHA.sum()) - exact.gammaln(ALPHA.sum() + 4)
+        total += np.exp(prior) * np.prod(topics[list(labels), words])
+    rng = np.random.default_rng(0)
+    found = log_documents(rng, words, np.array([0, 4, 4]), topics, ALPHA, 100_000)
+    np.testing.assert_allclose(found, [np.log(total), 0.0], atol=0.005)
+
+
+def test_documents_held_out():
+    """The log of a ratio of evidences, with the document and without, by sums over all labellings."""
+    with pm.Model():
+        dp.LDA("w", 2, ALPHA, ETA, observed=WORDS, group=DOCUMENT)
+        idata = pm.sample(4_000, tune=200, chains=1, random_seed=1, progressbar=False)
+    new = [2, 2, 0]
+    found = dp.held_out_log_likelihood(
+        idata, "w", [str(w) for w in new], group=[0, 0, 0], n_draws=4_000, n_particles=5, random_seed=1
+    )
+    without = posterior_of_names(WORDS, DOCUMENT, ALPHA, ETA)[2]
+    together = posterior_of_names(np.append(WORDS, new), np.append(DOCUMENT, [2, 2, 2]), ALPHA, ETA)[2]
+    np.testing.assert_allclose(found["log_likelihood"], [together - without], atol=0.03)
+    np.testing.assert_allclose(found.attrs["perplexity"], np.exp(-float(found["log_likelihood"][0]) / 3))
+
+
+def test_words_of_topics():
+    """Means and standard deviations are those of the enumerated posterior, names matched to a reference."""
+    words, document = np.array([0, 0, 0, 2, 2, 2]), np.array([0, 0, 0, 1, 1, 1])
+    alpha, reference = np.array([0.01, 0.01]), np.array([0, 0, 0, 1, 1, 1])
+    with pm.Model():
+        given = pd.Series(pd.Categorical.from_codes(words, categories=["x", "y", "z"]))
+        dp.LDA("w", 2, alpha, ETA, observed=given, group=document, initval=reference)
+        idata = pm.sample(5_000, tune=100, chains=1, random_seed=1, progressbar=False)
+    found = dp.topics(idata, "w", n_words=2, reference=reference)
+    labels, p, _ = posterior_of_names(words, document, alpha, ETA)
+    mean = second = 0.0
+    for own, weight in zip(labels, p, strict=True):
+        # The topic that shares most with the first one of the reference.
+        shared = [np.sum((own == k) & (reference == 0)) + np.sum((own != k) & (reference == 1)) for k in (0, 1)]
+        k = int(np.argmax(shared))
+        n = np.bincount(words[own == k], minlength=3) + ETA
+        m = n / n.sum()
+        mean = mean + weight * m
+        second = second + weight * (m**2 + m * (1 - m) / (n.sum() + 1))
+    place = int(np.flatnonzero(found["label"] == 0)[0])
+    np.testing.assert_allclose(found["probability"].isel(topic=place), mean, atol=0.02)
+    np.testing.assert_allclose(found["sd"].isel(topic=place), np.sqrt(second - mean**2), atol=0.02)
+    assert found["top_word"].isel(topic=place, rank=0) == "x"
+    assert np.isfinite(log_topics(reference, words, document, alpha, ETA))
+
+
+def test_words_that_are_rare_elsewhere():
+    counts = pd.DataFrame({"the": [30, 30], "cat": [20, 0], "tax": [0, 20]})
+    with pm.Model():
+        dp.LDA("w", 2, 0.01, 0.1, observed=counts, initval=np.repeat([0, 1], 50))
+        idata = pm.sample(50, tune=0, chains=1, random_seed=1, progressbar=False)
+    by_probability = dp.topics(idata, "w", n_words=1)["top_word"].to_numpy().ravel()
+    by_relevance = dp.topics(idata, "w", n_words=1, relevance=0.2)["top_word"].to_numpy().ravel()
+    assert set(by_probability) == {"the"}
+    assert set(by_relevance) == {"cat", "tax"}
+    held = dp.held_out_log_likelihood(idata, "w", pd.DataFrame({"tax": [2], "the": [1]}, index=["new"]))
+    assert held["document"].to_numpy().tolist() == ["new"]
+    with pytest.raises(ValueError, match="words that the data has not: \\['dog'\\]"):
+        dp.held_out_log_likelihood(idata, "w", ["dog"], group=[0])
+    with pytest.raises(ValueError, match="2 words, but the data has 3"):
+        dp.held_out_log_likelihood(idata, "w", np.ones((1, 2), dtype=int))
+    with pytest.raises(ValueError, match="relevance must lie"):
+        dp.topics(idata, "w", relevance=2.0)
