@@ -2,13 +2,12 @@
 
 import numpy as np
 
-from pymc_dpgmm.grouped_partitions import Groups, count_by_group
+from pymc_dpgmm.grouped_partitions import Groups
 from pymc_dpgmm.kernels.grouping import begin_sweep
 from pymc_dpgmm.kernels.memory import REST
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import split_merge
 from pymc_dpgmm.kernels.words import Words
-from pymc_dpgmm.special import gammaln
 
 # With fewer words, to write labels back and forth takes longer than scans of rows of any kind.
 FEWEST_WORDS = 2_000
@@ -54,11 +53,7 @@ class TopicState:
 
     def log_joint(self) -> float:
         """Log probability of topics and words, given the parameters of both."""
-        _, topic, rows = count_by_group(self.labels(), self.groups, len(self.alpha))
-        total = self.alpha.sum()
-        prior = np.sum(gammaln(self.alpha[topic] + rows) - gammaln(self.alpha[topic]))
-        prior += np.sum(gammaln(total) - gammaln(total + self.groups.sizes))
-        return float(prior) + self.words.log_likelihood()
+        return self.words.log_prior(self.alpha) + self.words.log_likelihood()
 
 
 def words_of(state: State) -> Words | None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import Bits, uniform
+from pymc_dpgmm.arithmetic import Bits, fast_log, uniform
 from pymc_dpgmm.compiled import (
     FLOAT,
     INT,
@@ -34,7 +34,9 @@ from pymc_dpgmm.compiled import (
 from pymc_dpgmm.grouped_partitions import Groups
 
 # A topic is found by sums of so many weights, and then one by one.
-BLOCK = 16
+BLOCK = 8
+# Larger counts have their gamma functions computed.
+MOST_FACTORS = 12
 _SMALLEST = 2.2250738585072014e-308
 
 # What a scan works on: whole numbers, then addresses of arrays.
@@ -51,7 +53,7 @@ ARRAYS = (
     "pulls",
     "shares",
     "own",
-    "inverse",
+    "odds",
     "weights",
     "numbers",
 )
@@ -74,7 +76,7 @@ class Tokens(NamedTuple):
     pulls: object
     shares: object
     own: object
-    inverse: object
+    odds: object
     weights: object
     numbers: object
 
@@ -101,11 +103,11 @@ def tokens_at(head):
 
 
 @inlined
-def _weigh(own, counts, inverse, eta, weights, n_topics):
+def _weigh(odds, counts, eta, weights, n_topics):
     """Set the weights of all topics, and return their sum."""
     total = 0.0
     for k in range(n_topics):
-        weight = own[k] * (counts[k] + eta) * inverse[k]
+        weight = odds[k] * (counts[k] + eta)
         weights[k] = weight
         total += weight
     return total
@@ -134,11 +136,21 @@ def _find(weights, n_topics, u):
 
 
 @inlined
+def _leave(s, row, k, eta_sum):
+    """Take a token out of its topic."""
+    s.own[k] -= 1.0
+    row[k] -= 1
+    s.totals[k] -= 1.0
+    s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+
+
+@inlined
 def _close(s, head, k):
     """Take the share of a topic back, which has no tokens any more."""
     s.numbers[REST] += s.shares[k]
     s.shares[k] = 0.0
     s.own[k] = 0.0
+    s.odds[k] = 0.0
     s.free[head[N_FREE]] = k
     head[N_FREE] += 1
 
@@ -169,8 +181,6 @@ def scan_words(head):
     n_topics = head[N_TOPICS]
     is_open = head[IS_OPEN] == 1
     eta_sum = s.numbers[ETA_SUM]
-    for k in range(n_topics):
-        s.inverse[k] = 1.0 / (s.totals[k] + eta_sum)
     while head[DOCUMENT] < head[N_DOCUMENTS]:
         j = s.documents[head[DOCUMENT]]
         pull = s.pulls[j]
@@ -178,6 +188,9 @@ def scan_words(head):
             s.own[k] = pull * s.shares[k]
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] += 1.0
+        # All of a topic's weight but what the word says.
+        for k in range(n_topics):
+            s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
         moved = 0
         for t in range(s.starts[j] + head[TOKEN], s.starts[j + 1]):
             if is_open and head[N_FREE] == 0:
@@ -187,22 +200,28 @@ def scan_words(head):
             w = s.words[t]
             old = s.labels[t]
             row = shifted(s.counts, w * n_topics)
-            s.own[old] -= 1.0
-            row[old] -= 1
-            s.totals[old] -= 1.0
-            s.inverse[old] = 1.0 / (s.totals[old] + eta_sum)
-            if is_open and s.totals[old] == 0.0:
+            # The token stays where it is until it moves: to read what has just been written takes long.
+            left = is_open and s.totals[old] == 1.0
+            if left:
+                _leave(s, row, old, eta_sum)
                 _close(s, head, old)
-            total = _weigh(s.own, row, s.inverse, s.eta[w], s.weights, n_topics)
+            total = _weigh(s.odds, row, s.eta[w], s.weights, n_topics)
+            if not left:
+                without = (s.own[old] - 1.0) / (s.totals[old] - 1.0 + eta_sum) * (row[old] - 1 + s.eta[w])
+                total += without - s.weights[old]
+                s.weights[old] = without
             opening = pull * s.numbers[REST] * s.eta[w] / eta_sum if is_open else 0.0
             u = uniform(bits) * (total + opening)
             new = _find(s.weights, n_topics, u) if u < total else _open(s, head, bits, pull)
-            s.own[new] += 1.0
-            row[new] += 1
-            s.totals[new] += 1.0
-            s.inverse[new] = 1.0 / (s.totals[new] + eta_sum)
-            s.labels[t] = new
-            moved += new != old
+            if new != old or left:
+                if not left:
+                    _leave(s, row, old, eta_sum)
+                s.own[new] += 1.0
+                row[new] += 1
+                s.totals[new] += 1.0
+                s.odds[new] = s.own[new] / (s.totals[new] + eta_sum)
+                s.labels[t] = new
+                moved += 1
         head[N_MOVED] += moved
         head[TOKEN] = 0
         head[DOCUMENT] += 1
@@ -226,14 +245,46 @@ def log_words(head, n_words, n):
     n_topics = head[N_TOPICS]
     total = 0.0
     for w in range(n_words):
-        fixed = math.lgamma(s.eta[w])
+        # Most counts are small: a product of a few factors stands for a quotient of gamma functions.
+        product = 1.0
         for k in range(n_topics):
             count = s.counts[w * n_topics + k]
-            if count > 0:
-                total += math.lgamma(s.eta[w] + count) - fixed
+            if count > MOST_FACTORS:
+                total += math.lgamma(s.eta[w] + count) - math.lgamma(s.eta[w])
+            else:
+                for c in range(count):
+                    product *= s.eta[w] + c
+                if product > 1e200 or product < 1e-200:
+                    total += math.log(product)
+                    product = 1.0
+        total += math.log(product)
     eta_sum = s.numbers[ETA_SUM]
     for k in range(n_topics):
         total += math.lgamma(eta_sum) - math.lgamma(eta_sum + s.totals[k])
+    return total
+
+
+@c_function(FLOAT(INTS))
+def log_topics(head):
+    """Log probability of all topics given the shares and pulls of the last scan, those of topics with names."""
+    s = tokens_at(head)
+    n_topics = head[N_TOPICS]
+    shares = 0.0
+    for k in range(n_topics):
+        shares += s.shares[k]
+        s.own[k] = 0.0
+    total = 0.0
+    for j in range(head[N_DOCUMENTS]):
+        pull = s.pulls[j]
+        n = s.starts[j + 1] - s.starts[j]
+        for t in range(s.starts[j], s.starts[j + 1]):
+            # One token after the other: a rising factorial for each topic.
+            k = s.labels[t]
+            total += fast_log(pull * s.shares[k] + s.own[k])
+            s.own[k] += 1.0
+        for t in range(s.starts[j], s.starts[j + 1]):
+            s.own[s.labels[t]] = 0.0
+        total -= math.lgamma(pull * shares + n) - math.lgamma(pull * shares)
     return total
 
 
@@ -284,7 +335,7 @@ class Words:
             "pulls",
             "shares",
             "own",
-            "inverse",
+            "odds",
             "weights",
             "numbers",
         ):
@@ -320,7 +371,7 @@ class Words:
     def _make_room(self, n_topics: int) -> None:
         self.head[N_TOPICS] = n_topics
         self.counts = np.zeros(len(self.eta) * n_topics, dtype=np.int32)
-        self.own, self.inverse, self.weights, self.totals = np.zeros((4, n_topics))
+        self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
         self.free = np.zeros(n_topics, dtype=np.int64)
         self._point()
         count_words(self.address, len(self.labels))
@@ -381,6 +432,11 @@ class Words:
         found = np.empty(len(self.labels), dtype=np.int64)
         found[self.groups.rows] = self.labels
         return found
+
+    def log_prior(self, alpha: np.ndarray) -> float:
+        """Return the log probability of topics with names, given the Dirichlet parameters of their weights."""
+        self.pulls[:], self.shares[:] = 1.0, alpha
+        return float(log_topics(self.address))
 
     def log_likelihood(self) -> float:
         """Return the log probability of all words given their topics."""
