@@ -22,6 +22,7 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.point_partition import reference_labels
 from pymc_dpgmm.posterior.stored import UnknownPriorError
+from pymc_dpgmm.posterior.topics import group_weights, topics
 
 # Okabe and Ito (2008): colours that colour-blind people can tell, without the yellow that paper swallows.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
@@ -481,6 +482,196 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
         array[1, 0].set_ylabel("distance (bits)")
         array[1, 0].set_ylim(bottom=-0.02)
     figure.legend(*array[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False)
+    return figure
+
+
+def plot_groups(
+    idata: Any,
+    name: str,
+    partition: Any = None,
+    *,
+    columns: Sequence[Any] | None = None,
+    groups: Sequence[Any] | None = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Plot two columns of the data, a panel for each group, coloured by clusters that all groups share.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of a mixture of rows in groups, or of one of its views.
+    partition : (n,) array_like of integers or text, or Dataset, optional
+        Labels, or the result of :func:`point_partition`, which is called by default.
+    columns : sequence of str or int, optional
+        The two columns to show, by default the first two.
+    groups : sequence of str or int, optional
+        Names of the groups to show, by default the first twelve.
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> eruptions, year = dp.datasets.load_old_faithful(), np.arange(272) // 136
+    >>> with pm.Model():
+    ...     y = dp.HDPMixture("y", 1.0, 1.0, group=year, observed=eruptions)
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_groups(idata, "y")
+    """
+    plt = _pyplot()
+    draws = MixtureDraws(idata, name, model)
+    view = draws.sole()
+    if draws.groups is None:
+        raise ValueError(f"the rows of {draws.labels_name} are in no groups")
+    if view.d < 2:
+        raise ValueError(f"{view.name} has one column; plot_group_weights shows what groups differ in")
+    names = draws.column_names(view)
+    j, i = [0, 1] if columns is None else draws.positions(view, columns)
+    chosen = draws.groups.names[:_MOST_NAMED] if groups is None else [str(group) for group in groups]
+    unknown = [group for group in chosen if group not in draws.groups.names]
+    if unknown:
+        raise ValueError(f"there are no groups {listed(unknown)}, only {listed(draws.groups.names)}")
+    labels = draws.reference(partition)
+    sizes = np.bincount(labels)
+    largest_first = np.argsort(-sizes, kind="stable")
+    data, n_columns = _dense(view.data(0)), min(4, len(chosen))
+    n_rows = -(-len(chosen) // n_columns)
+    figure, array = plt.subplots(
+        n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True
+    )
+    for group, axes in zip(chosen, array.ravel(), strict=False):
+        of_group = draws.groups.group == draws.groups.names.index(group)
+        for rank, k in enumerate(largest_first):
+            own = of_group & (labels == k)
+            axes.scatter(data[own, j], data[own, i], **_points(rank, sizes[k] == 1))
+        axes.set_title(f"{group} ({int(of_group.sum())} rows)")
+    for axes in array.ravel()[len(chosen) :]:
+        axes.set_visible(False)
+    figure.supxlabel(str(names[j]))
+    figure.supylabel(str(names[i]))
+    handles = [
+        plt.Line2D([], [], color=_style(rank)[0], marker=_style(rank)[1], ls="", label=f"{k}: {sizes[k]} rows")
+        for rank, k in enumerate(largest_first[:_MOST_NAMED])
+        if sizes[k] > 1
+    ]
+    figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
+    return figure
+
+
+def plot_group_weights(
+    idata: Any, name: str, reference: Any = None, *, model: pm.Model | None = None, ax: Any = None
+) -> Any:
+    """Plot the weights of clusters, or topics, in every group as shades of a table.
+
+    Clusters are in order of their size. With many groups, those with like weights are side by side.
+
+    Parameters
+    ----------
+    idata, name, reference, model
+        As in :func:`group_weights`.
+    ax : matplotlib.axes.Axes, optional
+        Axes to draw into. By default a new figure is made.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     words = dp.LDA("words", 2, 0.1, 0.1, observed=[[4, 5, 0], [5, 4, 1], [0, 0, 6]])
+    ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_group_weights(idata, "words")
+    """
+    plt = _pyplot()
+    found = group_weights(idata, name, reference, model=model)
+    group, cluster = found["weight"].dims
+    by_size = np.argsort(-found["size"].to_numpy(), kind="stable")
+    weights = found["weight"].to_numpy()[:, by_size]
+    rows = np.arange(len(weights))
+    if len(weights) > _MOST_BARS:
+        # By the largest weight of each, and then by how large it is.
+        rows = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1)))
+    height = float(np.clip(0.25 * len(weights), 2.5, 8.0))
+    size = (float(np.clip(0.35 * len(by_size) + 2.5, 4.0, 12.0)), height + 0.8)
+    figure, (axes,) = _axes(plt, ax, size)
+    image = axes.imshow(weights[rows], aspect="auto", cmap="Blues", vmin=0.0, interpolation="nearest")
+    shown = range(0, len(by_size), 1 + len(by_size) // 25)
+    axes.set_xticks(shown, [str(found[cluster].to_numpy()[by_size[k]]) for k in shown])
+    if len(rows) <= _MOST_BARS:
+        axes.set_yticks(range(len(rows)), [str(found[group].to_numpy()[row]) for row in rows])
+    else:
+        axes.set_yticks([])
+    axes.set_xlabel("topic" if "topic" in str(cluster) else "cluster")
+    axes.set_ylabel(f"{len(rows)} groups" if len(rows) > _MOST_BARS else "group")
+    figure.colorbar(image, ax=axes, label="weight")
+    return figure
+
+
+def plot_topics(
+    idata: Any,
+    name: str,
+    *,
+    n_topics: int = 8,
+    n_words: int = 8,
+    relevance: float = 1.0,
+    reference: Any = None,
+    model: pm.Model | None = None,
+) -> Any:
+    """Plot the words of the largest topics: bars of their probabilities, and lines of two standard deviations.
+
+    Parameters
+    ----------
+    idata, name, n_words, relevance, reference, model
+        As in :func:`topics`.
+    n_topics : int, >= 1
+        Number of topics to show.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     words = dp.LDA("words", 2, 0.1, 0.1, observed=[[4, 5, 0], [5, 4, 1], [0, 0, 6]])
+    ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_topics(idata, "words", n_words=2)
+    """
+    plt = _pyplot()
+    found = topics(idata, name, n_words=n_words, relevance=relevance, reference=reference, model=model)
+    found = found.isel(topic=slice(0, n_topics))
+    count = found.sizes["topic"]
+    n_columns = min(4, count)
+    n_rows = -(-count // n_columns)
+    size = (3.0 * n_columns, (0.24 * found.sizes["rank"] + 0.8) * n_rows)
+    figure, grid = _axes(plt, None, size, n_rows, n_columns)
+    places = np.arange(found.sizes["rank"])
+    for k, axes in zip(range(count), grid, strict=False):
+        own = found.isel(topic=k)
+        axes.barh(
+            places, own["top_probability"], xerr=2.0 * own["top_sd"], color=COLORS[0], ecolor=_GREY, height=0.7
+        )
+        axes.set_yticks(places, [str(word) for word in own["top_word"].to_numpy()])
+        axes.invert_yaxis()
+        axes.set_xlim(left=0.0)
+        axes.locator_params(axis="x", nbins=3)
+        axes.set_title(f"{int(own['topic'])}: {float(own['share']):.0%} of the words")
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    figure.supxlabel("probability")
     return figure
 
 

@@ -361,3 +361,11 @@ def test_priors_name_all_that_they_take(prior):
     assert found[0] == "name"
     assert found[-4:] == ["dims", "known_labels", "must_link", "initval"]
     assert ("components" in found) == (prior is dp.MFM)
+
+
+def test_columns_may_have_the_names_of_what_variables_have():
+    """A table with such columns was taken for a variable of the model."""
+    frame = pd.DataFrame({"owner": [1.0, 2.0, 3.0], "type": [2.0, 1.0, 0.5], "name": [0.1, 0.2, 0.3]})
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=frame)
+    assert model.coords["y_feature"] == ("owner", "type", "name")

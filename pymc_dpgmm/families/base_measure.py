@@ -17,7 +17,8 @@ BASE_MEASURES: dict[str, "type[BaseMeasure]"] = {}
 
 def is_variable(value: Any) -> bool:
     """Tell a model variable (any symbolic tensor) from a number or array."""
-    return hasattr(value, "owner") and hasattr(value, "type")
+    # Tables have their columns for attributes, of whatever name.
+    return not isinstance(value, pd.DataFrame | pd.Series) and hasattr(value, "owner") and hasattr(value, "type")
 
 
 def as_reals(what: str, data: Any) -> np.ndarray:

@@ -49,6 +49,8 @@ from pymc_dpgmm.kernels.memory import (
 
 _FIRST = FIRST_ARRAY + ARRAYS.index("group")
 _SMALLEST = 2.2250738585072014e-308
+# How often openers, and the concentrations whose laws are given, are drawn at the beginning of a sweep.
+N_REPEATED = 5
 
 
 class Grouping(NamedTuple):
@@ -288,6 +290,11 @@ def begin_sweep(head, with_openers):
     if is_finite(s):
         share_equally(s, g)
         return
+    if with_openers == 0 and (s.prior[LAW_RATE] > 0.0 or s.prior[GAMMA_RATE] > 0.0):
+        # Openers and concentrations depend much on each other, and cost little beside a scan.
+        for _ in range(N_REPEATED - 1):
+            seat_rows(s, g)
+            draw_shares(s, g)
     if with_openers == 1:
         for k in range(s.capacity + 1):
             g.seated[k] = 0

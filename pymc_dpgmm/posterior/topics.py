@@ -114,8 +114,7 @@ def topics(
     Dataset
         ``probability`` and ``sd`` (topic, word): posterior mean and standard deviation of the probability of every
         word in every topic. ``top_word``, ``top_probability`` and ``top_sd`` (topic, rank). ``share`` (topic,), of
-        all tokens, and ``overlap`` (topic,). Topics are in order of their share; ``label`` (topic,) is their name
-        in the reference.
+        all tokens, and ``overlap`` (topic,). Topics have the names of the reference, and are in order of their share.
 
     Raises
     ------
@@ -160,7 +159,7 @@ def topics(
             "share": ("topic", found.share[order]),
             "overlap": ("topic", found.overlap[order]),
         },
-        coords={"topic": np.arange(len(order)), "word": vocabulary, "label": ("topic", order)},
+        coords={"topic": order, "word": vocabulary},
     )
 
 

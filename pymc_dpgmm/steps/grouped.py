@@ -138,7 +138,10 @@ class TopicsTarget:
 
     def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
         """Return how many tokens the topics have that have some."""
-        return np.bincount(point[self.name])[np.unique(point[self.name])]
+        if kept is not None:
+            return kept.state.cluster_sizes
+        sizes = np.bincount(point[self.name])
+        return sizes[sizes > 0]
 
     def labels_of(self, state: Any) -> np.ndarray:
         """Return the topics that a state stands for."""
