@@ -89,8 +89,9 @@ class Ours:
             self.point, _ = self.step.step(self.point)
 
     def topics(self):
-        state = self.step.kept[0].state.words
-        counts = state.counts.reshape(-1, state.n_topics).T
+        words = self.step.kept[0].state.words
+        counts = np.zeros((words.n_topics, self.corpus.matrix.shape[1]))
+        np.add.at(counts, (words.labels, words.words), 1)
         return (counts + ETA) / (counts.sum(axis=1, keepdims=True) + ETA * counts.shape[1])
 
 

@@ -58,7 +58,27 @@ class Numbers:
         self.left = [*numbers, *[0.5] * len(words.labels)]
         words.head[[NEXT_DOUBLE, BIT_STATE, DOCUMENT, TOKEN]] = self.address, 0, 0, 0
         scan_words(words.address)
-        return words.topics()
+        return words.topics_of_tokens()
+
+
+def measure(outcome):
+    """The measure of the numbers in [0, 1) that lead to topic 0, and a number for each of two topics."""
+    grid = (np.arange(64) + 0.37) / 64
+    found = [outcome(u) for u in grid]
+    examples = {k: grid[found.index(k)] for k in (0, 1) if k in found}
+    total, start = 0.0, 0.0
+    for u, v, before, after in zip(grid, grid[1:], found, found[1:], strict=False):
+        if before == after:
+            continue
+        low, high = u, v
+        for _ in range(50):
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if outcome(middle) == before else (low, middle)
+        total += low - start if before == 0 else 0.0
+        start = low
+    total += 1.0 - start if found[-1] == 0 else 0.0
+    assert set(examples) == {0, 1}
+    return total, examples
 
 
 @pytest.mark.parametrize("tables", ["the scan", "weights kept from before the scan"])
@@ -80,25 +100,22 @@ def test_the_whole_matrix_of_a_scan(tables):
             state.shares[:], state.pulls[:] = alpha, 1.0
             return numbers.scan(state, us)
 
-        paths = {(): 1.0}
+        # Numbers that lead to a topic for every token so far, and the probability of it all.
+        paths = {(): ([], 1.0)}
         for t in range(4):
             longer = {}
-            for path, probability in paths.items():
-                us = [0.0 if k == 0 else 1.0 - 1e-16 for k in path]
-                low, high = 0.0, 1.0
-                for _ in range(50):
-                    middle = 0.5 * (low + high)
-                    low, high = (middle, high) if drawn([*us, middle])[t] == 0 else (low, middle)
-                first = low
+            for path, (us, probability) in paths.items():
+                first, examples = measure(lambda u, us=us, t=t: drawn([*us, u])[t])
                 if tables != "the scan":
                     # The conditional at the start of the scan, with the token itself in it.
                     own = [
                         log_topics(np.where(np.arange(4) == t, k, start), words, group, alpha, eta) for k in (0, 1)
                     ]
                     first = 1.0 / (1.0 + np.exp(own[1] - own[0]))
-                longer[(*path, 0)], longer[(*path, 1)] = probability * first, probability * (1.0 - first)
+                for k, share in ((0, first), (1, 1.0 - first)):
+                    longer[(*path, k)] = [*us, examples[k]], probability * share
             paths = longer
-        for path, probability in paths.items():
+        for path, (_, probability) in paths.items():
             matrix[code[tuple(start)], code[path]] += probability
     np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
     error = np.abs(p @ matrix - p).sum()
@@ -148,8 +165,13 @@ def test_many_topics_are_opened_and_closed():
         words.scan(rng, np.full(30, 5.0), shares, rest, 20.0)
         shares, rest = words.shares, words.rest
         found = np.zeros((50, words.n_topics), dtype=int)
-        np.add.at(found, (given, words.topics()), 1)
-        np.testing.assert_array_equal(words.counts.reshape(50, -1), found)
+        np.add.at(found, (given, words.topics_of_tokens()), 1)
+        listed = np.zeros_like(found)
+        for w in range(50):
+            own = slice(words.places[w], words.places[w] + words.lengths[w])
+            listed[w, words.topics[own]] = words.counts[own]
+            assert len(set(words.topics[own])) == words.lengths[w]
+        np.testing.assert_array_equal(listed, found)
         np.testing.assert_array_equal(words.totals, found.sum(axis=0))
         np.testing.assert_allclose(shares.sum() + rest, 1.0, rtol=1e-12)
         np.testing.assert_array_equal(shares > 0, words.totals > 0)

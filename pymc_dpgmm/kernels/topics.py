@@ -44,7 +44,7 @@ class TopicState:
 
     def labels(self) -> np.ndarray:
         """Return the topics: (n,) int64 array."""
-        return self.words.topics()
+        return self.words.topics_of_tokens()
 
     @property
     def cluster_sizes(self) -> np.ndarray:
@@ -92,7 +92,7 @@ def sweep_words(
             for _ in range(n_scans):
                 n_moved += words.scan(rng, state.pulls, shares, rest, state.gamma)
                 shares, rest = words.shares, words.rest
-            state.take_slots(words.topics(), words.shares, words.rest)
+            state.take_slots(words.topics_of_tokens(), words.shares, words.rest)
         split_merge(rng, state, n_random, n_sequential)
     state.end_draw()
     return n_moved

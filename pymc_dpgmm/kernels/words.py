@@ -8,8 +8,11 @@ A token of word w in document j joins topic k with probability proportional to
 Dirichlet process, :math:`a_{jk}` is :math:`\alpha_j \beta_k` (see :mod:`pymc_dpgmm.kernels.grouping`), and a topic
 is opened with weight :math:`\alpha_j \beta_* \eta_w / \sum \eta`.
 
-All topics are weighed for every token, in vector lanes. For up to some hundreds of topics that is faster than to
-look for the few topics that matter (``benchmarks/words.py``).
+The sum of the weights has two parts (Yao, Mimno and McCallum 2009). With the odds
+:math:`o_k = (n_{jk} + a_{jk}) / (n_k + \sum \eta)`, one is :math:`\sum_k o_k n_{kw}`, which has a term for each of
+the few topics that the word is in. The other, :math:`\eta_w \sum_k o_k`, is known: odds change for two topics when
+a token moves. They are looked through only where a token falls into that part. Nothing is older than the last
+token, so that every draw has its exact law.
 """
 
 import math
@@ -28,7 +31,6 @@ from pymc_dpgmm.compiled import (
     floats_at,
     inlined,
     ints_at,
-    shifted,
     small_ints_at,
 )
 from pymc_dpgmm.grouped_partitions import Groups
@@ -44,7 +46,10 @@ N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, B
 ARRAYS = (
     "words",
     "labels",
+    "topics",
     "counts",
+    "lengths",
+    "places",
     "starts",
     "documents",
     "free",
@@ -67,7 +72,10 @@ class Tokens(NamedTuple):
 
     words: object
     labels: object
+    topics: object
     counts: object
+    lengths: object
+    places: object
     starts: object
     documents: object
     free: object
@@ -88,60 +96,91 @@ def tokens_at(head):
         small_ints_at(head[FIRST_ARRAY]),
         small_ints_at(head[FIRST_ARRAY + 1]),
         small_ints_at(head[FIRST_ARRAY + 2]),
-        ints_at(head[FIRST_ARRAY + 3]),
-        ints_at(head[FIRST_ARRAY + 4]),
+        small_ints_at(head[FIRST_ARRAY + 3]),
+        small_ints_at(head[FIRST_ARRAY + 4]),
         ints_at(head[FIRST_ARRAY + 5]),
-        floats_at(head[FIRST_ARRAY + 6]),
-        floats_at(head[FIRST_ARRAY + 7]),
-        floats_at(head[FIRST_ARRAY + 8]),
+        ints_at(head[FIRST_ARRAY + 6]),
+        ints_at(head[FIRST_ARRAY + 7]),
+        ints_at(head[FIRST_ARRAY + 8]),
         floats_at(head[FIRST_ARRAY + 9]),
         floats_at(head[FIRST_ARRAY + 10]),
         floats_at(head[FIRST_ARRAY + 11]),
         floats_at(head[FIRST_ARRAY + 12]),
         floats_at(head[FIRST_ARRAY + 13]),
+        floats_at(head[FIRST_ARRAY + 14]),
+        floats_at(head[FIRST_ARRAY + 15]),
+        floats_at(head[FIRST_ARRAY + 16]),
     )
 
 
 @inlined
-def _weigh(odds, counts, eta, weights, n_topics):
-    """Set the weights of all topics, and return their sum."""
-    total = 0.0
-    for k in range(n_topics):
-        weight = odds[k] * (counts[k] + eta)
-        weights[k] = weight
-        total += weight
-    return total
+def _find(weights, n, u):
+    """Return the place whose part of the weights, one after the other, u falls into."""
+    r = 0
+    while r < n - 1 and u >= weights[r]:
+        u -= weights[r]
+        r += 1
+    # Rounding may lead past the last one that has any weight.
+    while weights[r] <= 0.0:
+        r -= 1
+    return r
 
 
 @inlined
-def _find(weights, n_topics, u):
-    """Return the topic whose part of the weights, one after the other, u falls into."""
+def _find_odds(odds, n_topics, u, old, odds_old):
+    """Return the topic whose part of the odds u falls into; those of topic ``old`` are as given."""
     start = 0
     while start < n_topics - BLOCK:
         part = 0.0
-        for k in range(BLOCK):
-            part += weights[start + k]
+        for k in range(start, start + BLOCK):
+            part += odds[k]
+        if old >= start and old < start + BLOCK:
+            part += odds_old - odds[old]
         if u < part:
             break
         u -= part
         start += BLOCK
     k = start
-    while k < n_topics - 1 and u >= weights[k]:
-        u -= weights[k]
+    while k < n_topics - 1:
+        own = odds_old if k == old else odds[k]
+        if u < own:
+            break
+        u -= own
         k += 1
-    # Rounding may lead past the last topic that has any weight.
-    while weights[k] <= 0.0:
+    while (odds_old if k == old else odds[k]) <= 0.0:
         k -= 1
     return k
 
 
 @inlined
-def _leave(s, row, k, eta_sum):
-    """Take a token out of its topic."""
+def _leave(s, start, w, place, k, eta_sum):
+    """Take a token of word w, whose list of topics has topic k at a place, out of it."""
     s.own[k] -= 1.0
-    row[k] -= 1
     s.totals[k] -= 1.0
     s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+    s.counts[start + place] -= 1
+    if s.counts[start + place] == 0:
+        s.lengths[w] -= 1
+        last = start + s.lengths[w]
+        s.topics[start + place] = s.topics[last]
+        s.counts[start + place] = s.counts[last]
+
+
+@inlined
+def _join(s, start, w, k, eta_sum):
+    """Put a token of word w into a topic."""
+    s.own[k] += 1.0
+    s.totals[k] += 1.0
+    s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+    r = start
+    stop = start + s.lengths[w]
+    while r < stop and s.topics[r] != k:
+        r += 1
+    if r == stop:
+        s.topics[r] = k
+        s.counts[r] = 0
+        s.lengths[w] += 1
+    s.counts[r] += 1
 
 
 @inlined
@@ -167,6 +206,14 @@ def _open(s, head, bits, pull):
     return k
 
 
+@inlined
+def _sum_of(odds, n_topics):
+    total = 0.0
+    for k in range(n_topics):
+        total += odds[k]
+    return total
+
+
 @c_function(INT(INTS))
 def scan_words(head):
     """Draw the topics of all tokens, document by document, each given those of all other tokens.
@@ -188,9 +235,9 @@ def scan_words(head):
             s.own[k] = pull * s.shares[k]
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] += 1.0
-        # All of a topic's weight but what the word says.
         for k in range(n_topics):
             s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+        sum_of_odds = _sum_of(s.odds, n_topics)
         moved = 0
         for t in range(s.starts[j] + head[TOKEN], s.starts[j + 1]):
             if is_open and head[N_FREE] == 0:
@@ -199,27 +246,48 @@ def scan_words(head):
                 return 1
             w = s.words[t]
             old = s.labels[t]
-            row = shifted(s.counts, w * n_topics)
-            # The token stays where it is until it moves: to read what has just been written takes long.
-            left = is_open and s.totals[old] == 1.0
-            if left:
-                _leave(s, row, old, eta_sum)
+            start = s.places[w]
+            eta = s.eta[w]
+            # The token stays where it is until it moves, but for a topic that it leaves without any.
+            odds_old = (s.own[old] - 1.0) / (s.totals[old] - 1.0 + eta_sum)
+            has_left = is_open and s.totals[old] == 1.0
+            if has_left:
+                place = 0
+                while s.topics[start + place] != old:
+                    place += 1
+                _leave(s, start, w, place, old, eta_sum)
                 _close(s, head, old)
-            total = _weigh(s.odds, row, s.eta[w], s.weights, n_topics)
-            if not left:
-                without = (s.own[old] - 1.0) / (s.totals[old] - 1.0 + eta_sum) * (row[old] - 1 + s.eta[w])
-                total += without - s.weights[old]
-                s.weights[old] = without
-            opening = pull * s.numbers[REST] * s.eta[w] / eta_sum if is_open else 0.0
-            u = uniform(bits) * (total + opening)
-            new = _find(s.weights, n_topics, u) if u < total else _open(s, head, bits, pull)
-            if new != old or left:
-                if not left:
-                    _leave(s, row, old, eta_sum)
-                s.own[new] += 1.0
-                row[new] += 1
-                s.totals[new] += 1.0
-                s.odds[new] = s.own[new] / (s.totals[new] + eta_sum)
+                odds_old = 0.0
+                sum_of_odds = _sum_of(s.odds, n_topics)
+            n = s.lengths[w]
+            place = 0
+            total = 0.0
+            for r in range(n):
+                k = s.topics[start + r]
+                weight = s.odds[k] * s.counts[start + r]
+                if k == old:
+                    place = r
+                    weight = odds_old * (s.counts[start + r] - 1)
+                s.weights[r] = weight
+                total += weight
+            other = eta * max(sum_of_odds + (odds_old - s.odds[old]), 0.0)
+            opening = pull * s.numbers[REST] * eta / eta_sum if is_open else 0.0
+            u = uniform(bits) * (total + other + opening)
+            if u < total:
+                new = s.topics[start + _find(s.weights, n, u)]
+            elif u < total + other or not is_open:
+                new = _find_odds(s.odds, n_topics, (u - total) / eta, old, odds_old)
+            else:
+                new = _open(s, head, bits, pull)
+            if new != old or has_left:
+                before = s.odds[old] + s.odds[new]
+                if not has_left:
+                    _leave(s, start, w, place, old, eta_sum)
+                _join(s, start, w, new, eta_sum)
+                if has_left:
+                    sum_of_odds = _sum_of(s.odds, n_topics)
+                else:
+                    sum_of_odds += s.odds[old] + s.odds[new] - before
                 s.labels[t] = new
                 moved += 1
         head[N_MOVED] += moved
@@ -230,36 +298,44 @@ def scan_words(head):
 
 @c_function(NOTHING(INTS, INT))
 def count_words(head, n):
-    """Set the counts, which are 0, from the labels of n tokens."""
+    """Set the lists of topics of all words, which are empty, from the labels of n tokens."""
     s = tokens_at(head)
-    n_topics = head[N_TOPICS]
     for t in range(n):
-        s.counts[s.words[t] * n_topics + s.labels[t]] += 1
-        s.totals[s.labels[t]] += 1.0
+        k = s.labels[t]
+        start = s.places[s.words[t]]
+        r = start
+        stop = start + s.lengths[s.words[t]]
+        while r < stop and s.topics[r] != k:
+            r += 1
+        if r == stop:
+            s.topics[r] = k
+            s.counts[r] = 0
+            s.lengths[s.words[t]] += 1
+        s.counts[r] += 1
+        s.totals[k] += 1.0
 
 
 @c_function(FLOAT(INTS, INT, INT))
 def log_words(head, n_words, n):
     """Log probability of all words given their topics."""
     s = tokens_at(head)
-    n_topics = head[N_TOPICS]
     total = 0.0
+    product = 1.0
     for w in range(n_words):
-        # Most counts are small: a product of a few factors stands for a quotient of gamma functions.
-        product = 1.0
-        for k in range(n_topics):
-            count = s.counts[w * n_topics + k]
+        for r in range(s.places[w], s.places[w] + s.lengths[w]):
+            count = s.counts[r]
+            # Most counts are small: a product of a few factors stands for a quotient of gamma functions.
             if count > MOST_FACTORS:
                 total += math.lgamma(s.eta[w] + count) - math.lgamma(s.eta[w])
-            else:
-                for c in range(count):
-                    product *= s.eta[w] + c
-                if product > 1e200 or product < 1e-200:
-                    total += math.log(product)
-                    product = 1.0
-        total += math.log(product)
+                continue
+            for c in range(count):
+                product *= s.eta[w] + c
+            if product > 1e200 or product < 1e-200:
+                total += math.log(product)
+                product = 1.0
+    total += math.log(product)
     eta_sum = s.numbers[ETA_SUM]
-    for k in range(n_topics):
+    for k in range(head[N_TOPICS]):
         total += math.lgamma(eta_sum) - math.lgamma(eta_sum + s.totals[k])
     return total
 
@@ -291,7 +367,8 @@ def log_topics(head):
 class Words:
     """Words in documents and their topics, as scans work on them.
 
-    Memory is 16 bytes for each token, and ``n_words * n_topics`` counts of four bytes.
+    Memory is 16 bytes for each token, and does not depend on the number of topics: a word can be in no more topics
+    than it has tokens.
 
     Parameters
     ----------
@@ -306,7 +383,10 @@ class Words:
     def __init__(self, words: np.ndarray, groups: Groups, eta: np.ndarray) -> None:
         self.groups = groups
         self.words = np.ascontiguousarray(words[groups.rows], dtype=np.int32)
-        self.labels = np.zeros(len(words), dtype=np.int32)
+        self.labels, self.topics, self.counts = np.zeros((3, len(words)), dtype=np.int32)
+        # Where the list of each word's topics begins.
+        sizes = np.bincount(self.words, minlength=len(eta))
+        self.places = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self.starts = groups.starts
         self.documents = np.arange(groups.n_groups)
         self.numbers = np.zeros(3)
@@ -329,7 +409,9 @@ class Words:
         other.__dict__.update(self.__dict__)
         for name in (
             "labels",
+            "topics",
             "counts",
+            "lengths",
             "free",
             "totals",
             "pulls",
@@ -370,7 +452,7 @@ class Words:
 
     def _make_room(self, n_topics: int) -> None:
         self.head[N_TOPICS] = n_topics
-        self.counts = np.zeros(len(self.eta) * n_topics, dtype=np.int32)
+        self.lengths = np.zeros(len(self.eta), dtype=np.int32)
         self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
         self.free = np.zeros(n_topics, dtype=np.int64)
         self._point()
@@ -427,7 +509,7 @@ class Words:
         """The share of all topics without tokens."""
         return float(self.numbers[REST])
 
-    def topics(self) -> np.ndarray:
+    def topics_of_tokens(self) -> np.ndarray:
         """Return the topics of tokens in the order in which they were given: (n,) int64 array."""
         found = np.empty(len(self.labels), dtype=np.int64)
         found[self.groups.rows] = self.labels

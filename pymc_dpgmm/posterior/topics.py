@@ -114,7 +114,7 @@ def topics(
     Dataset
         ``probability`` and ``sd`` (topic, word): posterior mean and standard deviation of the probability of every
         word in every topic. ``top_word``, ``top_probability`` and ``top_sd`` (topic, rank). ``share`` (topic,), of
-        all tokens, and ``overlap`` (topic,). Topics have the names of the reference, and are in order of their share.
+        all tokens, and ``overlap`` (topic,). Topics have the names of the reference, in order of their share.
 
     Raises
     ------
