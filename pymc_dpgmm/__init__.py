@@ -26,6 +26,7 @@ from pymc_dpgmm.printing import print_by_family as _print_by_family
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
 from pymc_dpgmm.thinned import ThinnedLabels
+from pymc_dpgmm.tokens import as_tokens
 
 if TYPE_CHECKING:
     from pymc_dpgmm import plots as plots
@@ -90,6 +91,7 @@ __all__ = [
     "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
+    "as_tokens",
     "certainty",
     "co_clustering",
     "component_draws",

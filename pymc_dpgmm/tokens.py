@@ -29,6 +29,41 @@ class Tokens(NamedTuple):
     documents: np.ndarray
 
 
+def as_tokens(observed: Any) -> pd.DataFrame:
+    """Return the words of documents one by one, given how often each document has each word.
+
+    Parameters
+    ----------
+    observed : (J, V) array_like, DataFrame or sparse matrix
+        Counts. Index and columns of a DataFrame name documents and words.
+
+    Returns
+    -------
+    DataFrame
+        One row for each token, with the columns ``word``, of category dtype, and ``document``. A
+        :func:`HDPMixture` takes them as ``observed=tokens["word"]`` and ``group=tokens["document"]``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If counts are negative or no whole numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import pymc_dpgmm as dp
+    >>> dp.as_tokens(pd.DataFrame({"cat": [2, 0], "dog": [0, 1]}, index=["first", "second"]))
+      word document
+    0  cat    first
+    1  cat    first
+    2  dog   second
+    """
+    if np.ndim(observed) != 2 and not is_sparse(observed):
+        raise ValueError(f"observed must be a matrix of counts, got shape {np.shape(observed)}")
+    tokens = read_tokens(observed, None)
+    return pd.DataFrame({"word": tokens.words, "document": tokens.documents[tokens.document]})
+
+
 def read_tokens(observed: Any, group: Any, *, warn: bool = True) -> Tokens:
     """Return the tokens of documents.
 

@@ -17,6 +17,9 @@
     344 penguins of the Palmer Archipelago: species, island, four measurements in mm and g, and sex, with gaps.
     From the R package palmerpenguins (CC0), by way of seaborn's data; collected by K. Gorman and the Palmer
     Station LTER (Gorman, Williams and Fraser 2014, PLoS ONE 9, e90081).
+``reuters.npz``
+    How often 4,258 words are in 395 news stories of Reuters of 1996, as distributed with the Python package lda
+    3.0.2 (Mozilla Public License 2.0). There are counts only; the stories themselves are not here.
 """
 
 from importlib.resources import files
@@ -105,3 +108,24 @@ def load_rat_tumors() -> pd.DataFrame:
     """
     with (files(__package__) / "rat_tumors.csv").open() as source:
         return pd.read_csv(source)
+
+
+def load_reuters() -> pd.DataFrame:
+    """Return how often words are in news stories of Reuters: 395 rows, one for each story, and 4,258 columns.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> counts = dp.datasets.load_reuters()
+    >>> counts.shape, int(counts.to_numpy().sum())
+    ((395, 4258), 84010)
+    >>> counts.sum().nlargest(3).index.tolist()
+    ['church', 'pope', 'years']
+    """
+    from scipy.sparse import csr_array
+
+    with np.load(str(files(__package__) / "reuters.npz")) as stored:
+        words = stored["words"].tobytes().decode().split("\n")
+        arrays = stored["data"].astype(np.int64), stored["indices"].astype(np.int64), stored["indptr"]
+        counts = csr_array(arrays, shape=(len(stored["indptr"]) - 1, len(words)))
+    return pd.DataFrame(counts.toarray(), columns=words)

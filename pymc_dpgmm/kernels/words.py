@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import Bits, fast_log, uniform
+from pymc_dpgmm.arithmetic import Bits, uniform
 from pymc_dpgmm.compiled import (
     FLOAT,
     INT,
@@ -350,18 +350,22 @@ def log_topics(head):
         shares += s.shares[k]
         s.own[k] = 0.0
     total = 0.0
+    product = 1.0
     for j in range(head[N_DOCUMENTS]):
         pull = s.pulls[j]
         n = s.starts[j + 1] - s.starts[j]
         for t in range(s.starts[j], s.starts[j + 1]):
             # One token after the other: a rising factorial for each topic.
             k = s.labels[t]
-            total += fast_log(pull * s.shares[k] + s.own[k])
+            product *= pull * s.shares[k] + s.own[k]
             s.own[k] += 1.0
+            if product > 1e200 or product < 1e-200:
+                total += math.log(product)
+                product = 1.0
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] = 0.0
         total -= math.lgamma(pull * shares + n) - math.lgamma(pull * shares)
-    return total
+    return total + math.log(product)
 
 
 class Words:

@@ -120,7 +120,8 @@ class TopicsTarget:
         if not view.family.supports(view.params):
             return None
         eta = np.asarray(view.params.a)[0]
-        if kept is None or not same_rows(view, kept.views[0]) or not np.array_equal(labels, kept.labels):
+        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
+        if kept is None or not same_labels or not same_rows(view, kept.views[0]):
             if labels.min() < 0 or labels.max() >= len(prior):
                 raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
             words = view.values[:, 0].astype(np.int64)
