@@ -1,6 +1,6 @@
 """Topic models beside others: tokens per second, and held-out log likelihood against seconds.
 
-Usage: ``python benchmarks/words.py FOLDER [--topics 20 100] [--seconds 1 3 10]``. The others are measured where they
+Usage: ``python benchmarks/words.py FOLDER [--topics 20 100] [--seconds 1 3 10]``, or with ``--scaling``. The others are measured where they
 are installed: ``lda`` (collapsed Gibbs in C), ``tomotopy`` (one worker), scikit-learn and gensim (variational). None
 of them is needed by the package. The data are the Reuters sample of ``lda`` and the news of gensim's test data.
 
@@ -243,13 +243,53 @@ def measure(kind, corpus, n_topics, budgets):
     return {"first": first, "tokens_per_second": corpus.n * rounds / spent, "rounds": rounds, "scores": scores}
 
 
+def scaling():
+    """Time of a scan, and memory, against tokens, topics and documents; topics and words as simulated text has them."""
+    from pymc_dpgmm.grouped_partitions import Groups
+    from pymc_dpgmm.kernels.words import Words
+
+    print("    tokens  documents  topics   ns/token   MB", flush=True)
+    for n, n_documents, n_topics in (
+        (10**5, 500, 100),
+        (10**6, 5_000, 20),
+        (10**6, 5_000, 100),
+        (10**6, 5_000, 500),
+        (10**6, 500, 100),
+        (10**6, 50_000, 100),
+    ):
+        rng = np.random.default_rng(0)
+        zipf = 1.0 / np.arange(1, 20_001)
+        truth = np.array([rng.permutation(20_000)[:2_000] for _ in range(50)])
+        share = np.cumsum(zipf[:2_000] / zipf[:2_000].sum())
+        document = np.sort(rng.integers(n_documents, size=n))
+        weights = np.cumsum(rng.dirichlet(np.full(50, 0.1), n_documents), axis=1)
+        topic = (rng.random(n)[:, None] > weights[document]).sum(axis=1).clip(max=49)
+        given = truth[topic, np.searchsorted(share, rng.random(n)).clip(max=1_999)]
+        words = Words(given, Groups(document, n_documents), np.full(20_000, 0.01))
+        words.set_labels(rng.integers(n_topics, size=n), n_topics)
+        ones, alpha = np.ones(n_documents), np.full(n_topics, ALPHA)
+        for _ in range(30):
+            words.scan(rng, ones, alpha)
+        begin = time.perf_counter()
+        for _ in range(5):
+            words.scan(rng, ones, alpha)
+        spent = (time.perf_counter() - begin) / 5 / n * 1e9
+        held = sum(value.nbytes for value in vars(words).values() if isinstance(value, np.ndarray))
+        held += sum(value.nbytes for value in vars(words.groups).values())
+        print(f"{n:10,d} {n_documents:10,d} {n_topics:7d} {spent:10.1f} {held / 2**20:6.1f}", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--topics", type=int, nargs="+", default=[20, 100])
     parser.add_argument("--seconds", type=float, nargs="+", default=[1.0, 3.0, 10.0])
     parser.add_argument("--data", nargs="+", default=list(DATA), choices=list(DATA))
+    parser.add_argument("--scaling", action="store_true", help="time and memory of a scan instead")
     arguments = parser.parse_args()
+    if arguments.scaling:
+        scaling()
+        return
     found = []
     for data in arguments.data:
         corpus = Corpus(DATA[data]())

@@ -359,8 +359,10 @@ class State:
 
     def take_slots(self, slots: np.ndarray, shares: np.ndarray, rest: float) -> None:
         """Take another partition of rows in groups: numbers of slots (n,), which may be any, and their shares."""
-        used, named = np.unique(slots, return_inverse=True)
-        self.slots[:] = named + 1
+        used = np.flatnonzero(np.bincount(slots))
+        named = np.zeros(used[-1] + 1, dtype=np.int64)
+        named[used] = np.arange(1, len(used) + 1)
+        self.slots[:] = named[slots]
         capacity = max(self.capacity, _room_for(len(used)) if len(used) > self.capacity else 0)
         if capacity > self.capacity:
             for table in self.tables:

@@ -208,6 +208,21 @@ def held_out_log_likelihood(
     ------
     TypeError, ValueError
         If the data is not words in groups, or new documents have other words.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> counts = pd.DataFrame({"cat": [4, 5, 0], "dog": [5, 4, 1], "tax": [0, 0, 6], "law": [0, 1, 5]})
+    >>> with pm.Model():
+    ...     words = dp.LDA("words", n_topics=2, alpha=0.1, eta=0.1, observed=counts)
+    ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    >>> new = ["cat", "dog", "cat", "dog", "cat", "law"]
+    >>> document = ["likely", "likely", "likely", "unlikely", "unlikely", "unlikely"]
+    >>> found = dp.held_out_log_likelihood(idata, "words", new, document, random_seed=1)["log_likelihood"]
+    >>> bool(found.sel(document="likely") > found.sel(document="unlikely"))
+    True
     """
     check_count("n_draws", n_draws, 1)
     check_count("n_particles", n_particles, 1)
