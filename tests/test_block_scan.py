@@ -26,7 +26,7 @@ def draw_codes(rows, family, base, alpha, n_blocks, tile, n_draws):
 @pytest.mark.parametrize(
     ("n_blocks", "tile", "n_draws"),
     [
-        (3, 2, 100_000),
+        (3, 2, 50_000),
         *(pytest.param(b, t, 400_000, marks=pytest.mark.slow) for b, t in ((3, 2), (1, 1), (2, 1), (20, 1))),
     ],
 )

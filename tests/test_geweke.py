@@ -80,6 +80,53 @@ class Latent:
         return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
 
 
+class Grouped:
+    """Reals in groups under a hierarchical Dirichlet process: a random base measure, alpha and gamma.
+
+    With ``exact``, alpha and gamma have gamma laws and are drawn with the labels; otherwise NUTS takes gamma.
+    """
+
+    group = np.array([0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2])
+
+    def __init__(self, exact):
+        self.exact = exact
+
+    def model(self):
+        with pm.Model() as model:
+            alpha = pm.Gamma("alpha", 3.0, 2.0)
+            gamma = pm.Gamma("gamma", 2.0, 1.5) if self.exact else pm.LogNormal("gamma", 0.0, 0.5)
+            mu, b = pm.Normal("mu", 0.5, 1.0), pm.Gamma("b", 5.0, 5.0)
+            base = dp.NormalInverseGamma(mu, 0.5, 4.0, b)
+            dp.HDPMixture("y", alpha, gamma, base, group=self.group, observed=pm.Data("data", np.zeros(N)))
+        return model
+
+    def prior(self, rng):
+        gamma = rng.gamma(2.0) / 1.5 if self.exact else np.exp(0.5 * rng.normal())
+        drawn = {"alpha": rng.gamma(3.0) / 2.0, "gamma": gamma, "mu": rng.normal(0.5), "b": rng.gamma(5.0) / 5.0}
+        # A franchise as the paper tells it, with tables one by one.
+        labels, tables, served = np.empty(N, dtype=int), {0: [], 1: [], 2: []}, []
+        for i, j in enumerate(self.group):
+            weights = np.array([seated for seated, _ in tables[j]] + [drawn["alpha"]])
+            t = rng.choice(len(weights), p=weights / weights.sum())
+            if t == len(tables[j]):
+                dishes = np.append(np.bincount(served, minlength=1) if served else [], gamma)
+                dish = rng.choice(len(dishes), p=dishes / dishes.sum())
+                served.append(dish)
+                tables[j].append([0, dish])
+            tables[j][t][0] += 1
+            labels[i] = tables[j][t][1]
+        return drawn | {"y_labels": labels, "y_n_tables": len(served)}
+
+    def data(self, rng, drawn):
+        params = NIG.params(np.atleast_1d(drawn["mu"]), 0.5, 4.0, np.atleast_1d(drawn["b"]))
+        return NIG.draw_rows(rng, params, np.asarray(drawn["y_labels"]), np.empty((N, 0)))[:, 0]
+
+    def moments(self, drawn, data):
+        shared = [drawn["alpha"], np.log(drawn["gamma"]), drawn["mu"], drawn["mu"] ** 2, np.log(drawn["b"])]
+        own = [float(drawn["y_n_tables"]), float(drawn["y_labels"][0] == drawn["y_labels"][9])]
+        return [*shared, *own, *of_labels(drawn["y_labels"]), data.mean(), np.log(data.var())]
+
+
 def of_labels(labels):
     sizes = np.bincount(labels)
     return [float(np.sum(sizes > 0)), float(np.sum(sizes**2)), float(labels[0] == labels[1])]
@@ -128,7 +175,9 @@ def z_scores(case, n_draws=N_DRAWS):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [Observed(), Latent()], ids=lambda case: type(case).__name__)
+@pytest.mark.parametrize(
+    "case", [Observed(), Latent(), Grouped(True), Grouped(False)], ids=lambda c: type(c).__name__
+)
 def test_successive_draws_have_the_prior_for_their_distribution(case):
     # Of nine or ten scores, one exceeds 4 with probability 6e-4.
     assert np.max(np.abs(z_scores(case))) < 4.0

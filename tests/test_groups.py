@@ -123,7 +123,10 @@ def test_partition_frequencies_of_finite_mixtures(moves):
     assert_matches(codes, case.labels, case.p)
 
 
-@pytest.mark.parametrize("mistake", ["alpha", "a forgotten Stirling number", "tables weighed alike"])
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param("alpha", marks=pytest.mark.slow), "a forgotten Stirling number", "tables weighed alike"],
+)
 def test_mistakes_are_seen(mistake):
     """With alpha off by 5 %, without Stirling numbers, or with tables weighed alike, the comparison fails."""
     family, rows, base, prior = next(hdp_cases()).values

@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 from test_topics import log_topics, posterior_of_names
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.posterior.arrays.topics import log_documents
+from pymc_dpgmm.posterior.arrays.topics import estimate_documents, log_documents
 
 ROWS = np.array([-2.0, -1.6, 2.2, 1.9, -1.8])
 GROUP = np.array([0, 0, 0, 1, 1])
@@ -160,6 +160,21 @@ def test_left_to_right_is_unbiased():
     np.testing.assert_allclose(found, [np.log(total), 0.0], atol=0.005)
 
 
+def test_weights_of_topics_in_new_documents():
+    """They are sums over all topics of the document's words."""
+    topics = np.array([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
+    words = np.array([0, 2, 2])
+    expected, total = np.zeros(2), 0.0
+    for labels in np.ndindex(2, 2, 2):
+        n = np.bincount(labels, minlength=2)
+        p = np.exp((exact.gammaln(ALPHA + n) - exact.gammaln(ALPHA)).sum()) * np.prod(topics[list(labels), words])
+        expected += p * (n + ALPHA) / (3 + ALPHA.sum())
+        total += p
+    found = estimate_documents(np.random.default_rng(0), words, np.array([0, 3, 3]), topics, ALPHA, 100_000)
+    np.testing.assert_allclose(found.weights[0], expected / total, atol=0.005)
+    np.testing.assert_allclose(found.weights[1], ALPHA / ALPHA.sum())
+
+
 def test_documents_held_out():
     """The log of a ratio of evidences, with the document and without, by sums over all labellings."""
     with pm.Model():
@@ -212,6 +227,8 @@ def test_words_that_are_rare_elsewhere():
     assert set(by_relevance) == {"cat", "tax"}
     held = dp.held_out_log_likelihood(idata, "w", pd.DataFrame({"tax": [2], "the": [1]}, index=["new"]))
     assert held["document"].to_numpy().tolist() == ["new"]
+    taxed = dp.topics(idata, "w")["probability"].sel(word="tax").idxmax("topic")
+    assert held["weight"].sel(document="new").idxmax("topic") == taxed
     with pytest.raises(ValueError, match="words that the data has not: \\['dog'\\]"):
         dp.held_out_log_likelihood(idata, "w", ["dog"], group=[0])
     with pytest.raises(ValueError, match="2 words, but the data has 3"):

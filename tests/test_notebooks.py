@@ -9,11 +9,9 @@ from nbclient import NotebookClient
 NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.py"))
 
 
-# One in every run; the others are slow.
-PARAMETERS = [pytest.param(p, marks=() if p.stem == "old_faithful" else pytest.mark.slow) for p in NOTEBOOKS]
-
-
-@pytest.mark.parametrize("path", PARAMETERS, ids=lambda p: p.stem)
+# The documentation is built from them, too.
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own machinery
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_notebook_runs(path):

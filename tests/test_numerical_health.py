@@ -57,7 +57,9 @@ def extended_inverse(lower):
     return inverse
 
 
-@pytest.mark.parametrize("kind", ["far", "scales", "correlated", "wide", "outliers"])
+@pytest.mark.parametrize(
+    "kind", ["far", "scales", "correlated", pytest.param("wide", marks=pytest.mark.slow), "outliers"]
+)
 def test_factor_after_many_changes(kind):
     rows = hard_data(kind)
     n, d = rows.shape

@@ -281,6 +281,7 @@ def test_leave_one_out_agrees_with_enumeration():
     assert found.elpd == pytest.approx(sum(wanted), abs=0.1)
 
 
+@pytest.mark.slow
 @HIGH_K
 def test_leave_one_out_of_one_view():
     """One of a row's two entries is left out, and the other one stays; or both are."""

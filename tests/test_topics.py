@@ -139,7 +139,7 @@ def test_topics_of_every_token():
 def test_words_under_a_hierarchical_process(moves):
     """What scans of words draw under the process, topics opened and closed, is what scans of rows draw."""
     case = Case("DirichletCategorical", WORDS, CATEGORICAL, alpha=[0.4, 2.5, 1.0], gamma=0.6)
-    rng, n_draws = np.random.default_rng(4), 60_000
+    rng, n_draws = np.random.default_rng(4), 30_000
     state = State([case.view], np.zeros(6, dtype=int))
     state.set_groups(Groups(GROUP))
     state.set_prior(chinese_restaurant(case.gamma))
@@ -202,6 +202,7 @@ def test_draws_of_a_model():
     assert_matches(exact.codes(np.array(drawn))[None], exact.partitions(6), np.array(given["posterior"]))
 
 
+@pytest.mark.slow
 def test_alpha_and_eta_by_nuts():
     """Posterior means of random alpha and eta are those of a sum over all labellings on a grid."""
     grid = np.exp(np.linspace(-2.0, 1.0, 41))

@@ -171,10 +171,11 @@ def held_out_log_likelihood(
     *,
     n_draws: int = 20,
     n_particles: int = 20,
+    reference: Any = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Return the log probability of documents that were not seen.
+    """Return the log probability of documents that were not seen, and the weights of topics in them.
 
     The probability of a document is an average over draws of the topics' words and of their shares, given each of
     which it is estimated by the left-to-right algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The
@@ -194,6 +195,8 @@ def held_out_log_likelihood(
         Number of draws that are used, evenly spaced over all chains.
     n_particles : int, >= 1
         Number of estimates of each document in each draw.
+    reference : (n,) array_like, optional
+        Topics of all tokens of the data, to which those of the draws are matched; see :func:`topics`.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
@@ -201,8 +204,9 @@ def held_out_log_likelihood(
     Returns
     -------
     Dataset
-        ``log_likelihood`` (document,), the log of the mean over draws; ``n_words`` (document,); and the attribute
-        ``perplexity``, the exponential of minus the mean log likelihood of a word.
+        ``log_likelihood`` (document,), the log of the mean over draws; ``n_words`` (document,); ``weight``
+        (document, topic), the posterior mean of the weights of topics, by their names in the reference; and the
+        attribute ``perplexity``, the exponential of minus the mean log likelihood of a word.
 
     Raises
     ------
@@ -240,11 +244,16 @@ def held_out_log_likelihood(
     chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
     words = np.ascontiguousarray(places[order], dtype=np.int64)
     rng = np.random.default_rng(random_seed)
-    found = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng)
-    log_p = np.logaddexp.reduce(found, axis=0) - np.log(len(chosen))
+    labels = _reference(draws, reference)
+    found = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
+    log_p = np.logaddexp.reduce(found.log_probability, axis=0) - np.log(len(chosen))
     return xr.Dataset(
-        {"log_likelihood": ("document", log_p), "n_words": ("document", lengths)},
-        coords={"document": np.asarray(tokens.documents)},
+        {
+            "log_likelihood": ("document", log_p),
+            "n_words": ("document", lengths),
+            "weight": (("document", "topic"), found.weights),
+        },
+        coords={"document": np.asarray(tokens.documents), "topic": np.arange(found.weights.shape[1])},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
     )
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from scipy.special import logsumexp
 
 from pymc_dpgmm.arithmetic import Bits, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, shifted
@@ -167,12 +168,21 @@ def _left_to_right(next_double, state, words, n, topics, n_topics, pulls, labels
     return log_p
 
 
-def log_documents(
-    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
-) -> np.ndarray:
-    """Return log estimates of the probabilities of documents given topics, unbiased before the log: (J,) array.
+class Documents(NamedTuple):
+    """Log estimates of the probabilities of documents (J,), and of the weights of topics in them (J, K)."""
 
-    The average of ``n`` estimates by the left-to-right algorithm (Wallach et al. 2009, section 4.5; Buntine 2009).
+    log_probability: np.ndarray
+    weights: np.ndarray
+
+
+def estimate_documents(
+    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
+) -> Documents:
+    """Estimate probabilities of documents given topics, unbiased before the log, and weights of topics in them.
+
+    The probability is the average of ``n`` estimates by the left-to-right algorithm (Wallach et al. 2009, section
+    4.5; Buntine 2009). Each of these leaves behind topics of the document's words. What they say of the weights is
+    averaged in proportion to the estimates.
 
     Parameters
     ----------
@@ -189,17 +199,19 @@ def log_documents(
         Number of estimates.
     """
     by_word = np.ascontiguousarray(topics.T)
-    found = np.zeros(len(starts) - 1)
-    labels = np.empty(int(np.diff(starts).max(initial=1)), dtype=np.int64)
     pulls = np.ascontiguousarray(pulls, dtype=np.float64)
-    counts, weights = np.empty((2, len(pulls)))
+    found = np.zeros(len(starts) - 1)
+    weights = np.tile(pulls / pulls.sum(), (len(found), 1))
+    labels = np.empty(int(np.diff(starts).max(initial=1)), dtype=np.int64)
+    counts, scratch = np.empty((2, len(pulls)))
     bits = bits_of_generator(rng)
     for j in range(len(found)):
         length = int(starts[j + 1] - starts[j])
         if not length:
             continue
-        estimates = [
-            _left_to_right(
+        estimates, left = np.empty(n), np.empty((n, len(pulls)))
+        for r in range(n):
+            estimates[r] = _left_to_right(
                 *bits,
                 words.ctypes.data + 8 * int(starts[j]),
                 length,
@@ -208,12 +220,34 @@ def log_documents(
                 pulls.ctypes.data,
                 labels.ctypes.data,
                 counts.ctypes.data,
-                weights.ctypes.data,
+                scratch.ctypes.data,
             )
-            for _ in range(n)
-        ]
-        found[j] = np.logaddexp.reduce(estimates) - math.log(n)
-    return found
+            left[r] = counts
+        found[j] = logsumexp(estimates) - math.log(n)
+        own = np.exp(estimates - estimates.max())
+        weights[j] = own @ left / own.sum() / (pulls.sum() + length)
+    return Documents(found, weights)
+
+
+def log_documents(
+    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
+) -> np.ndarray:
+    """Return the log estimates of :func:`estimate_documents`: (J,) array."""
+    return estimate_documents(rng, words, starts, topics, pulls, n).log_probability
+
+
+class HeldOut(NamedTuple):
+    """What some draws say of new documents.
+
+    Parameters
+    ----------
+    log_probability : (len(draws), J) array
+    weights : (J, R) array
+        Mean weights of the topics of a reference.
+    """
+
+    log_probability: np.ndarray
+    weights: np.ndarray
 
 
 def held_out(
@@ -223,17 +257,19 @@ def held_out(
     draws: np.ndarray,
     n_particles: int,
     rng: np.random.Generator,
-) -> np.ndarray:
-    """Return log estimates of the probabilities of new documents in some draws: (len(draws), J) array.
+    reference: np.ndarray,
+) -> HeldOut:
+    """Return what some draws say of new documents, in each of which the topics' words are drawn.
 
-    In each draw the words' probabilities in all topics are drawn from their posterior.
+    Draws count for a document's weights in proportion to the probability that they give it.
     """
     some = mixture._replace(
         labels=mixture.labels[draws], seats=lambda s, *given: mixture.seats(int(draws[s]), *given)
     )
     (view,) = mixture.views
     data = np.asarray(view.data(0))[:, 0].astype(np.int64)
-    found = np.empty((len(draws), len(starts) - 1))
+    n_reference = int(reference.max()) + 1
+    log_p, weights = [], []
     for partition in some.only([]).partitions():
         seats = partition.seats
         assert isinstance(seats, GroupedSeats)
@@ -243,6 +279,13 @@ def held_out(
         np.add.at(counts, (partition.labels, data), 1.0)
         topics = rng.standard_gamma(counts + eta)
         topics /= topics.sum(axis=1, keepdims=True)
-        pulls = seats.alpha_of_new() * shares
-        found[partition.draw] = log_documents(rng, words, starts, topics, pulls, n_particles)
-    return found
+        found = estimate_documents(rng, words, starts, topics, seats.alpha_of_new() * shares, n_particles)
+        matched = match(partition.labels, len(partition.sizes), reference, n_reference)
+        own = np.zeros((len(starts) - 1, n_reference))
+        there = matched.cluster >= 0
+        own[:, there] = found.weights[:, matched.cluster[there]]
+        log_p.append(found.log_probability)
+        weights.append(own)
+    logs = np.array(log_p)
+    share = np.exp(logs - logsumexp(logs, axis=0))
+    return HeldOut(logs, np.einsum("sj,sjr->jr", share, np.array(weights)))
