@@ -234,8 +234,11 @@ class Schedule:
             self._plan(state.n * state.n_clusters)
         state.tally[:] = 0
         n_random, n_sequential = self.n_moves.tolist()
-        numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
         words = words_of(state)
+        if words is not None and tuning and self.options.sequential is None:
+            # Topics are found by divisions, which are accepted the less often the more there are of them.
+            n_sequential = MOST_MOVES
+        numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
         if words is not None:
             n_moved = sweep_words(rng, state, words, *numbers)
         elif state.n < ROWS_FOR_THREADS or state.is_grouped:

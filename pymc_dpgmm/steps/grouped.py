@@ -17,7 +17,7 @@ from pymc_dpgmm.distributions.grouped_labels import (
 from pymc_dpgmm.distributions.grouped_labels import grouped_parameters as parameters_of
 from pymc_dpgmm.grouped_partitions import Groups
 from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.topics import TopicState
+from pymc_dpgmm.kernels.topics import FEWEST_WORDS, TopicState
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.steps.points import PointFunction
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, MixtureTarget, is_plain_mixture, same_rows
@@ -47,6 +47,12 @@ class GroupedTarget(LabelsTarget):
             self._numbers = PointFunction(model, [parameters["alpha"], parameters["n_components"]])
         # Groups without rows have no part in the density of labels.
         self.groups = Groups(group_of(rv))
+
+    @property
+    def may_search(self) -> bool:
+        """Whether searches help: single words of all documents together say nothing of topics."""
+        sole = self.mixtures[0].family.title if len(self.mixtures) == 1 else ""
+        return sole != "DirichletCategorical" or self.groups.n < FEWEST_WORDS
 
     def _pulls(self, alpha: np.ndarray) -> np.ndarray:
         alpha = np.asarray(alpha, dtype=np.float64)

@@ -133,7 +133,9 @@ class LabelsStep(BlockedStep):
             if target.dependents is not None
             else TopicSchedule(self.options)
             if isinstance(target, TopicsTarget)
-            else Schedule(self.options, tune, self.sweeps)
+            else Schedule(
+                self.options._replace(search=self.options.search and target.may_search), tune, self.sweeps
+            )
             for target in self.targets
         ]
 

@@ -152,6 +152,11 @@ class LabelsTarget:
             self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
         self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
 
+    @property
+    def may_search(self) -> bool:
+        """Whether searches help, which know rows and not their groups."""
+        return True
+
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
         """Return the mixtures that the kernels know, and whatever else depends on the labels."""
