@@ -1,6 +1,7 @@
 """Topic models beside others: tokens per second, and held-out log likelihood against seconds.
 
-Usage: ``python benchmarks/words.py FOLDER [--topics 20 100] [--seconds 1 3 10]``, or with ``--scaling``. The others are measured where they
+Usage: ``python benchmarks/words.py FOLDER [--topics 20 100] [--seconds 1 3 10]``, or with ``--scaling``. With ``--topics 0``,
+hierarchical Dirichlet processes are compared. The others are measured where they
 are installed: ``lda`` (collapsed Gibbs in C), ``tomotopy`` (one worker), scikit-learn and gensim (variational). None
 of them is needed by the package. The data are the Reuters sample of ``lda`` and the news of gensim's test data.
 
@@ -60,13 +61,18 @@ class Corpus:
         self.starts = np.concatenate([[0], np.cumsum([len(d) for d in held_out])]).astype(np.int64)
         self.n = int(self.matrix.sum())
 
-    def score(self, draws, alpha=ALPHA):
-        """Held-out log likelihood per word, of the last draw and of the mean over draws."""
+    def score(self, draws):
+        """Held-out log likelihood per word, of the last draw and of the mean over draws.
+
+        A draw is the words' probabilities in all topics, or these and the Dirichlet parameters of documents.
+        """
         from pymc_dpgmm.posterior.arrays.topics import log_documents
 
         rng = np.random.default_rng(0)
-        pulls = np.full(len(draws[-1]), alpha)
-        found = [log_documents(rng, self.words, self.starts, topics, pulls, 10) for topics in draws]
+        found = []
+        for draw in draws:
+            topics, pulls = draw if isinstance(draw, tuple) else (draw, np.full(len(draw), ALPHA))
+            found.append(log_documents(rng, self.words, self.starts, topics, pulls, 10))
         mean = np.logaddexp.reduce(found, axis=0) - np.log(len(found))
         return float(found[-1].sum() / len(self.words)), float(mean.sum() / len(self.words))
 
@@ -186,17 +192,60 @@ class Gensim:
         return found / found.sum(axis=1, keepdims=True)
 
 
+class OursHDP:
+    """A hierarchical Dirichlet process with alpha = gamma = 1 and eta = 0.05."""
+
+    def __init__(self, corpus, n_topics):
+        import pymc as pm
+
+        import pymc_dpgmm as dp
+
+        self.corpus, tokens = corpus, dp.as_tokens(corpus.train)
+        eta = np.full(corpus.matrix.shape[1], 0.05)
+        with pm.Model() as model:
+            base = dp.DirichletCategorical(eta)
+            dp.HDPMixture("w", 1.0, 1.0, base, group=tokens["document"], observed=tokens["word"])
+            self.step = dp.DPMixtureStep()
+        self.point = model.initial_point(random_seed=1)
+        self.step.setup_chain(np.random.default_rng(1), 10**9, 1)
+
+    def train(self, n):
+        for _ in range(n):
+            self.point, _ = self.step.step(self.point)
+
+    def topics(self):
+        labels, openers = self.point["w_labels"], self.point["w_openers"]
+        words = self.step.kept[0].state.tables[0].rows[:, 0].astype(int)
+        counts = np.zeros((labels.max() + 2, self.corpus.matrix.shape[1]))
+        np.add.at(counts, (labels, words), 1)
+        tables = np.append(np.bincount(labels[openers == 1]), 1.0)
+        counts += 0.05
+        return counts / counts.sum(axis=1, keepdims=True), tables / tables.sum()
+
+
 class TomotopyHDP:
+    """The same; the shares of topics, which it does not tell, are those of the tokens."""
+
     def __init__(self, corpus, n_topics):
         import tomotopy
 
-        self.model = tomotopy.HDPModel(initial_k=2, alpha=1.0, gamma=1.0, eta=0.05, seed=1)
+        self.model = tomotopy.HDPModel(initial_k=20, alpha=1.0, gamma=1.0, eta=0.05, seed=1)
         for words in corpus.documents:
             self.model.add_doc([str(w) for w in words])
-        self.n_words, self.corpus = corpus.matrix.shape[1], corpus
+        self.n_words = corpus.matrix.shape[1]
+        self.model.optim_interval = 0
 
     def train(self, n):
         self.model.train(n, workers=1)
+
+    def topics(self):
+        order = [int(w) for w in self.model.used_vocabs]
+        live = [k for k in range(self.model.k) if self.model.is_live_topic(k)]
+        found = np.zeros((len(live), self.n_words))
+        for place, k in enumerate(live):
+            found[place, order] = self.model.get_topic_word_dist(k)
+        shares = np.array(self.model.get_count_by_topics(), dtype=float)[live]
+        return found, shares / shares.sum()
 
 
 METHODS = {
@@ -207,7 +256,8 @@ METHODS = {
     "gensim": Gensim,
 }
 # What goes on where it was draws from the posterior, whose densities can be averaged.
-SAMPLERS = (Ours, Tomotopy)
+SAMPLERS = (Ours, Tomotopy, OursHDP, TomotopyHDP)
+PROCESSES = {"HDPMixture": OursHDP, "tomotopy HDP": TomotopyHDP}
 DATA = {"Reuters": reuters, "news": news}
 
 
@@ -299,7 +349,7 @@ def main():
             flush=True,
         )
         for n_topics in arguments.topics:
-            for name, kind in METHODS.items():
+            for name, kind in (METHODS if n_topics else PROCESSES).items():
                 try:
                     result = measure(kind, corpus, n_topics, arguments.seconds)
                 except ImportError:
