@@ -29,6 +29,7 @@ from pymc_dpgmm.distributions.grouped_labels import (
 )
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
+from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.families import BaseMeasure, DirichletCategorical, NormalInverseGamma, NormalInverseWishart
 from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
@@ -569,12 +570,13 @@ def _view_dims(model: pm.Model, name: str, view: _View, rows: str | None) -> Any
 
 def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
     data = None if view.checked is None else view.given
+    named = None
     if view.checked is not None and is_sparse(view.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
-        dims = None
+        named, dims = dims, None
     if view.unit is not None:
         labels = labels[view.unit]
-    return CollapsedMixture(
+    mixture = CollapsedMixture(
         view.name,
         labels,
         view.base,
@@ -584,6 +586,10 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         offset=view.offset,
         impute=view.impute,
     )
+    if named is not None and named[1] in model.coords:
+        names = np.asarray(model.coords[named[1]]).tolist()
+        amend_record(model, view.name, {"column_dim": named[1], "columns_named": [str(name) for name in names]})
+    return mixture
 
 
 def _default_base(values: np.ndarray) -> BaseMeasure:

@@ -366,3 +366,14 @@ def test_pandas_objects_go_by_their_index():
     with pm.Model():
         # A default index is none: these go by position.
         dp.DPMixture("y", 1.0, observed=frame["a"], offset=pd.Series(np.arange(8.0)))
+
+
+def test_columns_of_sparse_counts_have_the_names_of_their_dimension():
+    counts = csr_array(np.random.default_rng(0).poisson(1.0, (30, 3)))
+    with pm.Model(coords={"document": range(30), "word": ["a", "b", "c"]}):
+        base = dp.DirichletMultinomial(np.ones(3))
+        dp.DPMixture("y", 1.0, base, observed=counts, dims=("document", "word"))
+        idata = pm.sample(5, tune=5, chains=1, random_seed=1, progressbar=False)
+    found = dp.component_draws(idata, "y", np.zeros(30, dtype=int), random_seed=1)["probability"]
+    assert found.dims[-1] == "word"
+    assert found["word"].to_numpy().tolist() == ["a", "b", "c"]

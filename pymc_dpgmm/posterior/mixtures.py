@@ -47,11 +47,14 @@ class NamedView(ViewDraws):
         Of each column the names of the categories that are stored as codes.
     column : str, optional
         The name of (n,) data.
+    columns : tuple of str and list of str, optional
+        The dimension and the names of the columns of sparse data, which is stored without these.
     """
 
     is_vector: bool
     categories: list[list[str] | None] | None = None
     column: str | None = None
+    columns: tuple[str, list[str]] | None = None
 
     def category_names(self, length: int) -> np.ndarray | None:
         """Return the names of categories that are stored as codes.
@@ -213,6 +216,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         is_vector=bool(record["is_vector"]),
         categories=record["categories"],
         column=record["column"],
+        columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
     )
 
 
@@ -366,6 +370,8 @@ class MixtureDraws:
             names = view.category_names(length)
             dim = f"{view.name}_{_AXES.get(letter, letter)}"
             return dim, np.arange(length) if names is None or names.ndim > 1 else names
+        if view.columns is not None:
+            return view.columns[0], np.asarray(view.columns[1])
         if found is None or found.ndim < 2 or str(found.dims[-1]).startswith(f"{view.name}_dim_"):
             return f"{view.name}_column", np.arange(length)
         dim = str(found.dims[-1])
