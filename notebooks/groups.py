@@ -78,6 +78,9 @@ float(np.abs(weights["weight"].to_numpy() - truth[:, order]).max().round(3))
 # density. At the place of the rare kind:
 
 # %%
+figure = dp.plot_density(idata, "y", columns=["CD4"], group="patient 5", random_seed=1)
+
+# %%
 rare = [[2.6, 2.6]]
 names = ["patient 1", "patient 3", None]
 pd.Series(

@@ -225,6 +225,7 @@ def plot_density(
     *,
     columns: Any = None,
     given: Any = None,
+    group: Any = None,
     probability: float = 0.95,
     bins: int | None = None,
     random_seed: Any = None,
@@ -238,8 +239,8 @@ def plot_density(
 
     Parameters
     ----------
-    idata, name, x, columns, given, probability, random_seed, model
-        As in :func:`density`. ``x`` is allowed for one column only.
+    idata, name, x, columns, given, group, probability, random_seed, model
+        As in :func:`density`. ``x`` is allowed for one column only. If a group is named, only its rows are drawn.
     bins : int, optional
         Number of bins of the histogram. By default 30, or more if the rule of Freedman and Diaconis says so.
     ax : matplotlib.axes.Axes, optional
@@ -259,7 +260,7 @@ def plot_density(
     >>> figure = dp.plot_density(idata, "y", random_seed=1)
     """
     plt = _pyplot()
-    draws = MixtureDraws(idata, name, model)
+    draws = MixtureDraws(idata, name, model, group)
     view = draws.sole()
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
@@ -270,6 +271,8 @@ def plot_density(
     own = None if len(chosen) == view.d else chosen
     found = density_of(draws, x, own, given, probability, random_seed)
     data = _dense(view.data(0))[:, chosen]
+    if draws.groups is not None and group is not None:
+        data = data[draws.groups.group == draws.groups.names.index(str(group))]
     figure, (axes,) = _axes(plt, ax, (7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
