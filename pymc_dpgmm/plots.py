@@ -137,21 +137,7 @@ def plot_clusters(
             _name_ticks(axes.yaxis, view, i)
     for axes in grid[len(pairs) :]:
         axes.set_visible(False)
-    counted = "row" if view.unit is None else "unit"
-    handles = [
-        plt.Line2D(
-            [], [], color=_style(rank)[0], marker=_style(rank)[1], ls="", label=f"{k}: {sizes[k]} {counted}s"
-        )
-        for rank, k in enumerate(largest_first[:_MOST_NAMED])
-        if sizes[k] > 1
-    ]
-    unnamed = int(np.sum(sizes[largest_first[_MOST_NAMED:]] > 1))
-    if unnamed:
-        handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
-    n_single = int(np.sum(sizes == 1))
-    if n_single:
-        label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
-        handles.append(plt.Line2D([], [], color=_GREY, marker="o", mfc="none", ls="", label=label))
+    handles = _names_of_clusters(plt, sizes, "row" if view.unit is None else "unit")
     if ax is None:
         figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     else:
@@ -560,11 +546,7 @@ def plot_groups(
         axes.set_visible(False)
     figure.supxlabel(str(names[j]))
     figure.supylabel(str(names[i]))
-    handles = [
-        plt.Line2D([], [], color=_style(rank)[0], marker=_style(rank)[1], ls="", label=f"{k}: {sizes[k]} rows")
-        for rank, k in enumerate(largest_first[:_MOST_NAMED])
-        if sizes[k] > 1
-    ]
+    handles = _names_of_clusters(plt, sizes, "row")
     figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     return figure
 
@@ -741,6 +723,26 @@ def _points(rank: int, is_single: bool) -> dict[str, Any]:
         return {"s": 26, "facecolors": "none", "edgecolors": _GREY, "marker": "o", "linewidths": 1.0}
     color, marker = _style(rank)
     return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
+
+
+def _names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
+    """Return what a legend says of clusters with these sizes, the largest ones first."""
+    largest_first = np.argsort(-sizes, kind="stable")
+    handles = [
+        plt.Line2D(
+            [], [], color=_style(rank)[0], marker=_style(rank)[1], ls="", label=f"{k}: {sizes[k]} {counted}s"
+        )
+        for rank, k in enumerate(largest_first[:_MOST_NAMED])
+        if sizes[k] > 1
+    ]
+    unnamed = int(np.sum(sizes[largest_first[_MOST_NAMED:]] > 1))
+    if unnamed:
+        handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
+    n_single = int(np.sum(sizes == 1))
+    if n_single:
+        label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
+        handles.append(plt.Line2D([], [], color=_GREY, marker="o", mfc="none", ls="", label=label))
+    return handles
 
 
 def _dense(data: Any) -> np.ndarray:

@@ -411,20 +411,7 @@ class Words:
         """Return a copy that shares what does not change."""
         other = object.__new__(Words)
         other.__dict__.update(self.__dict__)
-        for name in (
-            "labels",
-            "topics",
-            "counts",
-            "lengths",
-            "free",
-            "totals",
-            "pulls",
-            "shares",
-            "own",
-            "odds",
-            "weights",
-            "numbers",
-        ):
+        for name in set(ARRAYS) - {"words", "places", "starts", "documents", "eta"}:
             setattr(other, name, getattr(self, name).copy())
         other.head = self.head.copy()
         other._point()

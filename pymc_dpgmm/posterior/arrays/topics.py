@@ -8,7 +8,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
 from pymc_dpgmm.arithmetic import Bits, uniform
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, shifted
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
 from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 
@@ -128,9 +128,24 @@ def topic_words_of(mixture: MixtureNumbers, words: np.ndarray, reference: np.nda
     return TopicWords(moments.mean, moments.sd, share / mixture.n_draws, overlap / mixture.n_draws)
 
 
+@inlined
+def _draw_topic(bits, counts, own, n_topics, weights):
+    """Draw the topic of a word, of which ``own`` has the probabilities; return it and the sum of all weights."""
+    norm = 0.0
+    for k in range(n_topics):
+        weights[k] = counts[k] * own[k]
+        norm += weights[k]
+    u = uniform(bits) * norm
+    k = 0
+    while k < n_topics - 1 and u >= weights[k]:
+        u -= weights[k]
+        k += 1
+    return k, norm
+
+
 @c_function(FLOAT(INT, INT, INTS, INT, FLOATS, INT, FLOATS, INTS, FLOATS, FLOATS))
 def _left_to_right(next_double, state, words, n, topics, n_topics, pulls, labels, counts, weights):
-    """Log of an unbiased estimate of the probability of a document; see :func:`log_documents`."""
+    """Log of an unbiased estimate of the probability of a document; see :func:`estimate_documents`."""
     bits = Bits(next_double, state)
     total = 0.0
     for k in range(n_topics):
@@ -140,29 +155,11 @@ def _left_to_right(next_double, state, words, n, topics, n_topics, pulls, labels
     for t in range(n):
         for r in range(t):
             counts[labels[r]] -= 1.0
-            own = shifted(topics, words[r] * n_topics)
-            norm = 0.0
-            for k in range(n_topics):
-                weights[k] = counts[k] * own[k]
-                norm += weights[k]
-            u = uniform(bits) * norm
-            k = 0
-            while k < n_topics - 1 and u >= weights[k]:
-                u -= weights[k]
-                k += 1
+            k, _ = _draw_topic(bits, counts, shifted(topics, words[r] * n_topics), n_topics, weights)
             labels[r] = k
             counts[k] += 1.0
-        own = shifted(topics, words[t] * n_topics)
-        norm = 0.0
-        for k in range(n_topics):
-            weights[k] = counts[k] * own[k]
-            norm += weights[k]
+        k, norm = _draw_topic(bits, counts, shifted(topics, words[t] * n_topics), n_topics, weights)
         log_p += math.log(norm / (total + t))
-        u = uniform(bits) * norm
-        k = 0
-        while k < n_topics - 1 and u >= weights[k]:
-            u -= weights[k]
-            k += 1
         labels[t] = k
         counts[k] += 1.0
     return log_p
