@@ -173,3 +173,18 @@ def standard_gamma(bits, shape):
             v = v * v * v
             if math.log(1.0 - uniform(bits)) < 0.5 * x * x + d - d * v + d * math.log(v):
                 return scale * d * v
+
+
+@inlined
+def log_standard_gamma(bits, shape):
+    """Draw the logarithm of a gamma number with a shape > 0, however small, and rate 1."""
+    if shape >= 1.0:
+        return math.log(standard_gamma(bits, shape))
+    return math.log(standard_gamma(bits, shape + 1.0)) + math.log1p(-uniform(bits)) / shape
+
+
+@inlined
+def minus_log_beta(bits, a, b):
+    """Draw minus the logarithm of a Beta(a, b) number, with all its digits where that is near 0 or 1."""
+    x = log_standard_gamma(bits, b) - log_standard_gamma(bits, a)
+    return x + math.log1p(math.exp(-x)) if x > 0.0 else math.log1p(math.exp(x))

@@ -275,15 +275,37 @@ def _log_hdp(of_labels, alpha, gamma):
     return fixed + n_clusters * np.log(gamma) + np.logaddexp.reduce(terms)
 
 
-def test_gamma_concentrations_are_drawn_with_the_labels():
-    labels, p = concentrations_posterior((2.0, 1.5), (1.5, 1.0))
+@pytest.mark.parametrize(
+    ("law_alpha", "law_gamma"),
+    [((2.0, 1.5), (1.5, 1.0)), pytest.param((0.3, 0.3), (0.3, 0.3), id="near-zero")],
+)
+def test_gamma_concentrations_are_drawn_with_the_labels(law_alpha, law_gamma):
+    """Also where the laws have much of their mass near zero, where a gamma number underflows."""
+    labels, p = concentrations_posterior(law_alpha, law_gamma)
     with pm.Model() as model:
-        alpha, gamma = pm.Gamma("alpha", 2.0, 1.5), pm.Gamma("gamma", 1.5, 1.0)
+        alpha, gamma = pm.Gamma("alpha", *law_alpha), pm.Gamma("gamma", *law_gamma)
         dp.HDPMixture("y", alpha, gamma, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS)
         step = dp.DPMixtureStep([model["y_labels"], alpha, gamma])
         assert {v.name for v in step.vars} == {"y_labels", "y_openers", "alpha_log__", "gamma_log__"}
         idata = pm.sample(60_000, tune=300, chains=1, random_seed=2, progressbar=False)
     assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p)
+
+
+def test_concentrations_of_groups_that_are_alike():
+    """Small concentrations are likely here; drawn exactly and by NUTS, they have the same posterior."""
+    rows, group = np.random.default_rng(0).normal(size=60), np.repeat([0, 1, 2], 20)
+    found = []
+    for is_exact in (True, False):
+        with pm.Model():
+            alpha, gamma = pm.Gamma("alpha", 1.0, 1.0), pm.Gamma("gamma", 1.0, 1.0)
+            own = (alpha, gamma) if is_exact else (1.0 * alpha, 1.0 * gamma)
+            dp.HDPMixture("y", *own, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), group=group, observed=rows)
+            idata = pm.sample(2_000, tune=500, chains=1, random_seed=1, progressbar=False)
+        logs = np.log(np.stack([idata["posterior"][name].to_numpy() for name in ("alpha", "gamma")]))
+        errors = [own.std() / np.sqrt(float(array_stats.ess(own))) for own in logs]
+        found.append((logs.mean(axis=(1, 2)), np.array(errors)))
+    (first, error), (second, other) = found
+    assert np.all(np.abs(first - second) < 4 * np.hypot(error, other))
 
 
 @pytest.mark.slow
@@ -346,6 +368,8 @@ def test_the_same_seed_gives_the_same_draws():
         ({"group": [0, 0, 1]}, "one entry for each row"),
         ({"group": [0, 0, None, 1, 1, 2]}, "1 missing entries"),
         ({"group": [0, 0, 0.5, 1, 1, 2]}, "fractional"),
+        ({"group": [0, 0, np.inf, 1, 1, 2]}, "infinite"),
+        ({"group": np.array([0, 0, 1, 1, 2, 2j])}, "dtype complex"),
         ({"alpha": [1.0, 2.0]}, "each of 3 groups"),
         ({"alpha": -1.0}, "alpha must be finite and > 0"),
         ({"gamma": 0.0}, "gamma must be"),
@@ -361,6 +385,21 @@ def test_bad_input(changed, message):
             dp.HDPMixture("y", given.pop("alpha"), given.pop("gamma"), **given)
         assert not model.named_vars
         assert not model.coords
+
+
+def test_others_on_tables_are_refused():
+    with hdp_model() as model:
+        pm.Potential("few", -3.0 * model["y_n_tables"])
+        with pytest.raises(NotImplementedError, match="few depends on y_openers"):
+            pm.sample(10, tune=10, chains=1, progressbar=False)
+
+
+def test_a_random_number_of_components():
+    with pm.Model():
+        m = pm.DiscreteUniform("m", 1, 6)
+        dp.FiniteMixture("y", 1.0, m, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS)
+        idata = pm.sample(200, tune=100, chains=1, random_seed=1, progressbar=False)
+    assert bool((idata["posterior"]["y_n_clusters"] <= idata["posterior"]["m"]).all())
 
 
 def test_others_on_labels_by_group_are_refused():

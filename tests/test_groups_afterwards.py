@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 from test_topics import log_topics, posterior_of_names
 
@@ -188,6 +189,57 @@ def test_documents_held_out():
     together = posterior_of_names(np.append(WORDS, new), np.append(DOCUMENT, [2, 2, 2]), ALPHA, ETA)[2]
     np.testing.assert_allclose(found["log_likelihood"], [together - without], atol=0.03)
     np.testing.assert_allclose(found.attrs["perplexity"], np.exp(-float(found["log_likelihood"][0]) / 3))
+
+
+def test_topics_without_words_have_their_own_alpha():
+    """Documents held out, and new words, where topics without words differ in alpha."""
+    words, document, eta = np.zeros(4, dtype=int), np.zeros(4, dtype=int), np.full(2, 0.1)
+    alpha = np.array([2.0, 2.0, 1e-3, 1e-3])
+    with pm.Model():
+        given = pd.Series(pd.Categorical.from_codes(words, categories=["x", "y"]))
+        dp.LDA("w", 4, alpha, eta, observed=given, group=document)
+        idata = pm.sample(4_000, tune=200, chains=1, random_seed=1, progressbar=False)
+    without = posterior_of_names(words, document, alpha, eta)[2]
+    for new in (["y"] * 4, ["x", "y"]):
+        codes = np.array([{"x": 0, "y": 1}[w] for w in new])
+        added = np.append(words, codes), np.append(document, np.ones(len(new), dtype=int))
+        together = posterior_of_names(*added, alpha, eta)[2]
+        found = dp.held_out_log_likelihood(
+            idata, "w", new, group=[0] * len(new), n_draws=4_000, n_particles=5, random_seed=1
+        )
+        np.testing.assert_allclose(found["log_likelihood"], [together - without], atol=0.06)
+    rows = dp.sample_new_rows(idata, "w", 2, group=0, random_seed=1)
+    assert set(np.unique(rows["cluster"])) <= {0, 1, 2, 3}
+    together = posterior_of_names(np.append(words, [0, 0]), np.zeros(6, dtype=int), alpha, eta)[2]
+    share = float((rows["w"] == 0).all("new_row").mean())
+    assert abs(share - np.exp(together - without)) < 0.03
+
+
+def test_weights_of_groups_vary_with_the_shares():
+    """Standard deviations are those of drawn shares and weights."""
+    with pm.Model():
+        dp.HDPMixture("y", 50.0, 1.0, dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
+        idata = pm.sample(500, tune=100, chains=1, random_seed=1, progressbar=False)
+    reference = np.array([0, 0, 1, 1, 0])
+    found = dp.group_weights(idata, "y", reference)
+    rng, drawn = np.random.default_rng(0), []
+    posterior = idata["posterior"]
+    for labels, openers in zip(
+        posterior["y_labels"][0].to_numpy(), posterior["y_openers"][0].to_numpy(), strict=True
+    ):
+        n_clusters = labels.max() + 1
+        shared = np.zeros((2, n_clusters))
+        np.add.at(shared, (reference, labels), 1)
+        rows, columns = linear_sum_assignment(shared, maximize=True)
+        for _ in range(20):
+            shares = rng.dirichlet(np.append(np.bincount(labels[openers == 1], minlength=n_clusters), 1.0))
+            own = np.zeros((2, 2))
+            for j in (0, 1):
+                n = np.append(np.bincount(labels[j == GROUP], minlength=n_clusters), 0)
+                own[j, rows] = rng.dirichlet(n + 50.0 * shares)[columns]
+            drawn.append(own)
+    np.testing.assert_allclose(found["weight"], np.mean(drawn, axis=0), atol=0.02)
+    np.testing.assert_allclose(found["sd"], np.std(drawn, axis=0), rtol=0.05)
 
 
 def test_words_of_topics():

@@ -13,7 +13,7 @@ from pymc_dpgmm.checks import refuse_dims, without_dims
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, NumbersOp, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
     RandomStartRV,
-    checked_integer,
+    checked_number_of_components,
     checked_positive,
     checked_start,
     dtype_of_labels,
@@ -343,8 +343,12 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
         raise ValueError(
             f"group must have one entry for each row, shape ({n},) as {observed} has {n}, got {values.shape}"
         )
-    if values.dtype.kind not in "biuOUS" and not np.all(np.isnan(values) | (values == np.floor(values))):
-        raise TypeError("group must be names or integers, got fractional numbers")
+    if values.dtype.kind not in "biufOUSM":
+        raise TypeError(f"group must be names or integers, got dtype {values.dtype}")
+    if values.dtype.kind == "f" and not np.all(
+        np.isnan(values) | (np.isfinite(values) & (values == np.floor(values)))
+    ):
+        raise TypeError("group must be names or integers, got fractional or infinite numbers")
     codes, names = pd.factorize(values, sort=True)
     if np.any(codes < 0):
         raise ValueError(f"group has {np.sum(codes < 0)} missing entries; every row belongs to a group")
@@ -429,7 +433,7 @@ def add_finite_labels(
     _refuse_knowledge(known_labels, must_link)
     model, base = pm.modelcontext(None), name.removesuffix("_labels")
     alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
-    n_components = checked_integer("n_components", n_components)
+    n_components = checked_number_of_components(n_components)
     model.add_coord(f"{base}_group", groups.names)
     by_group = pt.broadcast_to(pt.as_tensor(alpha, dtype="float64"), (len(groups.names),))
     labels = GroupedFiniteDirichlet(

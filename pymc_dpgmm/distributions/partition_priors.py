@@ -445,12 +445,8 @@ class FiniteDirichlet(PartitionPrior):
 
     @classmethod
     def dist(cls, alpha: Any, n_components: Any, n: Any, **kwargs: Any) -> Any:
-        n_components = without_dims(n_components)
-        if is_variable(n_components):
-            if n_components.ndim != 0 or n_components.dtype not in pm.vartypes.discrete_types:
-                raise TypeError("n_components must be an integer or a scalar variable with integer values")
-        else:
-            n_components = checked_integer("n_components", n_components)
+        n_components = checked_number_of_components(n_components)
+        if not is_variable(n_components):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
             if constraints is not None and n_known(constraints) > n_components:
                 raise ValueError(
@@ -688,6 +684,16 @@ def checked_integer(name: str, value: Any) -> int:
     if value < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
     return int(value)
+
+
+def checked_number_of_components(value: Any) -> Any:
+    """Return an integer of at least 1, or a scalar variable of integers."""
+    value = without_dims(value)
+    if not is_variable(value):
+        return checked_integer("n_components", value)
+    if value.ndim != 0 or value.dtype not in pm.vartypes.discrete_types:
+        raise TypeError("n_components must be an integer or a scalar variable with integer values")
+    return value
 
 
 def _checked_rows(n: Any) -> tuple[Any, str]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import fast_log, standard_gamma, uniform
+from pymc_dpgmm.arithmetic import fast_log, minus_log_beta, standard_gamma, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, NOTHING, c_function, called_at, floats_at, inlined, ints_at
 from pymc_dpgmm.kernels.memory import (
     ALPHA,
@@ -251,16 +251,13 @@ def draw_shares(s, g):
         for j in range(g.n_groups):
             n = g.starts[j + 1] - g.starts[j]
             if n > 0:
-                rate += math.log1p(
-                    standard_gamma(s.bits, float(n)) / max(standard_gamma(s.bits, alpha), _SMALLEST)
-                )
+                rate += minus_log_beta(s.bits, alpha, float(n))
         alpha = max(standard_gamma(s.bits, s.prior[LAW_SHAPE] + n_tables) / rate, _SMALLEST)
         s.prior[ALPHA] = alpha
         for j in range(g.n_groups):
             g.pulls[j] = alpha
     if s.prior[GAMMA_RATE] > 0.0:
-        own = max(standard_gamma(s.bits, s.prior[GAMMA]), _SMALLEST)
-        rate = s.prior[GAMMA_RATE] + math.log1p(standard_gamma(s.bits, float(n_tables)) / own)
+        rate = s.prior[GAMMA_RATE] + minus_log_beta(s.bits, s.prior[GAMMA], float(n_tables))
         s.prior[GAMMA] = max(standard_gamma(s.bits, s.prior[GAMMA_SHAPE] + n_clusters) / rate, _SMALLEST)
     rest = max(standard_gamma(s.bits, s.prior[GAMMA]), _SMALLEST)
     total = rest

@@ -238,11 +238,11 @@ class StoredGroups:
             own = np.broadcast_to(numbers["alpha"], int(numbers["n_topics"]))
             of_clusters = np.empty(n_clusters, dtype=np.int64)
             of_clusters[labels] = names
-            shares = own[of_clusters] / own.sum()
-            given |= {"rest": max(1.0 - float(shares.sum()), 0.0), "n_empty": len(own) - n_clusters}
-            return GroupedSeats(counts, np.full(n_groups, own.sum()), shares, **given)
+            without = np.setdiff1d(np.arange(len(own)), of_clusters)
+            given |= {"empty": own[without] / own.sum(), "names": np.append(of_clusters, without)}
+            return GroupedSeats(counts, np.full(n_groups, own.sum()), own[of_clusters] / own.sum(), **given)
         most = int(numbers["n_components"])
-        given |= {"rest": (most - n_clusters) / most, "n_empty": most - n_clusters}
+        given["empty"] = np.full(most - n_clusters, 1.0 / most)
         return GroupedSeats(counts, alpha, np.full(n_clusters, 1.0 / most), **given)
 
     def draw(self, *_: Any) -> Any:

@@ -58,7 +58,7 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
     True
     """
     draws = _grouped(idata, name, model)
-    labels = _reference(draws, reference)
+    labels, names = _reference(draws, reference)
     found = group_weights_of(draws.numbers, labels)
     assert draws.groups is not None
     group, dim = f"{draws.labels_name.removesuffix('_labels')}_group", draws.cluster_dim()
@@ -71,7 +71,7 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
             "overlap": (dim, found.overlap),
             "size": (dim, sizes),
         },
-        coords={group: draws.groups.names, dim: np.arange(len(sizes))},
+        coords={group: draws.groups.names, dim: names},
     )
 
 
@@ -139,7 +139,7 @@ def topics(
         raise ValueError(f"relevance must lie in [0, 1], got {relevance}")
     draws = _grouped(idata, name, model)
     view, vocabulary = _words_of(draws)
-    labels = _reference(draws, reference)
+    labels, names = _reference(draws, reference)
     codes = np.asarray(view.data(0))[:, 0].astype(np.int64)
     found = topic_words_of(draws.numbers, codes, labels)
     share_of_words = np.bincount(codes, minlength=len(vocabulary)) / len(codes)
@@ -159,7 +159,7 @@ def topics(
             "share": ("topic", found.share[order]),
             "overlap": ("topic", found.overlap[order]),
         },
-        coords={"topic": order, "word": vocabulary},
+        coords={"topic": names[order], "word": vocabulary},
     )
 
 
@@ -244,7 +244,7 @@ def held_out_log_likelihood(
     chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
     words = np.ascontiguousarray(places[order], dtype=np.int64)
     rng = np.random.default_rng(random_seed)
-    labels = _reference(draws, reference)
+    labels, names = _reference(draws, reference)
     found = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
     log_p = np.logaddexp.reduce(found.log_probability, axis=0) - np.log(len(chosen))
     return xr.Dataset(
@@ -253,7 +253,7 @@ def held_out_log_likelihood(
             "n_words": ("document", lengths),
             "weight": (("document", "topic"), found.weights),
         },
-        coords={"document": np.asarray(tokens.documents), "topic": np.arange(found.weights.shape[1])},
+        coords={"document": np.asarray(tokens.documents), "topic": names},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
     )
 
@@ -286,8 +286,14 @@ def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
     return view, np.asarray([str(code) for code in range(length)] if names is None else names, dtype=object)
 
 
-def _reference(draws: MixtureDraws, reference: Any) -> np.ndarray:
-    """Return the labels to which clusters are matched: by default those of the draw with the largest log joint."""
-    if reference is not None:
-        return checked_partition("reference", reference, draws.drawn)
-    return draws.best_labels()
+def _reference(draws: MixtureDraws, reference: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the labels to which clusters are matched, from 0 on, and their names.
+
+    By default they are those of the draw with the largest log joint density.
+    """
+    if reference is None:
+        names, labels = np.unique(draws.numbers.labels[draws.best_draw()], return_inverse=True)
+        return labels.astype(np.int64), names
+    labels = checked_partition("reference", reference, draws.drawn)
+    given = np.asarray(reference["labels"] if isinstance(reference, xr.Dataset) else reference)
+    return labels, np.unique(given) if given.dtype.kind in "iu" else np.arange(labels.max() + 1)

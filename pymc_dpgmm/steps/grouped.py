@@ -40,6 +40,12 @@ class GroupedTarget(LabelsTarget):
             openers = parameters["openers"]
             if openers not in model.free_RVs or not isinstance(openers.owner.op, OpenersRV):
                 raise NotImplementedError(f"the openers of {self.name} cannot be observed or computed")
+            others = [other.name for other in dependents(model, openers) if other is not rv]
+            if others:
+                raise NotImplementedError(
+                    f"nothing but labels can depend on which rows open tables, but {', '.join(others)} depends on "
+                    f"{openers.name}, or on the number of tables that is computed from it"
+                )
             self.openers = model.rvs_to_values[openers]
             alpha, _ = openers.owner.op.dist_params(openers.owner)
             self._numbers = PointFunction(model, [alpha, parameters["gamma"]])

@@ -91,6 +91,12 @@ class LabelsStep(BlockedStep):
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
         self.targets = [_target_of(model, value) for value in self.vars]
+        named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
+        if named and options.n_scans == 0:
+            raise NotImplementedError(
+                f"{', '.join(named)} are topics with names, for which there are no split and merge moves; leave "
+                "the step to pm.sample, or use dp.CollapsedGibbs"
+            )
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed]
         self.imputed = [value.name for value in imputed]

@@ -37,5 +37,6 @@ def draw_new_rows(
                 # Rows are of the family's kind if what comes with them is.
                 clusters.family.check_values(clusters.view.params(0), np.concatenate([own, known], axis=1))
             found[partition.draw] = own
-        found_clusters[partition.draw] = labels
+        names = getattr(partition.seats, "names", None)
+        found_clusters[partition.draw] = labels if names is None else names[labels]
     return NewRows(found_clusters, rows)

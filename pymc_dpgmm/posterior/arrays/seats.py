@@ -92,10 +92,10 @@ class GroupedSeats:
         clusters as shares of their sum.
     gamma : float
         Of the process, 0 otherwise.
-    rest : float
-        Without a process, the share of the components without rows.
-    n_empty : int
-        Without a process, their number.
+    empty : (E,) array
+        Without a process, the shares of the components without rows.
+    names : (K + E,) integer array, optional
+        Names of the clusters, and of the components without rows, where they have such.
     group : int or None
         The group of rows that arrive; None is one without rows, whose concentration is that of all groups.
     """
@@ -107,13 +107,14 @@ class GroupedSeats:
         tables: np.ndarray,
         *,
         gamma: float = 0.0,
-        rest: float = 0.0,
-        n_empty: int = 0,
+        empty: np.ndarray | None = None,
+        names: np.ndarray | None = None,
         group: int | None = None,
     ) -> None:
         self.counts, self.alpha, self.tables = counts, alpha, tables
-        self.gamma, self.rest, self.n_empty = gamma, rest, n_empty
-        self.group = group
+        self.gamma, self.group = gamma, group
+        self.empty = np.zeros(0) if empty is None else empty
+        self.names = names
 
     @property
     def n_groups(self) -> int:
@@ -137,7 +138,7 @@ class GroupedSeats:
     def _mean_shares(self) -> np.ndarray:
         if self.gamma > 0.0:
             return np.append(self.tables, self.gamma) / (self.tables.sum() + self.gamma)
-        return np.append(self.tables, self.rest)
+        return np.append(self.tables, self.empty.sum())
 
     def probabilities(self) -> np.ndarray:
         """Return the predictive weights of the group, with shares of the clusters integrated out."""
@@ -149,21 +150,28 @@ class GroupedSeats:
         own = np.column_stack([self.counts, np.zeros(self.n_groups)])
         return (own + self.alpha[:, None] * self._mean_shares()) / (own.sum(axis=1) + self.alpha)[:, None]
 
+    def share_variance(self) -> np.ndarray:
+        """Return the variances of the clusters' shares, given the partition: (K,) array."""
+        if self.gamma == 0.0:
+            return np.zeros(len(self.tables))
+        mean, total = self._mean_shares()[:-1], self.tables.sum() + self.gamma
+        return mean * (1.0 - mean) / (total + 1.0)
+
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the shares of the clusters over all groups."""
         return _dirichlet(rng, np.append(self.tables, self.gamma)) if self.gamma > 0.0 else self._mean_shares()
 
     def draw_shares(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the shares of clusters, and of others that have no rows one by one."""
-        *shares, rest = self.draw(rng)
         if self.gamma > 0.0:
+            *shares, rest = self.draw(rng)
             found: list[float] = []
             while rest > SMALLEST and len(found) < MOST:
                 share = rng.beta(1.0, self.gamma) * rest
                 found.append(share)
                 rest -= share
             return np.array([*shares, *found, rest])
-        return np.append(shares, np.full(self.n_empty, rest / max(self.n_empty, 1)))
+        return np.append(self.tables, self.empty)
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the weights of all groups."""
@@ -186,7 +194,10 @@ class GroupedSeats:
         """Seat rows one after the other, given shares of the clusters."""
         *shares, rest = self.draw(rng)
         own, alpha = self._own(self.group)
-        counts, shares, empty = list(own.astype(float)), list(shares), self.n_empty
+        counts, shares = list(own.astype(float)), list(shares)
+        if self.gamma == 0.0:
+            # Components without rows, too, are named.
+            counts, shares, rest = [*counts, *np.zeros(len(self.empty))], [*shares, *self.empty], 0.0
         labels = np.empty(m, dtype=np.int64)
         for i in range(m):
             weights = np.array(
@@ -194,13 +205,16 @@ class GroupedSeats:
             )
             k = int(rng.choice(len(weights), p=weights / weights.sum()))
             if k == len(counts):
-                share = rng.beta(1.0, self.gamma) * rest if self.gamma > 0.0 else rest / empty
                 counts.append(0.0)
-                shares.append(share)
-                rest -= share
-                empty -= 1
+                shares.append(rng.beta(1.0, self.gamma) * rest)
+                rest -= shares[-1]
             counts[k] += 1.0
             labels[i] = k
+        if self.names is None:
+            # Those without rows are alike: they are numbered as they are opened.
+            n_own = len(own)
+            opened = list(dict.fromkeys(labels[labels >= n_own].tolist()))
+            labels = np.array([k if k < n_own else n_own + opened.index(k) for k in labels.tolist()])
         return labels
 
 

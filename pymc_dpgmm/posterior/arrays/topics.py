@@ -85,9 +85,13 @@ def group_weights_of(mixture: MixtureNumbers, reference: np.ndarray) -> GroupWei
         # Where a draw has no cluster that matches, its weight is nothing.
         own = np.zeros((n_reference, n_groups))
         own[rows] = mean[:, matched.cluster[rows]].T
-        # A beta distribution, given the shares of the clusters.
+        # A beta distribution given the shares of the clusters, which have a variance too.
         total = (seats.counts.sum(axis=1) + seats.alpha)[None, :]
-        moments.add(own, own * (1.0 - own) / (total + 1.0), np.arange(n_reference))
+        between = np.zeros((n_reference, n_groups))
+        shares = seats.share_variance()[matched.cluster[rows], None]
+        between[rows] = (seats.alpha / total[0]) ** 2 * shares
+        within = (own * (1.0 - own) - between) / (total + 1.0)
+        moments.add(own, within + between, np.arange(n_reference))
         overlap += matched.shared / sizes
     assert moments is not None
     mean = moments.mean.T
