@@ -101,7 +101,8 @@ def read_tokens(observed: Any, group: Any, *, warn: bool = True) -> Tokens:
 
 
 def _from_matrix(observed: Any, warn: bool) -> Tokens:
-    vocabulary, documents = np.arange(observed.shape[1]), np.arange(observed.shape[0])
+    n_documents, n_words = observed.shape if is_sparse(observed) else np.shape(observed)
+    vocabulary, documents = np.arange(n_words), np.arange(n_documents)
     if isinstance(observed, pd.DataFrame):
         vocabulary, documents = observed.columns.to_numpy(), observed.index.to_numpy()
         observed = observed.to_numpy()

@@ -94,7 +94,11 @@ def test_enumeration_agrees_with_the_reference(name):
         np.testing.assert_allclose(case.mean_tables, given["mean_number_of_tables"], rtol=1e-10)
 
 
-@pytest.mark.parametrize("moves", MOVES)
+# All moves together in every run, which would show a mistake in one of them; each alone is slow.
+EACH = [pytest.param(moves, marks=() if moves == "all" else pytest.mark.slow) for moves in MOVES]
+
+
+@pytest.mark.parametrize("moves", ["scans", "all"])
 @pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
 def test_partition_frequencies(family, rows, base, prior, moves):
     case = Case(family, rows, base, **prior)
@@ -116,7 +120,7 @@ def check(case, codes, tables):
     assert abs(tables.mean() - case.mean_tables) < 4 * error
 
 
-@pytest.mark.parametrize("moves", MOVES)
+@pytest.mark.parametrize("moves", EACH)
 def test_partition_frequencies_of_finite_mixtures(moves):
     case = Case("NormalInverseWishart", ROWS, NIW, **FINITE)
     codes, _ = case.draw(MOVES[moves], N_DRAWS // 4)

@@ -244,12 +244,14 @@ SHARED = ["observed", "shape", "dims", "offset", "unit", "known_labels", "must_l
         (dp.PYMixture, "name alpha discount base"),
         (dp.FiniteMixture, "name alpha n_components base"),
         (dp.MFMixture, "name gamma base"),
+        (dp.HDPMixture, "name alpha gamma base"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_users_see_all_arguments(mixture, own):
     parameters = inspect.signature(mixture).parameters
-    keywords = [*(["components"] if mixture is dp.MFMixture else []), *SHARED]
+    own_keywords = {dp.MFMixture: ["components"], dp.FiniteMixture: ["group"], dp.HDPMixture: ["group"]}
+    keywords = [*own_keywords.get(mixture, []), *SHARED]
     assert list(parameters) == [*own.split(), *keywords]
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in keywords)
     assert [parameters[name].default for name in SHARED] == [None] * 7 + [False, None]

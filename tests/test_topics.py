@@ -226,7 +226,7 @@ def test_alpha_and_eta_by_nuts():
         assert abs(float(drawn.mean()) - mean) < 4 * float(drawn.std()) / np.sqrt(2_000) + 0.005
 
 
-@pytest.mark.parametrize("kind", [np.asarray, csr_array, pd.DataFrame])
+@pytest.mark.parametrize("kind", [np.asarray, np.ndarray.tolist, csr_array, pd.DataFrame])
 def test_a_matrix_of_counts(kind):
     """Documents without words have no tokens, and keep their names."""
     with pm.Model() as model:
