@@ -83,6 +83,9 @@ def _fast_log(x):
     return value if x > 0.0 else math.nan
 
 
+# The smallest normal number: what underflows is set to it where it must stay above zero.
+SMALLEST = 2.2250738585072014e-308
+
 # So many numbers at a time fill the vector registers; arrays that are worked on so have room for a multiple of it.
 LANES = 8
 

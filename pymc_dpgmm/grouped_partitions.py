@@ -18,6 +18,7 @@ truncated, and none is in the model: those of the clusters and those within grou
 """
 
 import math
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -54,8 +55,9 @@ class Groups:
         """Number of rows."""
         return len(self.group)
 
+    @cached_property
     def positions(self) -> np.ndarray:
-        """Return how many rows of its group come before each row: (n,) int64 array."""
+        """How many rows of its group come before each row: (n,) int64 array."""
         found = np.empty(self.n, dtype=np.int64)
         found[self.rows] = np.arange(self.n) - self.starts[:-1][self.group[self.rows]]
         return found
@@ -148,8 +150,9 @@ class Openers(NamedTuple):
     log_others: float
 
 
-def count_openers(openers: np.ndarray, groups: Groups, positions: np.ndarray) -> Openers:
-    """Return what the density of openers depends on; ``positions`` are those of the groups."""
+def count_openers(openers: np.ndarray, groups: Groups) -> Openers:
+    """Return what the density of openers depends on."""
+    positions = groups.positions
     opens = openers == 1
     possible = _inside(openers, 2) and bool(np.all(opens[positions == 0]))
     log_others = float(np.sum(np.log(positions[~opens]))) if possible else -math.inf
@@ -159,7 +162,7 @@ def count_openers(openers: np.ndarray, groups: Groups, positions: np.ndarray) ->
 def draw_openers(rng: np.random.Generator, alpha: np.ndarray, groups: Groups) -> np.ndarray:
     """Draw which rows open tables: (n,) int8 array; ``alpha`` (J,) are the groups' concentrations."""
     own = alpha[groups.group]
-    return (rng.random(groups.n) * (own + groups.positions()) < own).astype(np.int8)
+    return (rng.random(groups.n) * (own + groups.positions) < own).astype(np.int8)
 
 
 @c_function(INT(INT, INT, FLOAT, INTS, INTS, INTS, INT, INTS, INTS, INTS))

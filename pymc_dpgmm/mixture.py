@@ -496,6 +496,7 @@ def _add_labels(
         labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **own)
     else:
         if any(view.unit is not None for view, _ in views):
+            # A unit whose rows are in several groups would have no weights of its own to join a cluster by.
             raise NotImplementedError("unit is not supported together with group")
         groups = numbered_groups(rows_in_order("group", request.group, index), next(iter(numbers.values())))
         labels = request.prior(name, groups=groups, dims=row_dims, **own)

@@ -1,6 +1,6 @@
 """The PyMC faces of priors on labels of rows in groups: see :mod:`pymc_dpgmm.grouped_partitions`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,14 +38,12 @@ class _GroupsAt:
 
     def __init__(self) -> None:
         self._given: Any = None
-        self.groups: Any = None
-        self.positions: Any = None
+        self._groups: Any = None
 
     def __call__(self, group: np.ndarray, n_groups: int | None = None) -> Groups:
         if self._given is None or not same_values(group, self._given):
-            self._given, self.groups = group.copy(), Groups(group, n_groups)
-            self.positions = self.groups.positions()
-        return self.groups
+            self._given, self._groups = group.copy(), Groups(group, n_groups)
+        return self._groups
 
 
 class OpenersOp(NumbersOp):
@@ -64,7 +62,7 @@ class OpenersOp(NumbersOp):
         at = _GroupsAt()
 
         def evaluate(openers: np.ndarray, group: np.ndarray, n_groups: np.ndarray) -> tuple[np.ndarray, ...]:
-            found = count_openers(openers, at(group, int(n_groups)), at.positions)
+            found = count_openers(openers, at(group, int(n_groups)))
             return found.tables, np.asarray(found.log_others)
 
         return evaluate
@@ -140,12 +138,6 @@ class GroupedLabelsRV(LabelsRV):
     dtype = "int64"
     # Names of the parameters, all but the last.
     fields: tuple[str, ...]
-
-    def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
-        # Without a static shape, starting labels of the wrong length reach the step method, which names them.
-        node = super().make_node(rng, size, *dist_params)
-        drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
-        return Apply(self, node.inputs, [node.outputs[0].type(), drawn])
 
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
         return (dist_params[-1].shape[0],)
@@ -367,22 +359,27 @@ def _checked_concentration(name: str, value: Any, n: int, of_what: str) -> Any:
                 f"{value.type.shape}"
             )
         return value
-    numbers = np.asarray(value)
-    if numbers.dtype.kind not in "biuf":
+    array = np.asarray(value)
+    if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")
-    if numbers.ndim > 1 or (numbers.ndim == 1 and len(numbers) != n):
+    if array.ndim > 1 or (array.ndim == 1 and len(array) != n):
         raise ValueError(
-            f"{name} must be a scalar or have one entry for each of {n} {of_what}, got shape {numbers.shape}"
+            f"{name} must be a scalar or have one entry for each of {n} {of_what}, got shape {array.shape}"
         )
-    if not np.all((numbers > 0) & np.isfinite(numbers)):
+    if not np.all((array > 0) & np.isfinite(array)):
         raise ValueError(f"{name} must be finite and > 0, got {value!r}")
-    return numbers.astype(np.float64)
+    return array.astype(np.float64)
 
 
-def _refuse_knowledge(known_labels: Any, must_link: Any) -> None:
-    for key, value in (("known_labels", known_labels), ("must_link", must_link)):
+def _begin(name: str, groups: NamedGroups, known: Mapping[str, Any]) -> tuple[pm.Model, str]:
+    """Add the names of the groups; return the model, and the name of the mixture that the labels are for."""
+    for key, value in known.items():
         if value is not None:
+            # Rows that are known to share a cluster would be moved as one, which scans by group do not do.
             raise NotImplementedError(f"{key} is not supported together with groups")
+    model, mixture = pm.modelcontext(None), name.removesuffix("_labels")
+    model.add_coord(f"{mixture}_group", groups.names)
+    return model, mixture
 
 
 def _start(initval: Any, groups: NamedGroups) -> Any:
@@ -398,19 +395,16 @@ def add_hdp_labels(
     gamma: Any,
     groups: NamedGroups,
     dims: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
     initval: Any = None,
+    **known: Any,
 ) -> Any:
     """Add labels from a hierarchical Dirichlet process, the openers behind them, and how many there are."""
-    _refuse_knowledge(known_labels, must_link)
-    model, base = pm.modelcontext(None), name.removesuffix("_labels")
+    model, base = _begin(name, groups, known)
     alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
     gamma = checked_positive("gamma", gamma)
     for concentration in (alpha, gamma):
         if is_variable(concentration):
             concentration.tag.is_concentration = True
-    model.add_coord(f"{base}_group", groups.names)
     openers = _Openers(f"{base}_openers", alpha, groups.codes, dims=dims)
     labels = HDPLabels(name, openers, gamma, groups.codes, dims=dims, initval=_start(initval, groups))
     pm.Deterministic(f"{base}_n_tables", openers.sum(dtype="int64"))
@@ -425,16 +419,13 @@ def add_finite_labels(
     n_components: Any,
     groups: NamedGroups,
     dims: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
     initval: Any = None,
+    **known: Any,
 ) -> Any:
     """Add labels of a finite mixture with symmetric Dirichlet weights in every group."""
-    _refuse_knowledge(known_labels, must_link)
-    model, base = pm.modelcontext(None), name.removesuffix("_labels")
+    model, _ = _begin(name, groups, known)
     alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
     n_components = checked_number_of_components(n_components)
-    model.add_coord(f"{base}_group", groups.names)
     by_group = pt.broadcast_to(pt.as_tensor(alpha, dtype="float64"), (len(groups.names),))
     labels = GroupedFiniteDirichlet(
         name, by_group, n_components, groups.codes, dims=dims, initval=_start(initval, groups)
@@ -450,17 +441,14 @@ def add_topic_labels(
     n_topics: int,
     groups: NamedGroups,
     dims: Any = None,
-    known_labels: Any = None,
-    must_link: Any = None,
     initval: Any = None,
+    **known: Any,
 ) -> Any:
     """Add labels that are names of topics, whose weights are Dirichlet in every group."""
-    _refuse_knowledge(known_labels, must_link)
-    model, base = pm.modelcontext(None), name.removesuffix("_labels")
+    model, _ = _begin(name, groups, known)
     alpha = _checked_concentration("alpha", alpha, n_topics, "topics")
     if n_topics > len(groups.codes):
         raise ValueError(f"n_topics must be at most the number of tokens, {len(groups.codes)}, got {n_topics}")
-    model.add_coord(f"{base}_group", groups.names)
     by_topic = pt.broadcast_to(pt.as_tensor(alpha, dtype="float64"), (n_topics,))
     labels = TopicLabels(name, by_topic, groups.codes, dims=dims, initval=_start(initval, groups))
     _add_record(model, labels, groups, {"alpha": alpha, "n_topics": n_topics})

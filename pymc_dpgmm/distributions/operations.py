@@ -237,3 +237,9 @@ class LabelsMixtureRV(BackendsOp, RandomVariable):
 
 class LabelsRV(LabelsMixtureRV):
     """Labels of rows under one of the package's priors."""
+
+    def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
+        # Without a static shape, starting labels of the wrong length reach the step method, which names them.
+        node = super().make_node(rng, size, *dist_params)
+        drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
+        return Apply(self, node.inputs, [node.outputs[0].type(), drawn])

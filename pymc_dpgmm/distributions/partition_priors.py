@@ -73,10 +73,7 @@ class PartitionRV(LabelsRV):
         if np.ndim(dist_params[-1]) != self.ndims_params[-1]:
             op = type(self)(dtype=self.dtype, inplace=self.inplace, **_signature_with(True, self.signature))
             return op.make_node(rng, size, *dist_params)
-        # Without a static shape, starting labels of the wrong length reach the step method, which names them.
-        node = super().make_node(rng, size, *dist_params)
-        drawn = pt.TensorType(self.dtype, (None,) * node.outputs[1].ndim)()
-        return Apply(self, node.inputs, [node.outputs[0].type(), drawn])
+        return super().make_node(rng, size, *dist_params)
 
     def _supp_shape_from_params(self, dist_params: Any, param_shapes: Any = None) -> Any:
         return (_n_rows(dist_params[-1]),)

@@ -2,11 +2,9 @@
 
 import math
 
-from pymc_dpgmm.arithmetic import Bits, standard_gamma, uniform
+from pymc_dpgmm.arithmetic import SMALLEST, Bits, standard_gamma, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, c_function, inlined
 from pymc_dpgmm.kernels.memory import ALPHA, EXTRA, LAW_RATE, LAW_SHAPE, N_CLUSTERS
-
-_SMALLEST = 2.2250738585072014e-308
 
 
 @inlined
@@ -35,12 +33,12 @@ def draw_concentration(bits, alpha, n_clusters, n, shape, rate):
     """
     own = standard_gamma(bits, alpha + 1.0)
     # -log(own / (own + other)), with all its digits where the other is much the smaller one.
-    rate_given = rate + math.log1p(standard_gamma(bits, n) / max(own, _SMALLEST))
+    rate_given = rate + math.log1p(standard_gamma(bits, n) / max(own, SMALLEST))
     shape_given = shape + n_clusters - 1.0
     odds = shape_given / (n * rate_given)
     if uniform(bits) * (1.0 + odds) < odds:
         shape_given += 1.0
-    return max(standard_gamma(bits, shape_given) / rate_given, _SMALLEST)
+    return max(standard_gamma(bits, shape_given) / rate_given, SMALLEST)
 
 
 @inlined

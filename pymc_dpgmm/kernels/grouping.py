@@ -21,8 +21,9 @@ from typing import NamedTuple
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import fast_log, minus_log_beta, standard_gamma, uniform
+from pymc_dpgmm.arithmetic import SMALLEST, fast_log, minus_log_beta, standard_gamma, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, NOTHING, c_function, called_at, floats_at, inlined, ints_at
+from pymc_dpgmm.kernels.concentration import draw_concentration
 from pymc_dpgmm.kernels.memory import (
     ALPHA,
     ARRAYS,
@@ -48,7 +49,6 @@ from pymc_dpgmm.kernels.memory import (
 )
 
 _FIRST = FIRST_ARRAY + ARRAYS.index("group")
-_SMALLEST = 2.2250738585072014e-308
 # How often openers, and the concentrations whose laws are given, are drawn at the beginning of a sweep.
 N_REPEATED = 5
 
@@ -166,7 +166,7 @@ def open_share(s, k):
     else:
         left = s.prior[REST] * math.exp(math.log1p(-uniform(s.bits)) / s.prior[GAMMA])
         share = s.prior[REST] - left
-    floats_at(s.head[_FIRST + 5])[k] = max(share, _SMALLEST)
+    floats_at(s.head[_FIRST + 5])[k] = max(share, SMALLEST)
     s.prior[REST] = left
 
 
@@ -238,8 +238,7 @@ def seat_rows(s, g):
 def draw_shares(s, g):
     """Draw the concentrations whose laws are given, and the shares of clusters, given openers and labels.
 
-    With w_j ~ Beta(alpha, n_j), alpha is Gamma(shape + M, rate - sum of log w_j), and the same holds of gamma with
-    Beta(gamma, M) and K (Escobar and West 1995; Teh et al. 2006, appendix A).
+    With w_j ~ Beta(alpha, n_j), alpha is Gamma(shape + M, rate - sum of log w_j) (Teh et al. 2006, appendix A).
     """
     n_clusters = s.head[N_CLUSTERS]
     n_tables = 0
@@ -252,18 +251,20 @@ def draw_shares(s, g):
             n = g.starts[j + 1] - g.starts[j]
             if n > 0:
                 rate += minus_log_beta(s.bits, alpha, float(n))
-        alpha = max(standard_gamma(s.bits, s.prior[LAW_SHAPE] + n_tables) / rate, _SMALLEST)
+        alpha = max(standard_gamma(s.bits, s.prior[LAW_SHAPE] + n_tables) / rate, SMALLEST)
         s.prior[ALPHA] = alpha
         for j in range(g.n_groups):
             g.pulls[j] = alpha
     if s.prior[GAMMA_RATE] > 0.0:
-        rate = s.prior[GAMMA_RATE] + minus_log_beta(s.bits, s.prior[GAMMA], float(n_tables))
-        s.prior[GAMMA] = max(standard_gamma(s.bits, s.prior[GAMMA_SHAPE] + n_clusters) / rate, _SMALLEST)
-    rest = max(standard_gamma(s.bits, s.prior[GAMMA]), _SMALLEST)
+        # Tables choose among clusters as rows do under one Chinese restaurant process.
+        s.prior[GAMMA] = draw_concentration(
+            s.bits, s.prior[GAMMA], n_clusters, float(n_tables), s.prior[GAMMA_SHAPE], s.prior[GAMMA_RATE]
+        )
+    rest = max(standard_gamma(s.bits, s.prior[GAMMA]), SMALLEST)
     total = rest
     for place in range(n_clusters):
         k = s.order[place]
-        g.shares[k] = max(standard_gamma(s.bits, float(g.seated[k])), _SMALLEST)
+        g.shares[k] = max(standard_gamma(s.bits, float(g.seated[k])), SMALLEST)
         total += g.shares[k]
     for place in range(n_clusters):
         g.shares[s.order[place]] /= total
@@ -510,8 +511,8 @@ def divide_accepted(s, whole, right):
         open_share(s, right)
         return
     shares = floats_at(s.head[_FIRST + 5])
-    shares[right] = max(s.prior[WHOLE] * s.prior[RIGHT_SHARE], _SMALLEST)
-    shares[whole] = max(s.prior[WHOLE] * (1.0 - s.prior[RIGHT_SHARE]), _SMALLEST)
+    shares[right] = max(s.prior[WHOLE] * s.prior[RIGHT_SHARE], SMALLEST)
+    shares[whole] = max(s.prior[WHOLE] * (1.0 - s.prior[RIGHT_SHARE]), SMALLEST)
 
 
 @inlined

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import Bits, uniform
+from pymc_dpgmm.arithmetic import SMALLEST, Bits, uniform
 from pymc_dpgmm.compiled import (
     FLOAT,
     INT,
@@ -39,7 +39,6 @@ from pymc_dpgmm.grouped_partitions import Groups
 BLOCK = 8
 # Larger counts have their gamma functions computed.
 MOST_FACTORS = 12
-_SMALLEST = 2.2250738585072014e-308
 
 # What a scan works on: whole numbers, then addresses of arrays.
 N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = range(9)
@@ -51,7 +50,6 @@ ARRAYS = (
     "lengths",
     "places",
     "starts",
-    "documents",
     "free",
     "totals",
     "eta",
@@ -77,7 +75,6 @@ class Tokens(NamedTuple):
     lengths: object
     places: object
     starts: object
-    documents: object
     free: object
     totals: object
     eta: object
@@ -101,7 +98,7 @@ def tokens_at(head):
         ints_at(head[FIRST_ARRAY + 5]),
         ints_at(head[FIRST_ARRAY + 6]),
         ints_at(head[FIRST_ARRAY + 7]),
-        ints_at(head[FIRST_ARRAY + 8]),
+        floats_at(head[FIRST_ARRAY + 8]),
         floats_at(head[FIRST_ARRAY + 9]),
         floats_at(head[FIRST_ARRAY + 10]),
         floats_at(head[FIRST_ARRAY + 11]),
@@ -109,7 +106,6 @@ def tokens_at(head):
         floats_at(head[FIRST_ARRAY + 13]),
         floats_at(head[FIRST_ARRAY + 14]),
         floats_at(head[FIRST_ARRAY + 15]),
-        floats_at(head[FIRST_ARRAY + 16]),
     )
 
 
@@ -200,7 +196,7 @@ def _open(s, head, bits, pull):
     head[N_FREE] -= 1
     k = s.free[head[N_FREE]]
     left = s.numbers[REST] * math.exp(math.log1p(-uniform(bits)) / s.numbers[GAMMA])
-    s.shares[k] = max(s.numbers[REST] - left, _SMALLEST)
+    s.shares[k] = max(s.numbers[REST] - left, SMALLEST)
     s.numbers[REST] = left
     s.own[k] = pull * s.shares[k]
     return k
@@ -229,7 +225,7 @@ def scan_words(head):
     is_open = head[IS_OPEN] == 1
     eta_sum = s.numbers[ETA_SUM]
     while head[DOCUMENT] < head[N_DOCUMENTS]:
-        j = s.documents[head[DOCUMENT]]
+        j = head[DOCUMENT]
         pull = s.pulls[j]
         for k in range(n_topics):
             s.own[k] = pull * s.shares[k]
@@ -315,8 +311,8 @@ def count_words(head, n):
         s.totals[k] += 1.0
 
 
-@c_function(FLOAT(INTS, INT, INT))
-def log_words(head, n_words, n):
+@c_function(FLOAT(INTS, INT))
+def log_words(head, n_words):
     """Log probability of all words given their topics."""
     s = tokens_at(head)
     total = 0.0
@@ -392,7 +388,6 @@ class Words:
         sizes = np.bincount(self.words, minlength=len(eta))
         self.places = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self.starts = groups.starts
-        self.documents = np.arange(groups.n_groups)
         self.numbers = np.zeros(3)
         self.pulls = np.ones(groups.n_groups)
         self.head = np.zeros(FIRST_ARRAY + len(ARRAYS), dtype=np.int64)
@@ -406,16 +401,6 @@ class Words:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._point()
-
-    def copy(self) -> "Words":
-        """Return a copy that shares what does not change."""
-        other = object.__new__(Words)
-        other.__dict__.update(self.__dict__)
-        for name in set(ARRAYS) - {"words", "places", "starts", "documents", "eta"}:
-            setattr(other, name, getattr(self, name).copy())
-        other.head = self.head.copy()
-        other._point()
-        return other
 
     @property
     def n_topics(self) -> int:
@@ -513,4 +498,4 @@ class Words:
 
     def log_likelihood(self) -> float:
         """Return the log probability of all words given their topics."""
-        return float(log_words(self.address, len(self.eta), len(self.labels)))
+        return float(log_words(self.address, len(self.eta)))

@@ -106,7 +106,7 @@ class Concentration:
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
-        labels, _ = concentration_of(model, rv)
+        labels, self.role = concentration_of(model, rv)
         if labels is None:
             raise TypeError(
                 f"{rv.name} can be drawn from its exact conditional only with a scalar gamma prior, PyMC's "
@@ -114,7 +114,6 @@ class Concentration:
                 "nothing else, depends on it"
             )
         self.name = value.name
-        self.role = concentration_of(model, rv)[1]
         # None where the labels are observed.
         self.labels = model.rvs_to_values[labels].name
         self.is_by_group = isinstance(labels.owner.op, HDPLabelsRV)
