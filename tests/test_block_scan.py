@@ -48,6 +48,7 @@ def test_duplicated_rows_and_close_clusters():
     exact.assert_matches(draw_codes(rows, "NormalInverseWishart", NIW, 2.5, 3, 1, 400_000), all_labels, p)
 
 
+@pytest.mark.slow
 def test_a_ratio_without_the_proposals_is_seen(monkeypatch):
     given = exact.reference("niw_crp")
     base = dict(given["base_measure"])

@@ -103,6 +103,7 @@ def raised(x):
 """
 
 
+@pytest.mark.slow
 def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
     """In a cell that is run again, in a constant or function of other files, or of two that have one name."""
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}

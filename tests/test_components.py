@@ -103,7 +103,11 @@ def test_seats_of_one_more_row(prior):
     np.testing.assert_allclose(seats, wanted / wanted.sum(), rtol=1e-10)
 
 
-@pytest.mark.parametrize("prior", PRIORS)
+# The Dirichlet process stands for all in the default run.
+FIRST, *OTHERS = PRIORS
+
+
+@pytest.mark.parametrize("prior", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in OTHERS)])
 def test_drawn_densities_have_the_moments_of_two_new_rows(prior):
     """The mean of f(x) is the predictive of a row, and that of f(x) f(z) of two, which may share a cluster."""
     base, rows = dp.NormalInverseGamma(0.3, 0.5, 3.0, 1.0), ROWS[:, 0]

@@ -281,7 +281,10 @@ def _log_hdp(of_labels, alpha, gamma):
 
 @pytest.mark.parametrize(
     ("law_alpha", "law_gamma"),
-    [((2.0, 1.5), (1.5, 1.0)), pytest.param((0.3, 0.3), (0.3, 0.3), id="near-zero")],
+    [
+        pytest.param((2.0, 1.5), (1.5, 1.0), marks=pytest.mark.slow),
+        pytest.param((0.3, 0.3), (0.3, 0.3), id="near-zero"),
+    ],
 )
 def test_gamma_concentrations_are_drawn_with_the_labels(law_alpha, law_gamma):
     """Also where the laws have much of their mass near zero, where a gamma number underflows."""

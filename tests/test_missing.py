@@ -303,6 +303,7 @@ def test_full_covariance_with_missing_entries():
     assert kstest(drawn, lambda x: np.interp(x, LINE, cumulative)).pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_a_cluster_drawn_as_if_nothing_were_missing_is_seen():
     all_labels = partitions(len(GAPPED))
     filled = np.where(np.isnan(GAPPED), np.nanmean(GAPPED, axis=0), GAPPED)

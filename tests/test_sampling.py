@@ -47,6 +47,7 @@ def test_fixed_alpha(name):
     assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
 
 
+@pytest.mark.slow
 def test_split_merge_alone():
     given = exact.reference("niw_crp")
     base = dict(given["base_measure"])
