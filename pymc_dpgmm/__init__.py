@@ -7,6 +7,7 @@ from pymc_dpgmm import datasets
 from pymc_dpgmm import distributions as _distributions
 from pymc_dpgmm import pymc_internals as _pymc
 from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
+from pymc_dpgmm.distributions import atoms as _atoms
 from pymc_dpgmm.distributions import grouped_labels as _grouped
 from pymc_dpgmm.families import (
     BaseMeasure,
@@ -23,8 +24,15 @@ from pymc_dpgmm.families import (
 from pymc_dpgmm.guards import guard as _guard
 from pymc_dpgmm.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
 from pymc_dpgmm.printing import print_by_family as _print_by_family
+from pymc_dpgmm.process import DirichletProcess
 from pymc_dpgmm.resume import ResumableRun
-from pymc_dpgmm.steps import CollapsedGibbs, ConcentrationGibbs, DPMixtureStep, SplitMerge
+from pymc_dpgmm.steps import (
+    CollapsedGibbs,
+    ConcentrationGibbs,
+    DirichletProcessStep,
+    DPMixtureStep,
+    SplitMerge,
+)
 from pymc_dpgmm.thinned import ThinnedLabels
 from pymc_dpgmm.tokens import as_tokens
 
@@ -77,6 +85,8 @@ __all__ = [
     "DPMixtureStep",
     "DirichletCategorical",
     "DirichletMultinomial",
+    "DirichletProcess",
+    "DirichletProcessStep",
     "FiniteDirichlet",
     "FiniteMixture",
     "GammaPoisson",
@@ -167,6 +177,8 @@ _pymc.logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_l
 _pymc.support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
 _pymc.support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
 _pymc.support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
+_pymc.logprob.register(_atoms.AtomsRV)(_atoms.atoms_logp)
+_pymc.support_point.register(_atoms.AtomsRV)(_atoms.atoms_support_point)
 _pymc.support_point.register(_grouped.GroupedLabelsRV)(_grouped.grouped_labels_support_point)
 _pymc.support_point.register(_grouped.OpenersRV)(_grouped.openers_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):

@@ -504,6 +504,18 @@ def _renamed(labels: np.ndarray) -> tuple[np.ndarray, int]:
     return canonical, n_clusters
 
 
+def first_rows(labels: np.ndarray) -> np.ndarray:
+    """Return for each row the first row with its label: (n,) int64 array.
+
+    Examples
+    --------
+    >>> first_rows(np.array([2, 0, 2, 1]))
+    array([0, 1, 0, 3])
+    """
+    _, first, own = np.unique(labels, return_index=True, return_inverse=True)
+    return first[own]
+
+
 def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
     """Rename labels 0, 1, 2, ... in order of first appearance.
 

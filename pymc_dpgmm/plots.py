@@ -21,6 +21,7 @@ from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.processes import density_of_process
 from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.posterior.topics import group_weights, topics
 
@@ -247,6 +248,14 @@ def plot_density(
     """
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model, group)
+    if draws.has_atoms:
+        found = density_of_process(idata, draws, x, probability, random_seed, model)
+        figure, (axes,) = _axes(plt, ax, (7, 4))
+        (observed,) = found.attrs["columns"]
+        data = idata["observed_data"].dataset[observed].to_numpy()
+        axes.set_xlabel(observed)
+        (_draw_line if data.dtype.kind == "f" else _draw_bars)(axes, found, data, "data", bins)
+        return figure
     view = draws.sole()
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
@@ -285,33 +294,45 @@ def plot_density(
         axes.clabel(lines, levels[:2], fmt=shown, fontsize=8)
         return figure
     data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(view)
-    band = f"{found.attrs['probability']:.0%} band"
     if view.family.has_data_gradient:
-        # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
-        bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
-        axes.hist(data, bins=bins, density=True, color="0.85", label="one draw of the data" if latent else "data")
-        axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
-        axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
-        axes.set_ylabel("density")
+        _draw_line(axes, found, data, "one draw of the data" if latent else "data", bins)
     else:
-        values, counts = np.unique(data, return_counts=True)
-        axes.bar(values, counts / counts.sum(), color="0.85", label="data")
-        middle = found["mean"].to_numpy()
-        reach = [middle - found["lower"].to_numpy(), found["upper"].to_numpy() - middle]
-        errors = np.maximum(reach, 0.0)
-        if len(middle) > _MOST_BARS:
-            low, high = found["lower"], found["upper"]
-            axes.fill_between(found["x"], low, high, color=COLORS[0], alpha=0.3, lw=0, label=band)
-            axes.plot(found["x"], middle, color=COLORS[0], lw=1, label="posterior mean")
-        else:
-            label = f"posterior mean, {band}"
-            axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
-        axes.set_ylabel("probability")
-        _count_ticks(axes.xaxis)
+        _draw_bars(axes, found, data, "data", bins)
         _name_ticks(axes.xaxis, view, chosen[0])
+    return figure
+
+
+def _draw_line(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
+    """Draw a density of one continuous column, and a histogram of the data."""
+    # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
+    bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
+    axes.hist(data, bins=bins, density=True, color="0.85", label=label)
+    band = f"{found.attrs['probability']:.0%} band"
+    axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
+    axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
+    axes.set_ylabel("density")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
-    return figure
+
+
+def _draw_bars(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
+    """Draw the probabilities of one column of counts or codes, and the shares of the data."""
+    values, counts = np.unique(data, return_counts=True)
+    axes.bar(values, counts / counts.sum(), color="0.85", label=label)
+    middle, band = found["mean"].to_numpy(), f"{found.attrs['probability']:.0%} band"
+    reach = [middle - found["lower"].to_numpy(), found["upper"].to_numpy() - middle]
+    errors = np.maximum(reach, 0.0)
+    if len(middle) > _MOST_BARS:
+        low, high = found["lower"], found["upper"]
+        axes.fill_between(found["x"], low, high, color=COLORS[0], alpha=0.3, lw=0, label=band)
+        axes.plot(found["x"], middle, color=COLORS[0], lw=1, label="posterior mean")
+    else:
+        label = f"posterior mean, {band}"
+        axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
+    axes.set_ylabel("probability")
+    _count_ticks(axes.xaxis)
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False)
 
 
 def plot_n_clusters(

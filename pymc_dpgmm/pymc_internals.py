@@ -10,11 +10,16 @@ from typing import Any
 
 from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.distribution import _support_point as support_point
 from pymc.distributions.mixture import MixtureRV
+from pymc.distributions.shape_utils import change_dist_size
+from pymc.distributions.transforms import _default_transform as default_transform
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
+from pymc.logprob.utils import CheckParameterValue
+from pymc.pytensorf import collect_default_updates
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods import STEP_METHODS
@@ -27,6 +32,7 @@ __all__ = [
     "REGISTRIES",
     "STEP_METHODS",
     "BlockedStep",
+    "CheckParameterValue",
     "Competence",
     "CompoundStep",
     "LogTransform",
@@ -35,9 +41,13 @@ __all__ = [
     "NDArray",
     "SamplerWarning",
     "StepMethodState",
+    "SymbolicRandomVariable",
     "WarningType",
     "assign_step_methods",
+    "change_dist_size",
+    "collect_default_updates",
     "dataclass_state",
+    "default_transform",
     "get_value_vars_from_user_vars",
     "instantiate_steppers",
     "logprob",

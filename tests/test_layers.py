@@ -18,6 +18,8 @@ BELOW = [
     "pymc_dpgmm.kernels.marginal",
     "pymc_dpgmm.kernels.imputation",
     "pymc_dpgmm.kernels.schedule",
+    "pymc_dpgmm.kernels.auxiliary",
+    "pymc_dpgmm.kernels.atom_moves",
 ]
 ARRAYS = sorted(path.stem for path in Path(pymc_dpgmm.__file__).parent.glob("posterior/arrays/[!_]*.py"))
 SCRIPT = """

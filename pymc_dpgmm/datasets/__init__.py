@@ -17,6 +17,16 @@
     344 penguins of the Palmer Archipelago: species, island, four measurements in mm and g, and sex, with gaps.
     From the R package palmerpenguins (CC0), by way of seaborn's data; collected by K. Gorman and the Palmer
     Station LTER (Gorman, Williams and Fraser 2014, PLoS ONE 9, e90081).
+``turtles.csv``
+    Directions in degrees that 76 turtles took after laying eggs, clockwise from north (Stephens 1969, Techniques
+    for data on the circle, technical report 142, Stanford University; Fisher 1993, Statistical Analysis of
+    Circular Data, appendix B.3).
+``heart_transplants.csv``
+    Days that 69 patients survived after a heart transplant, whether they had died by the end of the study, and
+    their age (Miller 1976, Biometrika 63, 449-464), as distributed with statsmodels 0.14.4.
+``sunspots.csv``
+    The mean number of sunspots of each year from 1700 to 2008 (SILSO, Royal Observatory of Belgium; public
+    domain), as distributed with statsmodels 0.14.4.
 ``reuters.npz``
     How often 4,258 words are in 395 news stories of Reuters of 1996, as distributed with the Python package lda
     3.0.2 (Mozilla Public License 2.0). There are counts only; the stories themselves are not here.
@@ -129,3 +139,46 @@ def load_reuters() -> pd.DataFrame:
         arrays = stored["data"].astype(np.int64), stored["indices"].astype(np.int64), stored["indptr"]
         counts = csr_array(arrays, shape=(len(stored["indptr"]) - 1, len(words)))
     return pd.DataFrame(counts.toarray(), columns=words)
+
+
+def load_turtles() -> pd.Series:
+    """Return the directions that 76 turtles took after laying eggs, named ``direction``, in degrees from north.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_turtles().agg(["size", "median"]).tolist()
+    [76.0, 78.0]
+    """
+    with (files(__package__) / "turtles.csv").open() as source:
+        return pd.read_csv(source, header=None, names=["direction"])["direction"]
+
+
+def load_heart_transplants() -> pd.DataFrame:
+    """Return the survival of 69 patients after a heart transplant.
+
+    The columns are ``days``, ``died`` (0 where the patient was alive at the end of the study, so that the survival
+    is censored), and ``age`` in years.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> patients = dp.datasets.load_heart_transplants()
+    >>> len(patients), int(patients["died"].sum())
+    (69, 45)
+    """
+    with (files(__package__) / "heart_transplants.csv").open() as source:
+        return pd.read_csv(source)
+
+
+def load_sunspots() -> pd.Series:
+    """Return the mean number of sunspots of 309 years, named ``sunspots``, with the year for index.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_sunspots().loc[[1700, 2008]].tolist()
+    [5.0, 2.9]
+    """
+    with (files(__package__) / "sunspots.csv").open() as source:
+        return pd.read_csv(source, index_col="year")["sunspots"]

@@ -19,6 +19,7 @@ from pymc_dpgmm.distributions.partition_priors import (
     PartitionRV,
     PitmanYor,
     constraints_on,
+    fixed_rows,
     partition_support_point,
     prior_parameters,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "as_numbers",
     "constraints_on",
     "dependents",
+    "fixed_rows",
     "missing_logp",
     "missing_support_point",
     "mixture_inputs",

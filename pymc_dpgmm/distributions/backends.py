@@ -19,6 +19,7 @@ from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
+from pymc_dpgmm.distributions.atoms import SampledValueOp
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
 
@@ -50,6 +51,17 @@ def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
         return value
 
     return numbers
+
+
+@numba_funcify.register(SampledValueOp)
+def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> Callable[..., Any]:
+    """Return compiled code that returns its input."""
+
+    @numba_njit
+    def same(value):
+        return value
+
+    return same
 
 
 @numba_core_rv_funcify.register(LabelsMixtureRV)

@@ -4,10 +4,15 @@ import contextlib
 from collections.abc import Iterator
 
 import pymc as pm
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.pymc_internals import REGISTRIES
+
+# Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
+# would take a good part of a second.
+SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
 
 
 def dependents(model: pm.Model, variable: Variable) -> list[Variable]:

@@ -196,6 +196,15 @@ class PartitionPrior(pm.Discrete):
         )
 
 
+def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval: Any) -> Any:
+    """Add labels made with ``.dist`` to a model."""
+    if initval is not None and not isinstance(initval, str):
+        initval = checked_start(initval, fixed_rows(labels), constraints_on(labels)).astype(labels.dtype)
+    labels = model.register_rv(labels, name, dims=dims, initval=initval, default_transform=None)
+    _add_record(labels)
+    return labels
+
+
 def _add_record(labels: Any) -> None:
     """Store what the draws of labels are to be read with."""
     model, op = pm.modelcontext(None), labels.owner.op

@@ -12,6 +12,7 @@ from pymc_dpgmm.checks import listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.processes import density_of_process
 
 # Points along each axis of a grid of one and of two columns.
 _ONE, _TWO = 200, 50
@@ -82,6 +83,8 @@ def density(
     array([0.3, 0. , 0.3])
     """
     draws = MixtureDraws(idata, name, model, group)
+    if draws.has_atoms:
+        return density_of_process(idata, draws, x, probability, random_seed, model)
     return density_of(draws, x, columns, given, probability, random_seed)
 
 
@@ -206,6 +209,7 @@ def membership(
            [0., 1.]])
     """
     draws = MixtureDraws(idata, name, model, group)
+    draws.refuse_atoms("dp.membership")
     if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
         # One row of a table.
         x = x.to_frame().T.infer_objects()

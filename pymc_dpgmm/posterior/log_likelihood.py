@@ -9,6 +9,7 @@ import xarray as xr
 from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
 from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.processes import log_likelihood_of_process
 
 
 def log_likelihood(
@@ -30,6 +31,9 @@ def log_likelihood(
     ``az.loo`` computes the relative efficiency of the draws from the posterior. If the labels were kept with
     :class:`ThinnedLabels`, the log likelihood has fewer draws than the posterior. Pass the relative efficiency of
     the thinned draws then, which are nearly independent: ``az.loo(idata, var_name="y", reff=1.0)``.
+
+    For a :func:`DirichletProcess` the model is needed. The density of a row, or unit, is then given the parameters
+    of all others; its own parameter and cluster are integrated out.
 
     For one of several views, the result is the density of the row's entries in this view given its entries in the
     other views,
@@ -78,6 +82,14 @@ def log_likelihood(
     (1, 50, 6)
     """
     draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
+    if draws.is_constrained:
+        raise ValueError(
+            f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
+            "parameters, and there are no pointwise log likelihoods"
+        )
+    if draws.has_atoms:
+        found, written = log_likelihood_of_process(idata, draws, random_seed, model)
+        return _stored(idata, draws, found, written, extend_inferencedata)
     # One of the views, or all of them: in draws of one the others are given.
     views = [view for view in draws.views if view.name == name] or list(draws.views)
     latent = [view.name for view in views if not draws.is_observed(view)]
@@ -86,28 +98,29 @@ def log_likelihood(
             f"{latent[0]} is latent: nothing of it can be left out. Compare models by the log likelihood of the "
             "variables that are observed, pm.compute_log_likelihood(idata, var_names=[...])"
         )
-    if draws.is_constrained:
-        raise ValueError(
-            f"{draws.labels_name} has known_labels or must_link: rows are then not independent given weights and "
-            "parameters, and there are no pointwise log likelihoods"
-        )
     if draws.others_on_labels:
         raise ValueError(
             f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too: the draws have seen them, so "
             f"that the density of a row of {views[0].name} alone is not that of leaving the row out. Compare "
             "models by refitting without some of the rows, or without that variable"
         )
-    names, drawn = [view.name for view in views], draws.drawn
+    names = [view.name for view in views]
     of = names[0] if len(names) < len(draws.views) else None
     found = pointwise_log_likelihood(draws.numbers, np.random.default_rng(random_seed), of)
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
+    return _stored(idata, draws, found, written, extend_inferencedata)
+
+
+def _stored(idata: Any, draws: MixtureDraws, found: np.ndarray, written: str, extend: bool) -> xr.DataTree:
+    """Return results with a log likelihood (n_draws, n), or that alone."""
+    drawn = draws.drawn
     array = xr.DataArray(
         drawn.by_chain(found),
         dims=("chain", "draw", draws.row),
         coords=drawn.per_draw() | drawn.coords(),
         name=written,
     )
-    if not extend_inferencedata:
+    if not extend:
         return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})
     there = idata["log_likelihood"].to_dataset() if "log_likelihood" in idata.children else xr.Dataset()
     idata["log_likelihood"] = xr.DataTree(there.drop_vars(written, errors="ignore").assign({written: array}))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
+import xarray as xr
 
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions import mixture_inputs, of_units
@@ -18,8 +19,9 @@ from pymc_dpgmm.families import FAMILIES, BaseMeasure
 from pymc_dpgmm.families.base_measure import as_reals
 from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.partitions import GibbsType
+from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
 from pymc_dpgmm.posterior.point_partition import reference_labels
 from pymc_dpgmm.posterior.stored import (
     Source,
@@ -220,6 +222,30 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
     )
 
 
+def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, Any]) -> AtomView:
+    """Return the atoms of the clusters of draws, as a view of the rows.
+
+    Raises
+    ------
+    ValueError
+        If they have not been stored.
+    """
+    found, columns = {}, None
+    for key, variable in record["entries"].items():
+        posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+        values = drawn.at_draws(posterior[[variable]]) if variable in posterior else None
+        if values is None:
+            raise ValueError(
+                f"{variable} is not among the stored variables in the draws of the labels; sample with var_names "
+                "that contain both"
+            )
+        array = values[variable].transpose("chain", "draw", ...)
+        found[key] = array.to_numpy().reshape(-1, *array.shape[2:])
+        if array.ndim == 4 and array.dims[3] in array.coords:
+            columns = (str(array.dims[3]), array[array.dims[3]].to_numpy().tolist())
+    return AtomView(name=name, atoms=found, columns=columns)
+
+
 def unit_in(mixture: Any) -> Any:
     """Return the unit of each row of a mixture's random variable."""
     return of_units(mixture_inputs(mixture).labels)[1]
@@ -261,10 +287,29 @@ class MixtureDraws:
         if not chosen:
             raise ValueError(f"there is no data on the labels {self.labels_name}")
         self._records = [record, *(mixtures[view] for view in chosen)]
-        self.views = [read_view(source, view, mixtures[view], self.drawn.n) for view in chosen]
+        self.views: list[Any] = [
+            read_atoms(idata, self.drawn, view, mixtures[view])
+            if "entries" in mixtures[view]
+            else read_view(source, view, mixtures[view], self.drawn.n)
+            for view in chosen
+        ]
+        self.has_atoms = any("entries" in mixtures[view] for view in chosen)
         of_rows = None if self.groups is None else self.groups.group
         self.numbers = MixtureNumbers(self.drawn.rows, self._prior.seats, self.views, of_rows)
         self._observed = {view: data_of(idata, view) for view in chosen}
+
+    def prior_of_rows(self, s: int) -> GibbsType:
+        """Return the prior on partitions of as many rows as there are, in a draw."""
+        assert isinstance(self._prior, StoredPrior)
+        return self._prior.of_rows(s)
+
+    def refuse_atoms(self, what: str) -> None:
+        """Raise NotImplementedError where clusters have atoms and no data of a family."""
+        if self.has_atoms:
+            raise NotImplementedError(
+                f"{what} is not there for parameters under a dp.DirichletProcess, only for mixtures of the "
+                "package's families"
+            )
 
     def sole(self) -> NamedView:
         """Return the only view.
@@ -274,6 +319,7 @@ class MixtureDraws:
         ValueError
             If there are several.
         """
+        self.refuse_atoms("this")
         if len(self.views) > 1:
             raise ValueError(
                 f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} in place of "

@@ -10,6 +10,7 @@ import xarray as xr
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.processes import new_rows_of_process
 
 
 def sample_new_rows(
@@ -44,14 +45,15 @@ def sample_new_rows(
         row has been seen.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
-        Needed in the cases that :func:`component_draws` names.
+        Needed in the cases that :func:`component_draws` names, and for a :func:`DirichletProcess`.
 
     Returns
     -------
     Dataset
-        The rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row, column), without its
-        offset; and (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels of the draw, with
-        new clusters last.
+        Of a :func:`DirichletProcess`, the parameters of the new rows: atoms of clusters, or new ones from the
+        base. Otherwise, the rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row,
+        column), without its offset. And (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels
+        of the draw, with new clusters last.
 
     Raises
     ------
@@ -71,6 +73,8 @@ def sample_new_rows(
     """
     check_count("n_rows", n_rows, 1)
     draws = MixtureDraws(idata, name, model, group)
+    if draws.has_atoms:
+        return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
     sole = len(draws.views) == 1
     comes_with = [
         view.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(view)))

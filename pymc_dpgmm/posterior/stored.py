@@ -160,6 +160,10 @@ class StoredPrior:
         """Return what a draw says of the weights of its clusters."""
         return GibbsSeats(self.at(s), sizes)
 
+    def of_rows(self, s: int) -> GibbsType:
+        """Return the prior in a draw, for as many rows as there are."""
+        return self._make(self._n, **{field: np.asarray(found.at(s)) for field, found in self._parameters.items()})
+
     def at(self, s: int) -> GibbsType:
         """Return the prior in a draw."""
         if self._kept is None or not self._is_constant:

@@ -10,11 +10,11 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dpgmm.distributions import dependents, of_units
+from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import matched_names
 from pymc_dpgmm.pymc_internals import MixtureRV
-from pymc_dpgmm.steps.points import SMALL_GRAPH
 
 
 class Dependents:

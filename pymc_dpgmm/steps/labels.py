@@ -2,16 +2,15 @@
 
 import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import (
@@ -31,8 +30,10 @@ from pymc_dpgmm.pymc_internals import (
     dataclass_state,
     get_value_vars_from_user_vars,
 )
+from pymc_dpgmm.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of, is_gamma
 from pymc_dpgmm.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
+from pymc_dpgmm.steps.progress import ShowsClusters
 from pymc_dpgmm.steps.statistics import STATISTICS, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
 
@@ -62,7 +63,17 @@ def _target_of(model: pm.Model, value: Variable) -> Any:
     return kind(model, value)
 
 
-class LabelsStep(BlockedStep):
+def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
+    """Raise TypeError for labels that cannot change without the parameters of their rows."""
+    for rv in model.free_RVs:
+        if is_atoms(rv) and model.rvs_to_values[atoms_inputs(rv)[0]] in values:
+            raise TypeError(
+                f"{atoms_inputs(rv)[0].name} are the labels of a dp.DirichletProcess, which are sampled together "
+                f"with {rv.name}: use dp.DirichletProcessStep, or leave the step to pm.sample"
+            )
+
+
+class LabelsStep(ShowsClusters, BlockedStep):
     """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
 
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
@@ -90,6 +101,7 @@ class LabelsStep(BlockedStep):
         backends.check_mode((compile_kwargs or {}).get("mode"))
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
+        _refuse_atoms(model, self.vars)
         self.targets = [_target_of(model, value) for value in self.vars]
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
@@ -200,22 +212,8 @@ class LabelsStep(BlockedStep):
             "seconds": time.perf_counter() - started,
         }
 
-    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:  # type: ignore[override]
-        # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
-        columns, stats = [], {}
-        for target in self.targets:
-            name = f"{target.name}_n_clusters"
-            header = "Clusters" if len(self.targets) == 1 else target.name
-            columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
-            stats[name] = [0] * n_chains
-        return columns, stats
 
-    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:  # type: ignore[override]
-        shown = [f"{target.name}_n_clusters" for target in self.targets]
-        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
-
-
-ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "threads")
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "threads", "atoms")
 GIBBS_OPTIONS = ("n_scans",)
 SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
@@ -299,7 +297,12 @@ class DPMixtureStep(LabelsStep):
         own: list[Any] = []
         alone: list[Any] = []
         strange: list[Any] = []
+        with_atoms: list[Any] = []
+        have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
         for value, rv in zip(values, given, strict=True):
+            if is_atoms(rv) or rv in have_atoms:
+                with_atoms.append(value)
+                continue
             if is_missing(rv):
                 (own if labels_of_missing(model, rv) in labels else strange).append(value)
                 continue
@@ -308,12 +311,14 @@ class DPMixtureStep(LabelsStep):
                 continue
             on, _ = concentration_of(model, rv)
             if on in labels:
-                own.append(value)
+                (with_atoms if on in have_atoms else own).append(value)
             else:
                 (strange if on is None or is_grouped(on) else alone).append(value)
         if len(own) == len(values):
             return super().__new__(cls, *args, **kwargs)
+        for_atoms = _chosen("atoms", kwargs.pop("atoms", None), AtomOptions._fields)
         steps = [cls(**(kwargs | {"vars": own}))] if own else []
+        steps += [DirichletProcessStep(vars=with_atoms, **for_atoms, **others)] if with_atoms else []
         steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
         steps += [pm.NUTS(vars=strange, **others)] if strange else []
         return steps[0] if len(steps) == 1 else CompoundStep(steps)
@@ -357,7 +362,7 @@ class DPMixtureStep(LabelsStep):
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
-        if is_labels(var) or is_openers(var) or is_missing(var):
+        if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
             return Competence.INCOMPATIBLE

@@ -5,16 +5,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.pymc_internals import LogTransform
-
-# Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
-# would take a good part of a second.
-SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
 
 
 class PointFunction:

@@ -129,6 +129,38 @@ class MixtureTarget:
             )
 
 
+class LabelsPrior:
+    """The prior of labels, and what is known of them."""
+
+    def __init__(self, model: pm.Model, rv: Variable) -> None:
+        self.name = rv.name
+        self._op = rv.owner.op
+        self.constraints = constraints_on(rv)
+        self.blocks = None if self.constraints is None else blocks_of(self.constraints)
+        self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
+        self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
+
+    def at(self, point: dict[str, np.ndarray], n: int) -> GibbsType | None:
+        """Return the prior on partitions at a point; None where its parameters are outside their support."""
+        parameters = self._parameters(point)
+        if parameters is not self._last[0] or n != self._last[1]:
+            prior = self._op.prior(*as_numbers(parameters), n)
+            if prior is not None and self.blocks is not None:
+                prior = prior._replace(extra=float(n - len(self.blocks.first)))
+            self._last = (parameters, n, prior)
+        return self._last[2]
+
+    def check(self, labels: np.ndarray) -> None:
+        """Raise ValueError where labels are no partition, or contradict what is known."""
+        if not len(cluster_sizes(labels)):
+            raise ValueError(
+                f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
+                f"{labels.max()}"
+            )
+        if self.constraints is not None and not allow(self.constraints, labels):
+            raise ValueError(f"{self.name} contradicts its known_labels or must_link")
+
+
 class LabelsTarget:
     """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
 
@@ -145,12 +177,8 @@ class LabelsTarget:
         self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
         self.dependents = Dependents(model, rv, value, others) if others else None
         self._op = rv.owner.op
-        is_alone = isinstance(self._op, PartitionRV)
-        self._constraints = constraints_on(rv) if is_alone else None
-        self._blocks = None if self._constraints is None else blocks_of(self._constraints)
-        if is_alone:
-            self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
-        self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
+        self._prior = LabelsPrior(model, rv) if isinstance(self._op, PartitionRV) else None
+        self._blocks = None if self._prior is None else self._prior.blocks
 
     @property
     def may_search(self) -> bool:
@@ -168,13 +196,8 @@ class LabelsTarget:
 
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
         """Return the prior on partitions at a point; None where its parameters are outside their support."""
-        parameters, n = self._parameters(point), len(point[self.name])
-        if parameters is not self._last[0] or n != self._last[1]:
-            prior = self._op.prior(*as_numbers(parameters), n)
-            if prior is not None and self._blocks is not None:
-                prior = prior._replace(extra=float(n - len(self._blocks.first)))
-            self._last = (parameters, n, prior)
-        return self._last[2]
+        assert self._prior is not None
+        return self._prior.at(point, len(point[self.name]))
 
     def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
         """Return the state at a point: the kept one if nothing it was made from has changed.
@@ -196,17 +219,18 @@ class LabelsTarget:
                 return None
             kept.state.set_params([view.params for view in views])
             return kept._replace(views=views)
-        if not len(cluster_sizes(labels)):
-            raise ValueError(
-                f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
-                f"{labels.max()}"
-            )
-        if self._constraints is not None and not allow(self._constraints, labels):
-            raise ValueError(f"{self.name} contradicts its known_labels or must_link")
+        self._check(labels)
         if not all(view.family.supports(view.params) for view in views):
             return None
         own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
         return Kept(labels, views, State(views, own))
+
+    def _check(self, labels: np.ndarray) -> None:
+        """Raise ValueError where labels are no partition, or contradict what is known."""
+        if self._prior is not None:
+            self._prior.check(labels)
+        elif not len(cluster_sizes(labels)):
+            raise ValueError(f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}")
 
     def impute(
         self,

@@ -74,6 +74,10 @@ class ViewDraws:
         self.has_constant_values = all(found is None or found.is_constant for found in of_values)
         self.has_constant_params = all(found.is_constant for found in self.parameters.values())
 
+    def table(self, new: Any) -> "_DrawTable":
+        """Return the data of the draws, and new rows, as the family represents them."""
+        return _DrawTable(self, new)
+
     def base(self, s: int = 0, given: Mapping[str, Any] | None = None) -> BaseMeasure:
         """Return the base measure of a draw, for the rows of the data or others that come with ``given``."""
         parameters = {field: np.asarray(found.at(s)) for field, found in self.parameters.items()}
@@ -196,7 +200,7 @@ class MixtureNumbers(NamedTuple):
             New rows of each view, which are represented together with the data.
         """
         rows = [None] * len(self.views) if new is None else new
-        tables = [_DrawTable(view, x) for view, x in zip(self.views, rows, strict=True)]
+        tables = [view.table(x) for view, x in zip(self.views, rows, strict=True)]
         for s, own in enumerate(self.labels):
             labels, n_clusters = canonical_labels(own)
             sizes = np.bincount(labels, minlength=n_clusters)

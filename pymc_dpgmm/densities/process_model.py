@@ -1,0 +1,75 @@
+"""A Dirichlet process as the prior of rows' parameters, as it is found in a model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.densities.atom_densities import AtomDensities
+from pymc_dpgmm.densities.row_terms import RowTerms
+from pymc_dpgmm.distributions import dependents, fixed_rows
+from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
+
+
+class ProcessModel:
+    """Labels, the parameters of rows on them, and what depends on these.
+
+    Parameters
+    ----------
+    model : pm.Model
+    labels : variable
+    compile_kwargs : dict, optional
+        Of ``pm.compile``.
+
+    Raises
+    ------
+    NotImplementedError
+        If rows are not independent given their parameters, or anything else depends on the labels.
+    """
+
+    def __init__(self, model: pm.Model, labels: Variable, compile_kwargs: Any = None) -> None:
+        self.labels = labels
+        self.parameters = [rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] is labels]
+        own = set(self.parameters)
+        strangers = [other.name for other in dependents(model, labels) if other not in own]
+        if strangers:
+            raise NotImplementedError(
+                f"nothing but the parameters of dp.DirichletProcess can depend on {labels.name}, but "
+                f"{', '.join(strangers)} does"
+            )
+        self.dependents = _dependents_of_values(model, labels, self.parameters)
+        n = fixed_rows(labels)
+        assert n is not None
+        self.n = n
+        self.terms = RowTerms(model, self.parameters, n, self.dependents)
+        self.densities = AtomDensities(model, self.parameters, self.terms, compile_kwargs)
+        self._is_confirmed = False
+
+    def confirm(self, point: Mapping[str, np.ndarray]) -> None:
+        """Confirm once, by numbers, that rows are independent given their parameters."""
+        if self._is_confirmed:
+            return
+        self.densities.at(point)
+        seeds = iter(range(1_000))
+        self.terms.confirm(lambda n: self.densities.draws(next(seeds), n), point)
+        self._is_confirmed = True
+
+
+def _dependents_of_values(model: pm.Model, labels: Variable, parameters: Sequence[Variable]) -> list[Variable]:
+    """Return the variables and potentials whose density depends on rows' parameters, given values of all others.
+
+    Values are what steps hold fixed. A variable whose transformation has bounds that depend on the parameters is
+    computed from its value and from them, so that what depends on it depends on the parameters too.
+    """
+    values = {model.rvs_to_values[rv] for rv in parameters}
+    found = []
+    for other in [*model.basic_RVs, *model.potentials]:
+        if other is labels or other in parameters:
+            continue
+        (density,) = model.logp(vars=[other], sum=False)
+        if values & set(ancestors([density])):
+            found.append(other)
+    return found

@@ -1,0 +1,71 @@
+"""The atoms of clusters, where these are parameters of rows under a Dirichlet process and not integrated out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.partitions import first_rows
+
+# Letters for the dimensions of an atom.
+_LETTERS = "defgh"
+
+
+class AtomComponent(NamedTuple):
+    """Names of the values of an atom, and letters for the dimensions of each."""
+
+    axes: dict[str, str]
+
+
+class AtomFamily(NamedTuple):
+    """What stands in the place of a family."""
+
+    component: AtomComponent
+    name: str = "DirichletProcess"
+
+
+@dataclass(kw_only=True, eq=False)
+class AtomView:
+    """Atoms of all draws, in the place of a view of data.
+
+    Parameters
+    ----------
+    name : str
+    atoms : mapping of (n_draws, n, ...) arrays
+        The value of each row, by name.
+    columns : tuple of str and list, optional
+        Dimension and names of the values of vectors.
+    """
+
+    name: str
+    atoms: Mapping[str, np.ndarray]
+    columns: tuple[str, list[Any]] | None = None
+    is_vector: bool = False
+
+    def __post_init__(self) -> None:
+        axes = {key: _LETTERS[: values.ndim - 2] for key, values in self.atoms.items()}
+        self.family = AtomFamily(AtomComponent(axes))
+
+    def category_names(self, length: int) -> None:
+        """Return None: an atom has no categories."""
+
+    def table(self, new: Any) -> "AtomView":
+        """Return what tells of the clusters of each draw."""
+        return self
+
+    def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> "AtomClusters":
+        """Return the clusters of a draw, with canonical labels and their sizes."""
+        leaders = np.unique(first_rows(labels))
+        return AtomClusters(self, {key: values[s][leaders] for key, values in self.atoms.items()})
+
+
+class AtomClusters:
+    """The atoms of the clusters of one draw: arrays (K, ...), by name."""
+
+    def __init__(self, view: AtomView, atoms: dict[str, np.ndarray]) -> None:
+        self.view, self.family, self.atoms = view, view.family, atoms
+
+    def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return the atoms, of which nothing is left to draw."""
+        return self.atoms

@@ -1,0 +1,235 @@
+"""What is done after sampling with parameters of rows under a Dirichlet process, and needs the model."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from scipy.special import logsumexp
+
+from pymc_dpgmm.densities import ProcessModel
+from pymc_dpgmm.partitions import GibbsType, log_seat_new
+from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.stored import Source
+
+# Draws from the base with which a density is averaged over it, in every draw.
+N_FRESH = 64
+N_GRID = 200
+
+
+class Process:
+    """A process in a model, at the draws of its posterior.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    draws : MixtureDraws
+    model : pm.Model or None
+    what : str
+        What is asked for, for messages.
+
+    Raises
+    ------
+    ValueError
+        If there is no model.
+    """
+
+    def __init__(self, idata: Any, draws: MixtureDraws, model: pm.Model | None, what: str) -> None:
+        model = pm.Model.get_context(error_if_none=False) if model is None else model
+        if model is None:
+            raise ValueError(
+                f"{what} of parameters under a Dirichlet process needs their base and likelihood: pass model="
+            )
+        self.model, self._draws = model, draws
+        self.process = ProcessModel(model, model[draws.labels_name])
+        densities = self.process.densities
+        values = [value for value in model.value_vars if value.name in densities.names]
+        outputs = []
+        for value in values:
+            rv = model.values_to_rvs[value]
+            transform = model.rvs_to_transforms[rv]
+            outputs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+        needed = [rv for rv in model.free_RVs if rv in set(ancestors(outputs, blockers=model.free_RVs))]
+        inputs = [rv.type(rv.name) for rv in needed]
+        replaced = dict(zip(needed, inputs, strict=True))
+        outputs = clone_replace(outputs, replaced) if outputs else []
+        self._names = [value.name for value in values]
+        self._values = pm.compile(inputs, outputs, on_unused_input="ignore")
+        source = Source(idata, draws.drawn, model)
+        self._stored = [source.variable(rv.name) for rv in needed]
+        # In the order of the model, which densities go by.
+        names = {rv.name: key for key, rv in self._keys(draws).items()}
+        self.keys = [names[rv.name] for rv in self.process.parameters]
+
+    def _keys(self, draws: MixtureDraws) -> dict[str, Any]:
+        record = next(record for record in draws._records if "entries" in record)
+        return {key: self.model[name] for key, name in record["entries"].items()}
+
+    def at(self, s: int) -> Any:
+        """Return the densities at a draw."""
+        found = self._values(*(np.asarray(stored.at(s)) for stored in self._stored))
+        point = dict(zip(self._names, found, strict=True))
+        if s == 0:
+            self.process.confirm(point)
+        return self.process.densities.at(point)
+
+    def atoms(self, clusters: Any) -> list[np.ndarray]:
+        """Return the atoms of the clusters of a draw."""
+        types = self.process.densities.dtypes
+        return [clusters.atoms[key].astype(kind) for key, kind in zip(self.keys, types, strict=True)]
+
+
+def new_rows_of_process(
+    idata: Any, draws: MixtureDraws, n_rows: int, random_seed: Any, model: pm.Model | None
+) -> xr.Dataset:
+    """Return parameters of rows that arrive later: see :func:`pymc_dpgmm.sample_new_rows`."""
+    process, rng = Process(idata, draws, model, "sample_new_rows"), np.random.default_rng(random_seed)
+    n_draws = draws.numbers.n_draws
+    clusters = np.empty((n_draws, n_rows), dtype=np.int64)
+    found: list[Any] = []
+    for partition in draws.numbers.partitions():
+        labels = partition.seats.seat(rng, n_rows)
+        atoms = process.atoms(partition.views[0])
+        n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
+        density = process.at(partition.draw)
+        if n_new:
+            fresh = density.draws(int(rng.integers(2**63)), n_new)
+            atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)]
+        if not found:
+            found = [np.empty((n_draws, n_rows, *own.shape[1:]), dtype=own.dtype) for own in atoms]
+        clusters[partition.draw] = labels
+        for values, own in zip(found, atoms, strict=True):
+            values[partition.draw] = own[labels]
+    each, by_chain = ("chain", "draw", "new_row"), draws.drawn.by_chain
+    variables: dict[str, Any] = {"cluster": (each, by_chain(clusters))}
+    coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
+    for key, values in zip(process.keys, found, strict=True):
+        dims = [f"{key}_dim_{i}" for i in range(values.ndim - 2)]
+        variables[key] = ((*each, *dims), by_chain(values))
+    return xr.Dataset(variables, coords=coords)
+
+
+def log_likelihood_of_process(
+    idata: Any, draws: MixtureDraws, random_seed: Any, model: pm.Model | None
+) -> tuple[np.ndarray, str]:
+    r"""Return the log likelihood of each row, or unit, in every draw, and the name of what it is of.
+
+    The row's own parameter is not given, nor is its cluster, but the parameters of all other rows:
+
+    .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k) + v_{K_{-i}} \int f(y_i \mid \theta) dH}
+                        {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
+
+    The integral is a mean over draws from the base.
+    """
+    process, rng = Process(idata, draws, model, "the log likelihood"), np.random.default_rng(random_seed)
+    latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
+    if latent:
+        raise ValueError(
+            f"{', '.join(latent)} depends on the parameters and is not observed: nothing of it can be left out"
+        )
+    found = np.empty((draws.numbers.n_draws, draws.drawn.n))
+    for partition in draws.numbers.partitions():
+        density = process.at(partition.draw)
+        fresh = density.draws(int(rng.integers(2**63)), N_FRESH)
+        given = density.by_row(process.atoms(partition.views[0]))
+        new = logsumexp(density.by_row(fresh), axis=0) - np.log(N_FRESH)
+        prior = draws.prior_of_rows(partition.draw)
+        found[partition.draw] = _left_out(prior, partition.labels, partition.sizes, given, new)
+    observed = process.process.dependents
+    name = draws.labels_name.removesuffix("_labels")
+    return found, observed[0].name if len(observed) == 1 else name
+
+
+def _left_out(
+    prior: GibbsType, labels: np.ndarray, sizes: np.ndarray, given: np.ndarray, new: np.ndarray
+) -> np.ndarray:
+    """Return the log density of each row given all others: (n,).
+
+    Parameters
+    ----------
+    prior : GibbsType
+    labels, sizes : (n,), (K,) int64 arrays
+    given : (K, n) float64 array
+        Log density of each row under each atom.
+    new : (n,) float64 array
+        The same under an atom from the base.
+    """
+    n_clusters, n = given.shape
+    others = np.repeat(sizes[:, None].astype(np.float64), n, axis=1)
+    others[labels, np.arange(n)] -= 1.0
+    alone = others[labels, np.arange(n)] == 0.0
+    with np.errstate(divide="ignore"):
+        log_seats = np.where(others > 0.0, np.log(others - prior.discount), -np.inf)
+    opened = np.where(alone, log_seat_new(prior, n_clusters - 1), log_seat_new(prior, n_clusters))
+    total = logsumexp(np.vstack([log_seats + given, (opened + new)[None]]), axis=0)
+    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0)
+
+
+def density_of_process(
+    idata: Any, draws: MixtureDraws, x: Any, probability: float, random_seed: Any, model: pm.Model | None
+) -> xr.Dataset:
+    """Return the posterior predictive density of a new row's observation: see :func:`pymc_dpgmm.density`."""
+    check_probability(probability)
+    process, rng = Process(idata, draws, model, "the density"), np.random.default_rng(random_seed)
+    observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
+    if len(process.process.dependents) != 1 or len(observed) != 1:
+        names = ", ".join(rv.name for rv in process.process.dependents) or "nothing"
+        raise ValueError(f"there is a density where one observed variable depends on the parameters, not {names}")
+    (rv,) = observed
+    value = process.model.rvs_to_values[rv]
+    data = np.asarray(value.data if isinstance(value, Constant) else value.eval())
+    points = _points(data, x)
+    function = process.process.densities.by_observation(process.model, rv)
+    found = np.empty((draws.numbers.n_draws, len(points)))
+    for partition in draws.numbers.partitions():
+        density = process.at(partition.draw)
+        fresh = density.draws(int(rng.integers(2**63)), N_FRESH)
+        weights = partition.seats.draw(rng)
+        atoms = [np.concatenate(pair) for pair in zip(process.atoms(partition.views[0]), fresh, strict=True)]
+        if partition.draw == 0:
+            some = (data.min(), np.sort(data)[len(data) // 2], data.max())
+            looks = [function(atoms, np.full_like(data, each)) for each in some]
+            if any(own.ndim != 2 or not np.allclose(own, own[:, :1], equal_nan=True) for own in looks):
+                raise ValueError(
+                    f"the rows of {rv.name} come with covariates or offsets of their own, so that there is no one "
+                    "density of a new row; draw parameters with dp.sample_new_rows"
+                )
+        own = np.append(np.log(weights[:-1]), np.full(N_FRESH, np.log(weights[-1] / N_FRESH)))
+        found[partition.draw] = np.exp(logsumexp(_in_blocks(function, atoms, points, data) + own[:, None], axis=0))
+    tail = 0.5 * (1.0 - probability)
+    lower, upper = np.quantile(found, [tail, 1.0 - tail], axis=0)
+    return xr.Dataset(
+        {"mean": ("x", found.mean(axis=0)), "lower": ("x", lower), "upper": ("x", upper)},
+        coords={"x": points},
+        attrs={"probability": probability, "columns": [rv.name]},
+    )
+
+
+def _points(data: np.ndarray, x: Any) -> np.ndarray:
+    """Return the points at which a density is wanted, by default a grid over the data."""
+    if data.ndim != 1:
+        raise ValueError(f"there is a density of (n,) data only, not of shape {data.shape}")
+    if x is not None:
+        points = np.asarray(x, dtype=np.float64)
+        if points.ndim != 1 or not len(points) or not np.all(np.isfinite(points)):
+            raise ValueError(f"x must be finite numbers of shape (m,), got shape {points.shape}")
+        return points
+    low, high = float(data.min()), float(data.max())
+    if data.dtype.kind in "iub":
+        return np.arange(int(low), int(high) + 1, dtype=np.float64)
+    margin = 0.1 * (high - low) or 1.0
+    return np.linspace(low - margin if low < 0 else max(low - margin, 1e-9), high + margin, N_GRID)
+
+
+def _in_blocks(function: Any, atoms: Sequence[np.ndarray], points: np.ndarray, data: np.ndarray) -> np.ndarray:
+    """Return log densities at points (atoms, m), so many at a time as there are rows of data."""
+    n, found = len(data), []
+    for start in range(0, len(points), n):
+        own = np.resize(points[start : start + n], n).astype(data.dtype)
+        found.append(function(atoms, own)[:, : len(points[start : start + n])])
+    return np.concatenate(found, axis=1)

@@ -1,0 +1,103 @@
+"""Posteriors of tiny models whose rows share atoms, by enumeration and quadrature, without the package."""
+
+from typing import NamedTuple
+
+import exact
+import numpy as np
+from scipy.special import logsumexp
+
+
+class Oracle:
+    """A model of n rows, with atoms on a grid of G cells.
+
+    Parameters
+    ----------
+    log_priors : (B_n,) array
+        Log prior of all partitions of n rows.
+    values : list of (G, ...) arrays
+        The middles of the cells, one array for each parameter.
+    widths : list of (G,) arrays
+        Widths of the cells, zeros for discrete values.
+    log_base : (H, G) array
+        Log probabilities of the cells under the base, for each of H values of a hyperparameter.
+    log_rows : (n, G) array
+        Log density of each row in each cell.
+    log_hyper : (H,) array
+        Log prior of the hyperparameter's values.
+    """
+
+    def __init__(self, log_priors, values, widths, log_base, log_rows, log_hyper=(0.0,)):
+        self.values, self.widths = values, widths
+        self.log_rows, self.n = log_rows, len(log_rows)
+        self.log_base = np.atleast_2d(log_base)
+        self.labels = exact.partitions(self.n)
+        found = {}
+
+        def cluster(members):
+            if members not in found:
+                found[members] = logsumexp(self.log_base + log_rows[list(members)].sum(axis=0), axis=1)
+            return found[members]
+
+        log_joint = np.array(
+            [
+                log_prior + log_hyper + sum(cluster(tuple(np.flatnonzero(p == k))) for k in range(max(p) + 1))
+                for p, log_prior in zip(self.labels, log_priors, strict=True)
+            ]
+        )
+        self.log_evidence = logsumexp(log_joint)
+        self.joint = np.exp(log_joint - self.log_evidence)
+        self.p = self.joint.sum(axis=1)
+
+    def draws(self, rng, n_draws):
+        """Independent draws: labels, parameters of the rows, and the number of the hyperparameter's value."""
+        where = rng.choice(self.joint.size, size=n_draws, p=self.joint.ravel())
+        partitions, hyper = np.unravel_index(where, self.joint.shape)
+        found = {}
+
+        def cumulated(members, h):
+            if (members, h) not in found:
+                p = exact.normalized(self.log_base[h] + self.log_rows[list(members)].sum(axis=0))
+                found[members, h] = np.cumsum(p)
+            return found[members, h]
+
+        for partition, h in zip(partitions, hyper, strict=True):
+            labels = self.labels[partition]
+            cells = np.empty(labels.max() + 1, dtype=int)
+            for k in range(len(cells)):
+                cells[k] = np.searchsorted(
+                    cumulated(tuple(np.flatnonzero(labels == k)), h), rng.random() * (1 - 1e-9)
+                )
+            atoms = [
+                value[cells] + (rng.random(len(cells)) - 0.5) * width[cells] if np.any(width) else value[cells]
+                for value, width in zip(self.values, self.widths, strict=True)
+            ]
+            yield labels, [own[labels] for own in atoms], h
+
+    def means(self, parameter=0):
+        """Posterior mean and standard deviation of each row's value of a parameter."""
+        first, second, value = np.zeros(self.n), np.zeros(self.n), self.values[parameter]
+        for labels, joint in zip(self.labels, self.joint, strict=True):
+            for k in range(labels.max() + 1):
+                members = labels == k
+                for h, weight in enumerate(joint):
+                    p = exact.normalized(self.log_base[h] + self.log_rows[members].sum(axis=0))
+                    first[members] += weight * (p @ value)
+                    second[members] += weight * (p @ value**2)
+        return first, np.sqrt(second - first**2)
+
+
+class Grid(NamedTuple):
+    middles: np.ndarray
+    width: float
+
+
+def cells(low, high, n):
+    edges = np.linspace(low, high, n + 1)
+    return Grid(0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0])
+
+
+def assert_means(found, oracle, parameter=0):
+    """Assert that means of independent draws (draws, n) are those of the posterior."""
+    mean, sd = oracle.means(parameter)
+    z = (found.mean(axis=0) - mean) / (sd / np.sqrt(len(found)))
+    assert np.all(np.abs(z) < 4.5), z
