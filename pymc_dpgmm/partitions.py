@@ -504,6 +504,32 @@ def _renamed(labels: np.ndarray) -> tuple[np.ndarray, int]:
     return canonical, n_clusters
 
 
+def named_by_appearance(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rename labels 0, 1, 2, ... in order of first appearance, and tell the first row of each.
+
+    Parameters
+    ----------
+    labels : (n,) integer array
+        Any values.
+
+    Returns
+    -------
+    canonical : (n,) int64 array
+    first : (K,) int64 array
+        Increasing.
+
+    Examples
+    --------
+    >>> named_by_appearance(np.array([20, 0, 20, 1]))
+    (array([0, 1, 0, 2]), array([0, 1, 3]))
+    """
+    _, first, own = np.unique(labels, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    names = np.empty(len(order), dtype=np.int64)
+    names[order] = np.arange(len(order))
+    return names[own], first[order]
+
+
 def first_rows(labels: np.ndarray) -> np.ndarray:
     """Return for each row the first row with its label: (n,) int64 array.
 
@@ -512,8 +538,8 @@ def first_rows(labels: np.ndarray) -> np.ndarray:
     >>> first_rows(np.array([2, 0, 2, 1]))
     array([0, 1, 0, 3])
     """
-    _, first, own = np.unique(labels, return_index=True, return_inverse=True)
-    return first[own]
+    canonical, first = named_by_appearance(labels)
+    return first[canonical]
 
 
 def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:

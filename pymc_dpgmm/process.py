@@ -142,7 +142,7 @@ def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int,
         first = dims if isinstance(dims, str) else dims[0]
         if first in model.dim_lengths:
             told["dims"] = int(model.dim_lengths[first].eval())
-    if isinstance(getattr(getattr(prior, "owner", None), "op", None), PartitionRV):
+    if _is_prior(prior):
         rows = fixed_rows(prior)
         if rows is not None:
             told["prior"] = rows
@@ -152,6 +152,11 @@ def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int,
         listed = ", ".join(f"{n} by {what}" for what, n in told.items())
         raise ValueError(f"the number of rows is told in two ways: {listed}")
     return next(iter(told.values()))
+
+
+def _is_prior(prior: Any) -> bool:
+    """Tell whether something is one of the package's priors on partitions."""
+    return isinstance(getattr(getattr(prior, "owner", None), "op", None), PartitionRV)
 
 
 def _split_dims(dims: Any, atom: tuple[int, ...] | None) -> tuple[str | None, tuple[str, ...]]:
@@ -187,7 +192,7 @@ def _add_labels(
         raise TypeError(
             "alpha is the concentration of a Dirichlet process; with prior= it must be left out (None)"
         )
-    if not isinstance(getattr(getattr(prior, "owner", None), "op", None), PartitionRV):
+    if not _is_prior(prior):
         raise TypeError(
             "prior must be a prior on partitions made with .dist, such as dp.PitmanYor.dist(alpha, discount, n), "
             f"got {prior!r}"

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import sampled
 import ties
 from scipy import stats
 from scipy.special import logsumexp
@@ -390,24 +391,13 @@ def test_mistakes_in_the_scan_are_seen(mistake):
 # Everything in one model, through pm.sample.
 
 
-def run(model, draws=2_000, **kwargs):
-    with model:
-        return pm.sample(
-            draws,
-            tune=kwargs.pop("tune", 500),
-            chains=kwargs.pop("chains", 2),
-            cores=kwargs.pop("cores", 2),
-            random_seed=kwargs.pop("random_seed", 17),
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
+def run(model, draws=2_000, **options):
+    defaults = {"tune": 500, "chains": 2, "cores": 2, "random_seed": 17}
+    return sampled.sample(model, draws, **(defaults | options))
 
 
 def assert_mean(values, mean):
-    error = values.std() / np.sqrt(float(az.ess(values, method="mean")))
-    assert abs(values.mean() - mean) < 4.5 * error
+    sampled.assert_mean_matches(values, mean, 4.5)
 
 
 def random_mean():
@@ -683,6 +673,8 @@ def test_steps_that_do_not_fit_are_refused():
             dp.CollapsedGibbs([model["theta_labels"]])
         with pytest.raises(ValueError, match="unknown options for atoms"):
             pm.sample(5, tune=5, dpmixture={"atoms": {"scans": 3}}, **run_quietly)
+        with pytest.raises(ValueError, match=r"n_sweeps are options for the labels of a dp\.DPMixture"):
+            pm.sample(5, tune=5, dpmixture={"n_sweeps": 3}, **run_quietly)
         with pytest.raises(ValueError, match="at least 1"):
             dp.DirichletProcessStep(n_auxiliary=0)
         with pytest.raises(NotImplementedError, match=r"pm\.sample assigns them"):

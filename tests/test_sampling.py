@@ -4,36 +4,20 @@ import exact
 import numpy as np
 import pymc as pm
 import pytest
+import sampled
 from scipy.special import logsumexp
 from scipy.stats import gamma
 
 import pymc_dpgmm as dp
 
 
-def sample(model, draws=10_000, **kwargs):
-    with model:
-        return pm.sample(
-            draws,
-            tune=kwargs.pop("tune", 500),
-            chains=kwargs.pop("chains", 4),
-            cores=kwargs.pop("cores", 2),
-            random_seed=kwargs.pop("random_seed", 20130805),
-            progressbar=False,
-            quiet=True,
-            compute_convergence_checks=False,
-            **kwargs,
-        )
+def sample(model, draws=10_000, **options):
+    defaults = {"tune": 500, "chains": 4, "cores": 2, "random_seed": 20130805}
+    return sampled.sample(model, draws, **(defaults | options))
 
 
 def assert_partitions_match(idata, all_labels, p, name="y_labels"):
     exact.assert_matches(exact.codes(idata.posterior[name].to_numpy()), all_labels, p)
-
-
-def assert_mean_matches(values, mean):
-    import arviz as az
-
-    error = values.std() / np.sqrt(float(az.ess(values, method="mean")))
-    assert abs(values.mean() - mean) < 4 * error
 
 
 @pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
@@ -82,7 +66,7 @@ def test_gamma_alpha(by):
     alphas = idata.posterior["alpha"].to_numpy()
     assert ("tree_depth" in idata.sample_stats) == (by == "NUTS")
     assert_partitions_match(idata, exact.partitions(7), np.array(given["posterior"]))
-    assert_mean_matches(alphas, given["alpha_mean"])
+    sampled.assert_mean_matches(alphas, given["alpha_mean"])
     assert alphas.std() == pytest.approx(given["alpha_sd"], rel=0.05)
 
 
@@ -114,8 +98,8 @@ def test_random_kappa_and_mu():
     weights = np.exp(logs - logsumexp(logs))
     idata = sample(model)
     assert_partitions_match(idata, all_labels, weights.sum(axis=(0, 1)))
-    assert_mean_matches(idata.posterior["mu"].to_numpy(), np.einsum("ijp,i->", weights, mus))
-    assert_mean_matches(idata.posterior["kappa"].to_numpy(), np.einsum("ijp,j->", weights, kappas))
+    sampled.assert_mean_matches(idata.posterior["mu"].to_numpy(), np.einsum("ijp,i->", weights, mus))
+    sampled.assert_mean_matches(idata.posterior["kappa"].to_numpy(), np.einsum("ijp,j->", weights, kappas))
 
 
 @pytest.mark.slow
@@ -138,7 +122,7 @@ def test_alpha_shared_and_transformed():
     idata = sample(model)
     assert_partitions_match(idata, all_labels, joint.sum(axis=(0, 2)), "y_labels")
     assert_partitions_match(idata, all_labels, joint.sum(axis=(0, 1)), "z_labels")
-    assert_mean_matches(idata.posterior["log_alpha"].to_numpy(), joint.sum(axis=(1, 2)) @ z)
+    sampled.assert_mean_matches(idata.posterior["log_alpha"].to_numpy(), joint.sum(axis=(1, 2)) @ z)
 
 
 @pytest.mark.slow
@@ -158,7 +142,7 @@ def test_a_latent_mixture_under_a_gaussian_likelihood():
         beta = dp.DPMixture("beta", 0.9, dp.NormalInverseGamma(0.0, 1.0, 3.0, 2.0), shape=(3,))
         pm.Normal("y", beta, noise, observed=[1.0, 1.3, -2.0])
     idata = sample(model, draws=4000, tune=1000)
-    assert_mean_matches(idata.posterior["beta"].to_numpy()[..., 2], latent_mean(noise))
+    sampled.assert_mean_matches(idata.posterior["beta"].to_numpy()[..., 2], latent_mean(noise))
 
 
 def latent_mean(noise):

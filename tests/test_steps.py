@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pymc as pm
 import pytest
+import sampled
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
@@ -23,8 +24,7 @@ def mixture_model(alpha_prior=None):
 
 def sample(model, **kwargs):
     defaults = {"draws": 60, "tune": 30, "chains": 2, "cores": 1, "random_seed": 7}
-    with model:
-        return pm.sample(**(defaults | kwargs), progressbar=False, quiet=True, compute_convergence_checks=False)
+    return sampled.sample(model, **(defaults | kwargs))
 
 
 def assigned(model):
@@ -266,6 +266,7 @@ def test_numbers_of_moves_are_frozen_after_tuning():
         ),
         ({"n_sweeps": 0}, ValueError, "n_sweeps must be at least 1, got 0"),
         ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),
+        ({"atoms": {"n_scans": 2}}, ValueError, "atoms are options for a dp.DirichletProcess"),
         (
             {"gibbs": {"n_scans": 0}, "split_merge": {"sequential": 0, "random": 0}},
             ValueError,

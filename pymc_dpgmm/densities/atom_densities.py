@@ -14,11 +14,11 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.densities.row_terms import RowTerms, without_checks
+from pymc_dpgmm.densities.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.distributions.atoms import atoms_inputs
+from pymc_dpgmm.kernels.atom_moves import Atoms
 from pymc_dpgmm.pymc_internals import default_transform
 
-Atoms = list[np.ndarray]
 # Of the free form of numbers next to a bound.
 _FARTHEST, _NEXT_TO_ONE = 700.0, 36.0
 
@@ -39,7 +39,6 @@ class _Entry:
         transform = default_transform(self.drawn.owner.op, self.drawn)
         density = without_checks(pm.logp(self.drawn, self.atoms), [self.atoms, *atoms.values()])
         self.log_density = _by_atom(density)
-        self.free = self.atoms
         self.transform = transform
 
     def to_free(self) -> Variable:
@@ -79,8 +78,7 @@ class AtomDensities:
         self, model: pm.Model, parameters: Sequence[Variable], terms: RowTerms, compile_kwargs: Any = None
     ) -> None:
         self._terms, self._options = terms, dict(compile_kwargs or {})
-        self._options.pop("initial_point", None)
-        self._atoms = [pt.tensor(dtype=rv.dtype, shape=(None, *_atom_shape(rv))) for rv in parameters]
+        self._atoms = [pt.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape[1:])) for rv in parameters]
         self._n_atoms = self._atoms[0].shape[0]
         atoms = dict(zip(parameters, self._atoms, strict=True))
         self._entries = [_Entry(model, rv, atoms, self._n_atoms) for rv in parameters]
@@ -155,8 +153,8 @@ class AtomDensities:
         The data takes the place of that of an observed variable, and has its shape.
         """
         data = model.rvs_to_values[observed].type("data")
-        outputs = [self._terms.by_observation(model, observed, data, self._atoms, self._n_atoms)]
-        function = self._compiled([*self._atoms, data], outputs, alone=True)
+        output = self._terms.by_observation(model, observed, data, self._atoms, self._n_atoms)
+        function = self._compiled([*self._atoms, data], output)
         return lambda atoms, new: function(*atoms, new, *self._point)
 
     def fixed(self, atoms: Atoms) -> Atoms:
@@ -177,12 +175,12 @@ class AtomDensities:
 
     @cached_property
     def _by_row(self) -> Callable[..., np.ndarray]:
-        return self._compiled(self._atoms, [self._terms.by_atom(self._atoms, self._n_atoms)], alone=True)
+        return self._compiled(self._atoms, self._terms.by_atom(self._atoms, self._n_atoms))
 
     @cached_property
     def _by_cluster(self) -> Callable[..., np.ndarray]:
         labels = pt.lvector("labels")
-        return self._compiled([*self._atoms, labels], [self._density(self._atoms, labels)], alone=True)
+        return self._compiled([*self._atoms, labels], self._density(self._atoms, labels))
 
     @cached_property
     def _gradient(self) -> Callable[..., Any]:
@@ -196,7 +194,7 @@ class AtomDensities:
     @cached_property
     def _to_free(self) -> Callable[..., np.ndarray]:
         free = [entry.to_free() for entry in self._continuous]
-        return self._compiled(self._atoms, [pt.concatenate(free, axis=1)], alone=True)
+        return self._compiled(self._atoms, pt.concatenate(free, axis=1))
 
     @cached_property
     def _from_free(self) -> Callable[..., Any]:
@@ -214,7 +212,7 @@ class AtomDensities:
                 value = entry.transform.forward(value, *entry.drawn.owner.inputs)
             static = value.type.shape[1:]
             if None in static:
-                own = self._compiled(self._atoms, [value], alone=True)(*self.draws(0, 1), *self._point)
+                own = self._compiled(self._atoms, value)(*self.draws(0, 1), *self._point)
                 static = own.shape[1:]
             lengths.append(tuple(static))
         return lengths
@@ -253,12 +251,12 @@ class AtomDensities:
         rows = [new[labels] for new in atoms]
         total = self._terms.by_cluster(rows, labels, n_atoms)
         for part in parts:
-            total = total + pt.switch(pt.isnan(part), -np.inf, part)
+            total = total + nan_is_impossible(part)
         return total
 
-    def _compiled(self, inputs: Sequence[Variable], outputs: Sequence[Variable], alone: bool = False) -> Any:
+    def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
         given = [*inputs, *self._inputs]
-        function = pm.compile(given, outputs[0] if alone else outputs, on_unused_input="ignore", **self._options)
+        function = pm.compile(given, outputs, on_unused_input="ignore", **self._options)
         # The inputs are arrays of the right types: to check them takes as long as to compute with a hundred rows.
         function.trust_input = True
         return lambda *arrays: function(*(np.asarray(array, order="C") for array in arrays))
@@ -268,7 +266,3 @@ def _by_atom(density: Variable) -> Variable:
     """Return sums over all but the first axis."""
     beyond = tuple(range(1, density.type.ndim))
     return density.sum(axis=beyond) if beyond else density
-
-
-def _atom_shape(rv: Variable) -> tuple[int | None, ...]:
-    return tuple(rv.type.shape[1:])

@@ -40,11 +40,12 @@ class ProcessModel:
                 f"nothing but the parameters of dp.DirichletProcess can depend on {labels.name}, but "
                 f"{', '.join(strangers)} does"
             )
-        self.dependents = _dependents_of_values(model, labels, self.parameters)
+        depending = _depending_on_values(model, labels, self.parameters)
+        self.dependents = list(depending)
         n = fixed_rows(labels)
         assert n is not None
         self.n = n
-        self.terms = RowTerms(model, self.parameters, n, self.dependents)
+        self.terms = RowTerms(model, self.parameters, n, {rv.name: density for rv, density in depending.items()})
         self.densities = AtomDensities(model, self.parameters, self.terms, compile_kwargs)
         self._is_confirmed = False
 
@@ -58,18 +59,21 @@ class ProcessModel:
         self._is_confirmed = True
 
 
-def _dependents_of_values(model: pm.Model, labels: Variable, parameters: Sequence[Variable]) -> list[Variable]:
-    """Return the variables and potentials whose density depends on rows' parameters, given values of all others.
+def _depending_on_values(
+    model: pm.Model, labels: Variable, parameters: Sequence[Variable]
+) -> dict[Variable, Variable]:
+    """Return the log densities that depend on rows' parameters given values of all others, by what they are of.
 
     Values are what steps hold fixed. A variable whose transformation has bounds that depend on the parameters is
     computed from its value and from them, so that what depends on it depends on the parameters too.
     """
     values = {model.rvs_to_values[rv] for rv in parameters}
-    found = []
-    for other in [*model.basic_RVs, *model.potentials]:
-        if other is labels or other in parameters:
-            continue
-        (density,) = model.logp(vars=[other], sum=False)
-        if values & set(ancestors([density])):
-            found.append(other)
-    return found
+    others = [
+        other for other in [*model.basic_RVs, *model.potentials] if other is not labels and other not in parameters
+    ]
+    densities = model.logp(vars=others, sum=False) if others else []
+    return {
+        other: density
+        for other, density in zip(others, densities, strict=True)
+        if values & set(ancestors([density]))
+    }

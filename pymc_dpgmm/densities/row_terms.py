@@ -39,13 +39,8 @@ class SharedTermError(NotImplementedError):
     """A term of the density depends on the parameters of several rows."""
 
 
-class _Unknown:
-    """Owners that the graph does not tell."""
-
-
-UNKNOWN = _Unknown()
-# An array of owners that can be broadcast to a variable's shape, -1 where an entry has none.
-Owners = np.ndarray | _Unknown | None
+# An array of owners that can be broadcast to a variable's shape, -1 where an entry has none; None where none has.
+Owners = np.ndarray | None
 
 
 class Term:
@@ -75,7 +70,7 @@ class Term:
         seats : variable (n,), optional
         """
         batched = terms.type.ndim - self.owners.ndim
-        terms = pt.switch(pt.isnan(terms), -np.inf, terms)
+        terms = nan_is_impossible(terms)
         alone = [batched + axis for axis, length in enumerate(self.owners.shape) if length == 1]
         terms = terms.sum(axis=alone) if alone else terms
         owners = self.owners.reshape(-1)
@@ -104,8 +99,8 @@ class RowTerms:
         Random variables, each with one entry per row along its first axis.
     n : int
         Number of rows.
-    dependents : sequence of variables
-        Random variables and potentials that depend on them.
+    dependents : dict of variables
+        Log densities, by the name of the variable or potential, that depend on them.
 
     Raises
     ------
@@ -114,7 +109,7 @@ class RowTerms:
     """
 
     def __init__(
-        self, model: pm.Model, parameters: Sequence[Variable], n: int, dependents: Sequence[Variable]
+        self, model: pm.Model, parameters: Sequence[Variable], n: int, dependents: Mapping[str, Variable]
     ) -> None:
         self.n = n
         self.values = [model.rvs_to_values[rv] for rv in parameters]
@@ -126,22 +121,21 @@ class RowTerms:
         )
         walk = _Walk(self.values, n)
         self.terms: list[Term] = []
-        for other in dependents:
-            (found,) = model.logp(vars=[other], sum=False)
-            for leaf in _leaves(found):
+        for name, density in dependents.items():
+            for leaf in _leaves(density):
                 expression = without_checks(leaf, self.values)
                 try:
                     owners = walk.owners(expression)
                 except _ConflictError:
-                    raise SharedTermError(self._refusal.format(other.name)) from None
-                if isinstance(owners, _Unknown):
+                    raise SharedTermError(self._refusal.format(name)) from None
+                except _UnknownError as error:
                     raise SharedTermError(
-                        f"it cannot be told which rows of {names} the log density of {other.name} depends on "
-                        f"({walk.unknown}): write it with functions of single elements, sums over columns, or "
+                        f"it cannot be told which rows of {names} the log density of {name} depends on "
+                        f"(through {error}): write it with functions of single elements, sums over columns, or "
                         f"{names} indexed by constants"
-                    )
+                    ) from None
                 if owners is not None:
-                    self.terms.append(Term(other.name, expression, owners))
+                    self.terms.append(Term(name, expression, owners))
         self._is_elementwise = walk.is_elementwise
         expressions = [term.expression for term in self.terms]
         needed = set(ancestors(expressions))
@@ -247,7 +241,7 @@ class RowTerms:
         expression = pm.logp(own.outputs[node.outputs.index(observed)], data)
         many = self._many(atoms, n_atoms)
         found = vectorize_graph(without_checks(expression, self.values), many)
-        return pt.switch(pt.isnan(found), -np.inf, found)
+        return nan_is_impossible(found)
 
     def by_cluster(self, rows: Sequence[Variable], labels: Variable, n_clusters: Any) -> Variable:
         """Return the log density of the rows of each cluster: (n_clusters,).
@@ -265,6 +259,11 @@ class RowTerms:
         for term, expression in zip(self.terms, expressions, strict=True):
             found = found + term.collected(expression, n_clusters, labels)
         return found
+
+
+def nan_is_impossible(density: Variable) -> Variable:
+    """Return a log density that is minus infinity where it was NaN, for which no move goes."""
+    return pt.switch(pt.isnan(density), -np.inf, density)
 
 
 def _leaves(expression: Variable) -> list[Variable]:
@@ -341,7 +340,6 @@ class _Walk:
             value: np.arange(n).reshape(n, *[1] * (value.type.ndim - 1)) for value in parameters
         }
         self._parameters, self._n = parameters, n
-        self.unknown = ""
         self.is_elementwise = True
 
     def owners(self, expression: Variable) -> Owners:
@@ -351,41 +349,38 @@ class _Walk:
         ------
         _ConflictError
             If an entry has several owners.
+        _UnknownError
+            If the graph does not tell.
         """
-        for node in toposort([expression], blockers=list(self._found)):
+        known = list(self._found)
+        nodes = toposort([expression], blockers=known)
+        # Lengths are known, whatever the entries depend on, but only where all rows are there.
+        lengths = [node.outputs[0] for node in nodes if isinstance(node.op, Shape | Shape_i)]
+        if set(self._parameters) & set(ancestors(lengths)):
+            self.is_elementwise = False
+        for node in toposort([expression], blockers=[*known, *lengths]):
             given = [self._found.get(variable) for variable in node.inputs]
-            if all(own is None for own in given):
-                continue
-            if isinstance(node.op, Shape | Shape_i):
-                # Lengths are known, but only where all rows are there.
-                self.is_elementwise = False
-                continue
-            own = self._through(node, given)
-            if isinstance(own, _Unknown) and not any(isinstance(before, _Unknown) for before in given):
-                self.unknown = f"through {node.op}"
-            for output in node.outputs:
-                self._found[output] = own if own is None or isinstance(own, _Unknown) else np.asarray(own)
+            if any(own is not None for own in given):
+                own = self._through(node, given)
+                for output in node.outputs:
+                    self._found[output] = None if own is None else np.asarray(own)
         return self._found.get(expression)
 
     def _through(self, node: Any, given: list[Owners]) -> Owners:
         """Return the owners of what an operation makes."""
         op, out = node.op, node.outputs[0]
+        arrays = [own for own in given if own is not None]
         if isinstance(op, Elemwise):
-            if any(isinstance(own, _Unknown) for own in given):
-                return UNKNOWN
-            return _common([own for own in given if isinstance(own, np.ndarray)])
+            return _common(arrays)
         if isinstance(op, DimShuffle):
-            return given[0] if isinstance(given[0], _Unknown) else _shuffled(given[0], op.new_order)
+            return _shuffled(given[0], op.new_order)
         if isinstance(op, CheckAndRaise) and given[0] is not None:
             return given[0]
-        if isinstance(op, Alloc) and isinstance(given[0], np.ndarray):
+        if isinstance(op, Alloc) and given[0] is not None:
             return given[0].reshape((1,) * (out.type.ndim - given[0].ndim) + given[0].shape)
         self.is_elementwise = False
         if isinstance(op, Subtensor | AdvancedSubtensor):
             return self._indexed(node, given)
-        if any(isinstance(own, _Unknown) for own in given):
-            return UNKNOWN
-        arrays = [own for own in given if isinstance(own, np.ndarray)]
         if isinstance(op, SpecifyShape | ScalarFromTensor | TensorFromScalar):
             return given[0]
         if isinstance(op, CAReduce | LogSumExp):
@@ -393,39 +388,40 @@ class _Walk:
             axes = range(own.ndim) if op.axis is None else np.ravel(op.axis).tolist()
             return _reduced(own, tuple(axes))
         if isinstance(op, MakeVector):
-            return np.array([int(own) if isinstance(own, np.ndarray) else -1 for own in given])
+            return np.array([-1 if own is None else int(own) for own in given])
         if isinstance(op, Softmax | LogSoftmax | CumOp):
             own = arrays[0]
             axes = tuple(range(own.ndim)) if op.axis is None else tuple(np.ravel(op.axis) % own.ndim)
             return np.expand_dims(_reduced(own, axes), axes)
         if isinstance(op, Dot) or (isinstance(op, Blockwise) and [len(c) for c in op.inputs_sig] == [2, 2]):
-            core = isinstance(op, Dot) or isinstance(op.core_op, Dot)
-            return self._dotted(given, out.type.ndim) if core else UNKNOWN
+            if not isinstance(op, Dot) and not isinstance(op.core_op, Dot):
+                raise _UnknownError(op)
+            return self._dotted(op, given, out.type.ndim)
         if isinstance(op, Join):
             return self._joined(node, given)
         if isinstance(op, Reshape):
-            return _reshaped(arrays[0], out.type.shape)
+            return _reshaped(op, arrays[0], out.type.shape)
         if isinstance(op, Blockwise):
             n_core = [len(core) for core in op.inputs_sig]
             batches = [
                 _reduced(own, tuple(range(own.ndim - n, own.ndim)))
                 for own, n in zip(given, n_core, strict=True)
-                if isinstance(own, np.ndarray)
+                if own is not None
             ]
             common = _common(batches)
             return common.reshape(common.shape + (1,) * len(op.outputs_sig[0]))
-        return UNKNOWN
+        raise _UnknownError(op)
 
     @staticmethod
-    def _dotted(given: list[Owners], ndim: int) -> Owners:
+    def _dotted(op: Any, given: list[Owners], ndim: int) -> np.ndarray:
         """Return the owners of a product of matrices, of which one has owners by the axis that stays."""
         left, right = given
-        if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-            return UNKNOWN
-        if isinstance(left, np.ndarray):
+        if left is not None and right is not None:
+            raise _UnknownError(op)
+        if left is not None:
             own = _reduced(left, (left.ndim - 1,))
             return own[..., None] if left.ndim > 1 and ndim >= left.ndim else own
-        assert isinstance(right, np.ndarray)
+        assert right is not None
         if right.ndim == 1:
             own = _reduced(right, (0,))
             return own.reshape((1,) * ndim)
@@ -437,13 +433,12 @@ class _Walk:
         axis, parts = node.op.axis % node.outputs[0].type.ndim, []
         for variable, own in zip(node.inputs, given, strict=True):
             found = np.full((1,) * variable.type.ndim, -1) if own is None else own
-            assert isinstance(found, np.ndarray)
             if found.shape[axis] == 1:
                 length = variable.type.shape[axis]
                 if length is None:
                     length = self._number_of(variable.shape[axis])
                 if length is None:
-                    return UNKNOWN
+                    raise _UnknownError(node.op)
                 found = np.repeat(found, int(length), axis=axis)
             parts.append(found)
         shape = np.max([part.shape for part in parts], axis=0)
@@ -453,24 +448,22 @@ class _Walk:
     def _indexed(self, node: Any, given: list[Owners]) -> Owners:
         """Return the owners of what indices take."""
         own, *others = given
-        if any(isinstance(index, _Unknown) for index in given):
-            return UNKNOWN
-        if own is None and len(others) == 1 and isinstance(others[0], np.ndarray) and node.op.idx_list == (0,):
+        if own is None and len(others) == 1 and others[0] is not None and node.op.idx_list == (0,):
             # Parameters that choose among numbers: the owners are those of the choice.
             n_beyond = node.outputs[0].type.ndim - others[0].ndim
             return others[0].reshape(others[0].shape + (1,) * n_beyond)
         if any(index is not None for index in others):
             # Which entries are taken depends on the parameters themselves.
             raise _ConflictError
-        assert isinstance(own, np.ndarray)
+        assert own is not None
         numbers = [self._number_of(index) for index in node.inputs[1:]]
         if any(number is None for number in numbers):
-            return UNKNOWN
+            raise _UnknownError(node.op)
         index = []
         for axis, i in enumerate(indices_from_subtensor(numbers, node.op.idx_list)):
             if isinstance(i, np.ndarray) and i.dtype == np.bool_:
                 if i.ndim != 1:
-                    return UNKNOWN
+                    raise _UnknownError(node.op)
                 (i,) = i.nonzero()
             # Along an axis with the same owner everywhere, the first entry stands for all.
             if own.shape[axis] == 1:
@@ -503,6 +496,10 @@ class _ConflictError(Exception):
     """Entries that depend on several rows."""
 
 
+class _UnknownError(Exception):
+    """An operation after which the graph does not tell the owners."""
+
+
 def _common(owners: Sequence[np.ndarray]) -> np.ndarray:
     """Return the owners of what combines arrays entry by entry."""
     found = owners[0]
@@ -527,13 +524,13 @@ def _shuffled(own: Any, order: Sequence[Any]) -> np.ndarray:
     return own.reshape([1 if axis == "x" else own.shape[kept.index(axis)] for axis in order])
 
 
-def _reshaped(own: np.ndarray, shape: Sequence[int | None]) -> Owners:
+def _reshaped(op: Any, own: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
     """Return the owners of a reshaped array, where one axis alone has owners and keeps its length."""
     varying = [length for length in own.shape if length > 1]
     if not varying:
         return own.reshape((1,) * len(shape))
     if len(varying) > 1 or sum(length != 1 for length in shape) != 1 or varying[0] not in shape:
-        return UNKNOWN
+        raise _UnknownError(op)
     return own.reshape([1 if length == 1 else varying[0] for length in shape])
 
 

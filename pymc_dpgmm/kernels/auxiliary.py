@@ -15,7 +15,7 @@ import numpy as np
 
 from pymc_dpgmm.arithmetic import Bits, below, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
-from pymc_dpgmm.partitions import GibbsType, log_seat_new
+from pymc_dpgmm.partitions import GibbsType, log_seat_new, named_by_appearance
 
 # Places in the head of a scan.
 ROW, N_ACTIVE, NEXT, STOP, N_MOVED = range(5)
@@ -120,14 +120,14 @@ class Scanned(NamedTuple):
         Of all atoms, those of the clusters.
     n_moved : int
         Rows that joined another cluster.
-    next_fresh : int
-        The first of the atoms that the scan has not looked at.
+    unseen : (u, n) float64 array
+        Log densities of the rows under the last u of the atoms, which the scan has not looked at.
     """
 
     labels: np.ndarray
     chosen: np.ndarray
     n_moved: int
-    next_fresh: int
+    unseen: np.ndarray
 
 
 class Rows(NamedTuple):
@@ -225,8 +225,5 @@ def scan(
         known_slots, active, places = (
             np.append(array, np.zeros(len(fresh), dtype=np.int64)) for array in (known_slots, active, places)
         )
-    chosen, first, own = np.unique(labels, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    names = np.empty(len(order), dtype=np.int64)
-    names[order] = np.arange(len(order))
-    return Scanned(names[own], chosen[order], int(head[N_MOVED]), int(head[NEXT]))
+    canonical, first = named_by_appearance(labels)
+    return Scanned(canonical, labels[first], int(head[N_MOVED]), densities[head[NEXT] :])

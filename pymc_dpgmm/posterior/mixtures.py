@@ -293,10 +293,18 @@ class MixtureDraws:
             else read_view(source, view, mixtures[view], self.drawn.n)
             for view in chosen
         ]
-        self.has_atoms = any("entries" in mixtures[view] for view in chosen)
+        # Where clusters have atoms: the variables of the rows' parameters, by the key of each.
+        self.entries: dict[str, str] | None = next(
+            (mixtures[view]["entries"] for view in chosen if "entries" in mixtures[view]), None
+        )
         of_rows = None if self.groups is None else self.groups.group
         self.numbers = MixtureNumbers(self.drawn.rows, self._prior.seats, self.views, of_rows)
         self._observed = {view: data_of(idata, view) for view in chosen}
+
+    @property
+    def has_atoms(self) -> bool:
+        """Whether clusters have atoms, and no data of a family."""
+        return self.entries is not None
 
     def prior_of_rows(self, s: int) -> GibbsType:
         """Return the prior on partitions of as many rows as there are, in a draw."""

@@ -45,7 +45,7 @@ class Process:
             raise ValueError(
                 f"{what} of parameters under a Dirichlet process needs their base and likelihood: pass model="
             )
-        self.model, self._draws = model, draws
+        self.model = model
         self.process = ProcessModel(model, model[draws.labels_name])
         densities = self.process.densities
         values = [value for value in model.value_vars if value.name in densities.names]
@@ -63,12 +63,9 @@ class Process:
         source = Source(idata, draws.drawn, model)
         self._stored = [source.variable(rv.name) for rv in needed]
         # In the order of the model, which densities go by.
-        names = {rv.name: key for key, rv in self._keys(draws).items()}
+        assert draws.entries is not None
+        names = {variable: key for key, variable in draws.entries.items()}
         self.keys = [names[rv.name] for rv in self.process.parameters]
-
-    def _keys(self, draws: MixtureDraws) -> dict[str, Any]:
-        record = next(record for record in draws._records if "entries" in record)
-        return {key: self.model[name] for key, name in record["entries"].items()}
 
     def at(self, s: int) -> Any:
         """Return the densities at a draw."""

@@ -162,14 +162,16 @@ class StoredPrior:
 
     def of_rows(self, s: int) -> GibbsType:
         """Return the prior in a draw, for as many rows as there are."""
-        return self._make(self._n, **{field: np.asarray(found.at(s)) for field, found in self._parameters.items()})
+        return self._made(s, self._n)
 
     def at(self, s: int) -> GibbsType:
         """Return the prior in a draw."""
         if self._kept is None or not self._is_constant:
-            numbers = {field: np.asarray(found.at(s)) for field, found in self._parameters.items()}
-            self._kept = self._make(self._n + 1, **numbers)
+            self._kept = self._made(s, self._n + 1)
         return self._kept
+
+    def _made(self, s: int, n: int) -> GibbsType:
+        return self._make(n, **{field: np.asarray(found.at(s)) for field, found in self._parameters.items()})
 
     def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
         """Return priors with parameters from their own prior, one if these are constant."""
@@ -179,7 +181,7 @@ class StoredPrior:
             if not self._parameters[field].is_constant
         }
         if not random:
-            return [self._make(self._n, **{f: np.asarray(found.at(0)) for f, found in self._parameters.items()})]
+            return [self.of_rows(0)]
         prior = idata["prior"].dataset if "prior" in idata.children else xr.Dataset()
         if all(where is not None and where["variable"] in prior for where in random.values()):
             drawn = [prior[where["variable"]].to_numpy() for where in random.values()]

@@ -1,6 +1,5 @@
 """The step method of a Dirichlet process as a prior of rows' parameters: labels and atoms together."""
 
-import importlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -17,30 +16,24 @@ from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.kernels.atom_moves import Atoms, Scales, move_atoms, move_discrete, split_or_merge
 from pymc_dpgmm.kernels.auxiliary import SPARE, Rows, scan
 from pymc_dpgmm.kernels.concentration import drawn_concentration
-from pymc_dpgmm.partitions import GibbsType, canonical_labels, log_eppf
+from pymc_dpgmm.partitions import GibbsType, log_eppf, named_by_appearance
 from pymc_dpgmm.pymc_internals import (
-    BlockedStep,
     Competence,
     StepMethodState,
     dataclass_state,
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.steps.concentration import Concentration
-from pymc_dpgmm.steps.progress import ShowsClusters
+from pymc_dpgmm.steps.sampler import PartitionSampler
+from pymc_dpgmm.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.steps.targets import LabelsPrior, is_labels
 
-STATISTICS: dict[str, Any] = {
-    "n_clusters": np.int64,
-    "largest_share": np.float64,
-    "entropy": np.float64,
-    "n_moved": np.int64,
-    "log_joint": np.float64,
+STATISTICS: dict[str, Any] = OF_PARTITIONS | {
     "accepted": np.float64,
     "splits_tried": np.int64,
     "splits": np.int64,
     "merges_tried": np.int64,
     "merges": np.int64,
-    "seconds": np.float64,
 }
 # Draws from the base that splits and merges choose their first atoms among.
 POOL = 16
@@ -71,6 +64,15 @@ class AtomOptions(NamedTuple):
         if self.n_sweeps is not None:
             return self.n_sweeps
         return next((sweeps for most, sweeps in SWEEPS if n <= most), 1)
+
+
+class Moves:
+    """What the moves of a draw have done."""
+
+    def __init__(self) -> None:
+        self.n_moved = 0
+        self.accepted: list[float] = []
+        self.tally = {"splits_tried": 0, "splits": 0, "merges_tried": 0, "merges": 0}
 
 
 @dataclass_state
@@ -106,8 +108,7 @@ class AtomsTarget(ProcessModel):
         """
         given = np.asarray(point[self.name])
         self.prior.check(given)
-        labels, _ = canonical_labels(given)
-        _, first = np.unique(labels, return_index=True)
+        labels, first = named_by_appearance(given)
         atoms = [np.asarray(point[name])[first] for name in self.values]
         for name, own in zip(self.values, atoms, strict=True):
             if not np.array_equal(own[labels], point[name]):
@@ -177,7 +178,7 @@ class BlockDensities:
         return self._own.gradient(free, fixed, labels[self._of_row])
 
 
-class DirichletProcessStep(ShowsClusters, BlockedStep):
+class DirichletProcessStep(PartitionSampler):
     """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
 
     ``pm.sample`` assigns it by itself. A draw consists of scans over the labels with auxiliary atoms (Neal 2000,
@@ -243,8 +244,6 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         compile_kwargs: Any = None,
         blocked: bool = True,
     ) -> None:
-        backends = importlib.import_module("pymc_dpgmm.distributions.backends")
-        backends.check_mode((compile_kwargs or {}).get("mode"))
         self.options = AtomOptions(n_sweeps, n_scans, n_auxiliary, hamiltonian, split_merge).check()
         model = pm.modelcontext(model)
         if vars is None:
@@ -257,7 +256,9 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
                 [atoms_inputs(rv)[0] for rv in given if is_atoms(rv)] + [rv for rv in given if is_labels(rv)]
             )
         )
-        self.targets = [AtomsTarget(model, own, compile_kwargs) for own in labels]
+        self._sample(
+            [AtomsTarget(model, own, compile_kwargs) for own in labels], STATISTICS, rng, compile_kwargs or {}
+        )
         for target in self.targets:
             family = family_for(target.parameters, target.dependents)
             if family is not None:
@@ -278,14 +279,6 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         own = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
         self.vars = [*(model.rvs_to_values[rv] for rv in own), *alone]
         self.scales: list[Scales | None] = [None] * len(self.targets)
-        self.tune = True
-        self.rng = pm.util.get_random_generator(rng)
-        self.stats_dtypes_shapes: dict[str, Any] = {
-            f"{target.name}_{statistic}": (dtype, [])
-            for target in self.targets
-            for statistic, dtype in STATISTICS.items()
-        }
-        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -305,18 +298,12 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
             if scales is not None:
                 scales.settle()
 
-    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Draw labels and atoms given everything else in the point."""
-        point = dict(point)
-        statistics: dict[str, Any] = {}
+    def _draw(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         # Proposals go where densities overflow, and are rejected there.
         with compiling.announced("the moves of labels and atoms"), np.errstate(all="ignore"):
-            for position, target in enumerate(self.targets):
-                drawn = self._draw(position, target, point)
-                statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
-        return point, [statistics]
+            return self._swept(position, target, point)
 
-    def _draw(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
+    def _swept(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         target.confirm(point)
         density: Any = target.densities.at(point)
@@ -328,33 +315,27 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         if scales is None:
             n_free = density.n_free if len(target.densities.discrete) < len(atoms) else 0
             scales = self.scales[position] = Scales(n_free)
-        found = dict.fromkeys(STATISTICS, 0)
-        options = self.options
-        n_sweeps = options.sweeps_of(target.n)
-        per_sweep = options.n_scans * (options.n_auxiliary + SPARE) + POOL + (N_BASE if self.tune else 0)
+        prior = target.prior.at(point, target.n)
+        concentration = self.concentrations.get(target.name)
+        # Labels have no posterior where the density of the rest is zero: they wait.
+        n_sweeps = 0 if prior is None else self.options.sweeps_of(target.n)
+        per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL + (N_BASE if self.tune else 0)
         stream = Stream(self.rng, density, n_sweeps * per_sweep)
-        accepted: list[float] = []
-        log_joint = -np.inf
+        moves = Moves()
         for _ in range(n_sweeps):
-            prior = target.prior.at(point, target.n)
-            if prior is None:
-                # Labels have no posterior where the density of the rest is zero: they wait.
-                break
-            concentration = self.concentrations.get(target.name)
             if concentration is not None:
                 prior = self._concentrated(concentration, point, prior, labels, target.n)
-            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, found, accepted, stream)
-            sizes = np.bincount(labels, weights=target.rows.weights).astype(np.int64)
-            log_joint = log_eppf(prior, sizes, len(sizes)) + float(np.sum(density.log_density(atoms, labels)))
+            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream)
         target.write(point, labels, atoms)
-        sizes = np.sort(np.bincount(labels, weights=target.rows.weights))
-        shares = sizes / sizes.sum()
-        return found | {
-            "n_clusters": len(sizes),
-            "largest_share": shares[-1],
-            "entropy": -float(shares @ np.log(shares)),
-            "log_joint": float(f"{log_joint:.12g}"),
-            "accepted": float(np.mean(accepted)) if accepted else math.nan,
+        sizes = np.bincount(labels, weights=target.rows.weights)
+        log_joint = -np.inf
+        if n_sweeps:
+            log_labels = log_eppf(prior, sizes.astype(np.int64), len(sizes))
+            log_joint = log_labels + float(np.sum(density.log_density(atoms, labels)))
+        return {
+            **of_partition(sizes, moves.n_moved, log_joint),
+            **moves.tally,
+            "accepted": float(np.mean(moves.accepted)) if moves.accepted else math.nan,
             "seconds": time.perf_counter() - started,
         }
 
@@ -362,7 +343,7 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         self,
         concentration: Concentration,
         point: dict[str, np.ndarray],
-        prior: GibbsType,
+        prior: Any,
         labels: np.ndarray,
         n: int,
     ) -> GibbsType:
@@ -379,12 +360,11 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         self,
         target: AtomsTarget,
         density: Any,
-        prior: GibbsType,
+        prior: Any,
         labels: np.ndarray,
         atoms: Atoms,
         scales: Scales,
-        found: dict[str, Any],
-        accepted: list[float],
+        moves: "Moves",
         stream: Stream,
     ) -> tuple[np.ndarray, Atoms]:
         """Make each move as often as the options say."""
@@ -399,23 +379,21 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
         n_fresh = m + SPARE + (POOL if n_moves else 0)
         for _ in range(options.n_scans):
             pool = [np.concatenate(pair) for pair in zip(atoms, stream.take(n_fresh), strict=True)]
-            rows = density.by_row(pool)
 
             def more() -> np.ndarray:
-                nonlocal pool, rows
+                nonlocal pool
                 own = stream.take(n_fresh)
                 pool = [np.concatenate(pair) for pair in zip(pool, own, strict=True)]
-                added = density.by_row(own)
-                rows = np.concatenate([rows, added])
-                return added
+                return density.by_row(own)
 
-            scanned = scan(rng, target.rows, prior, labels, rows, m, more)
+            scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more)
             labels, atoms = scanned.labels, [own[scanned.chosen] for own in pool]
-            found["n_moved"] += scanned.n_moved
-            fresh, fresh_rows = [own[scanned.next_fresh :] for own in pool], rows[scanned.next_fresh :]
+            moves.n_moved += scanned.n_moved
+            fresh_rows = scanned.unseen
+            fresh = [own[len(own) - len(fresh_rows) :] for own in pool]
         for _ in range(options.hamiltonian if has_free else 0):
             atoms, ratio = move_atoms(rng, density, atoms, labels, scales)
-            accepted.append(ratio)
+            moves.accepted.append(ratio)
             if self.tune:
                 free = density.to_free(atoms)
                 base = density.to_free(stream.take(N_BASE))
@@ -443,18 +421,13 @@ class DirichletProcessStep(ShowsClusters, BlockedStep):
                 fresh_rows,
             )
             kind = "splits" if moved.is_split else "merges"
-            found[f"{kind}_tried"] += 1
-            scales.learn_tried(moved.accepted)
+            moves.tally[f"{kind}_tried"] += 1
+            if self.tune:
+                scales.learn_tried(moved.accepted)
             if moved.accepted:
-                found[kind] += 1
-                labels, atoms = _canonical(moved.labels, density.from_free(moved.free, []))
+                moves.tally[kind] += 1
+                labels, first = named_by_appearance(moved.labels)
+                order = moved.labels[first]
+                atoms = [own[order] for own in density.from_free(moved.free, [])]
             fresh_rows = np.empty((0, 0))
         return labels, atoms
-
-
-def _canonical(labels: np.ndarray, atoms: Atoms) -> tuple[np.ndarray, Atoms]:
-    """Return labels in order of first appearance, and the atoms in theirs."""
-    canonical, n_clusters = canonical_labels(labels)
-    order = np.empty(n_clusters, dtype=np.int64)
-    order[canonical] = labels
-    return canonical, [own[order] for own in atoms]

@@ -1,6 +1,5 @@
 """The step methods of labels: read the point, call a kernel, write the point. No numerics."""
 
-import importlib
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +22,6 @@ from pymc_dpgmm.kernels.schedule import (
 )
 from pymc_dpgmm.kernels.split_merge import MOVES, N_TALLIED
 from pymc_dpgmm.pymc_internals import (
-    BlockedStep,
     Competence,
     CompoundStep,
     StepMethodState,
@@ -33,8 +31,8 @@ from pymc_dpgmm.pymc_internals import (
 from pymc_dpgmm.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of, is_gamma
 from pymc_dpgmm.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.steps.progress import ShowsClusters
-from pymc_dpgmm.steps.statistics import STATISTICS, tallied
+from pymc_dpgmm.steps.sampler import PartitionSampler
+from pymc_dpgmm.steps.statistics import STATISTICS, of_partition, tallied
 from pymc_dpgmm.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
 
 NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
@@ -73,7 +71,7 @@ def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
             )
 
 
-class LabelsStep(ShowsClusters, BlockedStep):
+class LabelsStep(PartitionSampler):
     """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
 
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
@@ -96,13 +94,11 @@ class LabelsStep(ShowsClusters, BlockedStep):
         concentrations: Sequence[Variable] = (),
         imputed: Sequence[Variable] = (),
     ) -> None:
-        # By now a graph has been built, and PyTensor's backends are imported.
-        backends = importlib.import_module("pymc_dpgmm.distributions.backends")
-        backends.check_mode((compile_kwargs or {}).get("mode"))
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
         _refuse_atoms(model, self.vars)
-        self.targets = [_target_of(model, value) for value in self.vars]
+        targets = [_target_of(model, value) for value in self.vars]
+        self._sample(targets, STATISTICS, rng, compile_kwargs or {})
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
             raise NotImplementedError(
@@ -129,14 +125,6 @@ class LabelsStep(ShowsClusters, BlockedStep):
         self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
         self.kept: list[Kept | None] = [None] * len(self.targets)
         self.schedules = self._new_schedules(0)
-        self.tune = True
-        self.rng = pm.util.get_random_generator(rng)
-        self.stats_dtypes_shapes: dict[str, Any] = {
-            f"{target.name}_{statistic}": (dtype, [])
-            for target in self.targets
-            for statistic, dtype in STATISTICS.items()
-        }
-        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain: its own random numbers, and nothing kept from the last one."""
@@ -156,15 +144,6 @@ class LabelsStep(ShowsClusters, BlockedStep):
             )
             for target in self.targets
         ]
-
-    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Draw the labels given everything else in the point."""
-        point = dict(point)
-        statistics: dict[str, Any] = {}
-        for position, target in enumerate(self.targets):
-            drawn = self._draw(position, target, point)
-            statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
-        return point, [statistics]
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -197,16 +176,9 @@ class LabelsStep(ShowsClusters, BlockedStep):
             labels = target.labels_of(state)
             self.kept[position] = kept._replace(labels=labels, state=state)
             point[target.name] = labels
-        # In order of size: the same partition has the same entropy to the last bit, and so the same rank.
-        sizes = np.sort(target.sizes(point, self.kept[position] if kept is not None else None))
-        shares = sizes / sizes.sum()
+        sizes = target.sizes(point, self.kept[position] if kept is not None else None)
         return {
-            "n_clusters": len(sizes),
-            "largest_share": shares[-1],
-            "entropy": -float(shares @ np.log(shares)),
-            "n_moved": drawn.n_moved,
-            # Digits that the order of clusters leaves the same, for the same reason.
-            "log_joint": float(f"{drawn.log_joint:.12g}"),
+            **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
             **tallied(drawn.tally),
             "seconds": time.perf_counter() - started,
@@ -316,7 +288,14 @@ class DPMixtureStep(LabelsStep):
                 (strange if on is None or is_grouped(on) else alone).append(value)
         if len(own) == len(values):
             return super().__new__(cls, *args, **kwargs)
-        for_atoms = _chosen("atoms", kwargs.pop("atoms", None), AtomOptions._fields)
+        for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if with_atoms else None, AtomOptions._fields)
+        misplaced = [name for name in ASSIGNED if with_atoms and not own and name in kwargs]
+        if misplaced:
+            raise ValueError(
+                f"{', '.join(misplaced)} are options for the labels of a dp.DPMixture, and the model has none; "
+                f"those for a dp.DirichletProcess are dpmixture={{'atoms': {{...}}}}, with "
+                f"{', '.join(AtomOptions._fields)}"
+            )
         steps = [cls(**(kwargs | {"vars": own}))] if own else []
         steps += [DirichletProcessStep(vars=with_atoms, **for_atoms, **others)] if with_atoms else []
         steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
@@ -339,6 +318,11 @@ class DPMixtureStep(LabelsStep):
         **unknown: Any,
     ) -> None:
         _chosen("dpmixture", unknown, ASSIGNED)
+        if "atoms" in unknown:
+            raise ValueError(
+                "atoms are options for a dp.DirichletProcess, and the model has none; those for the labels of a "
+                "dp.DPMixture are n_sweeps, gibbs, split_merge and threads"
+            )
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
         options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)

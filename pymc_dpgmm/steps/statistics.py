@@ -15,15 +15,16 @@ from pymc_dpgmm.kernels.split_merge import (
     SPLITS_TRIED,
 )
 
-STATISTICS: dict[str, Any] = {
+# Of every partition.
+OF_PARTITIONS: dict[str, Any] = {
     "n_clusters": np.int64,
     "largest_share": np.float64,
     "entropy": np.float64,
     "n_moved": np.int64,
     "log_joint": np.float64,
-    "searching": np.bool_,
     "seconds": np.float64,
 }
+STATISTICS: dict[str, Any] = OF_PARTITIONS | {"searching": np.bool_}
 # Of each kind of split and merge move: names and columns of the tally, and sizes as ratios of two columns.
 COUNTED = {
     "splits_tried": SPLITS_TRIED,
@@ -42,6 +43,21 @@ _KINDS = [
     )
     for kind in MOVES
 ]
+
+
+def of_partition(sizes: np.ndarray, n_moved: int, log_joint: float) -> dict[str, Any]:
+    """Return the statistics of a partition, given the sizes of its clusters, in any order."""
+    # In order of size: the same partition has the same entropy to the last bit, and so the same rank.
+    sizes = np.sort(sizes)
+    shares = sizes / sizes.sum()
+    return {
+        "n_clusters": len(sizes),
+        "largest_share": shares[-1],
+        "entropy": -float(shares @ np.log(shares)),
+        "n_moved": n_moved,
+        # Digits that the order of clusters leaves the same, for the same reason.
+        "log_joint": float(f"{log_joint:.12g}"),
+    }
 
 
 def tallied(tally: np.ndarray) -> dict[str, Any]:

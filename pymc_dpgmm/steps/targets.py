@@ -152,13 +152,17 @@ class LabelsPrior:
 
     def check(self, labels: np.ndarray) -> None:
         """Raise ValueError where labels are no partition, or contradict what is known."""
-        if not len(cluster_sizes(labels)):
-            raise ValueError(
-                f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to "
-                f"{labels.max()}"
-            )
+        check_range(self.name, labels)
         if self.constraints is not None and not allow(self.constraints, labels):
             raise ValueError(f"{self.name} contradicts its known_labels or must_link")
+
+
+def check_range(name: str, labels: np.ndarray) -> None:
+    """Raise ValueError where labels are no partition."""
+    if not len(cluster_sizes(labels)):
+        raise ValueError(
+            f"{name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to {labels.max()}"
+        )
 
 
 class LabelsTarget:
@@ -229,8 +233,8 @@ class LabelsTarget:
         """Raise ValueError where labels are no partition, or contradict what is known."""
         if self._prior is not None:
             self._prior.check(labels)
-        elif not len(cluster_sizes(labels)):
-            raise ValueError(f"{self.name} must lie in 0..n-1 = 0..{len(labels) - 1}")
+        else:
+            check_range(self.name, labels)
 
     def impute(
         self,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.partitions import first_rows
+from pymc_dpgmm.partitions import named_by_appearance
 
 # Letters for the dimensions of an atom.
 _LETTERS = "defgh"
@@ -56,7 +56,7 @@ class AtomView:
 
     def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> "AtomClusters":
         """Return the clusters of a draw, with canonical labels and their sizes."""
-        leaders = np.unique(first_rows(labels))
+        _, leaders = named_by_appearance(labels)
         return AtomClusters(self, {key: values[s][leaders] for key, values in self.atoms.items()})
 
 

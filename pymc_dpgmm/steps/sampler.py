@@ -1,0 +1,66 @@
+"""What steps that draw partitions share: a loop over vectors of labels, statistics and progress."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_dpgmm.pymc_internals import BlockedStep
+
+
+class PartitionSampler(BlockedStep):
+    """A step that draws one vector of labels after the other, each with what belongs to it.
+
+    A *target* is a vector of labels with what a step reads of it from a model. The progress bar shows the number
+    of clusters of each.
+    """
+
+    targets: Sequence[Any]
+
+    def _sample(
+        self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Mapping[str, Any]
+    ) -> None:
+        """Set what is sampled, the statistics that each draw records, by name and dtype, and the generator."""
+        # By now a graph has been built, and PyTensor's backends are imported.
+        backends = importlib.import_module("pymc_dpgmm.distributions.backends")
+        backends.check_mode((compile_kwargs or {}).get("mode"))
+        self.targets = targets
+        self.tune = True
+        self.rng = pm.util.get_random_generator(rng)
+        self.stats_dtypes_shapes: dict[str, Any] = {
+            f"{target.name}_{statistic}": (dtype, [])
+            for target in targets
+            for statistic, dtype in statistics.items()
+        }
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the labels, and what belongs to them, given everything else in the point."""
+        point = dict(point)
+        statistics: dict[str, Any] = {}
+        for position, target in enumerate(self.targets):
+            drawn = self._draw(position, target, point)
+            statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
+        return point, [statistics]
+
+    def _draw(self, position: int, target: Any, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Draw one target, set it in the point, and return its statistics."""
+        raise NotImplementedError
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
+        # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
+        columns, stats = [], {}
+        for target in self.targets:
+            name = f"{target.name}_n_clusters"
+            header = "Clusters" if len(self.targets) == 1 else target.name
+            columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
+            stats[name] = [0] * n_chains
+        return columns, stats
+
+    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
+        shown = [f"{target.name}_n_clusters" for target in self.targets]
+        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
