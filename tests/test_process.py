@@ -15,6 +15,7 @@ from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.densities import ProcessModel
+from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.kernels.auxiliary import Rows, scan
 from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
 
@@ -825,12 +826,13 @@ def test_densities_of_rows_and_clusters_are_those_of_the_model(case):
     with pm.Model() as model:
         RIGHT[case]()
     (labels,) = [rv for rv in model.free_RVs if rv.name.endswith("_labels")]
-    found = ProcessModel(model, labels)
+    # How a graph is computed is PyTensor's; interpreted, it needs no compilation.
+    found = ProcessModel(model, labels, {"mode": SMALL_GRAPH})
     point = model.initial_point(random_seed=3)
     found.confirm(point)
     densities, names = found.densities.at(point), [model.rvs_to_values[rv].name for rv in found.parameters]
     atoms = densities.draws(5, 3)
-    whole, base = (model.compile_logp(vars=own) for own in (found.dependents, found.parameters))
+    whole, base = (model.compile_logp(vars=own, mode=SMALL_GRAPH) for own in (found.dependents, found.parameters))
     rows, totals = densities.by_row(atoms), []
     for seed in (1, 2):
         own = np.random.default_rng(seed).permutation(np.arange(6) % 3)
