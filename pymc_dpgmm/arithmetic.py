@@ -129,6 +129,35 @@ def take_exponentials(numbers, m, largest):
             numbers[start + lane] = fast_exp(numbers[start + lane] - largest)
 
 
+# The step between numbers that :func:`scrambled` makes independent ones of.
+STEP = -7046029254386353131
+_FIRST_FACTOR, _SECOND_FACTOR = -4658895280553007687, -7723592293110705685
+_ALL_BITS = (1 << 64) - 1
+
+
+def scrambled(x: int) -> int:
+    """Return 64 bits that look random, a different number for each x (Steele, Lea and Flood 2014, splitmix64)."""
+    x &= _ALL_BITS
+    x = ((x ^ (x >> 30)) * _FIRST_FACTOR) & _ALL_BITS
+    x = ((x ^ (x >> 27)) * _SECOND_FACTOR) & _ALL_BITS
+    x ^= x >> 31
+    return x - (x >> 63 << 64)
+
+
+@compiled_as(scrambled)
+def _scrambled(x):
+    # Numbers are signed: what is shifted in from the left is masked.
+    x = (x ^ ((x >> 30) & 0x3FFFFFFFF)) * _FIRST_FACTOR
+    x = (x ^ ((x >> 27) & 0x1FFFFFFFFF)) * _SECOND_FACTOR
+    return x ^ ((x >> 31) & 0x1FFFFFFFF)
+
+
+@inlined
+def uniform_at(key, i):
+    """Return number ``i`` of a stream of numbers uniform on [0, 1): it does not depend on what is drawn before."""
+    return ((scrambled(key + (i + 1) * STEP) >> 11) & 0x1FFFFFFFFFFFFF) * 1.1102230246251565e-16
+
+
 class Bits(NamedTuple):
     """A NumPy bit generator: the addresses of its function for uniform numbers and of its state."""
 

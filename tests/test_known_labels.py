@@ -14,7 +14,6 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.constraints import allow, blocks_of, draw_constrained_start, make_constraints
 from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels import constrained
-from pymc_dpgmm.kernels.block_scan import block_scan
 from pymc_dpgmm.kernels.schedule import explore
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import (
@@ -108,20 +107,6 @@ def test_rows_that_are_counted_as_one_are_seen():
     drawn, _ = draw_codes(wrong, prior, 200_000, labels=start)
     with pytest.raises(AssertionError, match="total variation"):
         assert_matches(drawn, of_blocks, p)
-
-
-@pytest.mark.slow
-def test_partition_frequencies_of_block_scans():
-    prior = PRIORS["crp"][0]
-    of_blocks, p = posterior("crp")
-    start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
-    state, rng = State(views(prior), start), np.random.default_rng(1)
-    state.set_prior(prior)
-    drawn = np.empty((100_000, M), dtype=np.int64)
-    for draw in drawn:
-        block_scan(rng, state, 1, n_blocks=2, tile=1)
-        draw[:] = state.labels()
-    assert_matches(codes(drawn), of_blocks, p)
 
 
 @pytest.mark.parametrize("name", PRIORS)

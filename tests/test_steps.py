@@ -10,7 +10,7 @@ import sampled
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.kernels.schedule import N_RANDOM
+from pymc_dpgmm.kernels.schedule import BESIDE_SCANS
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
 
@@ -228,7 +228,7 @@ def test_options_are_used():
         alone = sample(model, step=[dp.SplitMerge([model["y_labels"]], sequential=4, search=False)]).sample_stats
     assert (alone["y_labels_n_moved"] == 0).all()
     assert (alone["y_labels_sequential_splits_tried"] + alone["y_labels_sequential_merges_tried"] == 4).all()
-    assert (alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == N_RANDOM).all()
+    assert (alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == BESIDE_SCANS.random).all()
 
 
 def test_numbers_of_moves_are_frozen_after_tuning():
@@ -257,7 +257,7 @@ def test_numbers_of_moves_are_frozen_after_tuning():
         (
             {"n_sweep": 3},
             ValueError,
-            "unknown options for dpmixture: n_sweep; allowed are n_sweeps, gibbs, split_merge, threads",
+            "unknown options for dpmixture: n_sweep; allowed are n_sweeps, gibbs, split_merge, leader_sweeps",
         ),
         (
             {"search": False},
@@ -265,6 +265,7 @@ def test_numbers_of_moves_are_frozen_after_tuning():
             "unknown options for dpmixture: search; .* search belongs into split_merge",
         ),
         ({"n_sweeps": 0}, ValueError, "n_sweeps must be at least 1, got 0"),
+        ({"leader_sweeps": -1}, ValueError, "leader_sweeps must be at least 0, got -1"),
         ({"threads": 0}, ValueError, "threads must be at least 1, got 0"),
         ({"atoms": {"n_scans": 2}}, ValueError, "atoms are options for a dp.DirichletProcess"),
         (

@@ -34,6 +34,10 @@ class Component:
     log_density : callable
         ``(drawn, values) -> (n, K) array``: log densities of all rows in all clusters. Entries that are missing
         (NaN) are left out.
+    quadratic : callable or None
+        ``(drawn) -> (mean, root)``: (K, d), and upper triangles (K, d, d) or diagonals (K, d), where the log
+        density of a row without gaps is ``log |root| - |root (x - mean)|^2 / 2 - d log(2 pi) / 2``. Rows are in
+        the form that ``represent`` of the family makes, and parameters are drawn for these.
     restore : callable
         ``(drawn, origin) -> drawn``: undoes what ``represent`` of the family has done to the data.
 
@@ -50,6 +54,7 @@ class Component:
     draw: Callable[[np.random.Generator, Any, Any], Drawn]
     draw_rows: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray]
     log_density: Callable[[Drawn, Any], np.ndarray]
+    quadratic: Callable[[Drawn], tuple[np.ndarray, np.ndarray]] | None = None
     restore: Callable[[Drawn, Any], Drawn] = _as_drawn
 
 
@@ -88,6 +93,7 @@ def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> 
         draw=draw,
         draw_rows=_draw_normal_rows,
         log_density=_log_normal_density,
+        quadratic=lambda drawn: (drawn["mean"], 1.0 / np.sqrt(drawn["variance"])),
         restore=restore_mean,
     )
 

@@ -147,6 +147,10 @@ class Family:
         a copy of the cluster.
     merge : callable or None
         ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default the sums are added.
+    gather : callable or None
+        ``gather(p, n, s, data, stride, members, m, scratch) -> done``: adds to the sums of n rows those of the
+        first of the rows ``members[:m]``, and tells how many these are; the others are added one by one. Row i
+        begins at ``data[i * stride]``.
     log_predictive_present : callable or None
         ``log_predictive_present(p, n, s, c, x, absent, scratch) -> float``: log density of the entries of a row
         that are not ``absent`` (d,). Needed for densities of some of the columns and for drawing missing entries.
@@ -155,7 +159,7 @@ class Family:
         ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
         others, with random numbers of ``pymc_dpgmm.arithmetic``.
     scratch : callable
-        ``scratch(params) -> int``: how many numbers the ``scratch`` of these two functions must hold.
+        ``scratch(params) -> int``: how many numbers the ``scratch`` of these functions must hold.
     check_together : callable
         ``check_together(params)`` raises ValueError if parameters, each in its support, do not fit together.
     check_values : callable
@@ -217,6 +221,7 @@ class Family:
     log_predictive: Callable[..., Any] | None = None
     log_predictive_without: Callable[..., Any] | None = None
     merge: Callable[..., Any] | None = None
+    gather: Callable[..., Any] | None = None
     log_predictive_present: Callable[..., Any] | None = None
     draw_absent: Callable[..., Any] | None = None
     scratch: Callable[[Any], int] = lambda params: 0

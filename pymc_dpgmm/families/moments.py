@@ -4,7 +4,7 @@ Sums of squares about the mean change by ``n / (n + sign) (x - mean)(x - mean)'`
 leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, Golub and LeVeque (1983), eq. 2.1.
 """
 
-from pymc_dpgmm.compiled import inlined
+from pymc_dpgmm.compiled import inlined, shifted
 
 
 @inlined
@@ -75,3 +75,48 @@ def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
         at += i + 1
     for j in range(d):
         mean[j] += share * (mean_other[j] - mean[j])
+
+
+# Rows whose scatter is computed at once, column by column.
+ROWS_AT_ONCE = 64
+
+
+@inlined
+def gather_scatter(n, d, mean, scatter, data, stride, members, m, scratch):
+    """Let the first of the rows ``members[:m]`` join a cluster of ``n``, ``ROWS_AT_ONCE`` at a time.
+
+    ``scratch`` has room for ``(ROWS_AT_ONCE + 1) d`` numbers.
+
+    Returns
+    -------
+    int
+        How many have joined: all but the last few.
+    """
+    center = shifted(scratch, ROWS_AT_ONCE * d)
+    done = 0
+    while m - done >= ROWS_AT_ONCE:
+        for j in range(d):
+            column = shifted(scratch, j * ROWS_AT_ONCE)
+            total = 0.0
+            for r in range(ROWS_AT_ONCE):
+                column[r] = data[members[done + r] * stride + j]
+                total += column[r]
+            center[j] = total / ROWS_AT_ONCE
+            for r in range(ROWS_AT_ONCE):
+                column[r] -= center[j]
+        share = ROWS_AT_ONCE / (n + done + ROWS_AT_ONCE)
+        at = 0
+        for i in range(d):
+            column = shifted(scratch, i * ROWS_AT_ONCE)
+            between = share * (n + done) * (center[i] - mean[i])
+            for j in range(i + 1):
+                other = shifted(scratch, j * ROWS_AT_ONCE)
+                total = 0.0
+                for r in range(ROWS_AT_ONCE):
+                    total += column[r] * other[r]
+                scatter[at] += total + between * (center[j] - mean[j])
+                at += 1
+        for j in range(d):
+            mean[j] += share * (center[j] - mean[j])
+        done += ROWS_AT_ONCE
+    return done

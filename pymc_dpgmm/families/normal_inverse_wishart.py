@@ -30,7 +30,7 @@ from pymc_dpgmm.families.conditional_t import draw_absent, log_predictive_presen
 from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.full_normal import draw_full_rows, log_diagonal, log_full_density
-from pymc_dpgmm.families.moments import merge_scatter, update_scatter
+from pymc_dpgmm.families.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, positive_definite, real
 from pymc_dpgmm.special import digamma, gammaln
@@ -53,6 +53,15 @@ def _update(p, n, s, x, sign):
 
 def _merge(p, n, s, m, t):
     merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
+
+
+def _gather(p, n, s, data, stride, members, m, scratch):
+    return gather_scatter(n, p.d, s.mean, s.scatter, data, stride, members, m, scratch)
+
+
+def _scratch(params: Any) -> int:
+    d = len(params.mu)
+    return int(max(2 * d + d * (d + 1) // 2, (ROWS_AT_ONCE + 1) * d))
 
 
 @inlined
@@ -259,6 +268,7 @@ FAMILY = Family(
     sums={"mean": "d", "scatter": "D"},
     update=_update,
     merge=_merge,
+    gather=_gather,
     log_evidence=_log_evidence,
     gradient=_gradient,
     data_gradient=_data_gradient,
@@ -281,12 +291,13 @@ FAMILY = Family(
     log_predictive_without=_log_predictive_without,
     log_predictive_present=log_predictive_present,
     draw_absent=draw_absent,
-    scratch=lambda params: 2 * len(params.mu) + len(params.mu) * (len(params.mu) + 1) // 2,
+    scratch=_scratch,
     component=Component(
         axes={"mean": "d", "covariance": "dd"},
         draw=_draw,
         draw_rows=draw_full_rows,
         log_density=log_full_density,
+        quadratic=lambda drawn: (drawn["mean"], np.linalg.qr(drawn["root"]).R),
         restore=restore_mean,
     ),
     represent=centred,

@@ -210,10 +210,21 @@ def _gather_sums(w, p, cluster, s, members, m, fresh):
     if fresh != 0:
         for q in range(w.n_kept):
             cluster[q] = 0.0
-    for t in range(m):
+    done = gather_many(w, p, cluster, s, members, m)
+    for t in range(done, m):
         update(p, cluster[SIZE], s, row_of(w, members[t]), 1.0)
         cluster[SIZE] += 1.0
     cluster[ERROR] += ROUNDING
+
+
+def _declared_gather(w, p, cluster, s, members, m):
+    done = gather_own(p, cluster[SIZE], s, w.data, w.stride, members, m, w.scratch)
+    cluster[SIZE] += done
+    return done
+
+
+def _none_gathered(w, p, cluster, s, members, m):
+    return 0
 
 
 def _copied(w, cluster, length):
@@ -406,6 +417,7 @@ OWN_FUNCTIONS = (
     "change",
     "kept_evidence",
     "merge",
+    "gather",
     "log_predictive",
     "log_predictive_without",
     "log_predictive_present",
@@ -425,6 +437,8 @@ def _meaning(family: Family) -> dict[str, Any]:
         known["draw_absent"] = _jitable(family.draw_absent)
     if family.merge is not None:
         known["merge_own"] = _jitable(family.merge)
+    if family.gather is not None:
+        known["gather_own"] = _jitable(family.gather)
 
     def bound(function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of this module that finds the family's functions under their names."""
@@ -434,6 +448,7 @@ def _meaning(family: Family) -> dict[str, Any]:
     stores_evidence = "evidence" in family.cache
     by_default = bound(_store_evidence if stores_evidence else _nothing_kept)
     known["refresh"] = _jitable(family.refresh) if family.refresh is not None else by_default
+    known["gather_many"] = bound(_none_gathered if family.gather is None else _declared_gather)
     known["gather_sums"] = bound(_gather_sums)
     known["copied"] = bound(_copied)
     known["evidence"] = bound(_evidence_with_room if takes_room else _evidence_by_sums)

@@ -6,21 +6,20 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.checks import check_count
-from pymc_dpgmm.kernels.block_scan import block_scan
+from pymc_dpgmm.kernels import many_rows
 from pymc_dpgmm.kernels.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
     MERGES_TRIED,
     MOVES,
     N_TALLIED,
-    RANDOM,
     SEQUENTIAL,
     SPLITS,
     SPLITS_TRIED,
     WORK,
 )
 from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
+from pymc_dpgmm.kernels.sweep import redraw_alpha, sweep
 from pymc_dpgmm.kernels.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.threads import available_threads
 
@@ -38,16 +37,33 @@ SEARCH_SCANS = 3
 RIVAL_SCANS = 10
 # From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
-# From so many rows on, scans work on blocks of rows, in threads. A scan of single rows does less arithmetic: two
-# threads make up for that with many columns only, four with any.
-ROWS_FOR_THREADS = 100_000
-# Sequential moves per sweep: as many as cost about so many times what a scan costs, fewer if they are accepted
-# less often than ``WORTHWHILE``, at least one.
-SCANS_WORTH_OF_MOVES = 1.5
-MOST_MOVES = 40
+# Share of accepted moves below which there are fewer of them.
 WORTHWHILE = 0.01
-# Random moves per sweep: they cost little, since only small clusters divide so.
-N_RANDOM = 1
+MOST_MOVES = 40
+
+
+class Moves(NamedTuple):
+    """How many splits and merges go with a scan.
+
+    Parameters
+    ----------
+    random : int
+        Random moves: they cost little, since only small clusters divide so.
+    worth : float
+        Sequential moves: as many as cost about so many times what the scan costs, fewer if they are accepted less
+        often than ``WORTHWHILE``.
+    least : float
+        Not fewer than so many of them, on average.
+    """
+
+    random: int
+    worth: float
+    least: float
+
+
+BESIDE_SCANS = Moves(1, 1.5, 1.0)
+# Threads share leader sweeps, and not these moves, which are accepted the less often the more rows there are.
+BESIDE_LEADERS = Moves(10, 0.3, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 2
@@ -78,6 +94,7 @@ class Options(NamedTuple):
     sequential: int | None = None
     search: bool = True
     threads: int | None = None
+    leader_sweeps: int | None = None
 
     def check(self) -> "Options":
         """Return self.
@@ -87,7 +104,14 @@ class Options(NamedTuple):
         TypeError, ValueError
             If a number is not an integer or too small, or nothing is left to do.
         """
-        for name, least in (("n_sweeps", 1), ("n_scans", 0), ("random", 0), ("sequential", 0), ("threads", 1)):
+        for name, least in (
+            ("n_sweeps", 1),
+            ("n_scans", 0),
+            ("random", 0),
+            ("sequential", 0),
+            ("threads", 1),
+            ("leader_sweeps", 0),
+        ):
             value = getattr(self, name)
             if value is None:
                 continue
@@ -97,31 +121,6 @@ class Options(NamedTuple):
         if self.n_scans == 0 and self.random == 0 and self.sequential == 0:
             raise ValueError("n_scans, random and sequential must not all be 0: nothing would move the labels")
         return self
-
-
-def sweep_many(
-    rng: np.random.Generator,
-    state: State,
-    n_sweeps: int,
-    n_scans: int,
-    n_random: int,
-    n_sequential: int,
-    n_threads: int,
-) -> int:
-    """Do what :func:`~pymc_dpgmm.kernels.sweep.sweep` does, with scans that use threads."""
-    n_moved = 0
-    for _ in range(n_sweeps):
-        redraw_alpha(rng, state)
-        n_moved += scan(rng, state, n_scans, n_threads)
-        split_merge(rng, state, n_random, n_sequential)
-    return n_moved
-
-
-def scan(rng: np.random.Generator, state: State, n_scans: int, n_threads: int) -> int:
-    """Run scans; return the relocations of single rows."""
-    if state.n < ROWS_FOR_THREADS:
-        return sweep(rng, state, 1, n_scans, 0, 0)
-    return sum(block_scan(rng, state, n_threads) for _ in range(n_scans))
 
 
 class Explored(NamedTuple):
@@ -146,14 +145,20 @@ class Explored(NamedTuple):
 
 
 def explore(
-    rng: np.random.Generator, state: State, rounds: int, n_scans: int, rival_scans: int, n_threads: int = 1
+    rng: np.random.Generator,
+    state: State,
+    rounds: int,
+    n_scans: int,
+    rival_scans: int,
+    n_leader_sweeps: int = 0,
+    n_threads: int = 1,
 ) -> Explored:
     """Search, for tuning: see :mod:`pymc_dpgmm.kernels.search`."""
     n_moved, largest = 0, 0
     for _ in range(rounds):
         redraw_alpha(rng, state)
         largest = max(largest, search(rng, state))
-        n_moved += scan(rng, state, n_scans, n_threads)
+        n_moved += many_rows.scan(rng, state, n_scans, n_leader_sweeps, n_threads)
     rivals: list[State] = []
     if state.n_clusters > 1:
         rival, merit = without_one(rng, state)
@@ -167,7 +172,7 @@ def explore(
         rivals.append(divided)
     # Where scans take long there is one trial.
     for rival in rivals if state.n < MANY_ROWS else rivals[-1:]:
-        scan(rng, rival, rival_scans, n_threads)
+        many_rows.scan(rng, rival, rival_scans, n_leader_sweeps, n_threads)
         rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
             largest = max(largest, _largest_change(state, rival))
@@ -208,7 +213,8 @@ class Schedule:
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
     n_sweeps: int = 0
-    n_moves: np.ndarray = field(default_factory=lambda: np.zeros(len(MOVES), dtype=np.int64))
+    n_random: int = 0
+    n_sequential: float = 0.0
     search_left: int = 0
     settled: int = 0
     best_labels: np.ndarray | None = None
@@ -227,36 +233,63 @@ class Schedule:
 
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
-        n_threads = 1 if state.uses_scratch else self.options.threads or available_threads()
+        n_threads = self.options.threads or available_threads()
+        n_leader_sweeps = self._leader_sweeps(state)
         if self.searches(tuning):
-            return self._search(rng, state, n_threads)
-        if self.n_sweeps == 0:
-            self._plan(state.n * state.n_clusters)
-        state.tally[:] = 0
-        n_random, n_sequential = self.n_moves.tolist()
+            return self._search(rng, state, n_leader_sweeps, n_threads)
+        # Scans of words do not look at all pairs, nor do leader sweeps cost what scans of all rows do.
         words = words_of(state)
+        cheaper = WORDS_CHEAPER if words is not None else 1.0
+        moves = BESIDE_LEADERS if n_leader_sweeps else BESIDE_SCANS
+        if n_leader_sweeps:
+            cheaper = 1.0 / (n_leader_sweeps / many_rows.LEADERS_CHEAPER + 1.0 / many_rows.ROWS_PER_SCANNED)
+        if self.n_sweeps == 0:
+            self._plan(state.n * state.n_clusters / cheaper, moves)
+        state.tally[:] = 0
+        n_random, n_sequential = self.n_random, int(self.n_sequential)
+        if n_sequential != self.n_sequential:
+            n_sequential += int(rng.random() < self.n_sequential - n_sequential)
         if words is not None and tuning and self.options.sequential is None:
             # Topics are found by divisions, which are accepted the less often the more there are of them.
             n_sequential = MOST_MOVES
         numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
         if words is not None:
             n_moved = sweep_words(rng, state, words, *numbers)
-        elif state.n < ROWS_FOR_THREADS or state.is_grouped:
-            n_moved = sweep(rng, state, *numbers)
+        elif n_leader_sweeps:
+            n_moved = many_rows.sweep_many(rng, state, *numbers, n_leader_sweeps, n_threads)
         else:
-            n_moved = sweep_many(rng, state, *numbers, n_threads)
+            n_moved = sweep(rng, state, *numbers)
         tally = state.tally.copy()
         if tuning:
             self.totals += tally
-            # Scans of words do not look at all pairs.
-            self.pairs += state.n * state.n_clusters / (WORDS_CHEAPER if words is not None else 1.0)
+            self.pairs += state.n * state.n_clusters / cheaper
             self.draws += 1
-            self._plan(self.pairs / self.draws)
+            self._plan(self.pairs / self.draws, moves)
         return state, Drawn(n_moved, state.log_joint(), tally, False)
 
-    def _search(self, rng: np.random.Generator, state: State, n_threads: int) -> tuple[State, Drawn]:
+    def _leader_sweeps(self, state: State) -> int:
+        """Return how many leader sweeps go before a scan: by default one where there are many rows.
+
+        Raises
+        ------
+        NotImplementedError
+            If some are asked for where there can be none.
+        """
+        wanted = self.options.leader_sweeps
+        if many_rows.takes_leaders(state):
+            return (1 if state.n >= many_rows.ROWS_FOR_LEADERS else 0) if wanted is None else wanted
+        if wanted:
+            raise NotImplementedError(
+                "there are no leader sweeps for rows in units or groups, with known labels, or with more columns "
+                "than rows; leave out leader_sweeps"
+            )
+        return 0
+
+    def _search(
+        self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
+    ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
-        found = explore(rng, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_threads)
+        found = explore(rng, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_leader_sweeps, n_threads)
         state = found.state
         if found.merit >= self.best_merit:
             self.best_labels, self.best_merit = state.labels(), found.merit
@@ -273,19 +306,20 @@ class Schedule:
             self.best_labels = None
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
-    def _plan(self, pairs: float) -> None:
-        """Choose the numbers that the user left open, given (row, cluster) pairs of a scan."""
+    def _plan(self, pairs: float, moves: Moves) -> None:
+        """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
         options = self.options
         self.n_sweeps = options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, self.sweeps.most))
-        self.n_moves[RANDOM] = N_RANDOM if options.random is None else options.random
-        self.n_moves[SEQUENTIAL] = 3 if options.sequential is None else options.sequential
+        self.n_random = moves.random if options.random is None else options.random
+        self.n_sequential = 3 if options.sequential is None else options.sequential
         seen = self.totals[SEQUENTIAL]
         tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]
         if options.sequential is None and tried:
             # Before anything is seen, one move in ten counts as accepted.
             accepted = (seen[SPLITS] + seen[MERGES] + 1) / (tried + 10)
-            affordable = SCANS_WORTH_OF_MOVES * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
-            self.n_moves[SEQUENTIAL] = int(np.clip(affordable * min(1.0, accepted / WORTHWHILE), 1, MOST_MOVES))
+            affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
+            wanted = float(np.clip(affordable * min(1.0, accepted / WORTHWHILE), moves.least, MOST_MOVES))
+            self.n_sequential = wanted if wanted < 1.0 else int(wanted)
 
 
 @dataclass

@@ -185,7 +185,7 @@ class LabelsStep(PartitionSampler):
         }
 
 
-ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "threads", "atoms")
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "atoms")
 GIBBS_OPTIONS = ("n_scans",)
 SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
@@ -233,8 +233,12 @@ class DPMixtureStep(LabelsStep):
         ``n_scans`` per sweep, as in :class:`CollapsedGibbs`, except that 0 is allowed.
     split_merge : dict, optional
         ``sequential``, ``random`` and ``search`` per sweep, as in :class:`SplitMerge`.
+    leader_sweeps : int, >= 0, optional
+        Sweeps that draw all labels at once given weights and parameters of the clusters, before every scan, which
+        is then one of a part of the rows. By default 1 for 20,000 rows or more, and 0 for fewer. :doc:`/moves` has
+        the proof that they are exact.
     threads : int, >= 1, optional
-        Number of threads for data of 100,000 rows or more. The draws do not depend on it. By default 1 if chains
+        Number of threads of leader sweeps. The draws do not depend on it. By default 1 if chains
         run in processes of their own, and otherwise the number of numba (``NUMBA_NUM_THREADS``, by default all
         cores).
 
@@ -309,6 +313,7 @@ class DPMixtureStep(LabelsStep):
         n_sweeps: int | None = None,
         gibbs: Mapping[str, Any] | None = None,
         split_merge: Mapping[str, Any] | None = None,
+        leader_sweeps: int | None = None,
         threads: int | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
@@ -321,10 +326,10 @@ class DPMixtureStep(LabelsStep):
         if "atoms" in unknown:
             raise ValueError(
                 "atoms are options for a dp.DirichletProcess, and the model has none; those for the labels of a "
-                "dp.DPMixture are n_sweeps, gibbs, split_merge and threads"
+                "dp.DPMixture are n_sweeps, gibbs, split_merge, leader_sweeps and threads"
             )
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
-        options = Options(n_sweeps=n_sweeps, threads=threads, **chosen).check()
+        options = Options(n_sweeps=n_sweeps, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
@@ -395,7 +400,7 @@ class CollapsedGibbs(LabelsStep):
         blocked: bool = True,
     ) -> None:
         check_count("n_scans", n_scans, 1)
-        options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False)
+        options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False, leader_sweeps=0)
         self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
 

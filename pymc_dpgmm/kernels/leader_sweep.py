@@ -1,0 +1,452 @@
+"""Sweeps for many rows: given weights and parameters of the clusters, all rows draw their cluster at once.
+
+Weights and parameters are drawn given the labels, then the labels given these, and weights and parameters are
+forgotten. A cluster that lost its last row could not come back, so that nothing is left invariant if rows may join
+any cluster that there is (Chang and Fisher 2013, section 4). Here a random order of the rows decides who may join
+what: the first row of a cluster in it is its *leader*, and stays; another row may join only clusters whose leader
+comes before it. Leaders then stay leaders, and the order and the leaders tell which partitions can be reached, so
+that the sweep draws from the posterior of the partition given these. ``docs/moves.md`` has the proof.
+
+Rows are worked on in chunks, of which threads take one at a time. The random numbers of row i are functions of a
+key and of i, so that what is drawn does not depend on the number of threads.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.arithmetic import LANES, STEP, fast_exp, scrambled, uniform_at
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
+from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.threads import Threads
+
+# Rows of a chunk, at least, and the most chunks.
+CHUNK, MOST_CHUNKS = 8_192, 64
+# Numbers in the tables of all chunks, at most, beside those of two chunks.
+MOST_NUMBERS = 8_000_000
+# Rows of a block, whose densities are computed together: as many as keep these near the processor.
+MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32
+# The same where they are computed in NumPy.
+NUMPY_BLOCK = 4_096
+# Places in what tells of a view whose densities are quadratic.
+ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = range(6)
+VIEW_LENGTH = 6
+
+
+class _Sweep:
+    """One sweep: its chunks, the order of the rows, and what is drawn for the clusters.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    threads : Threads
+    chunk : int
+        See :func:`leader_sweep`.
+    """
+
+    def __init__(self, rng: np.random.Generator, state: State, threads: Threads, chunk: int) -> None:
+        self.state, self.threads = state, threads
+        self.order_key, self.uniform_key = (int(key) for key in rng.integers(2**63, size=2))
+        self.stride = state.capacity + 1
+        width = sum(table.width for table in state.tables)
+        most = max(2, min(MOST_CHUNKS, MOST_NUMBERS // max(self.stride * width, 1)))
+        n_chunks = max(1, min(most, state.n // chunk))
+        self.ends = np.linspace(0, state.n, n_chunks + 1).astype(np.int64)
+        self.n_chunks = n_chunks
+
+    def find_leaders(self) -> None:
+        """Find the first row of each cluster in the order, and bring the clusters into that of their leaders."""
+        priorities = np.empty((self.n_chunks, self.stride), dtype=np.int64)
+
+        def run(start: int, stop: int) -> None:
+            for c in range(start, stop):
+                find_first(
+                    self.state.slots.ctypes.data,
+                    self.order_key,
+                    *self.ends[c : c + 2].tolist(),
+                    self.stride,
+                    priorities[c].ctypes.data,
+                )
+
+        self.threads.run(run, 0, self.n_chunks)
+        of_slots = priorities.min(axis=0)
+        used = self.state.order[: self.state.n_clusters]
+        self.slots = np.ascontiguousarray(used[np.argsort(of_slots[used])])
+        self.priorities = np.ascontiguousarray(of_slots[self.slots])
+
+    def draw_clusters(self, rng: np.random.Generator) -> None:
+        """Draw the weights and parameters of the clusters given the labels."""
+        state, slots = self.state, self.slots
+        self.log_weights = log_gamma_numbers(rng, state.sizes[slots] - state.prior[DISCOUNT])
+        # Views whose densities compiled code computes, and the others.
+        self.views = np.zeros((len(state.tables), VIEW_LENGTH), dtype=np.int64)
+        self.n_quadratic = 0
+        self.others: list[tuple[Component, Drawn, Any]] = []
+        self._kept: list[np.ndarray] = []
+        self.most_columns = 1
+        for table in state.tables:
+            component = table.family.component
+            sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, self.stride)))
+            drawn = component.draw(rng, table.shifted, sums)
+            if component.quadratic is None or table.family.takes_missing:
+                self.others.append((component, component.restore(drawn, table.origin), table.values))
+                continue
+            mean, root = component.quadratic(drawn)
+            is_diagonal = root.ndim == 2
+            diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
+            shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)
+            self.log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * mean.shape[1] * math.log(
+                2.0 * math.pi
+            )
+            arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
+            self._kept += arrays
+            self.views[self.n_quadratic] = (
+                table.rows.ctypes.data,
+                table.rows.shape[1],
+                mean.shape[1],
+                is_diagonal,
+                *(array.ctypes.data for array in arrays),
+            )
+            self.most_columns = max(self.most_columns, mean.shape[1])
+            self.n_quadratic += 1
+
+    def draw_labels(self) -> int:
+        """Draw the label of every row, and gather the rows of each cluster; return how many have moved."""
+        state = self.state
+        self.outside = state.shadow(self.stride * (1 + self.n_chunks))
+        self.rows = np.empty(state.n, dtype=np.int64)
+        self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
+        n_moved = np.zeros(self.n_chunks, dtype=np.int64)
+        most = min(MOST_DENSITIES // len(self.slots), MOST_COLUMNS // self.most_columns)
+        block = int(np.clip(most // LANES * LANES, LEAST_BLOCK, MOST_BLOCK))
+        if self.others:
+            block = int(np.clip(32 * MOST_DENSITIES // len(self.slots), LEAST_BLOCK, NUMPY_BLOCK))
+
+        def run(start: int, stop: int) -> None:
+            memory = self.outside if self.threads.n_threads == 1 else self.outside.sharing()
+            scratch = np.empty((len(self.slots) + self.most_columns + 4) * block)
+            for c in range(start, stop):
+                n_moved[c] = self._draw_chunk(c, block, scratch)
+                gather_chunk(
+                    memory.address,
+                    self.stride * (1 + c),
+                    self.stride,
+                    *self.ends[c : c + 2].tolist(),
+                    self.rows.ctypes.data,
+                    self.begins[c].ctypes.data,
+                )
+
+        self.threads.run(run, 0, self.n_chunks)
+        return int(n_moved.sum())
+
+    def _draw_chunk(self, c: int, block: int, scratch: np.ndarray) -> int:
+        """Draw the labels of the rows of a chunk; return how many have moved."""
+        start, stop = self.ends[c : c + 2].tolist()
+        if not self.others:
+            return self._draw_rows(start, stop, block, scratch, 0)
+        n_moved = 0
+        for first in range(start, stop, block):
+            last = min(first + block, stop)
+            total = sum(
+                component.log_density(drawn, values[first:last]) for component, drawn, values in self.others
+            )
+            own = np.ascontiguousarray(np.asarray(total).T)
+            n_moved += self._draw_rows(first, last, last - first, scratch, own.ctypes.data)
+        return n_moved
+
+    def _draw_rows(self, start: int, stop: int, block: int, scratch: np.ndarray, given: int) -> int:
+        moved = np.zeros(1, dtype=np.int64)
+        draw_rows(
+            self.state.slots.ctypes.data,
+            self.order_key,
+            self.uniform_key,
+            start,
+            stop,
+            block,
+            len(self.slots),
+            self.slots.ctypes.data,
+            self.priorities.ctypes.data,
+            self.log_weights.ctypes.data,
+            self.views.ctypes.data,
+            self.n_quadratic,
+            given,
+            scratch.ctypes.data,
+            moved.ctypes.data,
+        )
+        return int(moved[0])
+
+    def settle(self) -> None:
+        """Give the state the statistics of its clusters, and their rows."""
+        state, slots = self.state, np.sort(self.slots)
+
+        def run(start: int, stop: int) -> None:
+            memory = self.outside if self.threads.n_threads == 1 else self.outside.sharing()
+            unite_chunks(
+                memory.address,
+                slots.ctypes.data,
+                start,
+                stop,
+                self.n_chunks,
+                self.stride,
+                self.rows.ctypes.data,
+                self.begins.ctypes.data,
+                self.ends.ctypes.data,
+            )
+
+        self.threads.run(run, 0, len(slots))
+        for table, united in zip(state.tables, self.outside.tables, strict=True):
+            table.array[slots] = united.array[slots]
+        state.sizes[slots] = np.diff(self.begins, axis=1).sum(axis=0)[slots]
+
+
+def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
+    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
+    boosted = np.log(rng.standard_gamma(shape + 1.0))
+    return boosted + np.log1p(-rng.random(len(shape))) / shape
+
+
+@inlined
+def priority_of(key, i):
+    """Return the place of row ``i`` in the order that a key stands for: a number that no other row has."""
+    return scrambled(key + (i + 1) * STEP)
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS))
+def find_first(slots, key, start, stop, stride, priorities):
+    """Find, for every slot, the place in the order of the first of its rows in ``start`` to ``stop``."""
+    for k in range(stride):
+        priorities[k] = 0x7FFFFFFFFFFFFFFF
+    for i in range(start, stop):
+        priority = priority_of(key, i)
+        k = slots[i]
+        priorities[k] = min(priorities[k], priority)
+
+
+@inlined
+def _add_quadratic(view, first, size, n_clusters, columns, found, densities):
+    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
+    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
+    shift, root = floats_at(view[SHIFT]), floats_at(view[ROOT])
+    for j in range(d):
+        own = shifted(columns, j * size)
+        for r in range(size):
+            own[r] = rows[(first + r) * stride + j]
+    for k in range(n_clusters):
+        out = shifted(densities, k * size)
+        if view[IS_DIAGONAL] != 0:
+            for j in range(d):
+                a, b = root[k * d + j], shift[k * d + j]
+                own = shifted(columns, j * size)
+                for r in range(size):
+                    out[r] -= 0.5 * (a * own[r] - b) * (a * own[r] - b)
+        else:
+            _add_triangle(d, size, shifted(root, k * d * d), shifted(shift, k * d), columns, found, out)
+
+
+@inlined
+def _add_triangle(d, size, root, shift, columns, found, out):
+    """Subtract half the squared length of the products of an upper triangle with rows, less a shift.
+
+    Two rows of the triangle go together, since what is read of the columns serves both.
+    """
+    other = shifted(found, size)
+    for i in range(0, d, 2):
+        own, next_own = shifted(root, i * d), shifted(root, i * d + d)
+        is_pair = i + 1 < d
+        for r in range(size):
+            found[r] = -shift[i]
+            other[r] = -shift[i + 1] if is_pair else 0.0
+        # Four columns at a time, after those that are left over.
+        n_first = (d - i) % 4
+        for j in range(i, i + n_first):
+            a, b = own[j], next_own[j] if is_pair and j > i else 0.0
+            x = shifted(columns, j * size)
+            for r in range(size):
+                found[r] += a * x[r]
+                other[r] += b * x[r]
+        for j in range(i + n_first, d, 4):
+            a0, a1, a2, a3 = own[j], own[j + 1], own[j + 2], own[j + 3]
+            # Below the diagonal there is nothing.
+            b0 = next_own[j] if j > i else 0.0
+            b1, b2, b3 = next_own[j + 1], next_own[j + 2], next_own[j + 3]
+            x0, x1 = shifted(columns, j * size), shifted(columns, (j + 1) * size)
+            x2, x3 = shifted(columns, (j + 2) * size), shifted(columns, (j + 3) * size)
+            for r in range(size):
+                found[r] += a0 * x0[r] + a1 * x1[r] + a2 * x2[r] + a3 * x3[r]
+                other[r] += b0 * x0[r] + b1 * x1[r] + b2 * x2[r] + b3 * x3[r]
+        for r in range(size):
+            out[r] -= 0.5 * (found[r] * found[r] + other[r] * other[r])
+
+
+@inlined
+def _keep_order(key, first, size, n_clusters, priorities, densities):
+    """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
+    latest = priorities[n_clusters - 1]
+    for r in range(size):
+        priority = priority_of(key, first + r)
+        if priority <= latest:
+            k = n_clusters - 1
+            while k >= 0 and priorities[k] > priority:
+                densities[k * size + r] = -math.inf
+                k -= 1
+            if k >= 0 and priorities[k] == priority:
+                for other in range(k):
+                    densities[other * size + r] = -math.inf
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS, INTS))
+def draw_rows(
+    slots,
+    order_key,
+    uniform_key,
+    start,
+    stop,
+    block,
+    n_clusters,
+    names,
+    priorities,
+    log_weights,
+    views,
+    n_views,
+    given,
+    scratch,
+    moved,
+):
+    """Draw the slots of the rows from ``start`` to ``stop`` given weights and parameters of clusters.
+
+    ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
+    address of log densities (K, block) of one block of rows.
+    """
+    for first in range(start, stop, block):
+        size = min(block, stop - first)
+        densities = scratch
+        found = shifted(scratch, n_clusters * size)
+        largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
+        columns = shifted(found, 4 * size)
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            if given != 0:
+                extra = shifted(floats_at(given), k * size)
+                for r in range(size):
+                    out[r] = log_weights[k] + extra[r]
+            else:
+                for r in range(size):
+                    out[r] = log_weights[k]
+        for v in range(n_views):
+            view = shifted(views, v * VIEW_LENGTH)
+            _add_quadratic(view, first, size, n_clusters, columns, found, densities)
+        _keep_order(order_key, first, size, n_clusters, priorities, densities)
+        for r in range(size):
+            largest[r] = densities[r]
+            total[r] = 0.0
+        for k in range(1, n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                largest[r] = out[r] if out[r] > largest[r] else largest[r]
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                total[r] += fast_exp(out[r] - largest[r])
+                out[r] = total[r]
+        for r in range(size):
+            # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
+            total[r] *= min(uniform_at(uniform_key, first + r), 0.9999999999999998)
+            found[r] = 0.0
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                found[r] += 1.0 if out[r] <= total[r] else 0.0
+        for r in range(size):
+            # Where all densities underflow, the row stays: no such state has any weight.
+            if largest[r] > -math.inf and found[r] < n_clusters:
+                slot = names[int(found[r])]
+                moved[0] += slot != slots[first + r]
+                slots[first + r] = slot
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS, INTS))
+def gather_chunk(head, offset, stride, start, stop, rows, begins):
+    """Sort the rows of a chunk by slot, and gather those of slot k in the slot ``offset + k``.
+
+    ``rows[start:stop]`` become the rows, those of slot k from ``start + begins[k]`` to ``start + begins[k + 1]``.
+    """
+    s = memory_at(head)
+    for k in range(stride + 1):
+        begins[k] = 0
+    for i in range(start, stop):
+        begins[s.slots[i]] += 1
+    # Ends, which become beginnings while rows are put in from the back.
+    for k in range(1, stride + 1):
+        begins[k] += begins[k - 1]
+    for i in range(stop - 1, start - 1, -1):
+        k = s.slots[i]
+        begins[k] -= 1
+        rows[start + begins[k]] = i
+    for k in range(stride):
+        size = begins[k + 1] - begins[k]
+        own = shifted(rows, start + begins[k])
+        for t in range(1, size):
+            s.following[own[t - 1]] = own[t]
+            s.preceding[own[t]] = own[t - 1]
+        if size > 0:
+            gather(s, offset + k, own, size, 1)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, INT, INT, INTS, INTS, INTS))
+def unite_chunks(head, slots, start, stop, n_chunks, stride, rows, begins, ends):
+    """Unite what chunks have gathered in ``slots[start:stop]``, and join their rows into rings."""
+    s = memory_at(head)
+    for q in range(start, stop):
+        k = slots[q]
+        ring = s.n + k
+        last = ring
+        is_first = True
+        for c in range(n_chunks):
+            own = shifted(begins, c * (stride + 1))
+            size = own[k + 1] - own[k]
+            if size == 0:
+                continue
+            if is_first:
+                gather(s, k, slots, 0, 1)
+                is_first = False
+            merge(s, k, stride * (1 + c) + k)
+            first = rows[ends[c] + own[k]]
+            s.following[last] = first
+            s.preceding[first] = last
+            last = rows[ends[c] + own[k + 1] - 1]
+        s.following[last] = ring
+        s.preceding[ring] = last
+
+
+def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: int = CHUNK) -> int:
+    """Draw all labels given weights and parameters of the clusters there are, which are drawn and forgotten.
+
+    The posterior of the labels is left invariant. The number of clusters stays what it is: other moves open and
+    close clusters.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Of rows that are in no groups and no units. Changed in place.
+    n_threads : int, >= 1
+        What is drawn does not depend on it.
+    chunk : int, >= 1
+        Rows that a thread works on at a time, at least.
+
+    Returns
+    -------
+    int
+        Number of rows that changed their cluster.
+    """
+    with Threads(n_threads) as threads:
+        sweep = _Sweep(rng, state, threads, chunk)
+        sweep.find_leaders()
+        sweep.draw_clusters(rng)
+        n_moved = sweep.draw_labels()
+        sweep.settle()
+    return n_moved

@@ -1,0 +1,346 @@
+"""Leader sweeps: partitions before and after, a twin with mistakes, bookkeeping, numbers of threads."""
+
+import exact
+import numpy as np
+import pymc as pm
+import pytest
+import sampled
+from scipy import stats
+from scipy.special import log_softmax, logsumexp
+from test_known_labels import PRIORS
+from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.arithmetic import scrambled, uniform_at
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
+from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.kernels.births import births_and_deaths
+from pymc_dpgmm.kernels.leader_sweep import leader_sweep, log_gamma_numbers, priority_of
+from pymc_dpgmm.kernels.many_rows import scan, scan_some
+from pymc_dpgmm.kernels.memory import DISCOUNT
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, draw_partition
+
+COUNTS = np.array([[0.0, 1.0], [3.0, 1.0], [4.0, 1.0], [9.0, 1.0], [1.0, 2.0]])
+CODES = np.array([[0.0], [1.0], [1.0], [2.0], [0.0]])
+# Families, their parameters, and rows: some whose densities compiled code computes, and some that NumPy does.
+CASES = {
+    "niw": ("NormalInverseWishart", NIW, FIVE),
+    "nig": ("NormalInverseGamma", NIG, FIVE),
+    "poisson": ("GammaPoisson", {"a": 1.2, "b": 0.3}, COUNTS),
+    "categorical": ("DirichletCategorical", {"a": np.array([[0.7, 1.1, 0.4]]), "levels": [3]}, CODES),
+}
+
+
+def view_of(case):
+    family, base, rows = CASES[case]
+    measure = getattr(dp, family)(**base)
+    return View(measure.family, measure.numbers(1 if case in ("poisson", "categorical") else 2), rows)
+
+
+def posterior(cases, prior):
+    """All partitions of five rows, and their posterior probabilities under several views."""
+    partitions = exact.partitions(5)
+    total = np.array([PRIORS[prior][1](labels) for labels in partitions])
+    for case in cases:
+        family, base, rows = CASES[case]
+        total = total + exact.log_likelihoods(partitions, rows, exact.LOG_MARGINALS[family], **base)
+    return partitions, exact.normalized(total)
+
+
+def after_sweeps(cases, prior, n_draws, move, seed=1):
+    """Start at partitions drawn from the posterior, and return the codes of what they have become."""
+    partitions, p = posterior(cases, prior)
+    rng, found = np.random.default_rng(seed), np.empty((n_draws, 5), dtype=np.int64)
+    state = State([view_of(case) for case in cases], partitions[0])
+    state.set_prior(PRIORS[prior][0])
+    for t, start in enumerate(rng.choice(len(p), size=n_draws, p=p)):
+        state.relabel(partitions[start])
+        found[t] = move(rng, state)
+    return exact.codes(found), partitions, p
+
+
+def two_sweeps(rng, state):
+    for _ in range(2):
+        leader_sweep(rng, state, 1, chunk=2)
+    return state.labels()
+
+
+SETS = [(("niw",), "crp"), (("poisson",), "crp"), (("nig",), "pitman-yor"), (("nig", "categorical"), "finite")]
+
+
+@pytest.mark.parametrize(("cases", "prior"), SETS)
+def test_a_sweep_leaves_the_posterior_invariant(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("cases", [("niw",), ("nig",), ("poisson",), ("nig", "categorical")])
+def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 250_000, two_sweeps))
+
+
+class Twin:
+    """One sweep as the proof tells it, row by row, for rows of one view; with a mistake if one is named."""
+
+    def __init__(self, mistake=None):
+        self.mistake = mistake
+
+    def __call__(self, rng, state):
+        (table,) = state.tables
+        labels, n_clusters = canonical_labels(state.labels())
+        n, sizes = len(labels), np.bincount(labels)
+        order = rng.permutation(n)
+        place = np.argsort(order)
+        leaders = np.array([order[np.flatnonzero(labels[order] == k)[0]] for k in range(n_clusters)])
+        sums = table.family.kept_sums(
+            *(part[[int(state.slots[leader]) for leader in leaders]] for part in table.sums(0, state.capacity + 1))
+        )
+        component = table.family.component
+        drawn = component.restore(component.draw(rng, table.shifted, sums), table.origin)
+        discount = 0.0 if self.mistake == "weights without the discount" else state.prior[DISCOUNT]
+        log_weights = log_gamma_numbers(rng, sizes - discount)
+        if self.mistake == "weights are shares":
+            log_weights = np.log(sizes)
+        log_density = log_weights + component.log_density(drawn, table.values)
+        for i in range(n):
+            may = np.array([place[leaders[k]] < place[i] or leaders[k] == i for k in range(n_clusters)])
+            if i in leaders and self.mistake != "leaders move":
+                may = leaders == i
+            if self.mistake == "rows join any cluster":
+                may = (leaders == i) if i in leaders else np.ones(n_clusters, dtype=bool)
+            p = np.exp(log_softmax(np.where(may, log_density[i], -np.inf)))
+            labels[i] = rng.choice(n_clusters, p=p / p.sum())
+        return canonical_labels(labels)[0]
+
+
+def test_the_twin_leaves_the_posterior_invariant():
+    exact.assert_matches(*after_sweeps(("nig",), "pitman-yor", 5_000, Twin()))
+
+
+SLIGHT = ["rows join any cluster", "weights without the discount", "weights are shares"]
+
+
+@pytest.mark.parametrize(
+    ("mistake", "n_draws"),
+    [("leaders move", 2_000), *(pytest.param(m, 40_000, marks=pytest.mark.slow) for m in SLIGHT)],
+)
+def test_mistakes_are_seen(mistake, n_draws):
+    codes, partitions, p = after_sweeps(("poisson",), "pitman-yor", n_draws, Twin(mistake))
+    with pytest.raises(AssertionError, match="total variation"):
+        exact.assert_matches(codes, partitions, p)
+
+
+def births(rng, state):
+    births_and_deaths(rng, state, 3)
+    return state.labels()
+
+
+@pytest.mark.parametrize(("cases", "prior"), SETS)
+def test_births_and_deaths_leave_the_posterior_invariant(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 20_000, births))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("cases", [("niw",), ("poisson",)])
+def test_births_and_deaths_leave_the_posterior_invariant_in_many_draws(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 1_000_000, births))
+
+
+def birth_twin(rng, state, mistake):
+    """One birth or death as docs/moves.md has it, in Python; with a mistake."""
+    labels = state.labels()
+    n, sizes = len(labels), np.bincount(labels)
+
+    def log_weights(i):
+        # Log densities of the partitions in which the row is in each of the other clusters, and alone.
+        rest = np.delete(labels, i)
+        others = np.unique(rest)
+        found = []
+        for k in (*others, n - 1 if n - 1 not in rest else -1):
+            own = labels.copy()
+            own[i] = k if k >= 0 else next(name for name in range(n) if name not in rest)
+            state.relabel(canonical_labels(own)[0])
+            found.append(state.log_joint())
+        return others, np.array(found[:-1]), found[-1]
+
+    if rng.random() < 0.5:
+        i = int(rng.integers(n))
+        if sizes[labels[i]] == 1:
+            return labels
+        _, weights, alone = log_weights(i)
+        singles = (sizes == 1).sum() + (2 if sizes[labels[i]] == 2 else 1)
+        singles -= mistake == "singles before"
+        if np.log(rng.random()) < np.log(n / max(singles, 1)) + alone - logsumexp(weights):
+            labels[i] = next(name for name in range(n) if name not in np.delete(labels, i))
+        return canonical_labels(labels)[0]
+    single = np.flatnonzero(sizes[labels] == 1)
+    if len(single) == 0 or len(sizes) == 1:
+        return labels
+    i = int(rng.choice(single))
+    others, weights, alone = log_weights(i)
+    if np.log(rng.random()) < np.log(len(single) / n) + logsumexp(weights) - alone:
+        labels[i] = rng.choice(others, p=np.exp(weights - logsumexp(weights)))
+    return canonical_labels(labels)[0]
+
+
+@pytest.mark.parametrize("mistake", [None, "singles before"])
+def test_the_twin_of_births_and_its_mistake(mistake):
+    def move(rng, state):
+        start = state.labels()
+        for _ in range(3):
+            state.relabel(start)
+            start = birth_twin(rng, state, mistake)
+        return start
+
+    codes, partitions, p = after_sweeps(("poisson",), "crp", 4_000, move)
+    if mistake is None:
+        exact.assert_matches(codes, partitions, p)
+        return
+    with pytest.raises(AssertionError, match="total variation"):
+        exact.assert_matches(codes, partitions, p)
+
+
+@pytest.mark.parametrize("family", [*BASES, None])
+@pytest.mark.parametrize("start", ["together", "some", "apart"])
+def test_bookkeeping(family, start):
+    """Any number of threads gives the same state."""
+    n, alpha = 400, 30.0
+    rng = np.random.default_rng(3)
+    rows = rng.normal(size=(n, 2)) + 6.0 * rng.integers(3, size=(n, 1))
+    base, ends = BASES.get(family, {}), []
+    labels = {"together": np.zeros(n), "some": np.arange(n) % 40, "apart": np.arange(n)}[start]
+    for threads in (1, 2, 5):
+        rng, state = np.random.default_rng(7), state_at(labels, rows, family, base)
+        state.set_prior(chinese_restaurant(alpha))
+        for _ in range(6):
+            n_clusters = state.n_clusters
+            assert 0 <= leader_sweep(rng, state, threads, chunk=37) <= n
+            assert state.n_clusters == n_clusters
+            check_state(state, chinese_restaurant(alpha), rows, family, base)
+            births_and_deaths(rng, state, 50)
+            check_state(state, chinese_restaurant(alpha), rows, family, base)
+            scan_some(rng, state)
+            check_state(state, chinese_restaurant(alpha), rows, family, base)
+        ends.append(state.labels())
+    assert all(np.array_equal(end, ends[0]) for end in ends)
+    assert len(np.unique(ends[0])) > 8
+
+
+@pytest.mark.parametrize("family", [*BASES, None])
+def test_many_rows_keep_their_prior(family):
+    """Labels and rows drawn together from the prior: scans leave the labels' prior moments where they are."""
+    n, alpha, replicates = 20_000, 5.0, 80
+    rng = np.random.default_rng(5)
+    base = BASES.get(family, {})
+    seen = []
+    for _ in range(replicates):
+        labels = draw_partition(rng, chinese_restaurant(alpha), n)
+        rows = np.zeros((n, 0))
+        if base:
+            params = getattr(dp, family)(**base).numbers(2)
+            rows = FAMILIES[family].draw_rows(rng, params, labels, None)
+        state = state_at(labels, rows, family, base)
+        state.set_prior(chinese_restaurant(alpha))
+        scan(rng, state, 2, 2, 2)
+        sizes = state.cluster_sizes
+        seen.append((len(sizes), (sizes == 1).sum(), np.sum((sizes / n) ** 2)))
+    # Means of the number of clusters, of clusters of one row (Ewens 1972), and of the chance that two rows share.
+    expected = [
+        np.sum(alpha / (alpha + np.arange(n))),
+        n * alpha / (n - 1 + alpha),
+        (n + n * (n - 1) / (1 + alpha)) / n**2,
+    ]
+    errors = np.std(seen, axis=0, ddof=1) / np.sqrt(replicates)
+    assert np.all(np.abs(np.mean(seen, axis=0) - expected) < 4 * errors)
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 6, 9])
+@pytest.mark.parametrize("family", ["NormalInverseWishart", "NormalInverseGamma"])
+def test_quadratic_densities_are_those_of_the_component(family, d):
+    """Compiled sweeps choose as NumPy does, given the same clusters and numbers."""
+    rng = np.random.default_rng(d)
+    rows = rng.normal(size=(300, d)) * 3.0 + 40.0
+    base = getattr(dp, family).from_data(rows)
+    state = State([View(base.family, base.numbers(d), rows)], rng.integers(7, size=300))
+    state.set_prior(chinese_restaurant(1.0))
+    before, slots, sizes = state.slots.copy(), state.order[: state.n_clusters].copy(), state.sizes.copy()
+    (table,) = state.tables
+    kept = table.array.copy()
+    leader_sweep(np.random.default_rng(11), state, 1, chunk=100)
+    # The same numbers again, in the order in which a sweep draws them.
+    again = np.random.default_rng(11)
+    order_key, uniform_key = (int(key) for key in again.integers(2**63, size=2))
+    priority = np.array([priority_of(order_key, i) for i in range(300)])
+    assert len(np.unique(priority)) == 300
+    leading = np.array([priority[before == k].min() for k in slots])
+    slots, leading = slots[np.argsort(leading)], np.sort(leading)
+    log_weights = log_gamma_numbers(again, sizes[slots] - 0.0)
+    table.array[:] = kept
+    sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, state.capacity + 1)))
+    component = base.family.component
+    drawn = component.draw(again, table.shifted, sums)
+    log_density = log_weights + component.log_density(drawn, table.rows)
+    log_density[priority[:, None] < leading] = -np.inf
+    is_leader = np.isin(priority, leading)
+    log_density[is_leader] = np.where(leading == priority[is_leader][:, None], 0.0, -np.inf)
+    shares = np.exp(log_density - logsumexp(log_density, axis=1)[:, None]).cumsum(axis=1)
+    uniforms = np.array([uniform_at(uniform_key, i) for i in range(300)])
+    np.testing.assert_array_equal(slots[(shares <= uniforms[:, None]).sum(axis=1)], state.slots)
+
+
+@c_function(NOTHING(INTS, INT, INTS))
+def _scramble(numbers, n, found):
+    for i in range(n):
+        found[i] = scrambled(numbers[i])
+
+
+def test_scrambled_numbers_are_those_of_compiled_code():
+    numbers = np.random.default_rng(0).integers(-(2**63), 2**63 - 1, size=1_000)
+    found = np.empty_like(numbers)
+    _scramble(numbers.ctypes.data, len(numbers), found.ctypes.data)
+    assert found.tolist() == [scrambled(int(x)) for x in numbers]
+    # The first outputs of splitmix64 from seed 0, of its authors' code.
+    first = [scrambled(-7046029254386353131 * k) & (2**64 - 1) for k in (1, 2, 3)]
+    assert first == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
+    uniforms = np.array([uniform_at(123, i) for i in range(20_000)])
+    assert 0.0 <= uniforms.min() < uniforms.max() < 1.0
+    assert abs(np.corrcoef(uniforms[1:], uniforms[:-1])[0, 1]) < 0.03
+    assert abs(uniforms.mean() - 0.5) < 4.0 * np.sqrt(1.0 / 12.0 / len(uniforms))
+
+
+@pytest.mark.parametrize(
+    ("law", "draws"),
+    [("fixed", 2_000), *(pytest.param(law, 20_000, marks=pytest.mark.slow) for law in ("gamma", "nuts"))],
+)
+def test_partition_frequencies_in_a_model(law, draws):
+    """The default mix with leader sweeps; alpha fixed, drawn with the labels, or by NUTS."""
+    family, base, rows = CASES["nig"]
+    with pm.Model() as model:
+        if law == "gamma":
+            alpha = pm.Gamma("alpha", 2.0, 1.0)
+        else:
+            alpha = pm.LogNormal("alpha", 0.0, 0.7) if law == "nuts" else 1.0
+        dp.DPMixture("y", alpha, getattr(dp, family)(**base), observed=rows)
+    options = {"leader_sweeps": 1, "n_sweeps": 1}
+    idata = sampled.sample(model, draws, tune=200, chains=2, cores=2, random_seed=5, dpmixture=options)
+    partitions = exact.partitions(5)
+    grid = np.exp(np.linspace(-7.0, 4.0, 400))
+    # Densities of the logarithm of alpha.
+    weights = stats.gamma.pdf(grid, 2.0) * grid if law == "gamma" else stats.norm.pdf(np.log(grid), 0.0, 0.7)
+    if law == "fixed":
+        grid, weights = np.ones(1), np.ones(1)
+    log_prior = [logsumexp([exact.log_eppf(labels, a) for a in grid], b=weights) for labels in partitions]
+    likelihood = exact.log_likelihoods(partitions, rows, exact.LOG_MARGINALS[family], **base)
+    exact.assert_matches(
+        exact.codes(idata.posterior["y_labels"].to_numpy()), partitions, exact.normalized(likelihood + log_prior)
+    )
+
+
+def test_where_there_can_be_none():
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=np.arange(6.0), known_labels=[0, 0, -1, -1, -1, 1])
+        with pytest.raises(NotImplementedError, match="no leader sweeps for rows in units"):
+            pm.sample(5, tune=5, chains=1, progressbar=False, dpmixture={"leader_sweeps": 1})
