@@ -32,6 +32,8 @@ SETTLED_DRAWS = 10
 # A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood.
 SEARCH_ROUNDS = 2
 SEARCH_SCANS = 3
+# Leader sweeps for each that an exact draw has: clusters settle in fewer collapsed scans than leader sweeps.
+SEARCH_LEADERS = 3
 # Then one cluster is given up on trial, and one divided into any number; rows need more scans to settle where
 # clusters overlap.
 RIVAL_SCANS = 10
@@ -289,6 +291,7 @@ class Schedule:
         self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
     ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
+        n_leader_sweeps *= SEARCH_LEADERS
         found = explore(rng, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_leader_sweeps, n_threads)
         state = found.state
         if found.merit >= self.best_merit:
