@@ -228,7 +228,9 @@ def test_options_are_used():
         alone = sample(model, step=[dp.SplitMerge([model["y_labels"]], sequential=4, search=False)]).sample_stats
     assert (alone["y_labels_n_moved"] == 0).all()
     assert (alone["y_labels_sequential_splits_tried"] + alone["y_labels_sequential_merges_tried"] == 4).all()
-    assert (alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == BESIDE_SCANS.random).all()
+    assert (
+        alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == BESIDE_SCANS.random
+    ).all()
 
 
 def test_numbers_of_moves_are_frozen_after_tuning():

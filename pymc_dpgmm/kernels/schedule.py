@@ -240,10 +240,11 @@ class Schedule:
         if self.searches(tuning):
             return self._search(rng, state, n_leader_sweeps, n_threads)
         # Scans of words do not look at all pairs, nor do leader sweeps cost what scans of all rows do.
-        words = words_of(state)
-        cheaper = WORDS_CHEAPER if words is not None else 1.0
-        moves = BESIDE_LEADERS if n_leader_sweeps else BESIDE_SCANS
-        if n_leader_sweeps:
+        words, moves, cheaper = words_of(state), BESIDE_SCANS, 1.0
+        if words is not None:
+            cheaper = WORDS_CHEAPER
+        elif n_leader_sweeps:
+            moves = BESIDE_LEADERS
             cheaper = 1.0 / (n_leader_sweeps / many_rows.LEADERS_CHEAPER + 1.0 / many_rows.ROWS_PER_SCANNED)
         if self.n_sweeps == 0:
             self._plan(state.n * state.n_clusters / cheaper, moves)

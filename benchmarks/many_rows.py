@@ -1,0 +1,111 @@
+"""Many rows: seconds, effective draws and memory of a draw of the labels, by rows, columns, clusters and threads.
+
+Each case runs in a process of its own, from the true clusters, with the default mix and beside it with scans of all
+rows (``leader_sweeps=0``). Run alone on a machine: ``python benchmarks/many_rows.py --folder results``.
+"""
+
+import argparse
+import itertools
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import arviz as az
+import numpy as np
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.kernels.leader_sweep import leader_sweep
+from pymc_dpgmm.kernels.schedule import Options, Schedule
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import chinese_restaurant
+
+TUNE = 20
+
+
+def clusters(n, d, n_clusters, seed=1):
+    """Rows of Gaussians with unit covariance whose means have a spread that lets neighbours overlap."""
+    rng = np.random.default_rng(seed)
+    spread = 3.0 * n_clusters ** (1.0 / d) / np.sqrt(min(d, 4) / 2.0)
+    means = rng.normal(size=(n_clusters, d)) * spread
+    labels = rng.integers(n_clusters, size=n)
+    return means[labels] + rng.normal(size=(n, d)), labels
+
+
+def measure(n, d, n_clusters, threads, leaders, seconds):
+    """Figures of one case."""
+    rows, labels = clusters(n, d, n_clusters)
+    base = dp.NormalInverseWishart.from_data(rows)
+    state = State([View(base.family, base.numbers(d), rows)], labels)
+    state.set_prior(chinese_restaurant(1.0))
+    rng = np.random.default_rng(0)
+    schedule = Schedule(Options(search=False, threads=threads, leader_sweeps=leaders), TUNE)
+    begin = time.perf_counter()
+    for t in range(TUNE):
+        state, _ = schedule.draw(rng, state, True)
+        if t >= 2 and time.perf_counter() - begin > seconds:
+            break
+    trace, begin = [], time.perf_counter()
+    while len(trace) < 3 or time.perf_counter() - begin < seconds:
+        state, drawn = schedule.draw(rng, state, False)
+        shares = np.sort(state.cluster_sizes) / n
+        trace.append((len(shares), -(shares @ np.log(shares)), drawn.log_joint))
+    total = time.perf_counter() - begin
+    found = {
+        "n": n,
+        "d": d,
+        "clusters": n_clusters,
+        "threads": threads,
+        "mix": "scans" if leaders == 0 else "default",
+        "seconds": total / len(trace),
+        "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "GiB of data": rows.nbytes / 2**30,
+    }
+    for name, values in zip(("n_clusters", "entropy", "log_joint"), np.array(trace).T, strict=True):
+        is_long = len(values) >= 100 and values.std() > 0
+        found[f"ESS/s {name}"] = float(az.ess(values[None])) / total if is_long else None
+    if leaders != 0:
+        times = []
+        for _ in range(5):
+            begin = time.perf_counter()
+            leader_sweep(rng, state, threads)
+            times.append(time.perf_counter() - begin)
+        found["ns of a leader sweep per row and cluster"] = min(times) / n / state.n_clusters * 1e9
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=Path, default=Path("results"))
+    parser.add_argument("--rows", type=float, nargs="*", default=[1e4, 1e5, 1e6, 1e7])
+    parser.add_argument("--columns", type=int, nargs="*", default=[2, 16, 50])
+    parser.add_argument("--clusters", type=int, nargs="*", default=[10, 100])
+    parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--most", type=float, default=2.0, help="GiB of data, at most")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        print(json.dumps(measure(*json.loads(options.case))))
+        return
+    table = []
+    cases = itertools.product(options.rows, options.columns, options.clusters, options.threads, (None, 0))
+    for n, d, n_clusters, threads, leaders in cases:
+        # Scans do not use threads.
+        if 8 * n * d > options.most * 2**30 or (leaders == 0 and threads > 1):
+            continue
+        case = json.dumps([int(n), d, n_clusters, threads, leaders, options.seconds])
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", __file__, "--case", case], capture_output=True, text=True, check=True
+        )
+        table.append(json.loads(done.stdout.splitlines()[-1]))
+        print({key: round(x, 5) if isinstance(x, float) else x for key, x in table[-1].items()}, flush=True)
+    options.folder.mkdir(parents=True, exist_ok=True)
+    (options.folder / "many_rows.json").write_text(json.dumps(table, indent=1))
+
+
+if __name__ == "__main__":
+    main()
