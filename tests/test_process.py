@@ -416,6 +416,7 @@ def random_mean():
     return y, labels, log_rows, log_base, log_eppf, log_hyper, hyper.middles, np.exp(alphas.middles)
 
 
+@pytest.mark.slow
 def test_hyperparameters_see_the_atoms_of_clusters_once():
     y, labels, log_rows, log_base, log_eppf, log_hyper, means, alphas = random_mean()
     by_mean = np.array(
@@ -851,6 +852,7 @@ def test_densities_of_rows_and_clusters_are_those_of_the_model(case):
         np.testing.assert_allclose(*np.diff(totals, axis=1), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_bounds_of_latent_variables_that_depend_on_the_parameters():
     """One row: E[log scale] and E[z] by quadrature."""
     with pm.Model() as model:
