@@ -299,3 +299,24 @@ def unpacked(triangles: np.ndarray) -> np.ndarray:
     matrices[:, rows, columns] = triangles
     matrices[:, columns, rows] = triangles
     return matrices
+
+
+def factors(matrices: np.ndarray) -> np.ndarray:
+    """Return the Cholesky factors of symmetric matrices: (K, d, d).
+
+    Matrices that rounding has made indefinite have the factors that :func:`cholesky_in_place` gives them.
+    """
+    try:
+        return np.linalg.cholesky(matrices)
+    except np.linalg.LinAlgError:
+        pass
+    found = np.zeros_like(matrices)
+    d = matrices.shape[-1]
+    for j in range(d):
+        before = found[:, j:, :j]
+        column = matrices[:, j:, j] - np.einsum("kij,kj->ki", before, before[:, 0])
+        smallest = matrices[:, j, j] * d * 2.3e-16
+        root = np.sqrt(np.maximum(column[:, 0], smallest))
+        found[:, j, j] = root
+        found[:, j + 1 :, j] = column[:, 1:] / root[:, None]
+    return found

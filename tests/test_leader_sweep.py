@@ -18,7 +18,9 @@ from pymc_dpgmm.kernels.births import births_and_deaths
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep, log_gamma_numbers, priority_of
 from pymc_dpgmm.kernels.many_rows import scan, scan_some
 from pymc_dpgmm.kernels.memory import DISCOUNT
+from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, draw_partition
 
 COUNTS = np.array([[0.0, 1.0], [3.0, 1.0], [4.0, 1.0], [9.0, 1.0], [1.0, 2.0]])
@@ -339,8 +341,98 @@ def test_partition_frequencies_in_a_model(law, draws):
     )
 
 
-def test_where_there_can_be_none():
+def known():
+    dp.DPMixture("y", 1.0, observed=np.arange(6.0), known_labels=[0, 0, -1, -1, -1, 1])
+
+
+def units():
+    dp.DPMixture("y", 1.0, observed=np.arange(6.0), unit=[0, 0, 1, 1, 2, 2])
+
+
+def beside():
+    dp.DPMixture("y", 1.0, observed=np.arange(6.0))
+    pm.Potential("p", -pm.modelcontext(None)["y_n_clusters"])
+
+
+def groups():
+    dp.HDPMixture("y", 1.0, 1.0, observed=np.arange(6.0), group=[0, 0, 0, 1, 1, 1])
+
+
+@pytest.mark.parametrize("model", [known, units, beside, groups])
+def test_where_there_can_be_none(model):
     with pm.Model():
-        dp.DPMixture("y", 1.0, observed=np.arange(6.0), known_labels=[0, 0, -1, -1, -1, 1])
-        with pytest.raises(NotImplementedError, match="no leader sweeps for rows in units"):
-            pm.sample(5, tune=5, chains=1, progressbar=False, dpmixture={"leader_sweeps": 1})
+        model()
+        with pytest.raises(NotImplementedError, match="no leader sweeps for y_labels"):
+            dp.DPMixtureStep(leader_sweeps=1)
+
+
+def test_wide_data_has_none():
+    rows = np.random.default_rng(0).normal(size=(40, 60))
+    with pm.Model():
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(rows), observed=rows)
+        with pytest.raises(NotImplementedError, match="so many columns that scans work with pairs of rows"):
+            pm.sample(5, tune=0, chains=1, progressbar=False, dpmixture={"leader_sweeps": 1})
+
+
+def test_moves_alone_have_their_numbers_with_many_rows():
+    """A step without scans has no leader sweeps, whose moves are few."""
+    rows = np.random.default_rng(0).normal(size=(25_000, 1))
+    base = dp.NormalInverseGamma.from_data(rows)
+    state = State([View(base.family, base.numbers(1), rows)], np.zeros(25_000))
+    state.set_prior(chinese_restaurant(1.0))
+    schedule = Schedule(Options(n_sweeps=1, n_scans=0, search=False), 10)
+    schedule.draw(np.random.default_rng(1), state, True)
+    assert schedule.n_random == 1
+    with pytest.raises(ValueError, match="leader_sweeps go before scans"):
+        Options(n_scans=0, leader_sweeps=1).check()
+
+
+# Covariance matrices that rounding makes indefinite, in compiled code and in NumPy.
+HARD = {
+    "collinear": (lambda x: np.column_stack([x, 2.0 * x]), 1e-12),
+    "outlier": (lambda x: np.column_stack([x, x[::-1]]) + 1e9 * (np.arange(300) == 7)[:, None], 1.0),
+    "far": (lambda x: np.column_stack([x, x[::-1]]) + 1e6, 1e-6),
+}
+
+
+@pytest.mark.parametrize("case", HARD)
+def test_sweeps_of_badly_conditioned_rows_go_on(case):
+    make, psi = HARD[case]
+    rows = make(np.random.default_rng(0).normal(size=300) * 10.0)
+    base = dp.NormalInverseWishart(mu=0.0, kappa=0.1, nu=4.0, psi=psi * np.eye(2))
+    state = State([View(base.family, base.numbers(2), rows)], np.arange(300) % 3)
+    state.set_prior(chinese_restaurant(1.0))
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        leader_sweep(rng, state, 1)
+        births_and_deaths(rng, state, 20)
+        assert np.isfinite(state.log_joint())
+    assert state.cluster_sizes.sum() == 300
+
+
+def test_sweeps_of_badly_conditioned_regressions_go_on():
+    rng = np.random.default_rng(0)
+    year = rng.uniform(1950, 2020, size=300)
+    base = dp.LinearRegression(0.0, 1e-9, 2.0, 1.0, covariates=np.column_stack([year**j for j in range(4)]))
+    rows = np.column_stack([rng.integers(2, size=300) * 5.0 + rng.normal(size=300), *base.given.values()])
+    state = State([View(base.family, base.numbers(1), rows)], np.arange(300) % 3)
+    state.set_prior(chinese_restaurant(1.0))
+    for _ in range(20):
+        leader_sweep(rng, state, 1)
+    assert state.cluster_sizes.sum() == 300
+
+
+@pytest.mark.parametrize("d", [1, 2, 5])
+def test_rows_gathered_at_once_are_those_that_join_one_by_one(d):
+    rng = np.random.default_rng(d)
+    rows = rng.normal(size=(300, d)) @ rng.normal(size=(d, d)) + 1e3
+    base = dp.NormalInverseWishart.from_data(rows)
+    table = Table(View(base.family, base.numbers(d), rows), 3)
+    members = rng.permutation(300)[:201]
+    table.gather(1, members)
+    table.gather(2, members[:3])
+    for i in members[3:]:
+        table.change(int(i), 2, 1.0)
+    one, other = (np.concatenate([np.ravel(part) for part in table.sums(k, k + 1)]) for k in (1, 2))
+    np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-9)
+    assert table.log_evidence(1) == pytest.approx(table.log_evidence(2), abs=1e-8)

@@ -33,6 +33,7 @@ from pymc_dpgmm.families.supports import positive, positive_definite, real
 from pymc_dpgmm.triangles import (
     add_outer_product,
     cholesky_in_place,
+    factors,
     invert_in_place,
     lower_product,
     rank_one_inverse,
@@ -147,9 +148,11 @@ def _tabulate(params: Any, n: int) -> dict[str, Any]:
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return inverses of Lambda_n (K, p, p), mu_n (K, p), a_n and b_n (K,)."""
+    """Return inverses of the factors of Lambda_n (K, p, p), and of it, mu_n (K, p), a_n and b_n (K,)."""
     gram = unpacked(s.gram)
-    inverse = np.linalg.inv(params.precision + gram)
+    lower = factors(params.precision + gram)
+    root = np.linalg.solve(lower, np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
+    inverse = root.transpose(0, 2, 1) @ root
     moved = np.einsum("kij,kj->ki", inverse, s.cross - gram @ params.mu)
     mean = params.mu + moved
     squares = (
@@ -158,13 +161,13 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
         + np.einsum("ki,kij,kj->k", mean, gram, mean)
         + np.einsum("ki,ij,kj->k", moved, params.precision, moved)
     )
-    return inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
+    return root, inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
 def _gradient(params: Any, s: Any) -> Drawn:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
-    inverse, mean, a_n, b_n = _posterior(params, s)
+    _, inverse, mean, a_n, b_n = _posterior(params, s)
     moved, pull = mean - params.mu, a_n / b_n
     each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", pull, moved, moved)
     return gradient_in_gamma(params, a_n, b_n) | {
@@ -175,7 +178,7 @@ def _gradient(params: Any, s: Any) -> Drawn:
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     # Covariates are given, not modelled: their columns have no gradient.
-    _, mean, a_n, b_n = _posterior(params, s)
+    _, _, mean, a_n, b_n = _posterior(params, s)
     gradient = np.zeros_like(rows)
     fitted = np.sum(rows[:, 1:] * mean[labels], axis=1)
     gradient[:, 0] = -(a_n / b_n)[labels] * (rows[:, 0] - fitted)
@@ -190,10 +193,10 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
-    inverse, mean, a_n, b_n = _posterior(params, s)
+    root, _, mean, a_n, b_n = _posterior(params, s)
     variance = b_n / rng.standard_gamma(a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
-    coefficients = mean + np.einsum("kij,kj->ki", np.linalg.cholesky(inverse), noise)
+    coefficients = mean + np.einsum("kji,kj->ki", root, noise)
     return {"coefficients": coefficients, "variance": variance}
 
 

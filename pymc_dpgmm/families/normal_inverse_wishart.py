@@ -36,6 +36,7 @@ from pymc_dpgmm.families.supports import positive, positive_definite, real
 from pymc_dpgmm.special import digamma, gammaln
 from pymc_dpgmm.triangles import (
     cholesky_in_place,
+    factors,
     invert_in_place,
     lower_product,
     rank_one_inverse,
@@ -226,7 +227,7 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray
     # matrix. No product is formed: for nu close to d - 1 it would be singular to working precision.
     posterior_mean, scale = _posterior(params, s)
     d = len(params.mu)
-    lower = np.linalg.cholesky(scale)
+    lower = factors(scale)
     bartlett = np.tril(rng.standard_normal(scale.shape), -1)
     squares = 2.0 * rng.standard_gamma(0.5 * (params.nu + s.n - np.arange(d)))
     bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))

@@ -341,9 +341,10 @@ def draw_rows(
             _add_quadratic(view, first, size, n_clusters, columns, found, densities)
         _keep_order(order_key, first, size, n_clusters, priorities, densities)
         for r in range(size):
-            largest[r] = densities[r]
+            # What is not a number is never the largest, and has no weight.
+            largest[r] = -math.inf
             total[r] = 0.0
-        for k in range(1, n_clusters):
+        for k in range(n_clusters):
             out = shifted(densities, k * size)
             for r in range(size):
                 largest[r] = out[r] if out[r] > largest[r] else largest[r]

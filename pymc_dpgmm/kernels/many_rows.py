@@ -4,6 +4,7 @@ import numpy as np
 
 from pymc_dpgmm.kernels.births import births_and_deaths
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep
+from pymc_dpgmm.kernels.memory import RUN
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
@@ -13,7 +14,7 @@ ROWS_FOR_LEADERS = 20_000
 # Births and deaths that are proposed beside leader sweeps, and rows that are scanned: one of so many, but not
 # fewer than so many in all, in runs of neighbours in memory.
 N_BIRTHS = 200
-ROWS_PER_SCANNED, LEAST_SCANNED, RUN = 256, 1_000, 32
+ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
 

@@ -122,6 +122,8 @@ class Options(NamedTuple):
             raise TypeError(f"search must be True or False, got {self.search!r}")
         if self.n_scans == 0 and self.random == 0 and self.sequential == 0:
             raise ValueError("n_scans, random and sequential must not all be 0: nothing would move the labels")
+        if self.n_scans == 0 and self.leader_sweeps:
+            raise ValueError("leader_sweeps go before scans, and n_scans is 0: leave one of them out")
         return self
 
 
@@ -279,12 +281,14 @@ class Schedule:
             If some are asked for where there can be none.
         """
         wanted = self.options.leader_sweeps
+        if self.options.n_scans == 0:
+            return 0
         if many_rows.takes_leaders(state):
             return (1 if state.n >= many_rows.ROWS_FOR_LEADERS else 0) if wanted is None else wanted
         if wanted:
             raise NotImplementedError(
-                "there are no leader sweeps for rows in units or groups, with known labels, or with more columns "
-                "than rows; leave out leader_sweeps"
+                "there are no leader sweeps for rows in units or groups, with known labels, or with so many "
+                "columns that scans work with pairs of rows; leave out leader_sweeps"
             )
         return 0
 

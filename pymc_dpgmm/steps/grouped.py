@@ -55,6 +55,11 @@ class GroupedTarget(LabelsTarget):
         self.groups = Groups(group_of(rv))
 
     @property
+    def takes_leaders(self) -> bool:
+        """Whether there can be leader sweeps: weights are those of groups."""
+        return False
+
+    @property
     def may_search(self) -> bool:
         """Whether searches help: single words of all documents together say nothing of topics."""
         sole = self.mixtures[0].family.title if len(self.mixtures) == 1 else ""
@@ -105,6 +110,7 @@ class GroupedTarget(LabelsTarget):
 class TopicsTarget:
     """Topics of words: labels that keep their names, and the words on them."""
 
+    takes_leaders = False
     dependents = None
     openers = None
 

@@ -105,6 +105,13 @@ class LabelsStep(PartitionSampler):
                 f"{', '.join(named)} are topics with names, for which there are no split and merge moves; leave "
                 "the step to pm.sample, or use dp.CollapsedGibbs"
             )
+        without = [t.name for t in self.targets if not t.takes_leaders]
+        if options.leader_sweeps and without:
+            raise NotImplementedError(
+                f"there are no leader sweeps for {', '.join(without)}: they are for labels of rows that are in no "
+                "groups and no units, of which no clusters are known, and on which mixtures alone depend; leave "
+                "out leader_sweeps"
+            )
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed]
         self.imputed = [value.name for value in imputed]
@@ -416,7 +423,7 @@ class SplitMerge(LabelsStep):
         them. By default tuning decides.
     random : int, >= 0, optional
         Number of moves per draw that divide small clusters at random (Chang and Fisher 2013, section 5.5), and of
-        the merges that undo them. 3 by default.
+        the merges that undo them. 1 by default.
     search : bool
         Whether tuning begins with a search that divides and merges clusters without leaving the posterior
         invariant. The kept draws are exact either way.

@@ -71,6 +71,11 @@ class MixtureTarget:
             return self.family
         return self.family.wide(shape[0], n_columns) or self.family
 
+    @property
+    def has_unit(self) -> bool:
+        """Whether labels are those of units of rows."""
+        return self._unit is not None
+
     def view(self, point: dict[str, np.ndarray], n: int) -> View:
         """Return the numbers at a point.
 
@@ -188,6 +193,12 @@ class LabelsTarget:
     def may_search(self) -> bool:
         """Whether searches help, which know rows and not their groups."""
         return True
+
+    @property
+    def takes_leaders(self) -> bool:
+        """Whether there can be leader sweeps: labels are those of rows, of which nothing is known."""
+        has_units = any(mixture.has_unit for mixture in self.mixtures)
+        return self.dependents is None and self._blocks is None and not has_units
 
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
