@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-split-merge bench-truncated budgets compare calibration latent-calibration docs readme dist clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-split-merge bench-truncated budgets compare calibration latent-calibration docs readme dist clean
 
 env: $(VENV)/.installed
 
@@ -77,6 +77,10 @@ dist: env
 # The same model truncated, all of it sampled by NUTS.
 bench-truncated: env
 	$(BIN)/python benchmarks/truncated.py $(RESULTS)
+
+# Draws of the labels of 10,000 to 10,000,000 rows, on one thread and two.
+bench-many-rows: env
+	$(BIN)/python benchmarks/many_rows.py --folder $(RESULTS)
 
 # MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
 bench-split-merge: env

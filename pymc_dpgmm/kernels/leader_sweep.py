@@ -12,6 +12,7 @@ key and of i, so that what is drawn does not depend on the number of threads.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.threads import Threads
 
+# Numbers of a table, or rows, from which threads are worth while for what is quickly done.
+WORTH_THREADS = 500_000
 # Rows of a chunk, at least, and the most chunks.
 CHUNK, MOST_CHUNKS = 8_192, 64
 # Numbers in the tables of all chunks, at most, beside those of two chunks.
@@ -58,6 +61,13 @@ class _Sweep:
         self.ends = np.linspace(0, state.n, n_chunks + 1).astype(np.int64)
         self.n_chunks = n_chunks
 
+    def _run_quickly(self, call: Callable[[int, int], None], stop: int, work: int) -> None:
+        """Call ``call(first, last)`` for ranges up to ``stop``, in threads only if there is much work."""
+        if work < WORTH_THREADS:
+            call(0, stop)
+        else:
+            self.threads.run(call, 0, stop)
+
     def find_leaders(self) -> None:
         """Find the first row of each cluster in the order, and bring the clusters into that of their leaders."""
         priorities = np.empty((self.n_chunks, self.stride), dtype=np.int64)
@@ -72,7 +82,7 @@ class _Sweep:
                     priorities[c].ctypes.data,
                 )
 
-        self.threads.run(run, 0, self.n_chunks)
+        self._run_quickly(run, self.n_chunks, self.state.n)
         of_slots = priorities.min(axis=0)
         used = self.state.order[: self.state.n_clusters]
         self.slots = np.ascontiguousarray(used[np.argsort(of_slots[used])])
@@ -197,7 +207,7 @@ class _Sweep:
                 self.ends.ctypes.data,
             )
 
-        self.threads.run(run, 0, len(slots))
+        self._run_quickly(run, len(slots), self.outside.tables[0].array.size if state.tables else 0)
         for table, united in zip(state.tables, self.outside.tables, strict=True):
             table.array[slots] = united.array[slots]
         state.sizes[slots] = np.diff(self.begins, axis=1).sum(axis=0)[slots]

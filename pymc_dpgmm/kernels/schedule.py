@@ -65,7 +65,7 @@ class Moves(NamedTuple):
 
 BESIDE_SCANS = Moves(1, 1.5, 1.0)
 # Threads share leader sweeps, and not these moves, which are accepted the less often the more rows there are.
-BESIDE_LEADERS = Moves(10, 0.3, 0.05)
+BESIDE_LEADERS = Moves(10, 0.15, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 2
