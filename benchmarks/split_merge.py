@@ -311,22 +311,6 @@ def hard(folder, n=50, dims=(2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28,
     return table
 
 
-def scaling(folder, sizes=(1_000, 10_000, 100_000, 1_000_000)):
-    """Seconds per iteration at d = 2 with ten clusters."""
-    warm_up(2)
-    table = []
-    for n in sizes:
-        rows, truth = gaussians(n, 2, 10, 12.0, 1)
-        row = {"n": n}
-        for threads in (1, 2):
-            options = DEFAULT._replace(n_sweeps=1, search=False, threads=threads)
-            trace = chain(rows, truth, truth, 1.0, options, 10, 25, 0)
-            row[f"s_{threads}_threads"] = float(np.median(np.diff(trace[10:, 0])))
-        table.append(row)
-        print(row, flush=True)
-    return table
-
-
 PROBE_MEMORY = """
 import sys, threading, time
 import numpy as np, pymc as pm
@@ -381,7 +365,7 @@ def memory(folder, n=1_000_000, draws=100, tune=10):
     ]
 
 
-SECTIONS = {f.__name__: f for f in (recovery, sixteen, mixing, hard, scaling, mnist, memory)}
+SECTIONS = {f.__name__: f for f in (recovery, sixteen, mixing, hard, mnist, memory)}
 
 
 def show(rows):
