@@ -53,12 +53,12 @@ def scan(rng: np.random.Generator, state: State, n_scans: int, n_leader_sweeps: 
 def sweep_many(
     rng: np.random.Generator,
     state: State,
+    n_leader_sweeps: int,
+    n_threads: int,
     n_sweeps: int,
     n_scans: int,
     n_random: int,
     n_sequential: int,
-    n_leader_sweeps: int,
-    n_threads: int,
 ) -> int:
     """Do what :func:`~pymc_dpgmm.kernels.sweep.sweep` does, with scans that are made of leader sweeps."""
     n_moved = 0

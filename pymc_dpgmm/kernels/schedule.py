@@ -1,6 +1,8 @@
 """Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -192,6 +194,26 @@ def _largest_change(state: State, other: State) -> int:
     return int(np.abs(first - second).max())
 
 
+class Mix(NamedTuple):
+    """How a draw sweeps.
+
+    Parameters
+    ----------
+    moves : Moves
+    cheaper : float
+        How many times less a scan costs than one of all rows.
+    sweep : callable
+        ``(n_sweeps, n_scans, n_random, n_sequential) -> n_moved``.
+    divides : bool
+        Whether tuning has as many sequential moves as there can be.
+    """
+
+    moves: Moves
+    cheaper: float
+    sweep: Callable[[int, int, int, int], int]
+    divides: bool = False
+
+
 class Drawn(NamedTuple):
     """What a draw of the labels tells."""
 
@@ -241,36 +263,36 @@ class Schedule:
         n_leader_sweeps = self._leader_sweeps(state)
         if self.searches(tuning):
             return self._search(rng, state, n_leader_sweeps, n_threads)
-        # Scans of words do not look at all pairs, nor do leader sweeps cost what scans of all rows do.
-        words, moves, cheaper = words_of(state), BESIDE_SCANS, 1.0
-        if words is not None:
-            cheaper = WORDS_CHEAPER
-        elif n_leader_sweeps:
-            moves = BESIDE_LEADERS
-            cheaper = 1.0 / (n_leader_sweeps / many_rows.LEADERS_CHEAPER + 1.0 / many_rows.ROWS_PER_SCANNED)
+        mix = self._mix(rng, state, n_leader_sweeps, n_threads)
         if self.n_sweeps == 0:
-            self._plan(state.n * state.n_clusters / cheaper, moves)
+            self._plan(state.n * state.n_clusters / mix.cheaper, mix.moves)
         state.tally[:] = 0
-        n_random, n_sequential = self.n_random, int(self.n_sequential)
+        n_sequential = int(self.n_sequential)
         if n_sequential != self.n_sequential:
             n_sequential += int(rng.random() < self.n_sequential - n_sequential)
-        if words is not None and tuning and self.options.sequential is None:
-            # Topics are found by divisions, which are accepted the less often the more there are of them.
+        if mix.divides and tuning and self.options.sequential is None:
             n_sequential = MOST_MOVES
-        numbers = (self.n_sweeps, self.options.n_scans, n_random, n_sequential)
-        if words is not None:
-            n_moved = sweep_words(rng, state, words, *numbers)
-        elif n_leader_sweeps:
-            n_moved = many_rows.sweep_many(rng, state, *numbers, n_leader_sweeps, n_threads)
-        else:
-            n_moved = sweep(rng, state, *numbers)
+        n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, self.n_random, n_sequential)
         tally = state.tally.copy()
         if tuning:
             self.totals += tally
-            self.pairs += state.n * state.n_clusters / cheaper
+            self.pairs += state.n * state.n_clusters / mix.cheaper
             self.draws += 1
-            self._plan(self.pairs / self.draws, moves)
+            self._plan(self.pairs / self.draws, mix.moves)
         return state, Drawn(n_moved, state.log_joint(), tally, False)
+
+    def _mix(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> Mix:
+        """Return how a draw sweeps."""
+        words = words_of(state)
+        if words is not None:
+            # They do not look at all pairs. Topics are found by divisions, which are accepted the less often the
+            # more there are of them.
+            return Mix(BESIDE_SCANS, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
+        if n_leader_sweeps:
+            cheaper = 1.0 / (n_leader_sweeps / many_rows.LEADERS_CHEAPER + 1.0 / many_rows.ROWS_PER_SCANNED)
+            own = partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads)
+            return Mix(BESIDE_LEADERS, cheaper, own)
+        return Mix(BESIDE_SCANS, 1.0, partial(sweep, rng, state))
 
     def _leader_sweeps(self, state: State) -> int:
         """Return how many leader sweeps go before a scan: by default one where there are many rows.
