@@ -78,9 +78,9 @@ def test_a_sweep_leaves_the_posterior_invariant(cases, prior):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("cases", [("niw",), ("nig",), ("poisson",), ("nig", "categorical")])
+@pytest.mark.parametrize("cases", [("niw",), ("poisson",), ("nig", "categorical")])
 def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior):
-    exact.assert_matches(*after_sweeps(cases, prior, 250_000, two_sweeps))
+    exact.assert_matches(*after_sweeps(cases, prior, 60_000, two_sweeps))
 
 
 class Twin:
