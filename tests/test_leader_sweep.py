@@ -341,6 +341,18 @@ def test_partition_frequencies_in_a_model(law, draws):
     )
 
 
+def test_draws_depend_neither_on_cores_nor_on_threads():
+    rows = np.random.default_rng(4).normal(size=(60, 2)) + 5.0 * (np.arange(60) % 3)[:, None]
+    found = []
+    for cores, threads in ((1, 1), (1, 3), (2, 1)):
+        with pm.Model() as model:
+            dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), dp.NormalInverseWishart.from_data(rows), observed=rows)
+        options = {"leader_sweeps": 2, "threads": threads}
+        idata = sampled.sample(model, 30, tune=20, chains=2, cores=cores, random_seed=1, dpmixture=options)
+        found.append(idata.posterior["y_labels"].to_numpy())
+    assert all(np.array_equal(draws, found[0]) for draws in found)
+
+
 def known():
     dp.DPMixture("y", 1.0, observed=np.arange(6.0), known_labels=[0, 0, -1, -1, -1, 1])
 
