@@ -7,7 +7,8 @@ import pytest
 import sampled
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
-from test_known_labels import PRIORS
+from test_known_labels import LOG_COMPONENTS
+from test_known_labels import PRIORS as OF_MORE_ROWS
 from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
 
 import pymc_dpgmm as dp
@@ -21,8 +22,15 @@ from pymc_dpgmm.kernels.memory import DISCOUNT
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, draw_partition
+from pymc_dpgmm.partitions import (
+    canonical_labels,
+    chinese_restaurant,
+    draw_partition,
+    mixture_of_finite_mixtures,
+)
 
+# The weights of a mixture of finite mixtures depend on the number of rows.
+PRIORS = OF_MORE_ROWS | {"mfm": (mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, 5), OF_MORE_ROWS["mfm"][1])}
 COUNTS = np.array([[0.0, 1.0], [3.0, 1.0], [4.0, 1.0], [9.0, 1.0], [1.0, 2.0]])
 CODES = np.array([[0.0], [1.0], [1.0], [2.0], [0.0]])
 # Families, their parameters, and rows: some whose densities compiled code computes, and some that NumPy does.
