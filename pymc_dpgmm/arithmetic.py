@@ -130,7 +130,7 @@ def take_exponentials(numbers, m, largest):
 
 
 # The step between numbers that :func:`scrambled` makes independent ones of.
-STEP = -7046029254386353131
+_STEP = -7046029254386353131
 _FIRST_FACTOR, _SECOND_FACTOR = -4658895280553007687, -7723592293110705685
 _ALL_BITS = (1 << 64) - 1
 
@@ -153,9 +153,15 @@ def _scrambled(x):
 
 
 @inlined
+def bits_at(key, i):
+    """Return number ``i`` of a stream of 64 random bits, no two of which are the same."""
+    return scrambled(key + (i + 1) * _STEP)
+
+
+@inlined
 def uniform_at(key, i):
     """Return number ``i`` of a stream of numbers uniform on [0, 1): it does not depend on what is drawn before."""
-    return ((scrambled(key + (i + 1) * STEP) >> 11) & 0x1FFFFFFFFFFFFF) * 1.1102230246251565e-16
+    return ((bits_at(key, i) >> 11) & 0x1FFFFFFFFFFFFF) * 1.1102230246251565e-16
 
 
 class Bits(NamedTuple):

@@ -12,11 +12,11 @@ from test_known_labels import PRIORS as OF_MORE_ROWS
 from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.arithmetic import scrambled, uniform_at
+from pymc_dpgmm.arithmetic import bits_at, scrambled, uniform_at
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.kernels.births import births_and_deaths
-from pymc_dpgmm.kernels.leader_sweep import leader_sweep, log_gamma_numbers, priority_of
+from pymc_dpgmm.kernels.leader_sweep import leader_sweep, log_gamma_numbers
 from pymc_dpgmm.kernels.many_rows import scan, scan_some
 from pymc_dpgmm.kernels.memory import DISCOUNT
 from pymc_dpgmm.kernels.schedule import Options, Schedule
@@ -290,7 +290,7 @@ def test_quadratic_densities_are_those_of_the_component(family, d):
     # The same numbers again, in the order in which a sweep draws them.
     again = np.random.default_rng(11)
     order_key, uniform_key = (int(key) for key in again.integers(2**63, size=2))
-    priority = np.array([priority_of(order_key, i) for i in range(300)])
+    priority = np.array([bits_at(order_key, i) for i in range(300)])
     assert len(np.unique(priority)) == 300
     leading = np.array([priority[before == k].min() for k in slots])
     slots, leading = slots[np.argsort(leading)], np.sort(leading)

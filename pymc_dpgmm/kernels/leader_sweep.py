@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import LANES, STEP, fast_exp, scrambled, uniform_at
+from pymc_dpgmm.arithmetic import LANES, bits_at, fast_exp, uniform_at
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
@@ -67,6 +67,10 @@ class _Sweep:
             call(0, stop)
         else:
             self.threads.run(call, 0, stop)
+
+    def _memory(self) -> State:
+        """Return the memory of the chunks, with scratch of its own where other threads work on it."""
+        return self.outside if self.threads.n_threads == 1 else self.outside.sharing()
 
     def find_leaders(self) -> None:
         """Find the first row of each cluster in the order, and bring the clusters into that of their leaders."""
@@ -137,7 +141,7 @@ class _Sweep:
             block = int(np.clip(32 * MOST_DENSITIES // len(self.slots), LEAST_BLOCK, NUMPY_BLOCK))
 
         def run(start: int, stop: int) -> None:
-            memory = self.outside if self.threads.n_threads == 1 else self.outside.sharing()
+            memory = self._memory()
             scratch = np.empty((len(self.slots) + self.most_columns + 4) * block)
             for c in range(start, stop):
                 n_moved[c] = self._draw_chunk(c, block, scratch)
@@ -194,7 +198,7 @@ class _Sweep:
         state, slots = self.state, np.sort(self.slots)
 
         def run(start: int, stop: int) -> None:
-            memory = self.outside if self.threads.n_threads == 1 else self.outside.sharing()
+            memory = self._memory()
             unite_chunks(
                 memory.address,
                 slots.ctypes.data,
@@ -219,19 +223,13 @@ def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray
     return boosted + np.log1p(-rng.random(len(shape))) / shape
 
 
-@inlined
-def priority_of(key, i):
-    """Return the place of row ``i`` in the order that a key stands for: a number that no other row has."""
-    return scrambled(key + (i + 1) * STEP)
-
-
 @c_function(NOTHING(INTS, INT, INT, INT, INT, INTS))
 def find_first(slots, key, start, stop, stride, priorities):
     """Find, for every slot, the place in the order of the first of its rows in ``start`` to ``stop``."""
     for k in range(stride):
         priorities[k] = 0x7FFFFFFFFFFFFFFF
     for i in range(start, stop):
-        priority = priority_of(key, i)
+        priority = bits_at(key, i)
         k = slots[i]
         priorities[k] = min(priorities[k], priority)
 
@@ -297,7 +295,7 @@ def _keep_order(key, first, size, n_clusters, priorities, densities):
     """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
     latest = priorities[n_clusters - 1]
     for r in range(size):
-        priority = priority_of(key, first + r)
+        priority = bits_at(key, first + r)
         if priority <= latest:
             k = n_clusters - 1
             while k >= 0 and priorities[k] > priority:

@@ -256,9 +256,7 @@ class DirichletProcessStep(PartitionSampler):
                 [atoms_inputs(rv)[0] for rv in given if is_atoms(rv)] + [rv for rv in given if is_labels(rv)]
             )
         )
-        self._sample(
-            [AtomsTarget(model, own, compile_kwargs) for own in labels], STATISTICS, rng, compile_kwargs or {}
-        )
+        self._sample([AtomsTarget(model, own, compile_kwargs) for own in labels], STATISTICS, rng, compile_kwargs)
         for target in self.targets:
             family = family_for(target.parameters, target.dependents)
             if family is not None:

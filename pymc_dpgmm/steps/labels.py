@@ -98,7 +98,7 @@ class LabelsStep(PartitionSampler):
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
         _refuse_atoms(model, self.vars)
         targets = [_target_of(model, value) for value in self.vars]
-        self._sample(targets, STATISTICS, rng, compile_kwargs or {})
+        self._sample(targets, STATISTICS, rng, compile_kwargs)
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
             raise NotImplementedError(

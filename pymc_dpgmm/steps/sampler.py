@@ -22,7 +22,7 @@ class PartitionSampler(BlockedStep):
     targets: Sequence[Any]
 
     def _sample(
-        self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Mapping[str, Any]
+        self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
     ) -> None:
         """Set what is sampled, the statistics that each draw records, by name and dtype, and the generator."""
         # By now a graph has been built, and PyTensor's backends are imported.
