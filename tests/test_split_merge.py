@@ -13,7 +13,7 @@ from pymc_dpgmm import testing
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, shifted
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.kernels import split_merge as sm
-from pymc_dpgmm.kernels.memory import N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.kernels.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.kernels.schedule import explore
 from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.kernels.state import State
@@ -63,8 +63,9 @@ class Matrix:
     of every choice that a move makes. Only the acceptance ratio is the product's.
     """
 
-    def __init__(self, rows, family, base, alpha, n):
+    def __init__(self, rows, family, base, alpha, n, most_divided=sm.LARGEST_DIVIDED):
         self.rows, self.family, self.base, self.n = rows[:n], family, base, n
+        self.most_divided = most_divided
         self.prior = chinese_restaurant(alpha)
         self.partitions = exact.partitions(n)
         self.code = {tuple(p): i for i, p in enumerate(self.partitions)}
@@ -79,6 +80,7 @@ class Matrix:
         """Log ratio of target densities, log probability of the division, and log probability of the partner."""
         state = state_at(labels, self.rows, self.family, self.base)
         state.set_prior(self.prior)
+        state.head[MOST_DIVIDED] = self.most_divided
         state.own[: len(order)], state.side[: len(order)] = order, side
         found = np.empty(4)
         split_pieces(state.address, int(state.place[k + 1]), len(order), int(sequential), found.ctypes.data)
@@ -134,9 +136,10 @@ class Matrix:
         for labels in self.partitions:
             n_clusters = labels.max() + 1
             sizes = np.bincount(labels)
-            for k in np.flatnonzero(sizes > 1):
+            may_divide = (sizes > 1) & (sizes <= self.most_divided)
+            for k in np.flatnonzero(may_divide):
                 own = np.flatnonzero(labels == k)
-                choose = (1 / sizes[k]) / np.sum(1 / sizes[sizes > 1])
+                choose = (1 / sizes[k]) / np.sum(1 / sizes[may_divide])
                 for side in itertools.product([0, 1], repeat=len(own)):
                     right = sum(side)
                     if right in (0, len(own)):
@@ -160,7 +163,8 @@ class Matrix:
         matrix = self.matrix.copy()
         leaving = matrix.sum(axis=1)
         assert leaving.max() < 1 + 1e-12
-        assert leaving.min() > 0
+        # Random moves leave a single cluster alone if it is too large.
+        assert leaving.min() > 0 or self.most_divided < self.n
         matrix[np.diag_indices(len(matrix))] += 1 - leaving
         flow = self.target[:, None] * matrix
         return max(np.abs(self.target @ matrix - self.target).max(), np.abs(flow - flow.T).max())
@@ -172,6 +176,31 @@ def test_transition_matrix(family, kind, n):
     matrix = Matrix(FIVE, family, BASES[family], 0.8, n)
     getattr(matrix, kind)()
     assert matrix.error() < 1e-12
+
+
+@pytest.mark.parametrize("most_divided", [2, 3, 4])
+def test_transition_matrix_with_large_clusters(most_divided):
+    """Clusters that random moves do not divide are not made by them either."""
+    matrix = Matrix(FIVE, "NormalInverseWishart", NIW, 0.8, 5, most_divided)
+    matrix.random()
+    assert matrix.error() < 1e-12
+
+
+@pytest.mark.parametrize("most_divided", [2, 3])
+def test_frequencies_with_large_clusters(most_divided):
+    given = exact.reference("niw_crp")
+    base = dict(given["base_measure"])
+    state = state_at(np.zeros(len(given["y"]), dtype=int), np.array(given["y"]), base.pop("family"), base)
+    prior = chinese_restaurant(given["partition_prior"]["alpha"])
+    state.set_prior(prior)
+    state.head[MOST_DIVIDED] = most_divided
+    rng = np.random.default_rng(5)
+    partitions = exact.partitions(len(given["y"]))
+    drawn = np.empty((60_000, len(given["y"])), dtype=np.int64)
+    for labels in drawn:
+        sweep(rng, state, 1, 1, 3, 0)
+        labels[:] = state.labels()
+    exact.assert_matches(exact.codes(drawn), partitions, np.array(given["posterior"]))
 
 
 RIGHT_SELECTION = sm.log_sequential_selection

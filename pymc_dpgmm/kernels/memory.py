@@ -58,6 +58,8 @@ N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONE
 SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
 # Rows in groups, and the group whose seats are in ``seats``.
 N_GROUPS, CURRENT = 12, 13
+# Rows of a cluster that random moves divide, at most.
+MOST_DIVIDED = 14
 # What kernels return that may need more slots.
 DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
@@ -96,7 +98,7 @@ ARRAYS = (
     "half_counts",
     "touched",
 )
-FIRST_ARRAY = 14
+FIRST_ARRAY = 15
 GROUP, GROUP_COUNTS = (FIRST_ARRAY + ARRAYS.index(name) for name in ("group", "group_counts"))
 FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
 ALLOCATE = FIRST_FUNCTION + 6

@@ -52,7 +52,7 @@ class Moves(NamedTuple):
     Parameters
     ----------
     random : int
-        Random moves: they cost little, since only small clusters divide so.
+        Random moves: they cost little, since they leave large clusters alone.
     worth : float
         Sequential moves: as many as cost about so many times what the scan costs, fewer if they are accepted less
         often than ``WORTHWHILE``.

@@ -9,7 +9,8 @@ move differ in these; what they share is written once, and acceptance is in one 
     those that have joined (Dahl 2005), in blocks that double, and with a merge partner chosen by the data.
 ``RANDOM``
     Rows divide without regard to the data (Chang and Fisher 2013, section 5.5), clusters being chosen with
-    probability inverse to their size, since only small ones can divide well that way.
+    probability inverse to their size, since only small ones can divide well that way. Those of more than
+    ``LARGEST_DIVIDED`` rows are left alone.
 
 Allocations work on free slots, so that a rejected proposal leaves nothing to undo, and on the rows of the clusters
 at hand alone. ``docs/moves.md`` derives the ratios.
@@ -34,6 +35,7 @@ from pymc_dpgmm.kernels.grouping import (
 )
 from pymc_dpgmm.kernels.memory import (
     ALLOCATE,
+    MOST_DIVIDED,
     N_CLUSTERS,
     accumulate,
     collect,
@@ -62,6 +64,8 @@ N_TALLIED = 7
 ONE_BY_ONE = 4
 # Free slots that a move works on.
 ROOM = 3
+# Random moves divide no larger clusters: they would take the time of all rows, and never be accepted.
+LARGEST_DIVIDED = 1_000
 
 
 @inlined
@@ -191,30 +195,30 @@ def log_random_division(n_left, n_right):
 
 
 @inlined
-def _small(size, smallest):
-    """Weight with which a cluster is chosen by random moves, if it has at least ``smallest`` rows."""
-    return 1.0 / size if size >= smallest else 0.0
+def _weight(s, size, to_divide):
+    """Weight with which random moves choose a cluster, to divide it or to unite it with another."""
+    return 1.0 / size if not to_divide or 2 <= size <= s.head[MOST_DIVIDED] else 0.0
 
 
 @inlined
-def small_weight(s, smallest):
+def total_weight(s, to_divide):
     """Sum of the weights of all clusters for random moves."""
     total = 0.0
     for place in range(s.head[N_CLUSTERS]):
-        total += _small(s.sizes[s.order[place]], smallest)
+        total += _weight(s, s.sizes[s.order[place]], to_divide)
     return total
 
 
 @inlined
-def choose_small(s, smallest, excluded):
+def choose_small(s, to_divide, excluded):
     """Draw the place of a cluster for a random move, or -1 if there is none."""
-    total = small_weight(s, smallest)
+    total = total_weight(s, to_divide)
     if excluded >= 0:
-        total -= _small(s.sizes[s.order[excluded]], smallest)
+        total -= _weight(s, s.sizes[s.order[excluded]], to_divide)
     u = uniform(s.bits) * total
     chosen = -1
     for place in range(s.head[N_CLUSTERS]):
-        weight = _small(s.sizes[s.order[place]], smallest)
+        weight = _weight(s, s.sizes[s.order[place]], to_divide)
         if place != excluded and weight > 0.0:
             chosen = place
             u -= weight
@@ -341,8 +345,8 @@ def log_random_selection(s, size, n_left, n_right):
 
     The clusters are those of the undivided state, one of which has ``size`` rows.
     """
-    divided = small_weight(s, 1) - 1.0 / size + 1.0 / n_left + 1.0 / n_right
-    choose_whole = _small(size, 2) / small_weight(s, 2)
+    divided = total_weight(s, False) - 1.0 / size + 1.0 / n_left + 1.0 / n_right
+    choose_whole = _weight(s, size, True) / total_weight(s, True)
     return log_choose_pair(divided, n_left, n_right) - math.log(choose_whole)
 
 
@@ -359,7 +363,7 @@ def propose_split(s, prior, kind, halves, counts):
     """
     own, bits = s.own, s.bits
     if kind == RANDOM:
-        place = choose_small(s, 2, -1)
+        place = choose_small(s, True, -1)
         if place < 0:
             return -math.inf, 0, 0
         whole = s.order[place]
@@ -419,8 +423,12 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     if n_clusters == 1:
         return -math.inf, 0, 0, 0
     if kind == RANDOM:
-        right_place = choose_small(s, 1, -1)
-        left_place = choose_small(s, 1, right_place)
+        right_place = choose_small(s, False, -1)
+        left_place = choose_small(s, False, right_place)
+        size = s.sizes[s.order[left_place]] + s.sizes[s.order[right_place]]
+        if size > s.head[MOST_DIVIDED]:
+            # The split that would undo it is never proposed.
+            return -math.inf, left_place, right_place, 0
     else:
         right_place = below(bits, n_clusters)
         left_place = 0
@@ -452,9 +460,9 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     )
     if kind == RANDOM:
         # The state that the split would start from: the pair's weights replaced by the union's.
-        total = small_weight(s, 1)
-        splittable = small_weight(s, 2) - _small(n_left, 2) - _small(n_right, 2)
-        choose_whole = 1.0 / size / (splittable + 1.0 / size)
+        total = total_weight(s, False)
+        others = total_weight(s, True) - _weight(s, n_left, True) - _weight(s, n_right, True)
+        choose_whole = _weight(s, size, True) / (others + 1.0 / size)
         log_selection = log_choose_pair(total, n_left, n_right) - math.log(choose_whole)
         log_q = log_random_division(n_left, n_right)
     else:

@@ -36,6 +36,7 @@ from pymc_dpgmm.kernels.memory import (
     LAW_SHAPE,
     LOAD_SEATS,
     MOST,
+    MOST_DIVIDED,
     N_CLUSTERS,
     N_GROUPS,
     N_LOG_COMPONENTS,
@@ -60,7 +61,7 @@ from pymc_dpgmm.kernels.memory import (
     weigh,
 )
 from pymc_dpgmm.kernels.scans import scan_rows
-from pymc_dpgmm.kernels.split_merge import allocate_in_turn
+from pymc_dpgmm.kernels.split_merge import LARGEST_DIVIDED, allocate_in_turn
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf, log_series
 
@@ -110,7 +111,7 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        self.head[[N, N_VIEWS]] = n, len(views)
+        self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
         self._make_slots(capacity)
         self._point()
         self._fill(n_clusters)
