@@ -59,6 +59,7 @@ COMPONENT = Component(
     draw=lambda rng, params, s: {"rate": rng.gamma(params.a + s.n, 1.0 / (params.b + s.total))},
     draw_rows=lambda rng, drawn, labels, given: rng.exponential(1.0 / drawn["rate"][labels]),
     log_density=lambda drawn, values: np.log(drawn["rate"]).sum(axis=1) - values @ drawn["rate"].T,
+    bounds=(0.0, math.inf),
 )
 
 

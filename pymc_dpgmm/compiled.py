@@ -11,10 +11,13 @@ Functions that compiled code calls directly are marked :func:`inlined`; they sta
 import contextlib
 import ctypes
 import importlib
+import inspect
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -23,6 +26,7 @@ from numba import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
+from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload, register_jitable
 
 from pymc_dpgmm.fingerprints import digest, fingerprint, is_outside, own_sources
@@ -254,6 +258,7 @@ class CFunction:
         own = self.signature
         options = {**_OPTIONS, **self._options}
         compiled = _Compiled(self.__wrapped__, (own.args, own.return_type), locals={}, options=options)
+        compiled.outside = self._outside
         stamp = (digest(*own_sources()), tuple(map(fingerprint, self._outside)))
         with contextlib.suppress(RuntimeError):
             # Where there is no folder that can be written to, code is compiled in every process.
@@ -273,6 +278,8 @@ class _Compiled(CFunc):
     _pyfunc: Any
     _sig: Any
     _targetdescr: Any
+    # Functions of a user's own that it calls.
+    outside: tuple[Callable[..., Any], ...] = ()
 
     def is_kept(self) -> bool:
         """Tell whether the machine code is on disk."""
@@ -290,9 +297,38 @@ class _Compiled(CFunc):
         codegen._library_class, codegen.set_env = library, lambda name, environment: None
         try:
             return super()._compile_uncached()  # type: ignore[misc]
+        except NumbaError as error:
+            places = [_place_in(function, str(error)) for function in self.outside]
+            if not any(places):
+                raise
+            raise TypeError(
+                f"{next(filter(None, places))} cannot be compiled: {_cause(str(error))}. Compiled functions may "
+                "use numbers, loops, functions of math, and functions that are marked with "
+                "pymc_dpgmm.compiled.inlined"
+            ) from None
         finally:
             codegen._library_class = whole
             del codegen.set_env
+
+
+def _place_in(function: Callable[..., Any], message: str) -> str:
+    """Return which line of a function an error of numba is about, "" if it is none of this function's."""
+    lines, first = inspect.getsourcelines(function)
+    own = Path(inspect.getfile(function)).name
+    for path, number in re.findall(r'File "(.+)", line (\d+)', message):
+        if Path(path).name == own and first <= int(number) < first + len(lines):
+            return f"{function.__name__}, line {number} of {path},"
+    return ""
+
+
+def _cause(message: str) -> str:
+    """Return the innermost cause that an error of numba tells."""
+    told = [line.strip() for line in message.splitlines()]
+    causes = [
+        line for line in told if re.match(r"(No implementation|Untyped|Unknown|Cannot|Use of|Invalid)", line)
+    ]
+    # Numba names functions by their addresses too.
+    return re.sub(r"Function\(<function (\S+) at \w+>\)", r"\1", causes[-1]).rstrip(".:") if causes else told[0]
 
 
 class _Part(JITCodeLibrary):

@@ -30,7 +30,13 @@ from pymc_dpgmm.distributions.grouped_labels import (
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.distributions.records import amend_record
-from pymc_dpgmm.families import BaseMeasure, DirichletCategorical, NormalInverseGamma, NormalInverseWishart
+from pymc_dpgmm.families import (
+    BaseMeasure,
+    BetaBernoulli,
+    DirichletCategorical,
+    NormalInverseGamma,
+    NormalInverseWishart,
+)
 from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
@@ -371,7 +377,7 @@ class _View:
         self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
         self.unit = rows_in_order("unit", unit, self.checked.index)
         if base is None:
-            self.base = _default_base(self.checked.values)
+            self.base = _default_base(observed, self.checked.values)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
         """Return the number of rows, which may change where the data is pm.Data."""
@@ -593,7 +599,9 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
     return mixture
 
 
-def _default_base(values: np.ndarray) -> BaseMeasure:
+def _default_base(observed: Any, values: np.ndarray) -> BaseMeasure:
+    if str(getattr(observed, "dtype", "")) == "bool":
+        return BetaBernoulli.from_data(values)
     kind = NormalInverseGamma if values.ndim == 1 else NormalInverseWishart
     return kind.from_data(values)
 

@@ -17,7 +17,8 @@ class MixtureArguments(TypedDict, total=False):
     base : BaseMeasure, class of one, or dict, optional
         Prior of the parameters of every cluster. A class stands for its ``from_data``. By default it is
         ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
-        for (n,) data. A latent mixture needs a base measure.
+        for (n,) data, and ``BetaBernoulli.from_data(observed)`` for arrays of bools. A latent mixture needs a base
+        measure.
 
         For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
         ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is

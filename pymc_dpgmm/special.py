@@ -22,3 +22,10 @@ def xlogy(x: Any, y: Any) -> Any:
     from scipy.special import xlogy
 
     return xlogy(x, y)
+
+
+def gammaincinv(shape: Any, share: Any) -> Any:
+    """Return quantiles of gamma distributions with rate 1: see ``scipy.special.gammaincinv``."""
+    from scipy.special import gammaincinv
+
+    return gammaincinv(shape, share)

@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from numbers import Real
 from types import SimpleNamespace
 from typing import Any
 
@@ -359,12 +360,14 @@ class Contract:
             if len(inspect.signature(function).parameters) != len(arguments):
                 continue
             try:
-                function(*arguments)
+                found = function(*arguments)
             except (NameError, AttributeError, IndexError, KeyError, TypeError) as error:
                 error.add_note(f"This is {name} of {self.family.name} in plain Python, before it is compiled.")
                 raise
             except Exception:
                 return
+            if not isinstance(found, Real):
+                raise TypeError(f"{name} of {self.family.name} must return a number, got {found!r}")
 
     def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
         """Table with slot 0 without rows, and one slot per cluster from 1 on."""
@@ -616,6 +619,20 @@ class Contract:
             numeric,
             rtol=2e-5,
             atol=1e-5 * np.abs(numeric).max(),
+        )
+
+    def check_drawn_rows_are_of_the_declared_kind(self) -> None:
+        """Rows are whole numbers exactly if the component is discrete, and lie within its bounds."""
+        component = self.family.component
+        given = np.repeat(self.values[:1, self.d :], 200, axis=0)
+        rows = self.family.draw_rows(np.random.default_rng(1), self.params, np.arange(200), given)
+        least, largest = component.bounds
+        assert np.all((rows >= least) & (rows <= largest)), (
+            f"rows from {rows.min()} to {rows.max()} are drawn, but bounds are {component.bounds}"
+        )
+        is_whole = bool(np.all(rows == np.round(rows)))
+        assert is_whole == component.is_discrete, (
+            f"is_discrete of the component is {component.is_discrete}, but rows like {rows[0].tolist()} are drawn"
         )
 
     def _slope(

@@ -177,12 +177,15 @@ CASES = {
         ValueError,
         r"column 0 must have codes 0\.\.1, got 2.0 in row 1",
     ),
-    "category-missing": (
-        lambda: dp.DPMixture(
-            "y", 1.0, dp.DirichletCategorical(1, 2), observed=pd.Series(pd.Categorical(["a", None, "b"]))
-        ),
+    "counts-missing": (
+        lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial([1.0, 1.0]), observed=[[1, np.nan], [2, 1]]),
         ValueError,
         "1 missing entries",
+    ),
+    "alpha-not-in-the-model": (
+        lambda: dp.DPMixture("y", pm.Gamma.dist(1.0, 1.0), observed=[1.0, 2.0]),
+        ValueError,
+        "alpha is a distribution, and no variable of the model: give it a name there",
     ),
     "levels": (lambda: dp.DirichletCategorical(1, [2, 0]), ValueError, "levels must be at least 1"),
     "fractional-levels": (lambda: dp.DirichletCategorical(1, 2.5), TypeError, "levels must be an integer"),

@@ -44,9 +44,10 @@ def by_column(log_marginal, n_given=0):
         for j in range(d):
             own = ~np.isnan(values[:, j])
             columns = values[own][:, j::d]
-            total += log_marginal(
-                columns, **{name: np.broadcast_to(v, d)[j : j + 1] for name, v in params.items()}
-            )
+            mine = {
+                name: (v if np.ndim(v) == 2 else np.broadcast_to(v, d))[j : j + 1] for name, v in params.items()
+            }
+            total += log_marginal(columns, **mine)
         return total
 
     return slow
@@ -83,6 +84,12 @@ CASES = {
         dp.BetaBinomial([0.7, 1.2, 0.5], [1.5, 0.6, 0.8], trials=TRIALS[:1].repeat(N)),
         made(3, lambda rng: rng.binomial(TRIALS, 0.4, size=(N, 3)), given=TRIALS),
         by_column(exact.LOG_MARGINALS["BetaBinomial"], n_given=1),
+        3,
+    ),
+    "categorical": (
+        dp.DirichletCategorical([[0.4, 1.5, 0.9], [0.2, 0.7, 1.0], [1.1, 0.6, 0.3]], [3, 2, 3]),
+        made(4, lambda rng: rng.integers([3, 2, 3], size=(N, 3))),
+        by_column(exact.categorical_log_marginal),
         3,
     ),
 }
@@ -198,6 +205,26 @@ def test_data_frames_masked_arrays_and_defaults():
         densities.append(model.compile_logp()({"y_labels": np.array([0, 0, 1, 1])}))
     assert densities[0] == densities[1] == densities[2]
     np.testing.assert_allclose(dp.NormalInverseGamma.from_data(frame).parameters["mu"], [1.2, 3.5 / 3])
+
+
+def test_categories_with_gaps():
+    """A missing category is neither a level nor a code, in a fit, afterwards, and under NUTS."""
+    frame = pd.DataFrame({"colour": ["red", None, "blue", "red", "blue", "red"], "size": [1, 2, 1, np.nan, 0, 1]})
+    base = dp.DirichletCategorical.from_data(frame)
+    assert base.parameters["levels"].tolist() == [2, 3]
+    with pm.Model() as model:
+        a = pm.Gamma("a", 2.0, 2.0)
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical(a, [2, 3]), observed=frame)
+        idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    logp, gradient = model.compile_logp(), model.compile_dlogp([a])
+    at = {"a_log__": np.array(0.3), "y_labels": np.array([0, 0, 1, 0, 1, 1])}
+    up, down = (logp(at | {"a_log__": np.array(0.3 + step)}) for step in (1e-6, -1e-6))
+    assert gradient(at)[0] == pytest.approx((up - down) / 2e-6, rel=1e-5)
+    found = dp.membership(
+        idata, "y", pd.DataFrame({"colour": ["red", None], "size": [np.nan, 1]}), [0, 0, 1, 0, 1, 0]
+    )
+    np.testing.assert_allclose(found["probability"].sum("cluster") + found["new_cluster"], 1.0)
+    assert dp.sample_new_rows(idata, "y", random_seed=1)["y"].notnull().all()
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pymc_dpgmm.checks import without_dims
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, as_numbers, partition_sizes
-from pymc_dpgmm.distributions.records import add_record, is_random, stored
+from pymc_dpgmm.distributions.records import add_record, is_random, stored, with_gamma_law
 from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
     LAST_SHARE,
@@ -211,7 +211,7 @@ def _add_record(labels: Any) -> None:
     parameters = {}
     for field, value in prior_parameters(labels).items():
         if value.ndim == 0:
-            parameters[field] = stored(model, value, f"{labels.name}_{field}")
+            parameters[field] = with_gamma_law(stored(model, value, f"{labels.name}_{field}"), value)
         elif is_random(value):
             parameters[field] = None
         else:
@@ -666,6 +666,11 @@ def _checked_scalar(name: str, value: Any) -> Any:
     if is_variable(value):
         if value.ndim != 0:
             raise ValueError(f"{name} must be a scalar, got a variable with {value.ndim} dimensions")
+        if value.name is None and value.owner is not None and isinstance(value.owner.op, RandomVariable):
+            raise ValueError(
+                f"{name} is a distribution, and no variable of the model: give it a name there, as in "
+                f'{name} = pm.Gamma("{name}", 1.0, 1.0)'
+            )
         return value
     number = np.asarray(value)
     if number.dtype.kind not in "biuf":

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.pytensorf import constant_fold
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import GammaRV
 from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.checks import has_dims
@@ -83,6 +85,17 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
             return {"variable": name, "of": list(dict.fromkeys(named))}
         value = value.data if isinstance(value, Constant) else value.eval()
     return numbers(np.asarray(value))
+
+
+def with_gamma_law(found: dict[str, Any] | None, value: Variable) -> dict[str, Any] | None:
+    """Add shape and rate to how a variable is stored, if it is gamma distributed and these are numbers."""
+    if found is None or "variable" not in found or value.owner is None or not isinstance(value.owner.op, GammaRV):
+        return found
+    numbers = constant_fold(value.owner.op.dist_params(value.owner), raise_not_constant=False)
+    if not all(isinstance(number, np.ndarray) and number.ndim == 0 for number in numbers):
+        return found
+    shape, scale = (float(number) for number in numbers)
+    return found | {"gamma": [shape, 1.0 / scale]}
 
 
 def _with_dims(value: Variable) -> Variable:

@@ -169,7 +169,7 @@ class BaseMeasure:
         empty = np.flatnonzero(np.all(np.isnan(rows), axis=0))
         if len(empty):
             raise ValueError(f"all entries of column {empty[0]} are missing; give the parameters")
-        if cls.family.has_data_gradient:
+        if not cls.family.component.is_discrete:
             names = getattr(data, "columns", range(rows.shape[1]))
             warn_of_scales(cls.family.name, rows, [str(name) for name in names])
         defaults: dict[str, Any] = cls.family.from_data(rows)

@@ -77,6 +77,7 @@ COMPONENT = Component(
     draw=lambda rng, params, s: {"probability": rng.beta(params.a + s.ones, params.b + s.n - s.ones)},
     draw_rows=_draw_rows,
     log_density=_log_density,
+    is_discrete=True,
 )
 
 

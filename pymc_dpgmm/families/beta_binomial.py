@@ -127,7 +127,7 @@ class BetaBinomial(BaseMeasure):
             cache={},
             log_predictive=_log_predictive,
             represent=_represent,
-            component=Component({"probability": "d"}, _draw, _draw_rows, _log_density),
+            component=Component({"probability": "d"}, _draw, _draw_rows, _log_density, is_discrete=True),
             given={"trials": "d"},
         )
     )

@@ -47,5 +47,5 @@ def numbers_of_levels(data: Any) -> list[int]:
     columns = _columns(data)
     if columns is None:
         codes = np.asarray(data)
-        return [int(largest) + 1 for largest in codes.reshape(len(codes), -1).max(axis=0)]
+        return [int(largest) + 1 for largest in np.nanmax(codes.reshape(len(codes), -1), axis=0)]
     return [len(c.cat.categories) if _is_categorical(c) else int(c.max()) + 1 for c in columns]

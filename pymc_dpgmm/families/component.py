@@ -55,6 +55,8 @@ class Component:
     draw_rows: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray]
     log_density: Callable[[Drawn, Any], np.ndarray]
     quadratic: Callable[[Drawn], tuple[np.ndarray, np.ndarray]] | None = None
+    is_discrete: bool = False
+    bounds: tuple[float, float] = (-math.inf, math.inf)
     restore: Callable[[Drawn, Any], Drawn] = _as_drawn
 
 

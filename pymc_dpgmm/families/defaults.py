@@ -32,8 +32,8 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
 
 # A row that makes more than this share of a column's sum of squares decides the column's scale alone.
 _LARGEST_SHARE = 0.75
-# Among fewer rows, one may make as much by chance.
-_FEWEST_ROWS = 10
+# Among fewer rows, one may make as much by chance: of ten normal ones in 40 columns, in one case of twelve.
+_FEWEST_ROWS = 20
 
 
 def warn_of_scales(kind: str, rows: np.ndarray, names: Sequence[str]) -> None:

@@ -6,9 +6,11 @@ c_l) / (\sum a + n)`.
 
 Levels of all columns are laid out in one vector, ``stride`` places to a column, and rows hold the places of their
 codes in it. The cache holds the logs of :math:`a_l + c_l` in the same layout.
+
+A missing entry says nothing of its column, and n is then the number of entries that are there. Its place is -1.
 """
 
-import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,22 +71,18 @@ def _log_predictive_without(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
-def _log_predictive_present(p, n, s, c, x, absent, scratch):
-    total = 0.0
-    for j in range(p.d):
-        if absent[j] == 0:
-            total += c.log_weight[int(x[j])] - math.log(p.totals[j] + n)
-    return total
-
-
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    totals = params.a.sum(axis=1)
-    return {"totals": totals, "norms": sums_of_logs(totals, n)}
+    return {"norms": sums_of_logs(params.a.sum(axis=1), n)}
 
 
 def _gradient(params: Any, s: Any) -> Drawn:
+    return _gradient_given(params, s, s.n)
+
+
+def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
+    """Gradient for clusters with so many entries in each column: (K, d) or (K, 1)."""
     totals = params.a.sum(axis=1)
-    common = digamma(totals) - digamma(totals + s.n)
+    common = digamma(totals) - digamma(totals + entries)
     allowed = params.a > 0
     safe = np.where(allowed, params.a, 1.0)
     gradient = np.sum(common[:, :, None] + digamma(safe + s.counts) - digamma(safe), axis=0)
@@ -100,7 +98,8 @@ def _check_together(params: Any) -> None:
 def _check_values(params: Any, values: np.ndarray) -> None:
     for j, n_levels in enumerate(params.levels.astype(int)):
         x = values[:, j : j + 1]
-        bad = (x < 0) | (x >= n_levels) | (x != np.floor(x))
+        # Comparisons with what is missing are false.
+        bad = (x < 0) | (x >= n_levels) | (x % 1 > 0)
         refuse_where(bad, f"column {j} must have codes 0..{n_levels - 1}", x)
 
 
@@ -126,6 +125,48 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return total
 
 
+def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
+    places = values + params.a.shape[1] * np.arange(values.shape[1])
+    return np.nan_to_num(places, nan=-1.0), None
+
+
+def _update_incomplete(p, n, s, x, sign):
+    for j in range(p.d):
+        if x[j] >= 0.0:
+            s.counts[int(x[j])] += sign
+            s.entries[j] += sign
+    return 1.0
+
+
+def _log_evidence_incomplete(p, n, s):
+    total = 0.0
+    for j in range(p.d):
+        concentration = 0.0
+        for place in range(j * p.l, (j + 1) * p.l):
+            concentration += p.a[place]
+            if s.counts[place] > 0.0:
+                total += log_rising(p.a[place], s.counts[place])
+        total -= log_rising(concentration, s.entries[j])
+    return total
+
+
+def _refresh_incomplete(p, n, s, c):
+    for j in range(p.d):
+        concentration = s.entries[j]
+        for place in range(j * p.l, (j + 1) * p.l):
+            concentration += p.a[place]
+            c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
+        c.log_total[j] = fast_log(concentration)
+
+
+def _log_predictive_incomplete(p, n, s, c, x):
+    total = 0.0
+    for j in range(p.d):
+        if x[j] >= 0.0:
+            total += c.log_weight[int(x[j])] - c.log_total[j]
+    return total, 0.0, 1.0
+
+
 def _one_column(a: Any) -> tuple[Any, int]:
     """Return the parameters of one column as (1, L), and L."""
     if not is_variable(a):
@@ -134,6 +175,45 @@ def _one_column(a: Any) -> tuple[Any, int]:
     if length is None:
         raise ValueError("without levels, a must have one entry for each level of a single column, shape (L,)")
     return a[None, :], int(length)
+
+
+COMPONENT = Component({"probability": "dl"}, _draw, _draw_rows, _log_density, is_discrete=True)
+PARAMETERS = {"a": real("dl"), "levels": positive("d")}
+
+INCOMPLETE = Family(
+    name="IncompleteDirichletCategorical",
+    parameters=PARAMETERS,
+    check_together=_check_together,
+    check_values=_check_values,
+    sums={"counts": "dl", "entries": "d"},
+    update=_update_incomplete,
+    log_evidence=_log_evidence_incomplete,
+    gradient=lambda params, s: _gradient_given(params, s, s.entries),
+    cache={"log_weight": "dl", "log_total": "d"},
+    refresh=_refresh_incomplete,
+    log_predictive=_log_predictive_incomplete,
+    represent=_represent,
+    component=COMPONENT,
+    takes_missing=True,
+)
+
+FAMILY = replace(
+    INCOMPLETE,
+    name="DirichletCategorical",
+    sums={"counts": "dl"},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=_gradient,
+    tables={"norms": "n"},
+    tabulate=_tabulate,
+    cache={"log_weight": "dl"},
+    refresh=_refresh,
+    change=_change,
+    log_predictive=_log_predictive,
+    log_predictive_without=_log_predictive_without,
+    incomplete=INCOMPLETE,
+    takes_missing=False,
+)
 
 
 class DirichletCategorical(BaseMeasure):
@@ -167,26 +247,7 @@ class DirichletCategorical(BaseMeasure):
     array([3., 3.])
     """
 
-    family = Family(
-        name="DirichletCategorical",
-        parameters={"a": real("dl"), "levels": positive("d")},
-        check_together=_check_together,
-        check_values=_check_values,
-        sums={"counts": "dl"},
-        update=_update,
-        log_evidence=_log_evidence,
-        gradient=_gradient,
-        tables={"totals": "d", "norms": "n"},
-        tabulate=_tabulate,
-        cache={"log_weight": "dl"},
-        refresh=_refresh,
-        change=_change,
-        log_predictive=_log_predictive,
-        log_predictive_without=_log_predictive_without,
-        log_predictive_present=_log_predictive_present,
-        represent=lambda params, values: (values + params.a.shape[1] * np.arange(values.shape[1]), None),
-        component=Component({"probability": "dl"}, _draw, _draw_rows, _log_density),
-    )
+    family = FAMILY
 
     def __init__(self, a: Any, levels: Any = None) -> None:
         if levels is None:

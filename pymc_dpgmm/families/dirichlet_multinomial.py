@@ -116,6 +116,7 @@ COMPONENT = Component(
     draw=lambda rng, params, s: {"probability": draw_dirichlet(rng, params.a + s.counts)},
     draw_rows=_draw_rows,
     log_density=_log_density,
+    is_discrete=True,
 )
 
 

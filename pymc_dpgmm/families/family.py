@@ -240,6 +240,9 @@ class Family:
     draws_missing: bool = False
 
     def __post_init__(self) -> None:
+        for name in ("update", "log_evidence", "gradient"):
+            if not callable(getattr(self, name)):
+                raise TypeError(f"{name} of {self.name} must be a function, got {getattr(self, name)!r}")
         KNOWN[self.name] = self
 
     def __deepcopy__(self, memo: Any) -> "Family":

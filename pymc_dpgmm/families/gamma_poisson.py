@@ -83,6 +83,7 @@ COMPONENT = Component(
     draw=lambda rng, params, s: {"rate": rng.gamma(params.a + s.counts, 1.0 / (params.b + s.exposure))},
     draw_rows=lambda rng, drawn, labels, given: rng.poisson(drawn["rate"][labels] * given).astype(np.float64),
     log_density=_log_density,
+    is_discrete=True,
 )
 
 

@@ -18,8 +18,9 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     """Return prior and posterior probabilities of the number of clusters.
 
     The prior probabilities are exact if the parameters of the prior on partitions are numbers. If these parameters
-    are random, the probabilities are averaged over draws from their prior: those of ``pm.sample_prior_predictive``
-    if ``idata`` has a group ``prior``, and otherwise draws from ``model``.
+    are random, the probabilities are averaged over their prior: over the draws of ``pm.sample_prior_predictive``
+    if ``idata`` has a group ``prior``, over quantiles of a single gamma distribution whose parameters are numbers,
+    and otherwise over draws from ``model``.
 
     Parameters
     ----------

@@ -29,6 +29,7 @@ from pymc_dpgmm.partitions import (
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
 from pymc_dpgmm.posterior.draws import DrawnLabels
+from pymc_dpgmm.special import gammaincinv
 
 # Groups of results in which variables are looked for, those of draws first.
 _GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
@@ -186,6 +187,11 @@ class StoredPrior:
         if all(where is not None and where["variable"] in prior for where in random.values()):
             drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
             columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]
+        elif len(random) == 1 and "gamma" in (next(iter(random.values())) or {}):
+            # Quantiles in the middle of ranges of equal probability.
+            (where,) = random.values()
+            shape, rate = where["gamma"]
+            columns = [gammaincinv(shape, (np.arange(n_draws) + 0.5) / n_draws) / rate]
         elif model is not None:
             expressions = [_parameter_in(self._name, field)(model) for field in random]
             columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)

@@ -38,14 +38,16 @@ def density_bands(
 
 
 def grid(view: ViewDraws, column: int, n: int) -> np.ndarray:
-    """Return points over the range of a column, or all values from its least to its largest if these are whole."""
+    """Return points over the range of a column, or all values in it if these are whole numbers."""
     data = view.data(0)
     values = np.asarray(data[:, [column]].todense() if hasattr(data, "todense") else data[:, column]).ravel()
     low, high = np.nanmin(values), np.nanmax(values)
-    if not view.family.has_data_gradient:
+    component = view.family.component
+    if component.is_discrete:
         return np.arange(low, high + 1.0)
     beyond = _BEYOND * (high - low) or 1.0
-    return np.linspace(low - beyond, high + beyond, n)
+    least, largest = component.bounds
+    return np.linspace(max(low - beyond, least), min(high + beyond, largest), n)
 
 
 class Membership(NamedTuple):
