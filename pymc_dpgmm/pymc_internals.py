@@ -21,7 +21,7 @@ from pymc.logprob.transforms import LogTransform
 from pymc.logprob.utils import CheckParameterValue
 from pymc.pytensorf import collect_default_updates
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
-from pymc.stats.convergence import SamplerWarning, WarningType
+from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.step_methods import STEP_METHODS
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
@@ -50,6 +50,7 @@ __all__ = [
     "default_transform",
     "get_value_vars_from_user_vars",
     "instantiate_steppers",
+    "log_convergence",
     "logprob",
     "make_initial_point_fns_per_chain",
     "support_point",
@@ -107,3 +108,9 @@ def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]])
     wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
     for place in places:
         setattr(place, name, wrapped)
+
+
+def log_convergence(idata: Any, model: Any) -> None:
+    """Log what ``pm.sample`` would tell of the convergence of draws."""
+    # Looked up when it is called, since it is one of the functions that are wrapped.
+    log_warnings(importlib.import_module("pymc.sampling.mcmc").run_convergence_checks(idata, model))

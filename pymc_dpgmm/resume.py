@@ -1,5 +1,6 @@
 """Runs that can be interrupted, saved, and continued from the state they were in."""
 
+import hashlib
 import pickle
 import time
 from collections.abc import Mapping, Sequence
@@ -8,6 +9,17 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import ancestors
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.pymc_internals import (
@@ -16,6 +28,7 @@ from pymc_dpgmm.pymc_internals import (
     NDArray,
     assign_step_methods,
     instantiate_steppers,
+    log_convergence,
     make_initial_point_fns_per_chain,
 )
 
@@ -52,8 +65,8 @@ class ResumableRun:
     >>> with pm.Model() as model:
     ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
     >>> run = dp.ResumableRun(model, chains=1, tune=20, random_seed=1)
-    >>> idata = run.sample(20)  # may be stopped at any time
-    >>> idata = run.sample(20)  # all draws: the first 20 and 20 more
+    >>> idata = run.sample(20, progressbar=False)  # may be stopped at any time
+    >>> idata = run.sample(20, progressbar=False)  # all draws: the first 20 and 20 more
     >>> idata.posterior.sizes["draw"]
     40
 
@@ -101,8 +114,21 @@ class ResumableRun:
         )
         return CompoundStep(step) if isinstance(step, list) else step
 
-    def sample(self, draws: int, *, checkpoint: str | Path | None = None, every: float = 60.0) -> Any:
+    def __repr__(self) -> str:
+        done = self._described([chain["done"] for chain in self._chains])
+        return f"<ResumableRun of {len(self._chains)} chains: {done}>"
+
+    def sample(
+        self,
+        draws: int,
+        *,
+        checkpoint: str | Path | None = None,
+        every: float = 60.0,
+        progressbar: bool = True,
+    ) -> Any:
         """Draw until every chain has ``draws`` more kept draws; Ctrl-C stops early and keeps what there is.
+
+        At the end, the time that it took is logged, and what ``pm.sample`` would say of convergence.
 
         Parameters
         ----------
@@ -113,6 +139,8 @@ class ResumableRun:
             killed loses what it has done since then; :meth:`load` reports how far the run had come.
         every : float, >= 0
             Seconds between two checkpoints.
+        progressbar : bool
+            Whether to show how far the run has come: draws of all chains together, those of tuning too.
 
         Returns
         -------
@@ -123,14 +151,19 @@ class ResumableRun:
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
         target = self._tune + min(len(chain["draws"]) for chain in self._chains) + draws
-        saved = time.monotonic()
+        began = saved = time.monotonic()
         try:
-            while any(chain["done"] < target for chain in self._chains):
-                for chain in self._chains:
-                    self._advance(chain, min(_BLOCK, target - chain["done"]))
-                    if checkpoint is not None and time.monotonic() - saved >= every:
-                        self.save(checkpoint)
-                        saved = time.monotonic()
+            with _progress(progressbar) as progress:
+                task = progress.add_task("", total=target * len(self._chains), phase="")
+                while any(chain["done"] < target for chain in self._chains):
+                    for chain in self._chains:
+                        self._advance(chain, min(_BLOCK, target - chain["done"]))
+                        done = [chain["done"] for chain in self._chains]
+                        phase = "tuning" if min(done) < self._tune else "sampling"
+                        progress.update(task, completed=sum(done), phase=phase)
+                        if checkpoint is not None and time.monotonic() - saved >= every:
+                            self.save(checkpoint)
+                            saved = time.monotonic()
             if checkpoint is not None:
                 self.save(checkpoint)
         except KeyboardInterrupt:
@@ -151,7 +184,18 @@ class ResumableRun:
                 _span(done),
                 target - self._tune,
             )
-        return self.draws()
+            return self.draws()
+        found = self.draws()
+        logger.info(
+            "%d chains have %d tuning draws and %d draws each; the last %d of these took %.0f seconds.",
+            len(self._chains),
+            self._tune,
+            target - self._tune,
+            draws,
+            time.monotonic() - began,
+        )
+        log_convergence(found, self._model)
+        return found
 
     def _advance(self, chain: dict[str, Any], n_draws: int) -> None:
         if n_draws <= 0:
@@ -196,7 +240,12 @@ class ResumableRun:
 
         A file of that name is replaced once the new one is whole, so that one of them is there whatever happens.
         """
-        content = {"chains": self._chains, "tune": self._tune, "options": self._options}
+        content = {
+            "chains": self._chains,
+            "tune": self._tune,
+            "options": self._options,
+            "numbers": _numbers_of(self._model),
+        }
         path = Path(path)
         unfinished = path.with_name(f"{path.name}.unfinished")
         unfinished.write_bytes(pickle.dumps(content))
@@ -216,13 +265,21 @@ class ResumableRun:
         Raises
         ------
         ValueError
-            If the model has other variables than the saved run.
+            If the model has other variables than the saved run, other data, or other numbers in its priors.
         """
         content = pickle.loads(Path(path).read_bytes())
         saved = set(content["chains"][0]["point"])
         present = {value.name for value in model.value_vars}
         if saved != present:
             raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
+        numbers = _numbers_of(model)
+        differing = sorted(name for name, own in content["numbers"].items() if own != numbers[name])
+        if differing:
+            raise ValueError(
+                f"the model is not that of the saved run: the data of {', '.join(differing)}, or numbers in the "
+                "prior of it, differ. Draws of two posteriors cannot go into one run; build the model as it was, "
+                "or begin a new run"
+            )
         run = cls.__new__(cls)
         run._model, run._tune, run._options = model, content["tune"], content["options"]
         run._chains = content["chains"]
@@ -242,3 +299,46 @@ class ResumableRun:
 def _span(numbers: Sequence[int]) -> str:
     least, most = min(numbers), max(numbers)
     return str(least) if least == most else f"{least} to {most}"
+
+
+def _progress(is_shown: bool) -> Progress:
+    """Return a progress bar that fits into 80 columns."""
+    return Progress(
+        TextColumn("{task.fields[phase]:8}"),
+        BarColumn(24),
+        MofNCompleteColumn(),
+        TextColumn("draws"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        disable=not is_shown,
+    )
+
+
+def _numbers_of(model: pm.Model) -> dict[str, str]:
+    """Return a digest of the numbers that the density of each variable of a model is made of, and of its data."""
+    others = set(model.basic_RVs)
+    found = {}
+    for variable in (*model.basic_RVs, *model.potentials):
+        parts = [variable, model.rvs_to_values.get(variable, variable)]
+        digest = hashlib.sha256()
+        for own in parts:
+            inputs = [own] if own.owner is None else own.owner.inputs
+            for leaf in ancestors(inputs, blockers=others):
+                value = _value_of(leaf)
+                if value is not None:
+                    digest.update(f"{value.dtype}{value.shape}".encode())
+                    digest.update(np.ascontiguousarray(value).tobytes())
+        found[variable.name] = digest.hexdigest()
+    return found
+
+
+def _value_of(leaf: Any) -> np.ndarray | None:
+    """Return the numbers of a constant or of data, None for anything else."""
+    if isinstance(leaf, Constant):
+        value = leaf.data
+    elif isinstance(leaf, SharedVariable):
+        value = leaf.get_value(borrow=True)
+    else:
+        return None
+    return value if isinstance(value, np.ndarray) and value.dtype != object else None

@@ -9,11 +9,11 @@ import pymc_dpgmm as dp
 ROWS = np.random.default_rng(0).normal(size=(25, 2)) + 4.0 * (np.arange(25) % 2)[:, None]
 
 
-def make_model():
+def make_model(rows=ROWS, rate=1.0, nu=4.0):
     with pm.Model() as model:
         kappa = pm.HalfNormal("kappa", 1.0)
-        base = dp.NormalInverseWishart(0.0, kappa, 4.0, np.eye(2))
-        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=ROWS)
+        base = dp.NormalInverseWishart(0.0, kappa, nu, np.eye(2))
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, rate), base, observed=rows)
     return model
 
 
@@ -35,6 +35,25 @@ def test_saved_runs_continue_bit_for_bit(tmp_path):
     continued = dp.ResumableRun.load(tmp_path / "run.pickle", make_model()).sample(47)
     assert continued.posterior.sizes["draw"] == 80
     assert_equal(whole, continued)
+
+
+def test_a_run_does_not_go_on_with_another_model(tmp_path):
+    run, path = new_run(), tmp_path / "run.pickle"
+    run.save(path)
+    for other, name in ((make_model(ROWS + 1.0), "y"), (make_model(rate=2.0), "alpha"), (make_model(nu=5.0), "y")):
+        with pytest.raises(ValueError, match=f"the data of {name}, or numbers in the prior of it, differ"):
+            dp.ResumableRun.load(path, other)
+    assert repr(dp.ResumableRun.load(path, make_model())) == "<ResumableRun of 2 chains: 0 of 60 tuning draws>"
+
+
+def test_a_run_tells_how_far_it_has_come_and_of_convergence(capsys, caplog):
+    run = new_run()
+    with caplog.at_level("INFO", logger="pymc"):
+        run.sample(120)
+    assert "sampling" in (shown := capsys.readouterr().out)
+    assert "360/360 draws" in shown
+    assert "2 chains have 60 tuning draws and 120 draws each" in caplog.text
+    assert "We recommend running at least 4 chains" in caplog.text
 
 
 def test_an_interrupted_run_keeps_its_draws_and_goes_on(monkeypatch):
