@@ -100,7 +100,7 @@ def plot_clusters(
         )
     rng = np.random.default_rng(random_seed)
     labels = draws.reference(partition)
-    data = _dense(view.data(0))
+    data = _dense(view.data(0, completed=False))
     of_row = labels if view.unit is None else labels[view.unit]
     if len(chosen) == 1:
         pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
@@ -115,7 +115,7 @@ def plot_clusters(
     largest_first = np.argsort(-sizes, kind="stable")
     # Numbers that no simulated data has come from.
     jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), view.d + 1))
-    if not view.family.has_data_gradient:
+    if view.family.component.is_discrete:
         # Whole numbers would hide each other.
         data = data + jitter[:, 1:]
     for (j, i), axes in zip(pairs, grid, strict=False):
@@ -265,7 +265,7 @@ def plot_density(
         )
     own = None if len(chosen) == view.d else chosen
     found = density_of(draws, x, own, given, probability, random_seed)
-    data = _dense(view.data(0))[:, chosen]
+    data = _dense(view.data(0, completed=False))[:, chosen]
     if draws.groups is not None and group is not None:
         data = data[draws.groups.group == draws.groups.names.index(str(group))]
     figure, (axes,) = _axes(plt, ax, (7, 4))
@@ -274,7 +274,7 @@ def plot_density(
         values = found["mean"].to_numpy().T
         across, up = (found[str(names[j])].to_numpy() for j in chosen)
         axes.set_ylabel(str(names[chosen[1]]))
-        if not view.family.has_data_gradient:
+        if view.family.component.is_discrete:
             image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
             axes.set_xticks(across)
             axes.set_yticks(up)
@@ -294,11 +294,11 @@ def plot_density(
         axes.clabel(lines, levels[:2], fmt=shown, fontsize=8)
         return figure
     data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(view)
-    if view.family.has_data_gradient:
-        _draw_line(axes, found, data, "one draw of the data" if latent else "data", bins)
-    else:
+    if view.family.component.is_discrete:
         _draw_bars(axes, found, data, "data", bins)
         _name_ticks(axes.xaxis, view, chosen[0])
+    else:
+        _draw_line(axes, found, data, "one draw of the data" if latent else "data", bins)
     return figure
 
 
@@ -552,7 +552,7 @@ def plot_groups(
     labels = draws.reference(partition)
     sizes = np.bincount(labels)
     largest_first = np.argsort(-sizes, kind="stable")
-    data, n_columns = _dense(view.data(0)), min(4, len(chosen))
+    data, n_columns = _dense(view.data(0, completed=False)), min(4, len(chosen))
     n_rows = -(-len(chosen) // n_columns)
     figure, array = plt.subplots(
         n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True

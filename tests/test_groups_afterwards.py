@@ -8,6 +8,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 from test_topics import log_topics, posterior_of_names
 
@@ -266,6 +267,34 @@ def test_words_of_topics():
     np.testing.assert_allclose(found["sd"], np.sqrt(second - mean**2), atol=0.02)
     assert found["top_word"].isel(rank=0) == "x"
     assert np.isfinite(log_topics(reference, words, document, alpha, ETA))
+
+
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_words_of_clusters_of_documents(is_sparse):
+    rng = np.random.default_rng(1)
+    p = np.array([[0.6, 0.3, 0.05, 0.05], [0.05, 0.05, 0.4, 0.5]])
+    kind, words = np.repeat([0, 1], [12, 8]), ["cat", "dog", "tax", "law"]
+    counts = np.array([rng.multinomial(40, p[k]) for k in kind])
+    given = csr_matrix(counts) if is_sparse else pd.DataFrame(counts, columns=words)
+    with pm.Model(coords={"document": range(20), "word": words} if is_sparse else None):
+        own = {"dims": ("document", "word")} if is_sparse else {}
+        dp.DPMixture("d", 1.0, dp.DirichletMultinomial(np.full(4, 0.5)), observed=given, initval=kind, **own)
+        idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
+    found = dp.topics(idata, "d", n_words=2, reference=kind)
+    assert found["top_word"].to_numpy().tolist() == [["cat", "dog"], ["law", "tax"]]
+    means, squares, shares = (np.zeros(shape) for shape in ((2, 4), (2, 4), 2))
+    draws = idata.posterior["d_labels"].to_numpy()[0]
+    for labels in draws:
+        shared = np.array([[np.sum((labels == k) & (kind == r)) for k in range(20)] for r in range(2)])
+        for r, k in zip(*linear_sum_assignment(shared, maximize=True), strict=True):
+            total = counts[labels == k].sum(axis=0) + 0.5
+            mean = total / total.sum()
+            means[r] += mean / len(draws)
+            squares[r] += (mean**2 + mean * (1 - mean) / (total.sum() + 1)) / len(draws)
+            shares[r] += np.mean(labels == k) / len(draws)
+    np.testing.assert_allclose(found["probability"], means)
+    np.testing.assert_allclose(found["sd"], np.sqrt(squares - means**2))
+    np.testing.assert_allclose(found["share"], shares)
 
 
 def test_words_that_are_rare_elsewhere():

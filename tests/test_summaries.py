@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from drawn import results
+from scipy.stats import gamma
 
 import pymc_dpgmm as dp
 
@@ -29,7 +30,7 @@ DATA = pd.DataFrame(
 def drawn(n_draws=40, columns=("u", "v", "w"), alpha=None):
     """Draws that are the truth, or have one row elsewhere."""
     with pm.Model() as model:
-        alpha = pm.Gamma("alpha", 2.0, 2.0) if alpha is None else alpha
+        alpha = pm.Gamma("alpha", 2.0, 2.0) if alpha is None else alpha() if callable(alpha) else alpha
         data = DATA[list(columns)]
         dp.DPMixture("y", alpha, observed=data if len(columns) > 1 else data[columns[0]])
     labels = np.tile(TRUTH, (n_draws, 1))
@@ -113,8 +114,15 @@ def test_number_of_clusters_before_and_after():
     np.testing.assert_allclose(found["prior"], exactly[1 : found.sizes["n_clusters"] + 1])
     np.testing.assert_allclose(found["posterior"].sel(n_clusters=[3, 4]), [0.75, 0.25])
     model, idata = drawn()
+    # That alpha is Gamma(2, 2) is stored.
+    at_quantiles = [
+        dp.CRP.n_clusters_pmf(alpha, 20) for alpha in gamma.ppf((np.arange(9000) + 0.5) / 9000, 2.0, scale=0.5)
+    ]
+    of_file = dp.n_clusters(idata, "y")["prior"]
+    np.testing.assert_allclose(of_file, np.mean(at_quantiles, axis=0)[1 : len(of_file) + 1], atol=2e-4)
+    _, other = drawn(alpha=lambda: pm.HalfNormal("alpha", 1.0))
     with pytest.raises(ValueError, match="alpha of y_labels is random: extend idata by what"):
-        dp.n_clusters(idata, "y")
+        dp.n_clusters(other, "y")
     alphas = np.random.default_rng(1).gamma(2.0, 0.5, size=4_000)
     averaged = np.mean([dp.CRP.n_clusters_pmf(alpha, 20) for alpha in alphas], axis=0)
     of_model = dp.n_clusters(idata, "y", model=model, random_seed=0)["prior"]
@@ -162,7 +170,8 @@ def test_pictures_of_partitions():
     assert len(figure.axes[0].lines) == 4
     some = dp.plot_co_clustering(idata, "y", TRUTH, rows=[0, 12, 19, 1])
     assert some.axes[0].images[0].get_array().shape == (4, 4)
-    alone = dp.plot_n_clusters(idata, "y").axes[0]
+    unknown = drawn(alpha=lambda: pm.HalfNormal("alpha", 1.0))[1]
+    alone = dp.plot_n_clusters(unknown, "y").axes[0]
     assert [t.get_text() for t in alone.get_legend().get_texts()] == ["posterior"]
     both = dp.plot_n_clusters(idata, "y", model=model).axes[0]
     assert {t.get_text() for t in both.get_legend().get_texts()} == {"prior", "posterior"}
@@ -468,7 +477,18 @@ def test_certainty_is_the_mean_of_co_clustering():
     assert list(found.to_dataframe().columns) == ["labels", "certainty", "second", "second_certainty"]
 
 
-def test_single_rows_are_not_printed_as_clusters():
+def test_tables_fit_the_terminal(monkeypatch):
+    _, idata = drawn()
+    found = dp.summary(idata, "y", random_seed=0)
+    for width in (80, 130):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = repr(found).splitlines()
+        assert max(map(len, lines)) <= width
+        assert sum("sd[w]" in line for line in lines) == 1
+
+
+def test_single_rows_are_not_printed_as_clusters(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     idata, _, reference = with_single_rows()
     found = dp.summary(idata, "y", reference, random_seed=0)
     assert found.clusters["size"].tolist() == [8, 6, 4, 1, 1]

@@ -331,7 +331,7 @@ class MixtureDraws:
         if len(self.views) > 1:
             raise ValueError(
                 f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} in place of "
-                f"the mixture; new rows of all views are a dict of {[self.view_name(v) for v in self.views]}"
+                "the mixture"
             )
         return self.views[0]
 

@@ -53,7 +53,8 @@ def sample_new_rows(
         Of a :func:`DirichletProcess`, the parameters of the new rows: atoms of clusters, or new ones from the
         base. Otherwise, the rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row,
         column), without its offset. And (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels
-        of the draw, with new clusters last.
+        of the draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their
+        names, for each column where there are several.
 
     Raises
     ------
@@ -80,11 +81,11 @@ def sample_new_rows(
         view.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(view)))
         for view in draws.views
     ]
-    found = draw_new_rows(draws.numbers, int(n_rows), comes_with, np.random.default_rng(random_seed))
+    drawn = draw_new_rows(draws.numbers, int(n_rows), comes_with, np.random.default_rng(random_seed))
     each = ("chain", "draw", "new_row")
-    variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(found.clusters))}
+    variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(drawn.clusters))}
     coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
-    for view, rows in zip(draws.views, found.rows, strict=True):
+    for view, rows in zip(draws.views, drawn.rows, strict=True):
         values = draws.drawn.by_chain(rows)
         if view.is_vector:
             variables[view.name] = (each, values[..., 0])
@@ -92,4 +93,8 @@ def sample_new_rows(
             dim, labels = draws.axis(view, "d", view.d)
             variables[view.name] = ((*each, dim), values)
             coords[dim] = labels
-    return xr.Dataset(variables, coords=coords)
+    found = xr.Dataset(variables, coords=coords)
+    for view in draws.views:
+        if view.categories is not None:
+            found[view.name].attrs["categories"] = view.categories[0] if view.is_vector else view.categories
+    return found

@@ -1,5 +1,6 @@
 """The tables to look at first."""
 
+import shutil
 import warnings
 from typing import Any, NamedTuple
 
@@ -41,8 +42,13 @@ class MixtureSummary(NamedTuple):
     clusters: pd.DataFrame
 
     def __repr__(self) -> str:
-        tables = [[table.to_string()] * (len(table) > 0) + notes for table, notes in self._printed()]
-        return "\n\n".join("\n".join(table) for table in tables)
+        # Tables that are wider than the terminal go on below.
+        width = shutil.get_terminal_size().columns
+        tables = [
+            [table.to_string(line_width=width)] * (len(table) > 0) + notes for table, notes in self._printed()
+        ]
+        lines = "\n\n".join("\n".join(table) for table in tables).split("\n")
+        return "\n".join(line.rstrip() for line in lines)
 
     def _repr_html_(self) -> str:
         return "".join(

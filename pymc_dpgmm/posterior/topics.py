@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
+from scipy import sparse
 
 from pymc_dpgmm.checks import check_count, listed
-from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, topic_words_of
+from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
 from pymc_dpgmm.posterior.draws import checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.tokens import read_tokens
@@ -57,7 +58,7 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
     >>> bool(weights["weight"].sel(y_group="a", cluster=0) > weights["weight"].sel(y_group="b", cluster=0))
     True
     """
-    draws = _grouped(idata, name, model)
+    draws = _grouped(MixtureDraws(idata, name, model))
     labels, names = _reference(draws, reference)
     found = group_weights_of(draws.numbers, labels)
     assert draws.groups is not None
@@ -84,7 +85,7 @@ def topics(
     reference: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    r"""Return the words of topics, with their uncertainty.
+    r"""Return the words of topics, or of clusters of documents, with their uncertainty.
 
     The topics of each draw are matched to those of a reference, see :func:`group_weights`. Words are ranked by
 
@@ -98,14 +99,16 @@ def topics(
     idata : xarray.DataTree
         The result of ``pm.sample``, or one that was read from a file.
     name : str
-        Name of the words: of an :func:`LDA`, or of a :func:`HDPMixture` of one column of categories.
+        Name of the words: of an :func:`LDA`, of a :func:`HDPMixture` of one column of categories, or of a mixture
+        of documents with the base measure :class:`DirichletMultinomial`, whose clusters are the topics.
     n_words : int, >= 1
         Number of words of each topic that are listed.
     relevance : float, in [0, 1]
         With 1, words are ranked by their probability; with less, words count that are rare elsewhere. 0.6 is what
         Sievert and Shirley recommend.
     reference : (n,) array_like, optional
-        Topics of all tokens, by default those of the draw with the largest log joint density.
+        Topics of all tokens, or clusters of all documents, by default those of the draw with the largest log joint
+        density.
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
 
@@ -114,12 +117,13 @@ def topics(
     Dataset
         ``probability`` and ``sd`` (topic, word): posterior mean and standard deviation of the probability of every
         word in every topic. ``top_word``, ``top_probability`` and ``top_sd`` (topic, rank). ``share`` (topic,), of
-        all tokens, and ``overlap`` (topic,). Topics have the names of the reference, in order of their share.
+        all tokens or documents, and ``overlap`` (topic,). Topics have the names of the reference, in order of
+        their share.
 
     Raises
     ------
     TypeError, ValueError
-        If the data is not words in groups, or an argument is out of range.
+        If the data is no words, or an argument is out of range.
 
     Examples
     --------
@@ -137,14 +141,23 @@ def topics(
     check_count("n_words", n_words, 1)
     if not 0.0 <= relevance <= 1.0:
         raise ValueError(f"relevance must lie in [0, 1], got {relevance}")
-    draws = _grouped(idata, name, model)
-    view, vocabulary = _words_of(draws)
+    draws = MixtureDraws(idata, name, model)
+    view = draws.sole()
+    if view.family.name == "DirichletMultinomial":
+        vocabulary = np.asarray([str(word) for word in draws.column_names(view)], dtype=object)
+        words = sparse.csr_array(view.data(0))
+        if view.unit is not None:
+            words = sums_by(view.unit, view.n_labels, words)
+    else:
+        view, vocabulary = _words_of(_grouped(draws))
+        codes = np.asarray(view.data(0))[:, 0].astype(np.int64)
+        ones, tokens = np.ones(len(codes)), np.arange(len(codes))
+        words = sparse.csr_array((ones, (tokens, codes)), (len(codes), len(vocabulary)))
     labels, names = _reference(draws, reference)
-    codes = np.asarray(view.data(0))[:, 0].astype(np.int64)
-    found = topic_words_of(draws.numbers, codes, labels)
-    share_of_words = np.bincount(codes, minlength=len(vocabulary)) / len(codes)
+    found = topic_words_of(draws.numbers, words, labels)
+    n_all = words.sum()
     with np.errstate(divide="ignore"):
-        log_p, log_share = np.log(found.mean), np.log(np.maximum(share_of_words, 0.5 / len(codes)))
+        log_p, log_share = np.log(found.mean), np.log(np.maximum(words.sum(axis=0), 0.5) / n_all)
     rank = np.argsort(-(log_p - (1.0 - relevance) * log_share), axis=1, kind="stable")[:, :n_words]
     order = np.argsort(-found.share, kind="stable")
     top = rank[order]
@@ -230,7 +243,7 @@ def held_out_log_likelihood(
     """
     check_count("n_draws", n_draws, 1)
     check_count("n_particles", n_particles, 1)
-    draws = _grouped(idata, name, model)
+    draws = _grouped(MixtureDraws(idata, name, model))
     _, vocabulary = _words_of(draws)
     tokens = read_tokens(_with_words(observed, vocabulary), group, warn=False)
     places = pd.Index(vocabulary).get_indexer(tokens.words.astype(str).astype(object))
@@ -268,9 +281,8 @@ def _with_words(observed: Any, vocabulary: np.ndarray) -> Any:
     return pd.DataFrame(dense, columns=vocabulary)
 
 
-def _grouped(idata: Any, name: str, model: pm.Model | None) -> MixtureDraws:
-    """Return the draws of a mixture of rows in groups."""
-    draws = MixtureDraws(idata, name, model)
+def _grouped(draws: MixtureDraws) -> MixtureDraws:
+    """Return draws, which must be of a mixture of rows in groups."""
     if draws.groups is None:
         raise ValueError(f"the rows of {draws.labels_name} are in no groups")
     return draws
@@ -280,7 +292,10 @@ def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
     """Return the view that is words, and their names."""
     view = draws.sole()
     if view.family.name != "DirichletCategorical" or view.d != 1:
-        raise ValueError(f"{view.name} is not words: topics are of one column of categories, DirichletCategorical")
+        raise ValueError(
+            f"{view.name} is not words: topics are of one column of categories (DirichletCategorical) in groups, "
+            "or of counts of words (DirichletMultinomial)"
+        )
     length = np.asarray(view.params(0).a).shape[1]
     names = view.category_names(length)
     return view, np.asarray([str(code) for code in range(length)] if names is None else names, dtype=object)

@@ -72,7 +72,7 @@ def partition_warnings(idata: Any, labels: list[str]) -> Iterator[Any]:
                 worst = max(worst, (np.inf if still else float(array_stats.rhat(values)), words))
         told = []
         if worst[0] > WORST_R_HAT:
-            told.append(f"R-hat of {worst[1]} is {worst[0]:.2f}, above {WORST_R_HAT}")
+            told.append(f"R-hat of {worst[1]} is {worst[0]:.3f}, above {WORST_R_HAT}")
         if fewest[0] < FEWEST_DRAWS:
             told.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
         if told:

@@ -87,14 +87,17 @@ class ViewDraws:
         """Return the parameters of the base measure in a draw, as numbers."""
         return self.family.params(*self.base(s).numbers(self.d))
 
-    def data(self, s: int) -> Any:
-        """Return the data in a draw, completed, and less its offset: (n, d), without what is given with rows."""
+    def data(self, s: int, completed: bool = True) -> Any:
+        """Return the data in a draw, less its offset: (n, d), without what is given with rows.
+
+        Missing entries are those of the draw, or NaN if they are not to be ``completed``.
+        """
         data = self.observed.at(s)
         if self.has_triplets:
             n = self.n_labels if self.unit is None else len(self.unit)
             return from_triplets(data, (n, self.d))
         data = np.array(data, dtype=np.float64)
-        if self.missing is not None:
+        if self.missing is not None and completed:
             data[np.isnan(data)] = self.missing.at(s)
         if self.offset is not None:
             data = data - np.asarray(self.offset.at(s))

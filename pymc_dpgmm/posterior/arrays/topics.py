@@ -4,6 +4,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
@@ -109,27 +110,36 @@ class TopicWords(NamedTuple):
     overlap: np.ndarray
 
 
-def topic_words_of(mixture: MixtureNumbers, words: np.ndarray, reference: np.ndarray) -> TopicWords:
-    """Return the probabilities of words in topics, given draws whose topics are matched to a reference (n,)."""
+def topic_words_of(mixture: MixtureNumbers, words: sparse.csr_array, reference: np.ndarray) -> TopicWords:
+    """Return the probabilities of words in topics, given draws whose topics are matched to a reference (n,).
+
+    ``words`` (n, V) says how often each row has each word.
+    """
     sizes = np.bincount(reference)
     n_reference, (view,) = len(sizes), mixture.views
     overlap, share, moments = np.zeros(n_reference), np.zeros(n_reference), None
     for partition in mixture.only([]).partitions():
         n_clusters = len(partition.sizes)
-        eta = np.asarray(view.params(partition.draw).a)[0]
+        # Of words one by one, the parameters have an axis for their single column.
+        eta = np.asarray(view.params(partition.draw).a).reshape(-1)
         if moments is None:
             moments = Moments((n_reference, len(eta)))
         matched = match(partition.labels, n_clusters, reference, n_reference)
-        counts = np.bincount(partition.labels * len(eta) + words, minlength=n_clusters * len(eta))
         rows = np.flatnonzero(matched.cluster >= 0)
-        own = counts.reshape(n_clusters, len(eta))[matched.cluster[rows]] + eta
+        own = sums_by(partition.labels, n_clusters, words)[matched.cluster[rows]].toarray() + eta
         total = own.sum(axis=1, keepdims=True)
         mean = own / total
         moments.add(mean, mean * (1.0 - mean) / (total + 1.0), rows)
         overlap += matched.shared / sizes
-        share[rows] += partition.sizes[matched.cluster[rows]] / len(words)
+        share[rows] += partition.sizes[matched.cluster[rows]] / len(reference)
     assert moments is not None
     return TopicWords(moments.mean, moments.sd, share / mixture.n_draws, overlap / mixture.n_draws)
+
+
+def sums_by(labels: np.ndarray, n_labels: int, rows: sparse.csr_array) -> sparse.csr_array:
+    """Return the sums of rows (n, V) that have the same label: (n_labels, V)."""
+    ones, of_row = np.ones(len(labels)), np.arange(len(labels))
+    return sparse.csr_array((ones, (labels, of_row)), shape=(n_labels, len(labels))) @ rows
 
 
 @inlined
