@@ -34,6 +34,7 @@ check: env
 
 test-slow: env
 	$(PYTEST) -m slow
+	$(PYTEST) -m "interpreted and not slow" --compile-graphs
 
 # An environment with the versions that PyMC's ZarrTrace works with.
 test-zarr:

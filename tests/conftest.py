@@ -2,6 +2,16 @@
 
 from typing import Any
 
+import pytensor
+import pytest
+
+
+def pytest_addoption(parser: Any) -> None:
+    """Add an option for the slow suite."""
+    parser.addoption(
+        "--compile-graphs", action="store_true", help="compile graphs also where tests are `interpreted`"
+    )
+
 
 def pytest_configure(config: Any) -> None:
     """Compile, or find on disk, what nearly every test calls, before workers do so all at once."""
@@ -11,3 +21,15 @@ def pytest_configure(config: Any) -> None:
         from pymc_dpgmm.kernels.schedule import Options
 
         prepare([FAMILIES["NormalInverseWishart"], FAMILIES["NormalInverseGamma"]], Options())
+
+
+@pytest.fixture(autouse=True)
+def mode_of_graphs(request: Any) -> Any:
+    """Evaluate PyTensor's graphs node by node where a test is marked ``interpreted``.
+
+    To compile them takes seconds each, and such tests evaluate them a few times. The package's own kernels are
+    compiled either way.
+    """
+    is_interpreted = request.node.get_closest_marker("interpreted") and not request.config.option.compile_graphs
+    with pytensor.config.change_flags(mode="FAST_COMPILE" if is_interpreted else pytensor.config.mode):
+        yield

@@ -9,6 +9,8 @@ from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
 
+pytestmark = pytest.mark.interpreted
+
 # PyMC says so of every import of the module, whatever is done with it.
 pytestmark = pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
 

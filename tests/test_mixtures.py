@@ -28,6 +28,8 @@ FRAME = pd.DataFrame(
     },
     index=[f"p{i}" for i in range(N)],
 )
+
+pytestmark = pytest.mark.interpreted
 VIEWS = {
     "body": (["height", "weight"], None),
     "habit": ("smoker", dp.BetaBernoulli(1.0, 2.0)),

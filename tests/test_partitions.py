@@ -29,6 +29,8 @@ from pymc_dpgmm.partitions import (
     pitman_yor,
 )
 
+pytestmark = pytest.mark.interpreted
+
 ALPHA = 1.7
 N_ROWS = 7
 

@@ -15,6 +15,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.partitions import log_eppf, pitman_yor
 from pymc_dpgmm.testing import partitions
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.array([0.1, 1.4, 1.2, -2.0, 0.9, -1.5])
 LABELS = np.array([0, 1, 1, 2, 1, 0])
 # The mixture's base measure in all of these tests.

@@ -56,7 +56,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
         # Graphs that are evaluated without rewrites, for their shapes, come here directly.
-        if _are_drawn(self.layout.split(self.dist_params(node)).labels):
+        params = self.dist_params(node)
+        if _are_drawn(self.layout.split(params).labels) and not any(map(_is_from_outside, ancestors(params))):
             PriorRowsRV(self.layout, inplace=self.inplace).perform(node, inputs, outputs)
         else:
             super().perform(node, inputs, outputs)
@@ -74,6 +75,11 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 def _is_drawn(variable: Variable) -> bool:
     """Tell whether a variable is drawn in the graph that it is in."""
     return variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
+
+
+def _is_from_outside(variable: Variable) -> bool:
+    """Tell whether a variable is an input of the graph that it is in."""
+    return variable.owner is None and not isinstance(variable, Constant | SharedVariable)
 
 
 def _are_drawn(labels: Variable) -> bool:
