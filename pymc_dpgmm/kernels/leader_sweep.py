@@ -12,7 +12,7 @@ key and of i, so that what is drawn does not depend on the number of threads.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -92,19 +92,24 @@ class _Sweep:
         self.slots = np.ascontiguousarray(used[np.argsort(of_slots[used])])
         self.priorities = np.ascontiguousarray(of_slots[self.slots])
 
-    def draw_clusters(self, rng: np.random.Generator) -> None:
-        """Draw the weights and parameters of the clusters given the labels."""
-        state, slots = self.state, self.slots
-        self.log_weights = log_gamma_numbers(rng, state.sizes[slots] - state.prior[DISCOUNT])
+    def take_all(self, n_clusters: int) -> None:
+        """Let all rows join any of the clusters 1 to K, as if their leaders came before all rows."""
+        self.slots = np.arange(1, n_clusters + 1)
+        self.priorities = np.full(n_clusters, np.iinfo(np.int64).min)
+
+    def draw_clusters(self, rng: np.random.Generator, given: State, sizes: np.ndarray) -> None:
+        """Draw the weights and parameters of the clusters, given statistics and numbers of rows in their slots."""
+        slots = self.slots
+        self.log_weights = log_gamma_numbers(rng, sizes[slots] - self.state.prior[DISCOUNT])
         # Views whose densities compiled code computes, and the others.
-        self.views = np.zeros((len(state.tables), VIEW_LENGTH), dtype=np.int64)
+        self.views = np.zeros((len(given.tables), VIEW_LENGTH), dtype=np.int64)
         self.n_quadratic = 0
         self.others: list[tuple[Component, Drawn, Any]] = []
         self._kept: list[np.ndarray] = []
         self.most_columns = 1
-        for table in state.tables:
+        for table in given.tables:
             component = table.family.component
-            sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, self.stride)))
+            sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
             drawn = component.draw(rng, table.shifted, sums)
             if component.quadratic is None or table.family.takes_missing:
                 self.others.append((component, component.restore(drawn, table.origin), table.values))
@@ -455,7 +460,39 @@ def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: 
     with Threads(n_threads) as threads:
         sweep = _Sweep(rng, state, threads, chunk)
         sweep.find_leaders()
-        sweep.draw_clusters(rng)
+        sweep.draw_clusters(rng, state, state.sizes)
         n_moved = sweep.draw_labels()
         sweep.settle()
     return n_moved
+
+
+def place_rows(rng: np.random.Generator, state: State, members: Sequence[np.ndarray], n_threads: int) -> None:
+    """Let all rows join clusters whose weights and parameters are drawn given some of the rows.
+
+    For searches: the posterior of the labels is not left invariant.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Of rows that are in no groups and no units. Changed in place.
+    members : sequence of int64 arrays
+        The rows of each cluster that are given.
+    n_threads : int, >= 1
+    """
+    n_clusters = len(members)
+    given = state.shadow(n_clusters)
+    sizes = np.array([0, *map(len, members)])
+    for table in given.tables:
+        for k, own in enumerate(members):
+            table.gather(k + 1, own)
+    # Any partition with as many clusters will do, since all rows are drawn anew.
+    state.relabel(np.arange(state.n) % n_clusters)
+    with Threads(n_threads) as threads:
+        sweep = _Sweep(rng, state, threads, CHUNK)
+        sweep.take_all(n_clusters)
+        sweep.draw_clusters(rng, given, sizes)
+        sweep.draw_labels()
+        sweep.settle()
+    if state.sizes[sweep.slots].min() == 0:
+        state.relabel(state.labels())

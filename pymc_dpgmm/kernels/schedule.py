@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.checks import check_count
-from pymc_dpgmm.kernels import many_rows
+from pymc_dpgmm.kernels import many_rows, part_search
 from pymc_dpgmm.kernels.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.kernels.split_merge import (
     MERGES,
@@ -31,14 +31,17 @@ SEARCH_SHARE = 2 / 3
 # A search is over when no cluster of this share of the rows has divided or united for some draws.
 SETTLED_SHARE = 0.01
 SETTLED_DRAWS = 10
-# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood.
-SEARCH_ROUNDS = 2
-SEARCH_SCANS = 3
+# Of a part of many rows, where what is missed is found later.
+SETTLED_DRAWS_OF_PART = 5
+# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood. Then one
+# cluster is given up on trial, and one divided into any number; rows need more scans to settle where clusters
+# overlap. These are the numbers of rounds, of scans in each, and of scans after the trial.
+EFFORT = (2, 3, 10)
 # Leader sweeps for each that an exact draw has: clusters settle in fewer collapsed scans than leader sweeps.
 SEARCH_LEADERS = 3
-# Then one cluster is given up on trial, and one divided into any number; rows need more scans to settle where
-# clusters overlap.
-RIVAL_SCANS = 10
+# Draws that search among all rows once a part of them has been searched, and what they repeat.
+SEARCH_DRAWS_AFTER_PART = 2
+EFFORT_AFTER_PART = (1, 1, 3)
 # From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
 # Share of accepted moves below which there are fewer of them.
@@ -238,10 +241,13 @@ class Schedule:
     options: Options
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
+    settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
     n_random: int = 0
     n_sequential: float = 0.0
     search_left: int = 0
+    has_searched_part: bool = False
+    effort: tuple[int, int, int] = EFFORT
     settled: int = 0
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
@@ -318,14 +324,18 @@ class Schedule:
         self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
     ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
-        n_leader_sweeps *= SEARCH_LEADERS
-        found = explore(rng, state, SEARCH_ROUNDS, SEARCH_SCANS, RIVAL_SCANS, n_leader_sweeps, n_threads)
+        if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
+            part_search.search_part(rng, state, partial(self._searched, rng), n_threads)
+            self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
+            self.effort = EFFORT_AFTER_PART
+        self.has_searched_part = True
+        found = explore(rng, state, *self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
         state = found.state
         if found.merit >= self.best_merit:
             self.best_labels, self.best_merit = state.labels(), found.merit
         self.search_left -= 1
         self.settled = 0 if found.largest > SETTLED_SHARE * state.n else self.settled + 1
-        if self.settled == SETTLED_DRAWS:
+        if self.settled == self.settled_draws:
             self.search_left = 0
         if self.search_left == 0 and self.best_labels is not None:
             # Judged anew: rows and parameters may have changed since.
@@ -335,6 +345,13 @@ class Schedule:
                 state = best
             self.best_labels = None
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+
+    def _searched(self, rng: np.random.Generator, state: State) -> State:
+        """Return a state after a search of its own."""
+        own = Schedule(self.options, SEARCH_DRAWS, settled_draws=SETTLED_DRAWS_OF_PART)
+        while own.searches(True):
+            state, _ = own.draw(rng, state, True)
+        return state
 
     def _plan(self, pairs: float, moves: Moves) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import below, uniform
+from pymc_dpgmm.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     DONE,
@@ -49,6 +49,9 @@ from pymc_dpgmm.partitions import log_seat, log_seat_new
 
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
 REFINEMENTS = 3
+# Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
+# takes long to unite.
+MOST_PIECES = 40
 # Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
 LARGEST, N_TO_SPLIT = 0, 1
 
@@ -265,7 +268,9 @@ def _divide_anew(head):
         for j in range(n_pieces):
             weights[j] = log_seat(prior, s.sizes[pieces[j]])
         weigh(s, i, pieces, n_pieces, -1, weights)
-        weights[n_pieces] = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
+        is_full = n_pieces >= MOST_PIECES and largest_of(weights, n_pieces) > -math.inf
+        opening = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
+        weights[n_pieces] = -math.inf if is_full else opening
         piece = choose(s, weights, n_pieces + 1)
         if piece == n_pieces:
             take_slot(s)

@@ -336,6 +336,13 @@ class State:
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
 
+    def take_prior(self, other: "State") -> None:
+        """Take the prior on partitions that another state has, which may be one of another number of rows."""
+        self.prior[:] = other.prior
+        self.head[SERIES] = other.head[SERIES]
+        self.log_v, self.log_components = other.log_v, other.log_components
+        self._point()
+
     def set_params(self, params: Sequence[Any]) -> None:
         """Take other parameters of the views' base measures."""
         for table, own in zip(self.tables, params, strict=True):
