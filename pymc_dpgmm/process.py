@@ -9,7 +9,7 @@ import pymc as pm
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.distributions import CRP, PartitionRV, partition_sizes
 from pymc_dpgmm.distributions.atoms import Template, atom_shape, draw_atoms, read_bases
-from pymc_dpgmm.distributions.models import unchanged_on_error
+from pymc_dpgmm.distributions.models import digest_of, unchanged_on_error
 from pymc_dpgmm.distributions.partition_priors import fixed_rows, register_labels
 from pymc_dpgmm.distributions.records import add_record
 
@@ -120,6 +120,7 @@ def DirichletProcess(  # noqa: N802
             "labels": labels.name,
             "entries": {key or name: rows[key].name for key in bases},
             "parameters": {v.name: {"variable": v.name} for v in behind},
+            "digests": {row.name: digest_of(model, row) for row in rows.values()},
         }
         add_record(model, f"{name}_atoms", record)
     return {key: rows[key] for key in bases} if several else rows[""]

@@ -1,6 +1,5 @@
 """Runs that can be interrupted, saved, and continued from the state they were in."""
 
-import hashlib
 import pickle
 import time
 from collections.abc import Mapping, Sequence
@@ -9,9 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 import pymc as pm
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -22,6 +18,7 @@ from rich.progress import (
 )
 
 from pymc_dpgmm.compiled import logger
+from pymc_dpgmm.distributions.models import digest_of
 from pymc_dpgmm.pymc_internals import (
     CompoundStep,
     MultiTrace,
@@ -244,7 +241,7 @@ class ResumableRun:
             "chains": self._chains,
             "tune": self._tune,
             "options": self._options,
-            "numbers": _numbers_of(self._model),
+            "numbers": {v.name: digest_of(self._model, v) for v in _with_densities(self._model)},
         }
         path = Path(path)
         unfinished = path.with_name(f"{path.name}.unfinished")
@@ -272,7 +269,7 @@ class ResumableRun:
         present = {value.name for value in model.value_vars}
         if saved != present:
             raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
-        numbers = _numbers_of(model)
+        numbers = {v.name: digest_of(model, v) for v in _with_densities(model)}
         differing = sorted(name for name, own in content["numbers"].items() if own != numbers[name])
         if differing:
             raise ValueError(
@@ -315,30 +312,6 @@ def _progress(is_shown: bool) -> Progress:
     )
 
 
-def _numbers_of(model: pm.Model) -> dict[str, str]:
-    """Return a digest of the numbers that the density of each variable of a model is made of, and of its data."""
-    others = set(model.basic_RVs)
-    found = {}
-    for variable in (*model.basic_RVs, *model.potentials):
-        parts = [variable, model.rvs_to_values.get(variable, variable)]
-        digest = hashlib.sha256()
-        for own in parts:
-            inputs = [own] if own.owner is None else own.owner.inputs
-            for leaf in ancestors(inputs, blockers=others):
-                value = _value_of(leaf)
-                if value is not None:
-                    digest.update(f"{value.dtype}{value.shape}".encode())
-                    digest.update(np.ascontiguousarray(value).tobytes())
-        found[variable.name] = digest.hexdigest()
-    return found
-
-
-def _value_of(leaf: Any) -> np.ndarray | None:
-    """Return the numbers of a constant or of data, None for anything else."""
-    if isinstance(leaf, Constant):
-        value = leaf.data
-    elif isinstance(leaf, SharedVariable):
-        value = leaf.get_value(borrow=True)
-    else:
-        return None
-    return value if isinstance(value, np.ndarray) and value.dtype != object else None
+def _with_densities(model: pm.Model) -> list[Any]:
+    """Return the random variables and potentials of a model."""
+    return [*model.basic_RVs, *model.potentials]

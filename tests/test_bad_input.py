@@ -175,7 +175,7 @@ CASES = {
     "category-out-of-range": (
         lambda: dp.DPMixture("y", 1.0, dp.DirichletCategorical(1, [2, 3]), observed=[[0, 2], [2, 0]]),
         ValueError,
-        r"column 0 must have codes 0\.\.1, got 2.0 in row 1",
+        r"column 0 must have codes 0\.\.1, for the 2 levels of the base measure, got 2.0 in row 1",
     ),
     "counts-missing": (
         lambda: dp.DPMixture("y", 1.0, dp.DirichletMultinomial([1.0, 1.0]), observed=[[1, np.nan], [2, 1]]),

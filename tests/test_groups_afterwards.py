@@ -252,6 +252,9 @@ def test_words_of_topics():
         dp.LDA("w", 2, alpha, ETA, observed=given, group=document, initval=reference)
         idata = pm.sample(5_000, tune=100, chains=1, random_seed=1, progressbar=False)
     found = dp.topics(idata, "w", n_words=2, reference=reference)
+    table = dp.summary(idata, "w", reference, random_seed=1)
+    assert table.clusters["words"].str.split(", ").str[0].tolist() == ["x", "z"]
+    assert "dp.group_weights has those of the groups" in repr(table)
     labels, p, _ = posterior_of_names(words, document, alpha, ETA)
     mean = second = 0.0
     for own, weight in zip(labels, p, strict=True):

@@ -529,6 +529,39 @@ def test_summaries(clusters):
     assert dp.point_partition(idata, "c")["labels"].dims == ("site",)
 
 
+def test_another_model_is_refused(clusters):
+    model, y, idata = clusters
+    assert dp.sample_new_rows(idata, "c", 2, model=model, random_seed=1)["loc"].sizes["new_row"] == 2
+
+    def other(n=30, spread=3.0, name="c", shift=0.0):
+        with pm.Model() as model:
+            m = pm.Normal("m", 0.0, 2.0)
+            base = {"loc": pm.Normal.dist(m, spread), "scale": pm.LogNormal.dist(0.0, 0.5)}
+            c = dp.DirichletProcess(name, pm.Gamma("alpha", 1.0, 1.0), base, shape=n)
+            pm.Normal("y", c["loc"], c["scale"], observed=np.resize(y, n) + shift)
+        return model
+
+    cases = [
+        (other(n=20), "its c_labels has 20 entries, and the draws have 30"),
+        (other(spread=4.0), "the base of c_loc has other numbers"),
+        (other(name="b"), "it has no"),
+        (other(shift=1.0), "the data of y differ"),
+    ]
+    for wrong, message in cases:
+        with pytest.raises(ValueError, match=f"model= is not the model of the draws: {message}"):
+            dp.log_likelihood(idata, "c", model=wrong)
+    dp.log_likelihood(idata, "c", model=other(), extend_inferencedata=False)
+
+
+@pytest.mark.parametrize("kind", [pm.Metropolis, pm.Slice, pm.DEMetropolisZ])
+def test_other_steps_of_atoms_are_refused(kind):
+    with pm.Model():
+        theta = dp.DirichletProcess("theta", 1.0, base=pm.Normal.dist(0.0, 1.0), shape=6)
+        pm.Normal("y", theta, 1.0, observed=np.arange(6.0))
+        with pytest.raises(ValueError, match="theta can only be sampled together with the labels"):
+            pm.sample(2, tune=2, step=[kind([theta])], chains=1, progressbar=False)
+
+
 def test_new_rows_are_atoms_or_draws_of_the_base(clusters):
     model, y, idata = clusters
     found = dp.sample_new_rows(idata, "c", 200, random_seed=1, model=model)

@@ -1,11 +1,15 @@
 """What depends on what in a model, and models that errors leave as they were."""
 
 import contextlib
+import hashlib
 from collections.abc import Iterator
+from typing import Any
 
+import numpy as np
 import pymc as pm
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Variable
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.pymc_internals import REGISTRIES
@@ -29,6 +33,37 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
         if variable in set(ancestors(roots, blockers=random - {other})):
             found.append(other)
     return found
+
+
+def digest_of(model: pm.Model, variable: Variable) -> str:
+    """Return a digest of what the density of a variable, or a potential, is made of, and of its data."""
+    others = set(model.basic_RVs)
+    digest = hashlib.sha256()
+    for own in (variable, model.rvs_to_values.get(variable, variable)):
+        roots = [own]
+        if own.owner is not None:
+            # Variables that are graphs of their own have numbers inside too.
+            inside = getattr(own.owner.op, "fgraph", None)
+            roots = [*own.owner.inputs, *([] if inside is None else inside.outputs)]
+            digest.update(type(own.owner.op).__name__.encode())
+        for found in ancestors(roots, blockers=others):
+            if found.owner is not None:
+                digest.update(type(found.owner.op).__name__.encode())
+            value = _numbers_in(found)
+            if value is not None:
+                digest.update(f"{value.dtype}{value.shape}".encode())
+                digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
+
+
+def _numbers_in(leaf: Variable) -> np.ndarray | None:
+    """Return the numbers of a constant or of data, None for anything else."""
+    value: Any = None
+    if isinstance(leaf, Constant):
+        value = leaf.data
+    elif isinstance(leaf, SharedVariable):
+        value = leaf.get_value(borrow=True)
+    return value if isinstance(value, np.ndarray) and value.dtype != object else None
 
 
 def replace_data(model: pm.Model, old: Variable, new: Variable) -> None:

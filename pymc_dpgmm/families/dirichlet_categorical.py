@@ -100,7 +100,9 @@ def _check_values(params: Any, values: np.ndarray) -> None:
         x = values[:, j : j + 1]
         # Comparisons with what is missing are false.
         bad = (x < 0) | (x >= n_levels) | (x % 1 > 0)
-        refuse_where(bad, f"column {j} must have codes 0..{n_levels - 1}", x)
+        refuse_where(
+            bad, f"column {j} must have codes 0..{n_levels - 1}, for the {n_levels} levels of the base measure", x
+        )
 
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:

@@ -327,7 +327,7 @@ class MixtureDraws:
         ValueError
             If there are several.
         """
-        self.refuse_atoms("this")
+        self.refuse_atoms(f"what was asked for of {self.labels_name.removesuffix('_labels')}")
         if len(self.views) > 1:
             raise ValueError(
                 f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} in place of "

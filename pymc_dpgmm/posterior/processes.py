@@ -6,16 +6,20 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from scipy.special import logsumexp
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.densities import ProcessModel
+from pymc_dpgmm.distributions import fixed_rows
+from pymc_dpgmm.distributions.models import digest_of
 from pymc_dpgmm.partitions import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.stored import Source
+from pymc_dpgmm.posterior.stored import Source, read_records
 
 # Draws from the base with which a density is averaged over it, in every draw.
 N_FRESH = 64
@@ -46,7 +50,9 @@ class Process:
                 f"{what} of parameters under a Dirichlet process needs their base and likelihood: pass model="
             )
         self.model = model
+        _check_model(idata, draws, model)
         self.process = ProcessModel(model, model[draws.labels_name])
+        _check_data(idata, model, self.process.dependents)
         densities = self.process.densities
         values = [value for value in model.value_vars if value.name in densities.names]
         outputs = []
@@ -79,6 +85,36 @@ class Process:
         """Return the atoms of the clusters of a draw."""
         types = self.process.densities.dtypes
         return [clusters.atoms[key].astype(kind) for key, kind in zip(self.keys, types, strict=True)]
+
+
+def _check_model(idata: Any, draws: MixtureDraws, model: pm.Model) -> None:
+    """Raise ValueError where the process of a model is not that of the draws."""
+    assert draws.entries is not None
+    missing = [name for name in (draws.labels_name, *draws.entries.values()) if name not in model.named_vars]
+    if missing:
+        raise ValueError(f"model= is not the model of the draws: it has no {listed(missing)}")
+    n = fixed_rows(model[draws.labels_name])
+    if n != draws.drawn.n:
+        raise ValueError(
+            f"model= is not the model of the draws: its {draws.labels_name} has {n} entries, and the draws have "
+            f"{draws.drawn.n}"
+        )
+    record = read_records(idata)[f"{draws.labels_name.removesuffix('_labels')}_atoms"]
+    for name, digest in record.get("digests", {}).items():
+        if digest_of(model, model[name]) != digest:
+            raise ValueError(f"model= is not the model of the draws: the base of {name} has other numbers")
+
+
+def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
+    """Raise ValueError where the data of a model is not that of the draws."""
+    stored = idata["observed_data"].dataset if "observed_data" in idata.children else {}
+    for rv in dependents:
+        if rv not in model.observed_RVs or rv.name not in stored:
+            continue
+        value = model.rvs_to_values[rv]
+        data = value.get_value(borrow=True) if isinstance(value, SharedVariable) else getattr(value, "data", None)
+        if data is not None and not np.array_equal(data, stored[rv.name].to_numpy()):
+            raise ValueError(f"model= is not the model of the draws: the data of {rv.name} differ")
 
 
 def new_rows_of_process(
@@ -196,7 +232,9 @@ def density_of_process(
                     f"the rows of {rv.name} come with covariates or offsets of their own, so that there is no one "
                     "density of a new row; draw parameters with dp.sample_new_rows"
                 )
-        own = np.append(np.log(weights[:-1]), np.full(N_FRESH, np.log(weights[-1] / N_FRESH)))
+        with np.errstate(divide="ignore"):
+            # The weight of a cluster of one row may be so small that it is zero.
+            own = np.append(np.log(weights[:-1]), np.full(N_FRESH, np.log(weights[-1] / N_FRESH)))
         found[partition.draw] = np.exp(logsumexp(_in_blocks(function, atoms, points, data) + own[:, None], axis=0))
     tail = 0.5 * (1.0 - probability)
     lower, upper = np.quantile(found, [tail, 1.0 - tail], axis=0)

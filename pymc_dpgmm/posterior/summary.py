@@ -34,8 +34,9 @@ class MixtureSummary(NamedTuple):
         One line for each cluster of the reference partition: the ``size`` and ``share`` of its rows; the
         ``certainty``, which is the mean of :func:`certainty` over its rows; its mean ``overlap`` and ``purity``
         (see :func:`component_draws`); and posterior means of the weight and the parameters of the matching
-        clusters of the draws. A small cluster of low purity is mostly a part of another one. Clusters of one row
-        are in the data frame, but they are not printed: a note below the table names them.
+        clusters of the draws, or of topics their likeliest words. A small cluster of low purity is mostly a part
+        of another one. Clusters of one row are in the data frame, but they are not printed: a note below the table
+        names them.
     """
 
     scalars: pd.DataFrame
@@ -96,6 +97,10 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             if len(single) == 1
             else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
         )
+    if clusters.attrs.get("is_grouped"):
+        notes.append(
+            "weight is that in a group of which no row was seen; dp.group_weights has those of the groups"
+        )
     parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
     if parts:
         notes.append(
@@ -109,7 +114,12 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     shown = shown.iloc[:_MOST_LINES, :_MOST_COLUMNS]
     text = {}
     for column, values in shown.items():
-        text[column] = [f"{value:.0f}" for value in values] if column == "size" else _alike(values, digits)
+        if column == "words":
+            text[str(column)] = list(values)
+        else:
+            text[str(column)] = (
+                [f"{value:.0f}" for value in values] if column == "size" else _alike(values, digits)
+            )
     return pd.DataFrame(text, index=shown.index), notes
 
 
@@ -209,7 +219,11 @@ def summary(
     row = draws.row if draws.row in draws.drawn.labels.coords else None
     names = np.arange(len(labels)) if row is None else draws.drawn.labels[row].to_numpy()
     single = np.flatnonzero(table["size"].to_numpy()[labels] == 1)
-    table.attrs |= {"round_to": round_to, "single_rows": {int(labels[i]): str(names[i]) for i in single}}
+    table.attrs |= {
+        "is_grouped": draws.groups is not None,
+        "round_to": round_to,
+        "single_rows": {int(labels[i]): str(names[i]) for i in single},
+    }
     return MixtureSummary(scalars, table)
 
 
@@ -218,11 +232,24 @@ def _cluster_table(components: xr.Dataset, draws: MixtureDraws) -> pd.DataFrame:
     columns: dict[str, np.ndarray] = {"size": size, "share": size / size.sum()}
     for variable in ("overlap", "purity", "weight"):
         columns[variable] = components[variable].mean(("chain", "draw")).to_numpy()
+    if draws.is_words():
+        return pd.DataFrame(
+            columns | {"words": _top_words(components)}, index=components[draws.cluster_dim()].to_index()
+        )
     for view in draws.views:
         for parameter in view.family.component.axes:
             name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
             columns |= _columns_of(components[name], name, draws.cluster_dim())
     return pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
+
+
+def _top_words(components: xr.Dataset) -> list[str]:
+    """Return the likeliest words of every topic."""
+    mean = components["probability"].mean(("chain", "draw")).squeeze()
+    (word,) = (dim for dim in mean.dims if dim not in components["size"].dims)
+    names = mean[f"{word}_name" if f"{word}_name" in mean.coords else word].to_numpy()
+    order = np.argsort(-mean.transpose(..., word).to_numpy(), axis=1, kind="stable")
+    return [", ".join(map(str, names[own[:_MOST_NAMED]])) for own in order]
 
 
 def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.ndarray]:

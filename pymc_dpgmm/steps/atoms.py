@@ -267,6 +267,18 @@ class DirichletProcessStep(PartitionSampler):
         without = [target.name for target in self.targets if not target.parameters]
         if without:
             raise TypeError(f"{', '.join(without)} are the labels of no dp.DirichletProcess")
+        elsewhere = [
+            rv.name
+            for target in self.targets
+            if target.labels in given
+            for rv in target.parameters
+            if rv not in given
+        ]
+        if elsewhere:
+            raise ValueError(
+                f"{', '.join(elsewhere)} can only be sampled together with the labels, by "
+                "dp.DirichletProcessStep, which pm.sample assigns by itself: leave them out of step="
+            )
         alone = [model.rvs_to_values[rv] for rv in given if not is_atoms(rv) and not is_labels(rv)]
         drawn = [Concentration(model, value) for value in alone]
         names = {target.name for target in self.targets}
