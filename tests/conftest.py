@@ -28,8 +28,9 @@ def mode_of_graphs(request: Any) -> Any:
     """Evaluate PyTensor's graphs node by node where a test is marked ``interpreted``.
 
     To compile them takes seconds each, and such tests evaluate them a few times. The package's own kernels are
-    compiled either way.
+    compiled either way. ``interpreted(False)`` makes an exception in a file that is marked.
     """
-    is_interpreted = request.node.get_closest_marker("interpreted") and not request.config.option.compile_graphs
+    marker = request.node.get_closest_marker("interpreted")
+    is_interpreted = marker is not None and False not in marker.args and not request.config.option.compile_graphs
     with pytensor.config.change_flags(mode="FAST_COMPILE" if is_interpreted else pytensor.config.mode):
         yield

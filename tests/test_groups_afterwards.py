@@ -15,6 +15,8 @@ from test_topics import log_topics, posterior_of_names
 import pymc_dpgmm as dp
 from pymc_dpgmm.posterior.arrays.topics import estimate_documents, log_documents
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.array([-2.0, -1.6, 2.2, 1.9, -1.8])
 GROUP = np.array([0, 0, 0, 1, 1])
 NAMES = np.array(["a", "b"])[GROUP]

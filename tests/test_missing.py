@@ -22,6 +22,8 @@ from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import Contract, draw_codes, log_likelihoods, normalized, partitions
 
+pytestmark = pytest.mark.interpreted
+
 N = 6
 
 

@@ -14,6 +14,8 @@ import pytest
 import pymc_dpgmm as dp
 from pymc_dpgmm.distributions.operations import JointOp
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.array([[0.1, 2.0], [1.5, 2.2], [-0.3, 0.4], [1.1, 3.0], [0.2, -1.0]])
 LABELS = np.array([3, 0, 3, 0, 1])
 NIW = {
@@ -191,6 +193,7 @@ def test_starts_differ_by_chain_and_the_users_win():
     assert all(np.array_equal(p["z_labels"], LABELS) for p in points)
 
 
+@pytest.mark.interpreted(False)
 def test_value_and_gradients_come_from_one_node():
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 1)

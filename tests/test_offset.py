@@ -6,6 +6,8 @@ import pytest
 
 import pymc_dpgmm as dp
 
+pytestmark = pytest.mark.interpreted
+
 BASE = dp.NormalInverseGamma(0.0, 0.2, 2.0, 1.0)
 
 

@@ -7,6 +7,8 @@ import xarray as xr
 
 import pymc_dpgmm as dp
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.random.default_rng(0).normal(size=(30, 2)) + 4.0 * (np.arange(30) % 3)[:, None]
 
 
