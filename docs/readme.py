@@ -5,6 +5,7 @@ Usage: ``python docs/readme.py``, or ``make readme``.
 
 import contextlib
 import io
+import os
 import re
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import matplotlib.pyplot as plt
 import pymc_dpgmm as dp
 
 ROOT = Path(__file__).parent.parent
+# Tables are as wide as a wide terminal.
+os.environ["COLUMNS"] = "110"
 # The example, and what it prints.
 EXAMPLE = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
 

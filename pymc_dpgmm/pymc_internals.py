@@ -19,7 +19,7 @@ from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
 from pymc.logprob.utils import CheckParameterValue
-from pymc.pytensorf import collect_default_updates
+from pymc.pytensorf import collect_default_updates, constant_fold
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 from pymc.step_methods import STEP_METHODS
@@ -46,6 +46,7 @@ __all__ = [
     "assign_step_methods",
     "change_dist_size",
     "collect_default_updates",
+    "constant_fold",
     "dataclass_state",
     "default_transform",
     "get_value_vars_from_user_vars",

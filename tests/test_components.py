@@ -452,7 +452,9 @@ def test_errors_say_what_is_there():
     )
     with pytest.raises(ValueError, match=r"have no columns \['u'\], only \['v', 'w'\]"):
         dp.membership(named, "y", frame.rename(columns={"u": "w"}), LABELS)
-    with pytest.raises(ValueError, match=r"column 0 must have codes 0..5, got 7.0"):
+    with pytest.raises(
+        ValueError, match=r"column 0 must have codes 0..5, for the 6 levels of the base measure, got 7.0"
+    ):
         dp.membership(fixed(*BASES["DirichletCategorical"]), "y", [[7.0, 0.0]], LABELS)
     without = xr.DataTree.from_dict({"posterior": idata["posterior"].to_dataset()})
     with pytest.raises(ValueError, match="no records of mixtures in its group constant_data"):

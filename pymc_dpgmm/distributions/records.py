@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.pytensorf import constant_fold
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
@@ -23,6 +22,7 @@ from pytensor.tensor.random.type import RandomType
 from pymc_dpgmm.checks import has_dims
 from pymc_dpgmm.distributions.models import replace_data
 from pymc_dpgmm.families.base_measure import is_variable
+from pymc_dpgmm.pymc_internals import constant_fold
 
 # Larger arrays are stored as bytes in place of numbers that can be read.
 _MOST_READABLE = 1_000
