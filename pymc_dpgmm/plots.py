@@ -422,6 +422,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     )
     axes.plot(used + 1, median[used], "o", color=COLORS[0], label="median", clip_on=False)
     axes.set_xticks(used + 1)
+    axes.set_xlim(0.5, used.max() + 1.5)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("clusters of a draw, largest first")
     axes.set_ylabel("share of the rows")
@@ -634,7 +635,7 @@ def plot_topics(
     reference: Any = None,
     model: pm.Model | None = None,
 ) -> Any:
-    """Plot the words of the largest topics: bars of their probabilities, and lines of two standard deviations.
+    """Plot the words of the largest topics: bars of their probabilities, with two standard deviations either side.
 
     Parameters
     ----------
@@ -674,10 +675,10 @@ def plot_topics(
         axes.invert_yaxis()
         axes.set_xlim(left=0.0)
         axes.locator_params(axis="x", nbins=3)
-        axes.set_title(f"{int(own['topic'])}: {float(own['share']):.0%} of the words")
+        axes.set_title(f"{int(own['topic'])}: {float(own['share']):.0%} of the {found.attrs['rows']}")
     for axes in grid[count:]:
         axes.set_visible(False)
-    figure.supxlabel("probability")
+    figure.supxlabel("probability, and two standard deviations either side")
     return figure
 
 

@@ -444,6 +444,10 @@ def test_imputation_through_sample():
     assert np.sqrt(np.mean(error**2)) < 0.85
     spread = np.median(drawn.posterior["y_missing"].std(("chain", "draw")))
     assert 0.5 < spread < 0.9
+    # Pictures show what was observed.
+    figure = dp.plot_clusters(drawn, "y", group)
+    shown = [np.ma.filled(own.get_offsets(), np.nan) for own in figure.axes[0].collections]
+    assert sum(np.isfinite(own).all(axis=1).sum() for own in shown) == 80
 
 
 CONTINUE = """

@@ -173,6 +173,7 @@ def topics(
             "overlap": ("topic", found.overlap[order]),
         },
         coords={"topic": names[order], "word": vocabulary},
+        attrs={"rows": "words" if draws.is_words() else "documents"},
     )
 
 
