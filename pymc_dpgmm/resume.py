@@ -18,7 +18,7 @@ from rich.progress import (
 )
 
 from pymc_dpgmm.compiled import logger
-from pymc_dpgmm.distributions.models import digest_of
+from pymc_dpgmm.distributions.models import digests_of
 from pymc_dpgmm.pymc_internals import (
     CompoundStep,
     MultiTrace,
@@ -241,7 +241,7 @@ class ResumableRun:
             "chains": self._chains,
             "tune": self._tune,
             "options": self._options,
-            "numbers": {v.name: digest_of(self._model, v) for v in _with_densities(self._model)},
+            "numbers": digests_of(self._model),
         }
         path = Path(path)
         unfinished = path.with_name(f"{path.name}.unfinished")
@@ -269,7 +269,7 @@ class ResumableRun:
         present = {value.name for value in model.value_vars}
         if saved != present:
             raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
-        numbers = {v.name: digest_of(model, v) for v in _with_densities(model)}
+        numbers = digests_of(model)
         differing = sorted(name for name, own in content["numbers"].items() if own != numbers[name])
         if differing:
             raise ValueError(
@@ -310,8 +310,3 @@ def _progress(is_shown: bool) -> Progress:
         TimeRemainingColumn(),
         disable=not is_shown,
     )
-
-
-def _with_densities(model: pm.Model) -> list[Any]:
-    """Return the random variables and potentials of a model."""
-    return [*model.basic_RVs, *model.potentials]

@@ -12,6 +12,7 @@ from pymc_dpgmm.densities.atom_densities import AtomDensities
 from pymc_dpgmm.densities.row_terms import RowTerms
 from pymc_dpgmm.distributions import dependents, fixed_rows
 from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.distributions.models import with_densities
 
 
 class ProcessModel:
@@ -68,9 +69,7 @@ def _depending_on_values(
     computed from its value and from them, so that what depends on it depends on the parameters too.
     """
     values = {model.rvs_to_values[rv] for rv in parameters}
-    others = [
-        other for other in [*model.basic_RVs, *model.potentials] if other is not labels and other not in parameters
-    ]
+    others = [other for other in with_densities(model) if other is not labels and other not in parameters]
     densities = model.logp(vars=others, sum=False) if others else []
     return {
         other: density

@@ -19,6 +19,11 @@ from pymc_dpgmm.pymc_internals import REGISTRIES
 SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
 
 
+def with_densities(model: pm.Model) -> list[Variable]:
+    """Return the random variables and potentials of a model."""
+    return [*model.basic_RVs, *model.potentials]
+
+
 def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     """Return the variables and potentials of a model whose own log density depends on a variable.
 
@@ -26,7 +31,7 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     """
     random = set(model.basic_RVs)
     found = []
-    for other in [*model.basic_RVs, *model.potentials]:
+    for other in with_densities(model):
         if other is variable:
             continue
         roots = other.owner.inputs if other in random else [other]
@@ -49,14 +54,19 @@ def digest_of(model: pm.Model, variable: Variable) -> str:
         for found in ancestors(roots, blockers=others):
             if found.owner is not None:
                 digest.update(type(found.owner.op).__name__.encode())
-            value = _numbers_in(found)
+            value = numbers_in(found)
             if value is not None:
                 digest.update(f"{value.dtype}{value.shape}".encode())
                 digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
 
 
-def _numbers_in(leaf: Variable) -> np.ndarray | None:
+def digests_of(model: pm.Model) -> dict[str, str]:
+    """Return the digests of all variables and potentials of a model, by their names."""
+    return {str(variable.name): digest_of(model, variable) for variable in with_densities(model)}
+
+
+def numbers_in(leaf: Variable) -> np.ndarray | None:
     """Return the numbers of a constant or of data, None for anything else."""
     value: Any = None
     if isinstance(leaf, Constant):

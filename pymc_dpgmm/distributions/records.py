@@ -89,7 +89,7 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
 
 def with_gamma_law(found: dict[str, Any] | None, value: Variable) -> dict[str, Any] | None:
     """Add shape and rate to how a variable is stored, if it is gamma distributed and these are numbers."""
-    if found is None or "variable" not in found or value.owner is None or not isinstance(value.owner.op, GammaRV):
+    if found is None or "variable" not in found or not is_gamma(value):
         return found
     numbers = constant_fold(value.owner.op.dist_params(value.owner), raise_not_constant=False)
     if not all(isinstance(number, np.ndarray) and number.ndim == 0 for number in numbers):
@@ -117,6 +117,11 @@ def parse_numbers(found: Mapping[str, Any]) -> np.ndarray:
     if "base64" in found:
         return np.frombuffer(base64.b64decode(found["base64"]), dtype=found["dtype"]).reshape(found["shape"])
     return np.asarray(found["value"], dtype=found["dtype"])
+
+
+def is_gamma(var: Any) -> bool:
+    """Tell whether a variable is a scalar with a gamma distribution."""
+    return var.owner is not None and isinstance(var.owner.op, GammaRV) and var.ndim == 0
 
 
 def is_random(value: Variable) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.arithmetic import fast_log
+from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.categories import categories_of, codes_of, numbers_of_levels
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
@@ -31,15 +32,21 @@ def _update(p, n, s, x, sign):
     return 1.0
 
 
+@inlined
+def _log_evidence_of_column(p, s, j, entries):
+    """Log evidence of one column, which has so many entries."""
+    total, concentration = 0.0, 0.0
+    for place in range(j * p.l, (j + 1) * p.l):
+        concentration += p.a[place]
+        if s.counts[place] > 0.0:
+            total += log_rising(p.a[place], s.counts[place])
+    return total - log_rising(concentration, entries)
+
+
 def _log_evidence(p, n, s):
     total = 0.0
     for j in range(p.d):
-        concentration = 0.0
-        for place in range(j * p.l, (j + 1) * p.l):
-            concentration += p.a[place]
-            if s.counts[place] > 0.0:
-                total += log_rising(p.a[place], s.counts[place])
-        total -= log_rising(concentration, n)
+        total += _log_evidence_of_column(p, s, j, n)
     return total
 
 
@@ -143,12 +150,7 @@ def _update_incomplete(p, n, s, x, sign):
 def _log_evidence_incomplete(p, n, s):
     total = 0.0
     for j in range(p.d):
-        concentration = 0.0
-        for place in range(j * p.l, (j + 1) * p.l):
-            concentration += p.a[place]
-            if s.counts[place] > 0.0:
-                total += log_rising(p.a[place], s.counts[place])
-        total -= log_rising(concentration, s.entries[j])
+        total += _log_evidence_of_column(p, s, j, s.entries[j])
     return total
 
 

@@ -293,10 +293,10 @@ class MixtureDraws:
             else read_view(source, view, mixtures[view], self.drawn.n)
             for view in chosen
         ]
-        # Where clusters have atoms: the variables of the rows' parameters, by the key of each.
-        self.entries: dict[str, str] | None = next(
-            (mixtures[view]["entries"] for view in chosen if "entries" in mixtures[view]), None
-        )
+        of_atoms = next((mixtures[view] for view in chosen if "entries" in mixtures[view]), {})
+        # Where clusters have atoms: the variables of the rows' parameters, by the key of each, and their digests.
+        self.entries: dict[str, str] | None = of_atoms.get("entries")
+        self.digests: dict[str, str] = of_atoms.get("digests", {})
         of_rows = None if self.groups is None else self.groups.group
         self.numbers = MixtureNumbers(self.drawn.rows, self._prior.seats, self.views, of_rows)
         self._observed = {view: data_of(idata, view) for view in chosen}

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
@@ -15,11 +14,11 @@ from scipy.special import logsumexp
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.densities import ProcessModel
 from pymc_dpgmm.distributions import fixed_rows
-from pymc_dpgmm.distributions.models import digest_of
+from pymc_dpgmm.distributions.models import digest_of, numbers_in
 from pymc_dpgmm.partitions import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.stored import Source, read_records
+from pymc_dpgmm.posterior.stored import Source, data_of
 
 # Draws from the base with which a density is averaged over it, in every draw.
 N_FRESH = 64
@@ -50,7 +49,7 @@ class Process:
                 f"{what} of parameters under a Dirichlet process needs their base and likelihood: pass model="
             )
         self.model = model
-        _check_model(idata, draws, model)
+        _check_model(draws, model)
         self.process = ProcessModel(model, model[draws.labels_name])
         _check_data(idata, model, self.process.dependents)
         densities = self.process.densities
@@ -87,7 +86,7 @@ class Process:
         return [clusters.atoms[key].astype(kind) for key, kind in zip(self.keys, types, strict=True)]
 
 
-def _check_model(idata: Any, draws: MixtureDraws, model: pm.Model) -> None:
+def _check_model(draws: MixtureDraws, model: pm.Model) -> None:
     """Raise ValueError where the process of a model is not that of the draws."""
     assert draws.entries is not None
     missing = [name for name in (draws.labels_name, *draws.entries.values()) if name not in model.named_vars]
@@ -99,21 +98,19 @@ def _check_model(idata: Any, draws: MixtureDraws, model: pm.Model) -> None:
             f"model= is not the model of the draws: its {draws.labels_name} has {n} entries, and the draws have "
             f"{draws.drawn.n}"
         )
-    record = read_records(idata)[f"{draws.labels_name.removesuffix('_labels')}_atoms"]
-    for name, digest in record.get("digests", {}).items():
+    for name, digest in draws.digests.items():
         if digest_of(model, model[name]) != digest:
             raise ValueError(f"model= is not the model of the draws: the base of {name} has other numbers")
 
 
 def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
     """Raise ValueError where the data of a model is not that of the draws."""
-    stored = idata["observed_data"].dataset if "observed_data" in idata.children else {}
     for rv in dependents:
-        if rv not in model.observed_RVs or rv.name not in stored:
+        stored = data_of(idata, rv.name)
+        if rv not in model.observed_RVs or stored is None:
             continue
-        value = model.rvs_to_values[rv]
-        data = value.get_value(borrow=True) if isinstance(value, SharedVariable) else getattr(value, "data", None)
-        if data is not None and not np.array_equal(data, stored[rv.name].to_numpy()):
+        data = numbers_in(model.rvs_to_values[rv])
+        if data is not None and not np.array_equal(data, stored.to_numpy()):
             raise ValueError(f"model= is not the model of the draws: the data of {rv.name} differ")
 
 

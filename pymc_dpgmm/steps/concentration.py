@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import GammaRV
 
 from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.distributions import CRPRV, dependents, prior_parameters
 from pymc_dpgmm.distributions.grouped_labels import HDPLabelsRV, OpenersRV, grouped_parameters
+from pymc_dpgmm.distributions.records import is_gamma
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.partitions import cluster_sizes
 from pymc_dpgmm.pymc_internals import (
@@ -140,11 +140,6 @@ class Concentration:
         """Replace the concentration in a point."""
         value = math.log(alpha) if self._is_log else alpha
         point[self.name] = np.asarray(value, dtype=point[self.name].dtype)
-
-
-def is_gamma(var: Any) -> bool:
-    """Tell whether a variable is a scalar with a gamma distribution."""
-    return var.owner is not None and isinstance(var.owner.op, GammaRV) and var.ndim == 0
 
 
 def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None, str]:

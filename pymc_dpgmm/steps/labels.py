@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.distributions.records import is_gamma
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import (
@@ -29,7 +30,7 @@ from pymc_dpgmm.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.steps.atoms import AtomOptions, DirichletProcessStep
-from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of, is_gamma
+from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.steps.sampler import PartitionSampler
 from pymc_dpgmm.steps.statistics import STATISTICS, of_partition, tallied
