@@ -16,7 +16,8 @@ from pymc_dpgmm.arithmetic import bits_at, scrambled, uniform_at
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.kernels.births import births_and_deaths
-from pymc_dpgmm.kernels.leader_sweep import leader_sweep, log_gamma_numbers
+from pymc_dpgmm.kernels.drawn_clusters import log_gamma_numbers
+from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.many_rows import scan, scan_some
 from pymc_dpgmm.kernels.memory import DISCOUNT
 from pymc_dpgmm.kernels.schedule import Options, Schedule

@@ -41,10 +41,12 @@ from pymc_dpgmm.fingerprints import is_outside
 TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = range(9)
 UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT = range(9, 15)
 # Addresses of the functions.
-WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_ANEW, REFRESH = range(15, 25)
+WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_ANEW, REFRESH, ADD_UP = range(
+    15, 26
+)
 # Lengths of axes, and where sums and cache begin in a row, and parameters among all of them.
-LENGTHS, SUMS, CACHE, PARAMETERS = 25, 32, 40, 56
-BLOCK_LENGTH = 80
+LENGTHS, SUMS, CACHE, PARAMETERS = 26, 33, 41, 57
+BLOCK_LENGTH = 81
 
 # In a row of a table: number of rows, and relative error of the sums.
 SIZE, ERROR = 0, 1
@@ -152,6 +154,17 @@ def merge(view, k, j):
     cluster[SIZE] += other[SIZE]
     cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
     call_refresh(view[REFRESH], view, k)
+
+
+def add_up(view, first, n_slots, by):
+    """Let the sums of ``n_slots`` slots stand for their own rows and those of the slots ``by`` further on."""
+    w, p = layout(view), parameters(view)
+    for k in range(first, first + n_slots):
+        cluster, other = cluster_of(w, k), cluster_of(w, k + by)
+        if other[SIZE] > 0.0:
+            merge_sums(w, p, cluster, other)
+            cluster[SIZE] += other[SIZE]
+            cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
 
 
 def refresh_cache(view, k):
@@ -306,6 +319,7 @@ TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
     REFRESH: (refresh_cache, NOTHING(INTS, INT)),
     EVIDENCE_ANEW: (log_evidence_anew, FLOAT(INTS, INT)),
     SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
+    ADD_UP: (add_up, NOTHING(INTS, INT, INT, INT)),
     DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
 }
 # What every sampler calls; the others are compiled where they are needed.

@@ -62,9 +62,8 @@ def _count_singles(s):
 
 
 @inlined
-def _give_birth(s, prior):
-    """Propose that a row leaves for a cluster of its own."""
-    i = below(s.bits, s.n)
+def _give_birth(s, prior, i, n):
+    """Propose that a row, drawn from all n, leaves for a cluster of its own."""
     own = s.slots[i]
     size = s.sizes[own]
     if size == 1:
@@ -73,7 +72,7 @@ def _give_birth(s, prior):
     singles = _count_singles(s) + (2 if size == 2 else 1)
     leave(s, i)
     log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
-    log_ratio = math.log(s.n / singles) + log_open - _weigh_others(s, prior, i)
+    log_ratio = math.log(n / singles) + log_open - _weigh_others(s, prior, i)
     if math.log(uniform(s.bits)) < log_ratio:
         join(s, i, take_slot(s))
         s.head[N_MOVED] += 1
@@ -82,7 +81,7 @@ def _give_birth(s, prior):
 
 
 @inlined
-def _let_die(s, prior):
+def _let_die(s, prior, n):
     """Propose that the only row of a cluster joins another cluster."""
     singles = _count_singles(s)
     if singles == 0 or s.head[N_CLUSTERS] == 1:
@@ -92,7 +91,7 @@ def _let_die(s, prior):
     leave(s, i)
     free_slot(s, own)
     log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
-    log_ratio = math.log(singles / s.n) + _weigh_others(s, prior, i) - log_open
+    log_ratio = math.log(singles / n) + _weigh_others(s, prior, i) - log_open
     target = take_slot(s)
     if math.log(uniform(s.bits)) < log_ratio:
         free_slot(s, target)
@@ -101,18 +100,23 @@ def _let_die(s, prior):
     join(s, i, target)
 
 
-@c_function(INT(INTS, INT))
-def run_births_and_deaths(head, n_moves):
-    """Propose births and deaths, from where the head says on."""
+@c_function(INT(INTS, INT, INTS, INT, INT))
+def run_births_and_deaths(head, n_moves, candidates, n_candidates, n):
+    """Propose births and deaths, from where the head says on.
+
+    ``candidates`` are rows for births, one for each move, that have been drawn from all n; without them, rows are
+    drawn here.
+    """
     s = memory_at(head)
     prior = prior_of(s)
     while head[POSITION] < n_moves:
         if head[N_CLUSTERS] == s.capacity:
             return NEEDS_ROOM
         if uniform(s.bits) < 0.5:
-            _give_birth(s, prior)
+            i = candidates[head[POSITION]] if n_candidates > 0 else below(s.bits, s.n)
+            _give_birth(s, prior, i, n)
         else:
-            _let_die(s, prior)
+            _let_die(s, prior, n)
         head[POSITION] += 1
     return DONE
 
@@ -134,4 +138,22 @@ def births_and_deaths(rng: np.random.Generator, state: State, n_moves: int) -> i
     int
         How many were accepted.
     """
-    return state.run(rng, run_births_and_deaths, n_moves)
+    return state.run(rng, run_births_and_deaths, n_moves, state.slots.ctypes.data, 0, state.n)
+
+
+def births_and_deaths_in_part(rng: np.random.Generator, state: State, candidates: np.ndarray, n_rows: int) -> int:
+    """Do the same where a state has a part of the rows, those of clusters of one row among them.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place.
+    candidates : (n_moves,) int64 array
+        Rows of the state that have been drawn from all rows, independently and with equal probabilities, one for
+        each move, whatever the partition.
+    n_rows : int
+        Number of all rows.
+    """
+    rows = np.ascontiguousarray(candidates, dtype=np.int64)
+    return state.run(rng, run_births_and_deaths, len(rows), rows.ctypes.data, len(rows), n_rows)

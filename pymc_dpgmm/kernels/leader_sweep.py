@@ -11,15 +11,13 @@ Rows are worked on in chunks, of which threads take one at a time. The random nu
 key and of i, so that what is drawn does not depend on the number of threads.
 """
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import LANES, bits_at, fast_exp, uniform_at
-from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
-from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.arithmetic import bits_at
+from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
 from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.threads import Threads
@@ -30,13 +28,6 @@ WORTH_THREADS = 500_000
 CHUNK, MOST_CHUNKS = 8_192, 64
 # Numbers in the tables of all chunks, at most, beside those of two chunks.
 MOST_NUMBERS = 8_000_000
-# Rows of a block, whose densities are computed together: as many as keep these near the processor.
-MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32
-# The same where they are computed in NumPy.
-NUMPY_BLOCK = 4_096
-# Places in what tells of a view whose densities are quadratic.
-ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = range(6)
-VIEW_LENGTH = 6
 
 
 class _Sweep:
@@ -99,39 +90,11 @@ class _Sweep:
 
     def draw_clusters(self, rng: np.random.Generator, given: State, sizes: np.ndarray) -> None:
         """Draw the weights and parameters of the clusters, given statistics and numbers of rows in their slots."""
-        slots = self.slots
-        self.log_weights = log_gamma_numbers(rng, sizes[slots] - self.state.prior[DISCOUNT])
-        # Views whose densities compiled code computes, and the others.
-        self.views = np.zeros((len(given.tables), VIEW_LENGTH), dtype=np.int64)
-        self.n_quadratic = 0
-        self.others: list[tuple[Component, Drawn, Any]] = []
-        self._kept: list[np.ndarray] = []
-        self.most_columns = 1
-        for table in given.tables:
-            component = table.family.component
-            sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
-            drawn = component.draw(rng, table.shifted, sums)
-            if component.quadratic is None or table.family.takes_missing:
-                self.others.append((component, component.restore(drawn, table.origin), table.values))
-                continue
-            mean, root = component.quadratic(drawn)
-            is_diagonal = root.ndim == 2
-            diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
-            shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)
-            self.log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * mean.shape[1] * math.log(
-                2.0 * math.pi
-            )
-            arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
-            self._kept += arrays
-            self.views[self.n_quadratic] = (
-                table.rows.ctypes.data,
-                table.rows.shape[1],
-                mean.shape[1],
-                is_diagonal,
-                *(array.ctypes.data for array in arrays),
-            )
-            self.most_columns = max(self.most_columns, mean.shape[1])
-            self.n_quadratic += 1
+        log_weights, drawn = draw_clusters(
+            rng, given.tables, self.slots, sizes[self.slots] - self.state.prior[DISCOUNT]
+        )
+        clusters = DrawnClusters(self.slots, self.priorities, log_weights, drawn, self.order_key, self.uniform_key)
+        self.labels = LabelDraws(clusters, self.state.tables, self.state.slots)
 
     def draw_labels(self) -> int:
         """Draw the label of every row, and gather the rows of each cluster; return how many have moved."""
@@ -140,16 +103,13 @@ class _Sweep:
         self.rows = np.empty(state.n, dtype=np.int64)
         self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
         n_moved = np.zeros(self.n_chunks, dtype=np.int64)
-        most = min(MOST_DENSITIES // len(self.slots), MOST_COLUMNS // self.most_columns)
-        block = int(np.clip(most // LANES * LANES, LEAST_BLOCK, MOST_BLOCK))
-        if self.others:
-            block = int(np.clip(32 * MOST_DENSITIES // len(self.slots), LEAST_BLOCK, NUMPY_BLOCK))
 
         def run(start: int, stop: int) -> None:
             memory = self._memory()
-            scratch = np.empty((len(self.slots) + self.most_columns + 4) * block)
+            scratch = self.labels.scratch()
             for c in range(start, stop):
-                n_moved[c] = self._draw_chunk(c, block, scratch)
+                first, last = self.ends[c : c + 2].tolist()
+                n_moved[c] = self.labels.draw(first, last, scratch)
                 gather_chunk(
                     memory.address,
                     self.stride * (1 + c),
@@ -161,42 +121,6 @@ class _Sweep:
 
         self.threads.run(run, 0, self.n_chunks)
         return int(n_moved.sum())
-
-    def _draw_chunk(self, c: int, block: int, scratch: np.ndarray) -> int:
-        """Draw the labels of the rows of a chunk; return how many have moved."""
-        start, stop = self.ends[c : c + 2].tolist()
-        if not self.others:
-            return self._draw_rows(start, stop, block, scratch, 0)
-        n_moved = 0
-        for first in range(start, stop, block):
-            last = min(first + block, stop)
-            total = sum(
-                component.log_density(drawn, values[first:last]) for component, drawn, values in self.others
-            )
-            own = np.ascontiguousarray(np.asarray(total).T)
-            n_moved += self._draw_rows(first, last, last - first, scratch, own.ctypes.data)
-        return n_moved
-
-    def _draw_rows(self, start: int, stop: int, block: int, scratch: np.ndarray, given: int) -> int:
-        moved = np.zeros(1, dtype=np.int64)
-        draw_rows(
-            self.state.slots.ctypes.data,
-            self.order_key,
-            self.uniform_key,
-            start,
-            stop,
-            block,
-            len(self.slots),
-            self.slots.ctypes.data,
-            self.priorities.ctypes.data,
-            self.log_weights.ctypes.data,
-            self.views.ctypes.data,
-            self.n_quadratic,
-            given,
-            scratch.ctypes.data,
-            moved.ctypes.data,
-        )
-        return int(moved[0])
 
     def settle(self) -> None:
         """Give the state the statistics of its clusters, and their rows."""
@@ -222,12 +146,6 @@ class _Sweep:
         state.sizes[slots] = np.diff(self.begins, axis=1).sum(axis=0)[slots]
 
 
-def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
-    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
-    boosted = np.log(rng.standard_gamma(shape + 1.0))
-    return boosted + np.log1p(-rng.random(len(shape))) / shape
-
-
 @c_function(NOTHING(INTS, INT, INT, INT, INT, INTS))
 def find_first(slots, key, start, stop, stride, priorities):
     """Find, for every slot, the place in the order of the first of its rows in ``start`` to ``stop``."""
@@ -237,149 +155,6 @@ def find_first(slots, key, start, stop, stride, priorities):
         priority = bits_at(key, i)
         k = slots[i]
         priorities[k] = min(priorities[k], priority)
-
-
-@inlined
-def _add_quadratic(view, first, size, n_clusters, columns, found, densities):
-    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
-    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
-    shift, root = floats_at(view[SHIFT]), floats_at(view[ROOT])
-    for j in range(d):
-        own = shifted(columns, j * size)
-        for r in range(size):
-            own[r] = rows[(first + r) * stride + j]
-    for k in range(n_clusters):
-        out = shifted(densities, k * size)
-        if view[IS_DIAGONAL] != 0:
-            for j in range(d):
-                a, b = root[k * d + j], shift[k * d + j]
-                own = shifted(columns, j * size)
-                for r in range(size):
-                    out[r] -= 0.5 * (a * own[r] - b) * (a * own[r] - b)
-        else:
-            _add_triangle(d, size, shifted(root, k * d * d), shifted(shift, k * d), columns, found, out)
-
-
-@inlined
-def _add_triangle(d, size, root, shift, columns, found, out):
-    """Subtract half the squared length of the products of an upper triangle with rows, less a shift.
-
-    Two rows of the triangle go together, since what is read of the columns serves both.
-    """
-    other = shifted(found, size)
-    for i in range(0, d, 2):
-        own, next_own = shifted(root, i * d), shifted(root, i * d + d)
-        is_pair = i + 1 < d
-        for r in range(size):
-            found[r] = -shift[i]
-            other[r] = -shift[i + 1] if is_pair else 0.0
-        # Four columns at a time, after those that are left over.
-        n_first = (d - i) % 4
-        for j in range(i, i + n_first):
-            a, b = own[j], next_own[j] if is_pair and j > i else 0.0
-            x = shifted(columns, j * size)
-            for r in range(size):
-                found[r] += a * x[r]
-                other[r] += b * x[r]
-        for j in range(i + n_first, d, 4):
-            a0, a1, a2, a3 = own[j], own[j + 1], own[j + 2], own[j + 3]
-            # Below the diagonal there is nothing.
-            b0 = next_own[j] if j > i else 0.0
-            b1, b2, b3 = next_own[j + 1], next_own[j + 2], next_own[j + 3]
-            x0, x1 = shifted(columns, j * size), shifted(columns, (j + 1) * size)
-            x2, x3 = shifted(columns, (j + 2) * size), shifted(columns, (j + 3) * size)
-            for r in range(size):
-                found[r] += a0 * x0[r] + a1 * x1[r] + a2 * x2[r] + a3 * x3[r]
-                other[r] += b0 * x0[r] + b1 * x1[r] + b2 * x2[r] + b3 * x3[r]
-        for r in range(size):
-            out[r] -= 0.5 * (found[r] * found[r] + other[r] * other[r])
-
-
-@inlined
-def _keep_order(key, first, size, n_clusters, priorities, densities):
-    """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
-    latest = priorities[n_clusters - 1]
-    for r in range(size):
-        priority = bits_at(key, first + r)
-        if priority <= latest:
-            k = n_clusters - 1
-            while k >= 0 and priorities[k] > priority:
-                densities[k * size + r] = -math.inf
-                k -= 1
-            if k >= 0 and priorities[k] == priority:
-                for other in range(k):
-                    densities[other * size + r] = -math.inf
-
-
-@c_function(NOTHING(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS, INTS))
-def draw_rows(
-    slots,
-    order_key,
-    uniform_key,
-    start,
-    stop,
-    block,
-    n_clusters,
-    names,
-    priorities,
-    log_weights,
-    views,
-    n_views,
-    given,
-    scratch,
-    moved,
-):
-    """Draw the slots of the rows from ``start`` to ``stop`` given weights and parameters of clusters.
-
-    ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
-    address of log densities (K, block) of one block of rows.
-    """
-    for first in range(start, stop, block):
-        size = min(block, stop - first)
-        densities = scratch
-        found = shifted(scratch, n_clusters * size)
-        largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
-        columns = shifted(found, 4 * size)
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            if given != 0:
-                extra = shifted(floats_at(given), k * size)
-                for r in range(size):
-                    out[r] = log_weights[k] + extra[r]
-            else:
-                for r in range(size):
-                    out[r] = log_weights[k]
-        for v in range(n_views):
-            view = shifted(views, v * VIEW_LENGTH)
-            _add_quadratic(view, first, size, n_clusters, columns, found, densities)
-        _keep_order(order_key, first, size, n_clusters, priorities, densities)
-        for r in range(size):
-            # What is not a number is never the largest, and has no weight.
-            largest[r] = -math.inf
-            total[r] = 0.0
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            for r in range(size):
-                largest[r] = out[r] if out[r] > largest[r] else largest[r]
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            for r in range(size):
-                total[r] += fast_exp(out[r] - largest[r])
-                out[r] = total[r]
-        for r in range(size):
-            # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
-            total[r] *= min(uniform_at(uniform_key, first + r), 0.9999999999999998)
-            found[r] = 0.0
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            for r in range(size):
-                found[r] += 1.0 if out[r] <= total[r] else 0.0
-        for r in range(size):
-            # Where all densities underflow, the row stays: no such state has any weight.
-            if largest[r] > -math.inf and found[r] < n_clusters:
-                slot = names[int(found[r])]
-                moved[0] += slot != slots[first + r]
-                slots[first + r] = slot
 
 
 @c_function(NOTHING(INTS, INT, INT, INT, INT, INTS, INTS))

@@ -60,6 +60,9 @@ SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
 N_GROUPS, CURRENT = 12, 13
 # Rows of a cluster that random moves divide, at most.
 MOST_DIVIDED = 14
+# Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
+# ``N_ELSEWHERE + k``, which is no cluster's.
+N_ELSEWHERE = 15
 # What kernels return that may need more slots.
 DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
@@ -98,7 +101,7 @@ ARRAYS = (
     "half_counts",
     "touched",
 )
-FIRST_ARRAY = 15
+FIRST_ARRAY = 16
 GROUP, GROUP_COUNTS = (FIRST_ARRAY + ARRAYS.index(name) for name in ("group", "group_counts"))
 FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
 ALLOCATE = FIRST_FUNCTION + 6
@@ -418,19 +421,31 @@ def unlink(s, i):
 
 
 @inlined
+def rows_elsewhere(s, k):
+    """Return how many rows of slot ``k`` are elsewhere."""
+    away = s.head[N_ELSEWHERE]
+    view = view_of(s, 0)
+    return int(floats_at(view[TABLE])[(away + k) * view[WIDTH]]) if k <= away else 0
+
+
+@inlined
 def collect(s, k, found):
-    """Write the rows of slot ``k`` to ``found[:n_k]``."""
+    """Write the rows of slot ``k`` to ``found[:n_k]``; return how many are here."""
     i = s.following[s.n + k]
-    for t in range(s.sizes[k]):
+    n_here = s.sizes[k] - rows_elsewhere(s, k)
+    for t in range(n_here):
         found[t] = i
         i = s.following[i]
+    return n_here
 
 
 @inlined
 def refit(s, k):
     """Compute the statistics of slot ``k`` from its rows."""
-    collect(s, k, s.gathered)
-    gather(s, k, s.gathered, s.sizes[k], 1)
+    n_here = collect(s, k, s.gathered)
+    gather(s, k, s.gathered, n_here, 1)
+    if n_here < s.sizes[k]:
+        merge(s, k, s.head[N_ELSEWHERE] + k)
 
 
 @inlined

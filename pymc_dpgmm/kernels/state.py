@@ -38,6 +38,7 @@ from pymc_dpgmm.kernels.memory import (
     MOST,
     MOST_DIVIDED,
     N_CLUSTERS,
+    N_ELSEWHERE,
     N_GROUPS,
     N_LOG_COMPONENTS,
     N_LOG_V,
@@ -56,8 +57,10 @@ from pymc_dpgmm.kernels.memory import (
     link,
     log_evidence,
     memory_at,
+    merge,
     prior_of,
     refit,
+    rows_elsewhere,
     weigh,
 )
 from pymc_dpgmm.kernels.scans import scan_rows
@@ -80,6 +83,10 @@ class State:
         Data of the same rows, or units, of one family or several; parameters inside their support.
     labels : (n,) integer array, values in 0..n-1
         Of rows, or of units.
+    elsewhere : sequence of Table, optional
+        For every view, sums of rows that are elsewhere, in slots 0 to K - 1 of K clusters. Labels are then in 0 to
+        K - 1. Scans of the rows here, births and deaths are all that there is for such a state, unless there is no
+        row elsewhere.
     """
 
     slots: np.ndarray
@@ -87,11 +94,19 @@ class State:
     log_v: np.ndarray
     log_components: np.ndarray
 
-    def __init__(self, views: Sequence[View], labels: np.ndarray) -> None:
-        labels, n_clusters = canonical_labels(labels)
+    def __init__(
+        self, views: Sequence[View], labels: np.ndarray, elsewhere: Sequence[Table] | None = None
+    ) -> None:
+        # Slots that hold sums of rows elsewhere, and no clusters.
+        self._n_reserved = 0 if elsewhere is None else len(elsewhere[0].array) - 2
+        labels, n_clusters = canonical_labels(labels) if elsewhere is None else (labels, self._n_reserved)
         n = len(labels)
         capacity = _room_for(n_clusters)
-        self.tables = [Table(view, capacity, n, may_be_wide=True) for view in views]
+        if elsewhere is None:
+            self.tables = [Table(view, capacity, n, may_be_wide=True) for view in views]
+        else:
+            room = capacity + self._n_reserved
+            self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
         self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
         self.slots = labels + 1
         for name in ("queue", "gathered", "own", "side", "picked"):
@@ -114,6 +129,10 @@ class State:
         self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
         self._make_slots(capacity)
         self._point()
+        if elsewhere is not None:
+            self.head[N_ELSEWHERE] = n_clusters
+            for table, own in zip(self.tables, elsewhere, strict=True):
+                table.array[n_clusters + 1 : 2 * n_clusters + 1] = own.array[:n_clusters]
         self._fill(n_clusters)
 
     @property
@@ -157,16 +176,20 @@ class State:
         return self.sizes[self.order[: self.n_clusters]]
 
     def _make_slots(self, capacity: int) -> None:
-        n = self.n
-        self.sizes = np.zeros(capacity + 1, dtype=np.int64)
-        self.following = np.arange(n + capacity + 1)
-        self.preceding = np.arange(n + capacity + 1)
-        self.order = np.arange(1, capacity + 1)
-        self.place = np.arange(-1, capacity)
+        n, n_slots, reserved = self.n, capacity + self._n_reserved, self._n_reserved
+        self.sizes = np.zeros(n_slots + 1, dtype=np.int64)
+        self.following = np.arange(n + n_slots + 1)
+        self.preceding = np.arange(n + n_slots + 1)
+        # Those that hold no clusters come last, where none is looked for.
+        holding = np.arange(reserved + 1, 2 * reserved + 1)
+        self.order = np.concatenate([np.setdiff1d(np.arange(1, n_slots + 1), holding), holding])
+        self.place = np.full(n_slots + 1, -1)
+        self.place[self.order] = np.arange(n_slots)
         self._make_weights(capacity)
 
     def _make_weights(self, capacity: int) -> None:
-        self.seats, self.seats_left = np.zeros(capacity + 1), np.zeros(capacity + 1)
+        n_slots = capacity + self._n_reserved
+        self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
         self.log_weights, self.cumulative = np.zeros(padded(capacity + 2)), np.zeros(padded(capacity + 2))
         self.head[CAPACITY] = capacity
 
@@ -303,16 +326,18 @@ class State:
 
     def grow(self) -> None:
         """Make more slots."""
-        old, capacity, n = self.capacity, _room_for(self.n_clusters), self.n
-        for name, start in (("following", n + old + 1), ("preceding", n + old + 1)):
-            more = np.arange(start, n + capacity + 1)
+        old, capacity, n, reserved = self.capacity, _room_for(self.n_clusters), self.n, self._n_reserved
+        first, last = old + reserved + 1, capacity + reserved + 1
+        for name in ("following", "preceding"):
+            more = np.arange(n + first, n + last)
             setattr(self, name, np.concatenate([getattr(self, name), more]))
         self.sizes = np.concatenate([self.sizes, np.zeros(capacity - old, dtype=np.int64)])
-        self.order = np.concatenate([self.order, np.arange(old + 1, capacity + 1)])
-        self.place = np.concatenate([self.place, np.arange(old, capacity)])
+        self.order = np.concatenate([self.order[:old], np.arange(first, last), self.order[old:]])
+        self.place = np.concatenate([self.place, np.zeros(capacity - old, dtype=np.int64)])
+        self.place[self.order] = np.arange(last - 1)
         self._make_weights(capacity)
         for table in self.tables:
-            table.resize(capacity)
+            table.resize(capacity + reserved)
         if self.is_grouped:
             self._make_group_slots()
         self._point()
@@ -434,12 +459,17 @@ def fill(head):
     # Rows slot by slot, to be gathered.
     start = 0
     for k in range(1, head[N_CLUSTERS] + 1):
+        n_here = s.sizes[k]
         i = s.following[s.n + k]
-        for t in range(s.sizes[k]):
+        for t in range(n_here):
             s.gathered[start + t] = i
             i = s.following[i]
-        gather(s, k, shifted(s.gathered, start), s.sizes[k], 1)
-        start += s.sizes[k]
+        gather(s, k, shifted(s.gathered, start), n_here, 1)
+        n_elsewhere = rows_elsewhere(s, k)
+        if n_elsewhere > 0:
+            merge(s, k, head[N_ELSEWHERE] + k)
+            s.sizes[k] += n_elsewhere
+        start += n_here
     gather(s, 0, s.gathered, 0, 1)
     set_prior_predictives(s, 0, s.n)
 

@@ -10,6 +10,7 @@ from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, c
 from pymc_dpgmm.families.family import Ragged, volume
 from pymc_dpgmm.families.verbs import (
     ABSENT,
+    ADD_UP,
     ALWAYS,
     ARGUMENTS,
     BLOCK_LENGTH,
@@ -69,7 +70,15 @@ class Table:
     may_be_wide : bool
         Whether the family may be replaced by that for wide data, see :class:`Family`, where that is less work. It
         serves clusters of rows of this table alone.
+    most_rows : int
+        Rows that a cluster may have, if more than there are in this table.
+    like : Table, optional
+        A table of the same family and origin, whose parameters this one has.
     """
+
+    params: Any
+    shifted: Any
+    shared: np.ndarray
 
     def __init__(
         self,
@@ -79,11 +88,16 @@ class Table:
         *,
         for_sampling: bool = True,
         may_be_wide: bool = False,
+        most_rows: int = 0,
+        like: "Table | None" = None,
     ) -> None:
         self.base_family = self.family = view.family
         self.for_sampling = for_sampling
+        self._most_rows = most_rows
         self.values, self.unit = view.values, view.unit
         rows, self.origin = self.family.represent(view.params, view.values)
+        if view.origin is not None and self.origin is not None:
+            rows, self.origin = rows + (self.origin - view.origin), view.origin
         self.n_rows = int(view.values.shape[0])
         if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
             self.family = self.family.wide(*rows.shape) or self.family
@@ -102,7 +116,11 @@ class Table:
             self.room = np.empty(self.n_rows, dtype=np.int64)
         self._lay_out(view.params)
         self.array = np.zeros((capacity + 2, self.width))
-        self.set_params(view.params)
+        if like is None:
+            self.set_params(view.params)
+        else:
+            self.params, self.shifted, self.shared = like.params, like.shifted, like.shared
+            self.block[PARAMETERS:] = like.block[PARAMETERS:]
         self._make_scratch()
         self._point()
 
@@ -140,7 +158,7 @@ class Table:
         shifted = self.family.shift(params, self.origin)
         # A unit may be weighed beside its own rows, where what comes of it is not used.
         most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
-        tables = self.family.tabulate(shifted, most if self.for_sampling else 0)
+        tables = self.family.tabulate(shifted, max(most if self.for_sampling else 0, self._most_rows))
         if self.family.pairs is not None:
             pairs = self.family.pairs(shifted, self.rows)
             tables |= {"n_pairs": len(pairs), "pairs": pairs}
@@ -260,6 +278,10 @@ class Table:
     def merge(self, k: int, j: int) -> None:
         """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
         function_of(self.family, MERGE)(self.block.ctypes.data, k, j)
+
+    def add_up(self, start: int, stop: int, by: int) -> None:
+        """Add to the sums of slots ``start`` to ``stop - 1`` those of the slots ``by`` further on."""
+        function_of(self.family, ADD_UP)(self.block.ctypes.data, start, stop - start, by)
 
     def log_evidence(self, k: int) -> float:
         """Return the log marginal likelihood of the rows of slot ``k``."""

@@ -1,0 +1,242 @@
+"""A partition of rows that are in chunks: its statistics, and moves that leave its posterior invariant.
+
+What is here is what a draw goes on from: sums and sizes of the clusters, and who leads them. A draw is one pass
+over the chunks, in which all rows draw their labels (:mod:`pymc_dpgmm.kernels.leader_sweep`), and then moves of
+some rows that have come back: births and deaths of clusters of one row, and collapsed scans of rows that were
+chosen before anything was known of them.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from pymc_dpgmm.chunks.passes import FIRST, LAST, Gathered, Sent, sums_table
+from pymc_dpgmm.compiled import bits_of_generator
+from pymc_dpgmm.families.verbs import N_KEPT
+from pymc_dpgmm.families.view import View
+from pymc_dpgmm.kernels.births import births_and_deaths_in_part
+from pymc_dpgmm.kernels.concentration import drawn_concentration
+from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
+from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, ROWS_PER_SCANNED
+from pymc_dpgmm.kernels.part_search import ROWS_OF_PART
+from pymc_dpgmm.kernels.scans import scan_rows
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import split_merge
+from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.partitions import GibbsType, log_eppf
+
+
+class Rows(Protocol):
+    """Rows in chunks."""
+
+    n: int
+    n_columns: int
+
+    def run(self, sent: Sent) -> Gathered:
+        """Return what one pass over all chunks has gathered."""
+
+    def take(self, wanted: np.ndarray) -> np.ndarray:
+        """Return rows, given their numbers in increasing order: (m, c) array."""
+
+
+class DrawnPartition(NamedTuple):
+    """A partition, as what its labels are computed from.
+
+    Parameters
+    ----------
+    clusters : DrawnClusters
+        A pass draws the labels of all rows from them.
+    moved, labels : (m,) int64 arrays
+        Rows that have moved after the pass, and the labels they have then.
+    """
+
+    clusters: DrawnClusters
+    moved: np.ndarray
+    labels: np.ndarray
+
+
+class Scheme(NamedTuple):
+    """What a draw does beside its pass.
+
+    Parameters
+    ----------
+    n_births : int
+        Births and deaths that are proposed.
+    n_scanned : int or None
+        Rows that are scanned. By default one of 256, at least 1,000 and at most 20,000, or all of up to 20,000.
+    n_moves : int
+        Split and merge moves of each kind, where all rows are scanned.
+    """
+
+    n_births: int = N_BIRTHS
+    n_scanned: int | None = None
+    n_moves: int = 3
+
+    def rows_scanned(self, n: int) -> int:
+        """Return how many of n rows are scanned."""
+        if self.n_scanned is not None:
+            return min(self.n_scanned, n)
+        return n if n <= ROWS_OF_PART else min(max(LEAST_SCANNED, n // ROWS_PER_SCANNED), ROWS_OF_PART)
+
+
+class ChunkedPartition:
+    """A partition of rows in chunks, at first of all rows in one cluster.
+
+    Parameters
+    ----------
+    rows : Rows
+    family : Family
+    params : NamedTuple
+    origin : (c,) array or None
+        As in :class:`View`.
+    """
+
+    def __init__(self, rows: Rows, family: Any, params: Any, origin: Any) -> None:
+        self.rows, self.family, self.origin = rows, family, origin
+        self.order_key = 0
+        self.set_params(params)
+        component = family.component.draw(np.random.default_rng(0), self._like.shifted, family.no_sums(params, 1))
+        self._place(DrawnClusters(*self._all_may_join(1), np.zeros(1), [component], 0, 0))
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Sizes of the clusters: (K,) int64 array."""
+        return self.sums[:, 0].astype(np.int64)
+
+    def _all_may_join(self, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return names and places of leaders of clusters that all rows may join."""
+        return np.arange(n_clusters), np.full(n_clusters, FIRST)
+
+    def set_params(self, params: Any) -> None:
+        """Take other parameters of the base measure."""
+        self.params = params
+        # What is tabulated for clusters of any size, and used in all tables.
+        self._like = sums_table(self.family, params, self.origin, self.rows.n_columns, 1, most_rows=self.rows.n)
+
+    def _table(self, sums: np.ndarray) -> Table:
+        """Return a table of the sums of clusters, from slot 0 on."""
+        table = sums_table(self.family, self.params, self.origin, self.rows.n_columns, len(sums), like=self._like)
+        table.array[: len(sums), : sums.shape[1]] = sums
+        return table
+
+    def log_evidence(self) -> float:
+        """Return the log marginal likelihood of the rows."""
+        return self._table(self.sums).total_log_evidence(len(self.sums))
+
+    def log_joint(self, prior: GibbsType) -> float:
+        """Return the log probability of the partition and the rows."""
+        return float(log_eppf(prior, self.sizes, len(self.sums))) + self.log_evidence()
+
+    def _send(self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray) -> Gathered:
+        return self.rows.run(Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted))
+
+    def _place(self, clusters: DrawnClusters) -> None:
+        """Let all rows draw labels, and take the partition that they make."""
+        found = self._send(clusters, self.order_key, np.empty(0, dtype=np.int64))
+        present = np.flatnonzero(found.sums[:, 0])
+        self.sums, self.leaders = found.sums[present], found.leaders[present]
+        self.last = DrawnPartition(clusters, *np.empty((2, 0), dtype=np.int64))
+
+    def search(self, rng: np.random.Generator, prior: GibbsType, search: Callable[[State], State]) -> None:
+        """Search among some of the rows, and let all rows join what is found there.
+
+        For tuning only: the posterior is not left invariant.
+        """
+        n_rows = min(ROWS_OF_PART, self.rows.n)
+        chosen = np.sort(rng.choice(self.rows.n, size=n_rows, replace=False))
+        part_view = self._view(self.rows.take(chosen))
+        part = State([part_view], np.zeros(n_rows, dtype=np.int64))
+        part.set_prior(prior)
+        labels = search(part).labels()
+        sizes = np.bincount(labels)
+        table = Table(part_view, len(sizes), for_sampling=False)
+        table.sum_up(labels, sizes)
+        named, places = self._all_may_join(len(sizes))
+        log_weights, drawn = draw_clusters(rng, [table], named, sizes - prior.discount)
+        self._place(DrawnClusters(named, places, log_weights, drawn, *_keys(rng)))
+
+    def _view(self, values: np.ndarray) -> View:
+        return View(self.family, self.params, values, origin=self.origin)
+
+    def redraw_alpha(self, rng: np.random.Generator, prior: GibbsType, law: tuple[float, float]) -> GibbsType:
+        """Return the prior with an alpha drawn given the partition, if its gamma law is given."""
+        shape, rate = law
+        if rate <= 0.0:
+            return prior
+        bits = bits_of_generator(rng)
+        alpha = drawn_concentration(*bits, prior.alpha, len(self.sums), float(self.rows.n), shape, rate)
+        return prior._replace(alpha=alpha)
+
+    def draw(self, rng: np.random.Generator, prior: GibbsType, scheme: Scheme) -> int:
+        """Draw the partition; return how many of the rows that came back have moved.
+
+        The posterior is left invariant.
+        """
+        n, order = self.rows.n, np.argsort(self.leaders)
+        self.sums, self.leaders = self.sums[order], self.leaders[order]
+        n_clusters = len(order)
+        log_weights, drawn = draw_clusters(
+            rng, [self._table(self.sums)], np.arange(n_clusters), self.sums[:, 0] - prior.discount
+        )
+        next_key, uniform_key = _keys(rng)
+        clusters = DrawnClusters(
+            np.arange(n_clusters), self.leaders, log_weights, drawn, self.order_key, uniform_key
+        )
+        scanned = rng.choice(n, size=scheme.rows_scanned(n), replace=False)
+        births = rng.integers(n, size=scheme.n_births)
+        wanted = np.unique(np.concatenate([scanned, births]))
+        found = self._send(clusters, next_key, wanted)
+        state, rows, found = self._state_of_part(wanted, found)
+        state.set_prior(prior)
+        before = state.slots.copy()
+        n_moved = births_and_deaths_in_part(rng, state, np.searchsorted(wanted, births), n)
+        queue = np.searchsorted(wanted, scanned)
+        n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue))
+        # Not where rows that came back beside the wanted make up all: that depends on the partition.
+        if len(wanted) == n:
+            split_merge(rng, state, scheme.n_moves, scheme.n_moves)
+        self._take(state, rows, found, before, clusters, next_key)
+        return n_moved
+
+    def _state_of_part(self, wanted: np.ndarray, found: Gathered) -> tuple[State, np.ndarray, Gathered]:
+        """Return a state of the rows that came back, their numbers, and what was gathered of the others.
+
+        A row that is the only one elsewhere of its cluster comes back too, behind the others, so that clusters of
+        one row can die. Clusters keep their names, which are places from here on.
+        """
+        is_lone = found.sums[:, 0] == 1
+        lone = np.flatnonzero(is_lone)
+        rows = np.concatenate([wanted, found.lone[lone]])
+        values = np.concatenate([found.values, found.lone_values[lone]])
+        elsewhere = found.sums.copy()
+        elsewhere[lone] = 0.0
+        found = found._replace(sums=elsewhere, leaders=np.where(is_lone, LAST, found.leaders))
+        labels = np.concatenate([found.labels, lone])
+        return State([self._view(values)], labels, [self._table(elsewhere)]), rows, found
+
+    def _take(
+        self,
+        state: State,
+        rows: np.ndarray,
+        found: Gathered,
+        before: np.ndarray,
+        clusters: DrawnClusters,
+        next_key: int,
+    ) -> None:
+        """Take the partition that a state ends with."""
+        slots = state.order[: state.n_clusters]
+        (table,) = state.tables
+        self.sums = table.array[slots, : int(table.block[N_KEPT])].copy()
+        self.sums[:, 0] = state.sizes[slots]
+        leaders = np.full(len(state.sizes), LAST)
+        leaders[1 : len(found.leaders) + 1] = found.leaders
+        np.minimum.at(leaders, state.slots, places_in_order(rows, next_key))
+        self.leaders, self.order_key = leaders[slots], next_key
+        moved = np.flatnonzero(state.slots != before)
+        self.last = DrawnPartition(clusters, rows[moved], state.slots[moved] - 1)
+
+
+def _keys(rng: np.random.Generator) -> tuple[int, int]:
+    first, second = (int(key) for key in rng.integers(2**63, size=2))
+    return first, second

@@ -1,0 +1,327 @@
+"""Labels of rows given weights and parameters of the clusters, wherever the rows are.
+
+What is drawn for the clusters, and who leads them, is all that the labels of rows are a function of: see
+:mod:`pymc_dpgmm.kernels.leader_sweep`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.arithmetic import LANES, bits_at, fast_exp, uniform_at
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
+from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.kernels.table import Table
+
+# Rows of a block, whose densities are computed together: as many as keep these near the processor.
+MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32
+# The same where they are computed in NumPy.
+NUMPY_BLOCK = 4_096
+# Places in what tells of a view whose densities are quadratic.
+ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = range(6)
+VIEW_LENGTH = 6
+
+
+class DrawnClusters(NamedTuple):
+    """What the labels of rows are drawn from; it does not depend on where the rows are.
+
+    Parameters
+    ----------
+    slots : (K,) int64 array
+        The clusters, in the order of their leaders.
+    priorities : (K,) int64 array
+        Places of the leaders in the order of the rows.
+    log_weights : (K,) array
+        Up to a constant.
+    drawn : list of dict
+        For each view, parameters of the clusters, for rows in the form that the family makes.
+    order_key, uniform_key : int
+        Of the order of the rows, and of their random numbers.
+    """
+
+    slots: np.ndarray
+    priorities: np.ndarray
+    log_weights: np.ndarray
+    drawn: list[Drawn]
+    order_key: int
+    uniform_key: int
+
+
+def draw_clusters(
+    rng: np.random.Generator, tables: Sequence[Table], slots: np.ndarray, shapes: np.ndarray
+) -> tuple[np.ndarray, list[Drawn]]:
+    """Draw log weights, up to a constant, and parameters of clusters, given the statistics in tables.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    tables : sequence of Table
+    slots : (K,) int64 array
+    shapes : (K,) array, > 0
+        Parameters of the Dirichlet distribution of the weights.
+    """
+    log_weights, drawn = log_gamma_numbers(rng, shapes), []
+    for table in tables:
+        sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
+        drawn.append(table.family.component.draw(rng, table.shifted, sums))
+    return log_weights, drawn
+
+
+class LabelDraws:
+    """Draws the labels of rows.
+
+    Parameters
+    ----------
+    clusters : DrawnClusters
+    tables : sequence of Table
+        Of the rows at hand.
+    labels : (n,) int64 array
+        Slots of these rows, which become those that are drawn.
+    first_row : int
+        Number of the first of these rows among all.
+    """
+
+    def __init__(
+        self, clusters: DrawnClusters, tables: Sequence[Table], labels: np.ndarray, first_row: int = 0
+    ) -> None:
+        self._clusters, self._first = clusters, first_row
+        self._slots, self._priorities = clusters.slots, clusters.priorities
+        self._log_weights = clusters.log_weights.copy()
+        # Rows are counted from the first of all: addresses are where that one would be.
+        self._labels, self._address = labels, labels.ctypes.data - 8 * first_row
+        # Views whose densities compiled code computes, and the others.
+        self._views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
+        self._n_quadratic = 0
+        self._others: list[tuple[Component, Drawn, Any]] = []
+        self._kept: list[np.ndarray] = []
+        self._most_columns = 1
+        for table, drawn in zip(tables, clusters.drawn, strict=True):
+            component = table.family.component
+            if component.quadratic is None or table.family.takes_missing:
+                self._others.append((component, component.restore(drawn, table.origin), table.values))
+            else:
+                self._add_quadratic(table, *component.quadratic(drawn))
+        most = min(MOST_DENSITIES // len(self._slots), MOST_COLUMNS // self._most_columns)
+        self._block = int(np.clip(most // LANES * LANES, LEAST_BLOCK, MOST_BLOCK))
+        if self._others:
+            self._block = int(np.clip(32 * MOST_DENSITIES // len(self._slots), LEAST_BLOCK, NUMPY_BLOCK))
+
+    def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
+        is_diagonal, d = root.ndim == 2, mean.shape[1]
+        diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
+        shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)
+        self._log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * d * math.log(2.0 * math.pi)
+        arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
+        self._kept += arrays
+        stride = table.rows.shape[1]
+        self._views[self._n_quadratic] = (
+            table.rows.ctypes.data - 8 * self._first * stride,
+            stride,
+            d,
+            is_diagonal,
+            *(array.ctypes.data for array in arrays),
+        )
+        self._most_columns = max(self._most_columns, d)
+        self._n_quadratic += 1
+
+    def scratch(self) -> np.ndarray:
+        """Return what one thread works with."""
+        return np.empty((len(self._slots) + self._most_columns + 4) * self._block)
+
+    def draw(self, start: int, stop: int, scratch: np.ndarray) -> int:
+        """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
+        if not self._others:
+            return self._draw_rows(start, stop, self._block, scratch, 0)
+        n_moved = 0
+        for first in range(start, stop, self._block):
+            last = min(first + self._block, stop)
+            own = slice(first - self._first, last - self._first)
+            total = sum(component.log_density(drawn, values[own]) for component, drawn, values in self._others)
+            densities = np.ascontiguousarray(np.asarray(total).T)
+            n_moved += self._draw_rows(first, last, last - first, scratch, densities.ctypes.data)
+        return n_moved
+
+    def _draw_rows(self, start: int, stop: int, block: int, scratch: np.ndarray, given: int) -> int:
+        moved = np.zeros(1, dtype=np.int64)
+        draw_rows(
+            self._address,
+            self._clusters.order_key,
+            self._clusters.uniform_key,
+            start,
+            stop,
+            block,
+            len(self._slots),
+            self._slots.ctypes.data,
+            self._priorities.ctypes.data,
+            self._log_weights.ctypes.data,
+            self._views.ctypes.data,
+            self._n_quadratic,
+            given,
+            scratch.ctypes.data,
+            moved.ctypes.data,
+        )
+        return int(moved[0])
+
+
+def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
+    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
+    boosted = np.log(rng.standard_gamma(shape + 1.0))
+    return boosted + np.log1p(-rng.random(len(shape))) / shape
+
+
+@inlined
+def _add_quadratic(view, first, size, n_clusters, columns, found, densities):
+    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
+    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
+    shift, root = floats_at(view[SHIFT]), floats_at(view[ROOT])
+    for j in range(d):
+        own = shifted(columns, j * size)
+        for r in range(size):
+            own[r] = rows[(first + r) * stride + j]
+    for k in range(n_clusters):
+        out = shifted(densities, k * size)
+        if view[IS_DIAGONAL] != 0:
+            for j in range(d):
+                a, b = root[k * d + j], shift[k * d + j]
+                own = shifted(columns, j * size)
+                for r in range(size):
+                    out[r] -= 0.5 * (a * own[r] - b) * (a * own[r] - b)
+        else:
+            _add_triangle(d, size, shifted(root, k * d * d), shifted(shift, k * d), columns, found, out)
+
+
+@inlined
+def _add_triangle(d, size, root, shift, columns, found, out):
+    """Subtract half the squared length of the products of an upper triangle with rows, less a shift.
+
+    Two rows of the triangle go together, since what is read of the columns serves both.
+    """
+    other = shifted(found, size)
+    for i in range(0, d, 2):
+        own, next_own = shifted(root, i * d), shifted(root, i * d + d)
+        is_pair = i + 1 < d
+        for r in range(size):
+            found[r] = -shift[i]
+            other[r] = -shift[i + 1] if is_pair else 0.0
+        # Four columns at a time, after those that are left over.
+        n_first = (d - i) % 4
+        for j in range(i, i + n_first):
+            a, b = own[j], next_own[j] if is_pair and j > i else 0.0
+            x = shifted(columns, j * size)
+            for r in range(size):
+                found[r] += a * x[r]
+                other[r] += b * x[r]
+        for j in range(i + n_first, d, 4):
+            a0, a1, a2, a3 = own[j], own[j + 1], own[j + 2], own[j + 3]
+            # Below the diagonal there is nothing.
+            b0 = next_own[j] if j > i else 0.0
+            b1, b2, b3 = next_own[j + 1], next_own[j + 2], next_own[j + 3]
+            x0, x1 = shifted(columns, j * size), shifted(columns, (j + 1) * size)
+            x2, x3 = shifted(columns, (j + 2) * size), shifted(columns, (j + 3) * size)
+            for r in range(size):
+                found[r] += a0 * x0[r] + a1 * x1[r] + a2 * x2[r] + a3 * x3[r]
+                other[r] += b0 * x0[r] + b1 * x1[r] + b2 * x2[r] + b3 * x3[r]
+        for r in range(size):
+            out[r] -= 0.5 * (found[r] * found[r] + other[r] * other[r])
+
+
+@inlined
+def _keep_order(key, first, size, n_clusters, priorities, densities):
+    """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
+    latest = priorities[n_clusters - 1]
+    for r in range(size):
+        priority = bits_at(key, first + r)
+        if priority <= latest:
+            k = n_clusters - 1
+            while k >= 0 and priorities[k] > priority:
+                densities[k * size + r] = -math.inf
+                k -= 1
+            if k >= 0 and priorities[k] == priority:
+                for other in range(k):
+                    densities[other * size + r] = -math.inf
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS, INTS))
+def draw_rows(
+    slots,
+    order_key,
+    uniform_key,
+    start,
+    stop,
+    block,
+    n_clusters,
+    names,
+    priorities,
+    log_weights,
+    views,
+    n_views,
+    given,
+    scratch,
+    moved,
+):
+    """Draw the slots of the rows from ``start`` to ``stop`` given weights and parameters of clusters.
+
+    ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
+    address of log densities (K, block) of one block of rows.
+    """
+    for first in range(start, stop, block):
+        size = min(block, stop - first)
+        densities = scratch
+        found = shifted(scratch, n_clusters * size)
+        largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
+        columns = shifted(found, 4 * size)
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            if given != 0:
+                extra = shifted(floats_at(given), k * size)
+                for r in range(size):
+                    out[r] = log_weights[k] + extra[r]
+            else:
+                for r in range(size):
+                    out[r] = log_weights[k]
+        for v in range(n_views):
+            view = shifted(views, v * VIEW_LENGTH)
+            _add_quadratic(view, first, size, n_clusters, columns, found, densities)
+        _keep_order(order_key, first, size, n_clusters, priorities, densities)
+        for r in range(size):
+            # What is not a number is never the largest, and has no weight.
+            largest[r] = -math.inf
+            total[r] = 0.0
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                largest[r] = out[r] if out[r] > largest[r] else largest[r]
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                total[r] += fast_exp(out[r] - largest[r])
+                out[r] = total[r]
+        for r in range(size):
+            # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
+            total[r] *= min(uniform_at(uniform_key, first + r), 0.9999999999999998)
+            found[r] = 0.0
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                found[r] += 1.0 if out[r] <= total[r] else 0.0
+        for r in range(size):
+            # Where all densities underflow, the row stays: no such state has any weight.
+            if largest[r] > -math.inf and found[r] < n_clusters:
+                slot = names[int(found[r])]
+                moved[0] += slot != slots[first + r]
+                slots[first + r] = slot
+
+
+@c_function(NOTHING(INTS, INT, INT, INTS))
+def _places(rows, n_rows, key, found):
+    for t in range(n_rows):
+        found[t] = bits_at(key, rows[t])
+
+
+def places_in_order(rows: np.ndarray, key: int) -> np.ndarray:
+    """Return the places of rows in an order: (m,) int64 array."""
+    rows, found = np.ascontiguousarray(rows, dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    _places(rows.ctypes.data, len(rows), key, found.ctypes.data)
+    return found

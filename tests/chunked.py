@@ -1,0 +1,46 @@
+"""Rows in chunks that are in memory: what a sampler is given, without anything between it and the rows."""
+
+import numpy as np
+
+from pymc_dpgmm.chunks.passes import Sent, as_rows, draw_labels, run_pass, take_rows, unite
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families.verbs import N_KEPT
+from pymc_dpgmm.kernels.drawn_clusters import places_in_order
+from pymc_dpgmm.kernels.table import Table
+
+
+class RowsInMemory:
+    """Rows (n, c), in chunks that begin at ``starts``."""
+
+    def __init__(self, values, starts):
+        self.n, self.n_columns = values.shape
+        self.starts = starts
+        self.chunks = np.split(values, starts[1:])
+
+    def run(self, sent):
+        parts = [run_pass(chunk, start, sent) for chunk, start in zip(self.chunks, self.starts, strict=True)]
+        return unite(parts, sent)
+
+    def take(self, wanted):
+        found = [take_rows(chunk, start, wanted) for chunk, start in zip(self.chunks, self.starts, strict=True)]
+        return np.concatenate(found)
+
+    def labels(self, partition):
+        """Labels of all rows after the last draw of a partition."""
+        clusters, moved, of_moved = partition.last
+        sent = Sent(partition.family, partition.params, partition.origin, clusters, 0, np.empty(0, dtype=np.int64))
+        pairs = zip(self.chunks, self.starts, strict=True)
+        labels = np.concatenate([draw_labels(as_rows(chunk), start, sent)[0] for chunk, start in pairs])
+        labels[moved] = of_moved
+        return np.unique(labels, return_inverse=True)[1]
+
+
+def begin_at(partition, values, labels):
+    """Let a chunked partition be that of some labels 0..K-1."""
+    sizes = np.bincount(labels)
+    view = View(partition.family, partition.params, values, origin=partition.origin)
+    table = Table(view, len(sizes), for_sampling=False)
+    table.sum_up(labels, sizes)
+    partition.sums = table.array[: len(sizes), : int(table.block[N_KEPT])].copy()
+    places = places_in_order(np.arange(len(values)), partition.order_key)
+    partition.leaders = np.array([places[labels == k].min() for k in range(len(sizes))])
