@@ -8,6 +8,7 @@ from pymc_dpgmm import distributions as _distributions
 from pymc_dpgmm import pymc_internals as _pymc
 from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.distributions import atoms as _atoms
+from pymc_dpgmm.distributions import chunked_partition as _chunked
 from pymc_dpgmm.distributions import grouped_labels as _grouped
 from pymc_dpgmm.families import (
     BaseMeasure,
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     )
     from pymc_dpgmm.posterior import (
         certainty,
+        chunked_labels,
         co_clustering,
         component_draws,
         credible_ball,
@@ -103,6 +105,7 @@ __all__ = [
     "ThinnedLabels",
     "as_tokens",
     "certainty",
+    "chunked_labels",
     "co_clustering",
     "component_draws",
     "credible_ball",
@@ -136,6 +139,7 @@ _LATER = {
     "plots": [name for name in __all__ if name.startswith("plot_")],
     "posterior": [
         "certainty",
+        "chunked_labels",
         "co_clustering",
         "component_draws",
         "credible_ball",
@@ -181,6 +185,8 @@ _pymc.logprob.register(_atoms.AtomsRV)(_atoms.atoms_logp)
 _pymc.support_point.register(_atoms.AtomsRV)(_atoms.atoms_support_point)
 _pymc.support_point.register(_grouped.GroupedLabelsRV)(_grouped.grouped_labels_support_point)
 _pymc.support_point.register(_grouped.OpenersRV)(_grouped.openers_support_point)
+_pymc.logprob.register(_chunked.ChunkedClustersRV)(_chunked.chunked_logp)
+_pymc.support_point.register(_chunked.ChunkedClustersRV)(_chunked.chunked_support_point)
 for _step in (DPMixtureStep, ConcentrationGibbs):
     if _step not in _pymc.STEP_METHODS:
         _pymc.STEP_METHODS.append(_step)

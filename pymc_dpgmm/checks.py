@@ -122,3 +122,8 @@ def rows_in_order(what: str, value: Any, index: pd.Index | None) -> Any:
         f"{what} has the index of other rows than observed: give it that of observed, or an array, which goes by "
         "position"
     )
+
+
+def is_chunked(observed: Any) -> bool:
+    """Tell whether data is a dask array, DataFrame or Series."""
+    return type(observed).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(observed, "dask")

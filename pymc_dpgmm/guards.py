@@ -8,8 +8,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions import CollapsedMixtureRV, LabelsRV
-from pymc_dpgmm.pymc_internals import wrap
+from pymc_dpgmm.pymc_internals import sample_in_turn, wrap
+from pymc_dpgmm.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.steps.convergence import checked_without_labels
 
 # Bytes of the draws of labels from which on a user is warned of them.
@@ -125,6 +127,39 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(model=model, chains=chains, expected_length=expected_length, **others)
 
     return init_traces
+
+
+def in_turn_with_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's sampling in several processes, which samples chains in turn where rows are in chunks.
+
+    A process that is forked beside the threads or the client of dask does not get through.
+    """
+
+    def sample(**arguments: Any) -> None:
+        step = arguments["step"]
+        if not any(isinstance(own, ChunkedStep) for own in getattr(step, "methods", [step])):
+            function(**arguments)
+            return
+        logger.info("The chains are sampled one after the other: all cores work on the chunks of one of them.")
+        sample_in_turn(**arguments)
+
+    return sample
+
+
+def with_drawn_clusters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's conversion of draws, which keeps from what labels of rows in chunks can be computed."""
+
+    def to_inference_data(trace: Any = None, **others: Any) -> Any:
+        found = function(trace, **others)
+        return found if trace is None else with_clusters(found)
+
+    return to_inference_data
+
+
+def guard_chunks() -> None:
+    """Set what models with rows in chunks need in PyMC's place."""
+    wrap("_mp_sample", in_turn_with_chunks)
+    wrap("to_inference_data", with_drawn_clusters)
 
 
 def guard() -> None:

@@ -1,6 +1,7 @@
 """What a user touches: a mixture as one line of a PyMC model."""
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Unpack
@@ -11,7 +12,15 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.checks import check_count, check_units, listed, refuse_dims, rows_in_order, without_dims
+from pymc_dpgmm.checks import (
+    check_count,
+    check_units,
+    is_chunked,
+    listed,
+    refuse_dims,
+    rows_in_order,
+    without_dims,
+)
 from pymc_dpgmm.distributions import (
     CRP,
     MFM,
@@ -32,13 +41,11 @@ from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.families import (
     BaseMeasure,
-    BetaBernoulli,
     DirichletCategorical,
-    NormalInverseGamma,
-    NormalInverseWishart,
 )
 from pymc_dpgmm.families.base_measure import check_base, is_variable
 from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.default_base import default_base
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
 from pymc_dpgmm.tokens import read_tokens
 
@@ -377,7 +384,7 @@ class _View:
         self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
         self.unit = rows_in_order("unit", unit, self.checked.index)
         if base is None:
-            self.base = _default_base(observed, self.checked.values)
+            self.base = default_base(getattr(observed, "dtype", None), self.checked.values)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
         """Return the number of rows, which may change where the data is pm.Data."""
@@ -389,10 +396,18 @@ class _View:
 def _add_mixture(request: _Request) -> Any:
     """Add labels, data on them, and the number of clusters."""
     model = pm.modelcontext(None)
+    name, given = request.name, request.arguments
     with unchanged_on_error(model):
+        observed = given["observed"]
+        if any(map(is_chunked, observed.values() if isinstance(observed, Mapping) else [observed])):
+            if isinstance(request.base, Mapping):
+                raise NotImplementedError(
+                    "several views of dask data are not supported: put the columns of one family into one array"
+                )
+            chunked = importlib.import_module("pymc_dpgmm.chunked_mixture")
+            return chunked.add_chunked_mixture(name, request.prior, request.base, given | {"group": request.group})
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
-        name, given = request.name, request.arguments
         shape, dims = given["shape"], given["dims"]
         view = _View(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
         if view.checked is None:
@@ -597,13 +612,6 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         names = np.asarray(model.coords[named[1]]).tolist()
         amend_record(model, view.name, {"column_dim": named[1], "columns_named": [str(name) for name in names]})
     return mixture
-
-
-def _default_base(observed: Any, values: np.ndarray) -> BaseMeasure:
-    if str(getattr(observed, "dtype", "")) == "bool":
-        return BetaBernoulli.from_data(values)
-    kind = NormalInverseGamma if values.ndim == 1 else NormalInverseWishart
-    return kind.from_data(values)
 
 
 def _named_dims(model: pm.Model, rows: str, columns: str, view: _View, dims: Any) -> Any:

@@ -54,6 +54,7 @@ __all__ = [
     "log_convergence",
     "logprob",
     "make_initial_point_fns_per_chain",
+    "sample_in_turn",
     "support_point",
     "wrap",
 ]
@@ -86,6 +87,8 @@ WRAPPED = {
     "init_traces": ("pymc.sampling.mcmc",),
     "compute_log_density": ("pymc.stats.log_density",),
     "find_MAP": ("pymc", "pymc.tuning", "pymc.tuning.starting"),
+    "_mp_sample": ("pymc.sampling.mcmc",),
+    "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
     "str_for_model": ("pymc.printing",),
 }
 
@@ -109,6 +112,12 @@ def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]])
     wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
     for place in places:
         setattr(place, name, wrapped)
+
+
+def sample_in_turn(**arguments: Any) -> None:
+    """Sample chains one after the other, given what PyMC has for processes of their own."""
+    own = {key: value for key, value in arguments.items() if key not in ("mp_ctx", "blas_cores")}
+    importlib.import_module("pymc.sampling.mcmc")._sample_many(**own)
 
 
 def log_convergence(idata: Any, model: Any) -> None:

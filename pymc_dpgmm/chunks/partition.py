@@ -21,6 +21,8 @@ from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, draw_clusters, plac
 from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, ROWS_PER_SCANNED
 from pymc_dpgmm.kernels.part_search import ROWS_OF_PART
 from pymc_dpgmm.kernels.scans import scan_rows
+from pymc_dpgmm.kernels.schedule import SETTLED_SHARE, largest_change
+from pymc_dpgmm.kernels.search import log_sum
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import split_merge
 from pymc_dpgmm.kernels.table import Table
@@ -49,11 +51,21 @@ class DrawnPartition(NamedTuple):
         A pass draws the labels of all rows from them.
     moved, labels : (m,) int64 arrays
         Rows that have moved after the pass, and the labels they have then.
+    sums : (K, w) array
+        Of the clusters of the partition, as rows of a :class:`Table`; the first column has their sizes.
     """
 
     clusters: DrawnClusters
     moved: np.ndarray
     labels: np.ndarray
+    sums: np.ndarray
+
+    def amend(self, labels: np.ndarray, rows: np.ndarray) -> None:
+        """Give rows (m,), whose labels a pass has drawn, those that they have if they have moved after it."""
+        if len(rows):
+            at = np.minimum(np.searchsorted(rows, self.moved), len(rows) - 1)
+            is_there = rows[at] == self.moved
+            labels[at[is_there]] = self.labels[is_there]
 
 
 class Scheme(NamedTuple):
@@ -100,6 +112,22 @@ class ChunkedPartition:
         self._place(DrawnClusters(*self._all_may_join(1), np.zeros(1), [component], 0, 0))
 
     @property
+    def state(self) -> tuple[Any, ...]:
+        """What draws go on from."""
+        return self.sums, self.leaders, self.order_key, self.last
+
+    @state.setter
+    def state(self, state: tuple[Any, ...]) -> None:
+        self.sums, self.leaders, self.order_key, self.last = state
+
+    def copy(self) -> "ChunkedPartition":
+        """Return a copy that goes on by itself."""
+        other = object.__new__(ChunkedPartition)
+        # No array is changed in place.
+        other.__dict__.update(self.__dict__)
+        return other
+
+    @property
     def sizes(self) -> np.ndarray:
         """Sizes of the clusters: (K,) int64 array."""
         return self.sums[:, 0].astype(np.int64)
@@ -136,25 +164,35 @@ class ChunkedPartition:
         found = self._send(clusters, self.order_key, np.empty(0, dtype=np.int64))
         present = np.flatnonzero(found.sums[:, 0])
         self.sums, self.leaders = found.sums[present], found.leaders[present]
-        self.last = DrawnPartition(clusters, *np.empty((2, 0), dtype=np.int64))
+        none = np.empty(0, dtype=np.int64)
+        self.last = DrawnPartition(clusters, none, none, self.sums)
 
-    def search(self, rng: np.random.Generator, prior: GibbsType, search: Callable[[State], State]) -> None:
-        """Search among some of the rows, and let all rows join what is found there.
+    def search(self, rng: np.random.Generator, prior: GibbsType, search: Callable[[State], State]) -> bool:
+        """Search among some of the rows, and let all rows join what is found there, if it is better.
 
-        For tuning only: the posterior is not left invariant.
+        For tuning only: the posterior is not left invariant. Returns whether something better was found.
         """
         n_rows = min(ROWS_OF_PART, self.rows.n)
         chosen = np.sort(rng.choice(self.rows.n, size=n_rows, replace=False))
-        part_view = self._view(self.rows.take(chosen))
-        part = State([part_view], np.zeros(n_rows, dtype=np.int64))
+        # The labels of the last draw, again.
+        again = self._send(self.last.clusters, 0, chosen)
+        self.last.amend(again.labels, chosen)
+        view = self._view(again.values)
+        part = State([view], np.unique(again.labels, return_inverse=True)[1])
         part.set_prior(prior)
-        labels = search(part).labels()
+        before, merit = part.copy(), log_sum(part)
+        found = search(part)
+        # Rows that go to and fro between the same clusters are no discovery.
+        if log_sum(found) <= merit or largest_change(before, found) <= SETTLED_SHARE * n_rows:
+            return False
+        labels = found.labels()
         sizes = np.bincount(labels)
-        table = Table(part_view, len(sizes), for_sampling=False)
+        table = Table(view, len(sizes), for_sampling=False)
         table.sum_up(labels, sizes)
         named, places = self._all_may_join(len(sizes))
         log_weights, drawn = draw_clusters(rng, [table], named, sizes - prior.discount)
         self._place(DrawnClusters(named, places, log_weights, drawn, *_keys(rng)))
+        return True
 
     def _view(self, values: np.ndarray) -> View:
         return View(self.family, self.params, values, origin=self.origin)
@@ -234,7 +272,7 @@ class ChunkedPartition:
         np.minimum.at(leaders, state.slots, places_in_order(rows, next_key))
         self.leaders, self.order_key = leaders[slots], next_key
         moved = np.flatnonzero(state.slots != before)
-        self.last = DrawnPartition(clusters, rows[moved], state.slots[moved] - 1)
+        self.last = DrawnPartition(clusters, rows[moved], state.slots[moved] - 1, self.sums)
 
 
 def _keys(rng: np.random.Generator) -> tuple[int, int]:

@@ -69,6 +69,9 @@ def digests_of(model: pm.Model) -> dict[str, str]:
 def numbers_in(leaf: Variable) -> np.ndarray | None:
     """Return the numbers of a constant or of data, None for anything else."""
     value: Any = None
+    if getattr(leaf.tag, "is_state", False):
+        # Of a sampler, which sets it.
+        return None
     if isinstance(leaf, Constant):
         value = leaf.data
     elif isinstance(leaf, SharedVariable):

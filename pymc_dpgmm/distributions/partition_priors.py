@@ -82,6 +82,10 @@ class PartitionRV(LabelsRV):
         """Return the prior with numeric parameters, n being the last; None outside their support."""
         raise NotImplementedError
 
+    def log_eppf(self, sizes: Any, n: Any, *params: Any) -> Any:
+        """Return the log probability of a partition of n rows into clusters of some sizes, as a variable."""
+        raise NotImplementedError
+
     def rng_fn(self, rng: np.random.Generator, *arguments: Any) -> np.ndarray:
         *params, size = arguments
         if self.ndims_params[-1] == 2:
@@ -121,6 +125,9 @@ class CRPRV(PartitionRV):
     def prior(self, alpha: float, n: int) -> GibbsType | None:  # type: ignore[override]
         return chinese_restaurant(alpha)
 
+    def log_eppf(self, sizes: Any, n: Any, alpha: Any) -> Any:  # type: ignore[override]
+        return _two_parameter_log_eppf(sizes, n, alpha, 0.0, alpha > 0)
+
 
 class PitmanYorRV(PartitionRV):
     """Labels from a Pitman-Yor process."""
@@ -132,6 +139,10 @@ class PitmanYorRV(PartitionRV):
 
     def prior(self, alpha: float, discount: float, n: int) -> GibbsType | None:  # type: ignore[override]
         return pitman_yor(alpha, discount)
+
+    def log_eppf(self, sizes: Any, n: Any, alpha: Any, discount: Any) -> Any:  # type: ignore[override]
+        inside = (discount >= 0) & (discount < 1) & (alpha > -discount)
+        return _two_parameter_log_eppf(sizes, n, alpha, discount, inside)
 
 
 class FiniteDirichletRV(PartitionRV):
@@ -145,6 +156,11 @@ class FiniteDirichletRV(PartitionRV):
     def prior(self, alpha: float, n_components: float, n: int) -> GibbsType | None:  # type: ignore[override]
         return finite_dirichlet(alpha, n_components)
 
+    def log_eppf(self, sizes: Any, n: Any, alpha: Any, n_components: Any) -> Any:  # type: ignore[override]
+        m = pt.maximum(n_components, 1)
+        inside = (alpha > 0) & (n_components >= 1)
+        return _two_parameter_log_eppf(sizes, n, alpha, -alpha / m, inside, most=m)
+
 
 class MFMRV(PartitionRV):
     """Labels of a mixture of finite mixtures."""
@@ -156,6 +172,25 @@ class MFMRV(PartitionRV):
 
     def prior(self, gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:  # type: ignore[override]
         return mixture_of_finite_mixtures(gamma, log_components, n)
+
+    def log_eppf(self, sizes: Any, n: Any, gamma: Any, log_components: Any) -> Any:  # type: ignore[override]
+        safe = pt.switch(gamma > 0, gamma, 1.0)
+        n_clusters = pt.maximum(sizes.shape[0], 1)
+        # The same terms as in pymc_dpgmm.partitions.
+        reach = pt.lt(pt.cumsum(pt.exp(log_components)), 1.0 - 1e-12).sum()
+        log_p = log_components[n_clusters - 1 : 8 * n_clusters + N_TERMS + 4 * reach - 1]
+        m = n_clusters + pt.arange(log_p.shape[0])
+        terms = (
+            pt.gammaln(m + 1.0)
+            - pt.gammaln(m - n_clusters + 1.0)
+            + pt.gammaln(safe * m)
+            - pt.gammaln(safe * m + n)
+            + log_p
+        )
+        whole = Assert("the sum over the number of components was cut off: its prior has too heavy a tail")
+        cut = terms[-1] > terms.max() + np.log(LAST_SHARE)
+        log_v = n_clusters * pt.log(safe) + whole(pt.logsumexp(terms), ~cut)
+        return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
 
 
 class PartitionPrior(pm.Discrete):
@@ -207,11 +242,16 @@ def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval:
 
 def _add_record(labels: Any) -> None:
     """Store what the draws of labels are to be read with."""
-    model, op = pm.modelcontext(None), labels.owner.op
+    model = pm.modelcontext(None)
+    add_record(model, labels.name, prior_record(model, labels, labels.name))
+
+
+def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
+    """Return what the draws of labels under a prior on partitions are to be read with."""
     parameters = {}
     for field, value in prior_parameters(labels).items():
         if value.ndim == 0:
-            parameters[field] = with_gamma_law(stored(model, value, f"{labels.name}_{field}"), value)
+            parameters[field] = with_gamma_law(stored(model, value, f"{name}_{field}"), value)
         elif is_random(value):
             parameters[field] = None
         else:
@@ -219,7 +259,7 @@ def _add_record(labels: Any) -> None:
             numbers = value.eval()
             parameters[field] = stored(model, numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1])
     is_constrained = constraints_on(labels) is not None
-    add_record(model, labels.name, {"prior": op.name, "parameters": parameters, "is_constrained": is_constrained})
+    return {"prior": labels.owner.op.name, "parameters": parameters, "is_constrained": is_constrained}
 
 
 def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:
@@ -325,7 +365,7 @@ class CRP(PartitionPrior):
         return cls._made([checked_positive("alpha", alpha)], n, kwargs)
 
     def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
-        return _two_parameter_logp(value, n, alpha, 0.0, alpha > 0)
+        return CRP.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n: int) -> np.ndarray:
@@ -387,8 +427,7 @@ class PitmanYor(PartitionPrior):
         return cls._made([alpha, discount], n, kwargs)
 
     def logp(value: Any, alpha: Any, discount: Any, n: Any) -> Any:  # noqa: N805
-        inside = (discount >= 0) & (discount < 1) & (alpha > -discount)
-        return _two_parameter_logp(value, n, alpha, discount, inside)
+        return PitmanYor.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha, discount)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, discount: float, n: int) -> np.ndarray:
@@ -461,9 +500,7 @@ class FiniteDirichlet(PartitionPrior):
         return cls._made([checked_positive("alpha", alpha), n_components], n, kwargs)
 
     def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
-        m = pt.maximum(n_components, 1)
-        inside = (alpha > 0) & (n_components >= 1)
-        return _two_parameter_logp(value, n, alpha, -alpha / m, inside, most=m)
+        return FiniteDirichlet.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha, n_components)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n_components: int, n: int) -> np.ndarray:
@@ -578,24 +615,7 @@ class MFM(PartitionPrior):
         )
 
     def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
-        sizes = _sizes(value, n)
-        safe = pt.switch(gamma > 0, gamma, 1.0)
-        n_clusters = pt.maximum(sizes.shape[0], 1)
-        # The same terms as in pymc_dpgmm.partitions.
-        reach = pt.lt(pt.cumsum(pt.exp(log_components)), 1.0 - 1e-12).sum()
-        log_p = log_components[n_clusters - 1 : 8 * n_clusters + N_TERMS + 4 * reach - 1]
-        m = n_clusters + pt.arange(log_p.shape[0])
-        terms = (
-            pt.gammaln(m + 1.0)
-            - pt.gammaln(m - n_clusters + 1.0)
-            + pt.gammaln(safe * m)
-            - pt.gammaln(safe * m + value.shape[0])
-            + log_p
-        )
-        whole = Assert("the sum over the number of components was cut off: its prior has too heavy a tail")
-        cut = terms[-1] > terms.max() + np.log(LAST_SHARE)
-        log_v = n_clusters * pt.log(safe) + whole(pt.logsumexp(terms), ~cut)
-        return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
+        return MFM.rv_op.log_eppf(_sizes(value, n), value.shape[0], gamma, log_components)
 
 
 def _pmf(prior: GibbsType | None, n: int, otherwise: str) -> np.ndarray:
@@ -643,9 +663,8 @@ def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
     return pt.switch(inside & (n_clusters > 0), log_v + within, -np.inf)
 
 
-def _two_parameter_logp(value: Any, n: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
+def _two_parameter_log_eppf(sizes: Any, n: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
     """Log EPPF with weights of the number of clusters as of a Pitman-Yor process."""
-    sizes = _sizes(value, n)
     n_clusters = sizes.shape[0]
     inside = inside & (n_clusters <= most)
     # Outside the support any number inside does for the branch that is not taken.
@@ -656,7 +675,7 @@ def _two_parameter_logp(value: Any, n: Any, alpha: Any, discount: Any, inside: A
         opened = (n_clusters - 1) * pt.log(alpha)
     else:
         opened = pt.log(alpha + discount * pt.arange(1, n_clusters)).sum()
-    log_v = opened + pt.gammaln(alpha + 1.0) - pt.gammaln(alpha + value.shape[0])
+    log_v = opened + pt.gammaln(alpha + 1.0) - pt.gammaln(alpha + n)
     return _gibbs_type_logp(sizes, log_v, discount, inside)
 
 

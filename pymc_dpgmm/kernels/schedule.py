@@ -184,12 +184,12 @@ def explore(
         many_rows.scan(rng, rival, rival_scans, n_leader_sweeps, n_threads)
         rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
-            largest = max(largest, _largest_change(state, rival))
+            largest = max(largest, largest_change(state, rival))
             state, merit = rival, rival_merit
     return Explored(state, n_moved, largest, merit)
 
 
-def _largest_change(state: State, other: State) -> int:
+def largest_change(state: State, other: State) -> int:
     """Return the largest difference of the sizes of clusters in two states, ordered by size."""
     sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
     length = max(map(len, sizes))
@@ -325,7 +325,7 @@ class Schedule:
     ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
         if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
-            part_search.search_part(rng, state, partial(self._searched, rng), n_threads)
+            part_search.search_part(rng, state, partial(searched, rng, self.options), n_threads)
             self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
             self.effort = EFFORT_AFTER_PART
         self.has_searched_part = True
@@ -346,13 +346,6 @@ class Schedule:
             self.best_labels = None
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
-    def _searched(self, rng: np.random.Generator, state: State) -> State:
-        """Return a state after a search of its own."""
-        own = Schedule(self.options, SEARCH_DRAWS, settled_draws=SETTLED_DRAWS_OF_PART)
-        while own.searches(True):
-            state, _ = own.draw(rng, state, True)
-        return state
-
     def _plan(self, pairs: float, moves: Moves) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
         options = self.options
@@ -367,6 +360,20 @@ class Schedule:
             affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
             wanted = float(np.clip(affordable * min(1.0, accepted / WORTHWHILE), moves.least, MOST_MOVES))
             self.n_sequential = wanted if wanted < 1.0 else int(wanted)
+
+
+def searched(
+    rng: np.random.Generator,
+    options: Options,
+    state: State,
+    effort: tuple[int, int, int] = EFFORT,
+    settled_draws: int = SETTLED_DRAWS_OF_PART,
+) -> State:
+    """Return a state after a search of its own, as in tuning."""
+    own = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort)
+    while own.searches(True):
+        state, _ = own.draw(rng, state, True)
+    return state
 
 
 @dataclass

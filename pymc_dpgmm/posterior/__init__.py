@@ -1,6 +1,7 @@
 """What is done with draws after sampling: numbers below, labelled xarray objects above."""
 
 from pymc_dpgmm.posterior.certainty import certainty
+from pymc_dpgmm.posterior.chunked import chunked_labels
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws
 from pymc_dpgmm.posterior.credible_ball import credible_ball
@@ -17,6 +18,7 @@ from pymc_dpgmm.posterior.topics import group_weights, held_out_log_likelihood, 
 __all__ = [
     "MixtureSummary",
     "certainty",
+    "chunked_labels",
     "co_clustering",
     "component_draws",
     "credible_ball",

@@ -7,6 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_ragged
+from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
 
@@ -78,7 +79,7 @@ def component_draws(
     >>> components["mean"].median(["chain", "draw"]).round().to_numpy()
     array([-2.,  4.])
     """
-    draws = MixtureDraws(idata, name, model)
+    draws = mixture_draws(idata, name, model)
     rng = np.random.default_rng(random_seed)
     if ragged:
         if reference is not None:

@@ -10,6 +10,7 @@ import xarray as xr
 
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
+from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.processes import density_of_process
@@ -82,7 +83,7 @@ def density(
     >>> found["mean"].round(1).to_numpy()
     array([0.3, 0. , 0.3])
     """
-    draws = MixtureDraws(idata, name, model, group)
+    draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         return density_of_process(idata, draws, x, probability, random_seed, model)
     return density_of(draws, x, columns, given, probability, random_seed)

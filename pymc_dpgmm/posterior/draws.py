@@ -110,6 +110,11 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
             f"{labels} were left out of the draws by var_names: sample with {labels} among them or, for many "
             "rows, keep those of some draws with dp.ThinnedLabels"
         )
+    if f"{name}_clusters" in idata.children:
+        raise NotImplementedError(
+            f"the rows of {name} are in chunks, and their labels are no variable: dp.chunked_labels returns them. "
+            "dp.density, dp.sample_new_rows and dp.component_draws(..., ragged=True) take such results too"
+        )
     mixtures = _named_mixtures(idata)
     raise ValueError(
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"

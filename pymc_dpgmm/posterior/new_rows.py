@@ -9,7 +9,7 @@ import xarray as xr
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
-from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.processes import new_rows_of_process
 
 
@@ -73,7 +73,7 @@ def sample_new_rows(
     ((1, 50, 3), (1, 50, 3))
     """
     check_count("n_rows", n_rows, 1)
-    draws = MixtureDraws(idata, name, model, group)
+    draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
     sole = len(draws.views) == 1

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.distributions import CRPRV, dependents, prior_parameters
+from pymc_dpgmm.distributions.chunked_partition import ChunkedClustersRV
 from pymc_dpgmm.distributions.grouped_labels import HDPLabelsRV, OpenersRV, grouped_parameters
 from pymc_dpgmm.distributions.records import is_gamma
 from pymc_dpgmm.kernels.concentration import drawn_concentration
@@ -158,6 +159,9 @@ def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None,
     op = labels.owner.op
     if isinstance(op, CRPRV) and prior_parameters(labels)["alpha"] is alpha:
         return labels, "alpha"
+    if isinstance(op, ChunkedClustersRV):
+        is_own = isinstance(op.prior, CRPRV) and op.dist_params(labels.owner)[1] is alpha
+        return (labels, "alpha") if is_own else nothing
     if isinstance(op, HDPLabelsRV) and grouped_parameters(labels)["gamma"] is alpha:
         return labels, "gamma"
     if isinstance(op, OpenersRV) and op.dist_params(labels.owner)[0] is alpha:

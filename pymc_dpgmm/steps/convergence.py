@@ -13,6 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.compiled import logger
+from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.steps.grouped import is_openers
 from pymc_dpgmm.steps.targets import is_labels
@@ -32,8 +33,10 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
 
     def check_convergence(idata: Any, model: pm.Model) -> list[Any]:
         labels = [rv.name for rv in model.free_RVs if is_labels(rv) or is_openers(rv)]
-        if not labels or "posterior" not in idata.children:
+        in_chunks = [rv.name for rv in model.free_RVs if is_chunked_clusters(rv)]
+        if not (labels or in_chunks) or "posterior" not in idata.children:
             return check(idata, model)
+        labels += in_chunks
         posterior = idata["posterior"].dataset
         others = [rv.name for rv in model.free_RVs if rv.name not in labels and rv.name in posterior]
         found = []
@@ -42,7 +45,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
                 without = idata.copy()
                 without["posterior"] = xr.DataTree(posterior.drop_vars(labels, errors="ignore"))
                 found = check(without, model)
-            found = [*found, *partition_warnings(idata, labels)]
+            found = [*found, *partition_warnings(idata, [name.removesuffix("_n_clusters") for name in labels])]
         except KeyboardInterrupt:
             # All draws have been made: they are worth more than the check.
             logger.warning("The check of convergence was stopped; the draws are complete.")

@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.distributions.records import is_gamma
 from pymc_dpgmm.kernels.corrected import CorrectedSchedule
 from pymc_dpgmm.kernels.preparation import prepare
@@ -30,6 +31,7 @@ from pymc_dpgmm.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.steps.atoms import AtomOptions, DirichletProcessStep
+from pymc_dpgmm.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.steps.sampler import PartitionSampler
@@ -193,7 +195,7 @@ class LabelsStep(PartitionSampler):
         }
 
 
-ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "atoms")
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "atoms", "chunks")
 GIBBS_OPTIONS = ("n_scans",)
 SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
@@ -282,10 +284,15 @@ class DPMixtureStep(LabelsStep):
         alone: list[Any] = []
         strange: list[Any] = []
         with_atoms: list[Any] = []
+        in_chunks: dict[bool, list[Any]] = {True: [], False: []}
         have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
         for value, rv in zip(values, given, strict=True):
             if is_atoms(rv) or rv in have_atoms:
                 with_atoms.append(value)
+                continue
+            on, _ = concentration_of(model, rv)
+            if is_chunked_clusters(rv) or (on is not None and is_chunked_clusters(on)):
+                in_chunks[is_chunked_clusters(rv)].append(value)
                 continue
             if is_missing(rv):
                 (own if labels_of_missing(model, rv) in labels else strange).append(value)
@@ -293,13 +300,15 @@ class DPMixtureStep(LabelsStep):
             if is_labels(rv) or is_openers(rv):
                 own.append(value)
                 continue
-            on, _ = concentration_of(model, rv)
             if on in labels:
                 (with_atoms if on in have_atoms else own).append(value)
             else:
                 (strange if on is None or is_grouped(on) else alone).append(value)
         if len(own) == len(values):
             return super().__new__(cls, *args, **kwargs)
+        for_chunks = _chosen(
+            "chunks", kwargs.pop("chunks", None) if in_chunks[True] else None, ChunkOptions._fields
+        )
         for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if with_atoms else None, AtomOptions._fields)
         misplaced = [name for name in ASSIGNED if with_atoms and not own and name in kwargs]
         if misplaced:
@@ -310,6 +319,9 @@ class DPMixtureStep(LabelsStep):
             )
         steps = [cls(**(kwargs | {"vars": own}))] if own else []
         steps += [DirichletProcessStep(vars=with_atoms, **for_atoms, **others)] if with_atoms else []
+        if in_chunks[True]:
+            options = ChunkOptions(**for_chunks)
+            steps += [ChunkedStep(in_chunks[True], in_chunks[False], options=options, **others)]
         steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
         steps += [pm.NUTS(vars=strange, **others)] if strange else []
         return steps[0] if len(steps) == 1 else CompoundStep(steps)
@@ -359,7 +371,7 @@ class DPMixtureStep(LabelsStep):
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
-        if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var):
+        if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
             return Competence.INCOMPATIBLE

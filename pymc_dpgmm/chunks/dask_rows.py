@@ -1,0 +1,230 @@
+"""Rows of a dask array or DataFrame.
+
+Dask is imported where rows are given to it. What is computed runs where dask runs: in threads of this process, or
+on the workers of a ``distributed.Client`` if there is one.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.chunks.passes import Gathered, Sent, as_rows, run_pass, take_rows, unite
+from pymc_dpgmm.families.family import Family
+
+# What is gathered of so many chunks is united at once, where the chunks are.
+CHUNKS_UNITED = 16
+
+
+class Reader(NamedTuple):
+    """How the values of a family are made of the rows of a chunk.
+
+    Parameters
+    ----------
+    base : BaseMeasure
+        Without parameters; it knows what is given with every row.
+    """
+
+    base: Any
+
+    def read(self, chunk: Any) -> np.ndarray:
+        """Return the values of a chunk (n,) or (n, d), with columns for what is given: (n, c) float64."""
+        chunk = np.asarray(chunk)
+        given = self.base.given_columns(chunk.shape, chunk)
+        rows = as_rows(chunk)
+        return np.ascontiguousarray(np.concatenate([rows, *given], axis=1)) if given else rows
+
+
+def _pass(chunk: Any, first_row: int, sent: Sent, reader: Reader) -> Gathered:
+    return run_pass(reader.read(chunk), first_row, sent)
+
+
+def _taken(chunk: Any, first_row: int, wanted: np.ndarray, reader: Reader) -> np.ndarray:
+    return take_rows(reader.read(chunk), first_row, wanted)
+
+
+def _raw(chunk: Any, first_row: int, wanted: np.ndarray) -> np.ndarray:
+    chunk = np.asarray(chunk)
+    start, stop = np.searchsorted(wanted, [first_row, first_row + len(chunk)])
+    return chunk[wanted[start:stop] - first_row]
+
+
+class Checked(NamedTuple):
+    """What a check has found: how many entries are missing, ranges of columns (2, c), or what is wrong."""
+
+    n_missing: int
+    ranges: np.ndarray
+    error: str = ""
+
+
+def _check(
+    chunk: Any,
+    first_row: int,
+    reader: Reader,
+    family: Family,
+    known: Mapping[str, Any],
+    check: Callable[[Any], None],
+) -> Checked:
+    chunk = np.asarray(chunk)
+    try:
+        check(chunk)
+        values = reader.read(chunk)
+        n_missing = int(np.isnan(values).sum())
+        own = (family.incomplete or family) if n_missing else family
+        if own.takes_missing or n_missing == 0:
+            own.check_values(own.params(**known), values)
+        with warnings.catch_warnings():
+            # Of columns without entries.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            ranges = np.array([np.nanmin(values, axis=0), np.nanmax(values, axis=0)])
+        return Checked(n_missing, ranges)
+    except (TypeError, ValueError) as error:
+        return Checked(0, np.empty((2, 0)), _placed(error, first_row, len(chunk)))
+
+
+def _check_raw(chunk: Any, first_row: int, check: Callable[[Any], None]) -> str:
+    chunk = np.asarray(chunk)
+    try:
+        check(chunk)
+    except (TypeError, ValueError) as error:
+        return _placed(error, first_row, len(chunk))
+    return ""
+
+
+def _placed(error: Exception, first_row: int, n_rows: int) -> str:
+    """Return what is wrong with a chunk, and which it is."""
+    return f"rows {first_row} to {first_row + n_rows - 1}, which are numbered from 0 in what follows: {error}"
+
+
+class DaskRows:
+    """Rows of a dask array, in its chunks.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        (n,) or (n, d), of known shape, with chunks of whole rows.
+    """
+
+    reader: Reader
+    n_columns: int
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+        self.n = int(array.shape[0])
+        sizes = np.array(array.chunks[0], dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        blocks = array.to_delayed().ravel()
+        self.chunk_sizes = sizes[sizes > 0].tolist()
+        self._chunks = [
+            (block, int(start)) for block, start, size in zip(blocks, starts, sizes, strict=True) if size
+        ]
+
+    def sample(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows as they are, given their numbers in increasing order."""
+        return np.concatenate(self._compute(_raw, rows))
+
+    def check(self, family: Family, known: Mapping[str, Any], check: Callable[[Any], None]) -> Checked:
+        """Look at all rows once; return what was found in all of them.
+
+        Parameters
+        ----------
+        family : Family
+        known : mapping
+            Its parameters as far as they are numbers, otherwise None.
+        check : callable
+            Raises TypeError or ValueError for an array that cannot be data at all.
+
+        Raises
+        ------
+        ValueError
+            If rows are not data of this family; the message says where.
+        """
+        found = self._compute(_check, self.reader, family, dict(known), check)
+        _raise_first([own.error for own in found])
+        low, high = (np.array([own.ranges[end] for own in found]) for end in (0, 1))
+        return Checked(sum(own.n_missing for own in found), np.array([np.fmin.reduce(low), np.fmax.reduce(high)]))
+
+    def check_raw(self, check: Callable[[Any], None]) -> None:
+        """Look at all rows once, whatever they are rows of; raises ValueError as :meth:`check` does."""
+        _raise_first(self._compute(_check_raw, check))
+
+    def read(self, reader: Reader) -> None:
+        """Take how values are made of the rows."""
+        self.reader = reader
+        first = self.sample(np.zeros(1, dtype=np.int64))
+        self.n_columns = reader.read(first).shape[1]
+
+    def run(self, sent: Sent) -> Gathered:
+        """Return what one pass over all chunks has gathered."""
+        import dask
+
+        message = dask.delayed(sent, traverse=False)
+        parts = [dask.delayed(_pass)(chunk, first, message, self.reader) for chunk, first in self._chunks]
+        # The order in which sums are united, and so their last bits, depends on the chunks alone.
+        while len(parts) > 1:
+            groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
+            parts = [dask.delayed(unite)(group, message) for group in groups]
+        (found,) = dask.compute(parts[0])
+        return found
+
+    def take(self, wanted: np.ndarray) -> np.ndarray:
+        """Return values of rows, given their numbers in increasing order: (m, c) array."""
+        return np.concatenate(self._compute(_taken, wanted, self.reader))
+
+    def by_chunk(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return, as delayed objects with their first rows and lengths, a function of the values of each chunk."""
+        import dask
+
+        own = [dask.delayed(argument, traverse=False) for argument in arguments]
+        return [
+            dask.delayed(_of_values)(function, chunk, first, self.reader, *own) for chunk, first in self._chunks
+        ]
+
+    def _compute(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        import dask
+
+        own = [dask.delayed(argument, traverse=False) for argument in arguments]
+        return list(dask.compute(*[dask.delayed(function)(chunk, first, *own) for chunk, first in self._chunks]))
+
+
+def _of_values(function: Callable[..., Any], chunk: Any, first_row: int, reader: Reader, *arguments: Any) -> Any:
+    return function(reader.read(chunk), first_row, *arguments)
+
+
+def _raise_first(errors: Sequence[str]) -> None:
+    found = [error for error in errors if error]
+    if found:
+        raise ValueError(f"observed cannot be used, because of {found[0]}")
+
+
+def as_dask_array(observed: Any) -> Any:
+    """Return a dask array of whole rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not of numbers, its chunks are not known, or they divide columns.
+    """
+    if hasattr(observed, "to_dask_array"):
+        dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
+        bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
+        if bad:
+            raise TypeError(f"the columns {', '.join(bad)} of observed are not numbers: leave them out")
+        observed = observed.to_dask_array(lengths=True)
+    if observed.dtype.kind not in "biuf":
+        raise TypeError(f"observed must be real numbers, got a dask array of dtype {observed.dtype}")
+    if observed.ndim not in (1, 2):
+        raise ValueError(f"observed must have shape (n,) or (n, d), got {observed.ndim} dimensions")
+    if np.isnan(np.sum([np.sum(own) for own in observed.chunks])):
+        raise ValueError(
+            "the sizes of the chunks of observed are not known: call observed.compute_chunk_sizes() first"
+        )
+    if 0 in observed.shape:
+        raise ValueError(f"observed must have at least one row and one column, got shape {observed.shape}")
+    if observed.ndim == 2 and len(observed.chunks[1]) > 1:
+        raise ValueError(
+            f"observed is chunked along its columns, {len(observed.chunks[1])} chunks wide, but every chunk must "
+            "hold whole rows: pass observed.rechunk({1: -1})"
+        )
+    return observed

@@ -1,0 +1,179 @@
+"""Mixtures of rows in chunks after sampling: their labels, and what is computed from the sums of clusters."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.checks import check_count, is_chunked
+from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array
+from pymc_dpgmm.chunks.partition import DrawnPartition
+from pymc_dpgmm.chunks.passes import Sent, draw_labels
+from pymc_dpgmm.chunks.records import from_dataset
+from pymc_dpgmm.distributions.records import parse_numbers
+from pymc_dpgmm.families import BASE_MEASURES, FAMILIES
+from pymc_dpgmm.posterior.arrays.mixtures import constant
+from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
+from pymc_dpgmm.posterior.draws import DrawnLabels
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.stored import Source, StoredPrior, read_records, record_of
+
+
+def group_of(name: str) -> str:
+    """Return the group of results that has what labels of rows in chunks are computed from."""
+    return f"{name}_clusters"
+
+
+def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
+    """Return the draws of a mixture, whether its rows are in memory or in chunks."""
+    if isinstance(idata, xr.DataTree) and group_of(name) in idata.children:
+        return ChunkedDraws(idata, name, model)
+    return MixtureDraws(idata, name, model, group)
+
+
+class ChunkedDraws(MixtureDraws):
+    """All draws of a mixture of rows in chunks, without their labels.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+    model : pm.Model, optional
+    """
+
+    def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
+        clusters = idata[group_of(name)].dataset
+        records = read_records(idata)
+        record = record_of(records, name)
+        prior = record_of(records, record["chunked"])
+        self._idata = idata
+        self.labels_name, self.row = f"{name}_labels", f"{name}_row"
+        chosen = {dim: clusters[dim] for dim in ("chain", "draw")}
+        shape = (clusters.sizes["chain"], clusters.sizes["draw"], 0)
+        no_labels = xr.DataArray(np.empty(shape, dtype=np.int64), dims=("chain", "draw", self.row), coords=chosen)
+        self.drawn = DrawnLabels(no_labels, self.row)
+        self.is_constrained, self.others_on_labels, self.groups = False, [], None
+        source = Source(idata, self.drawn, model)
+        self._prior = StoredPrior(source, record["chunked"], prior, int(record["rows"]))
+        self._records = [prior, record]
+        ranges, names = parse_numbers(record["ranges"]), record["named"]
+        is_vector = bool(record["is_vector"])
+        view = NamedView(
+            name=name,
+            family=FAMILIES[record["family"]],
+            d=int(record["columns"]),
+            n_labels=int(record["rows"]),
+            parameters={
+                field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
+            },
+            given={field: parse_numbers(where) for field, where in record["given"].items()},
+            # Of the rows, only the ranges of the columns are known.
+            observed=constant(ranges),
+            is_vector=is_vector,
+            column=names[0] if is_vector and names else None,
+            columns=None if is_vector or names is None else (f"{name}_feature", names),
+        )
+        self.views = [view]
+        self.entries, self.digests = None, {}
+        sums = clusters["sums"].transpose("chain", "draw", ...).to_numpy()
+        origin = None if record["origin"] is None else parse_numbers(record["origin"])
+        summed = SummedNumbers(sums.reshape(-1, *sums.shape[2:]), self._prior.seats, self.views, origin)
+        self.numbers = summed  # type: ignore[assignment]
+        self._observed = {name: None}
+
+    def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
+        """Refuse: clusters of draws cannot be matched without the labels of rows."""
+        raise NotImplementedError(
+            f"the rows of {self.labels_name.removesuffix('_labels')} are in chunks, so that there is no point "
+            "partition to match the clusters of its draws to. dp.component_draws(..., ragged=True) returns all "
+            "clusters of all draws, and dp.chunked_labels the labels of rows"
+        )
+
+
+def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = None) -> xr.DataArray:
+    """Return the labels of rows in chunks, as a dask array that is computed when it is asked for.
+
+    A draw does not keep a label for each row: it keeps the weights and parameters of its clusters, and the keys of
+    its random numbers. From these and the rows the same labels are computed again, chunk by chunk.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the mixture.
+    observed : dask array, DataFrame or Series
+        The data of the mixture, in any chunks of whole rows.
+    draws : int, >= 1, optional
+        How many draws of each chain, from the last one backwards at equal distances. By default the last one.
+
+    Returns
+    -------
+    DataArray
+        (chain, draw, ``{name}_row``) int64, as a dask array with the chunks of the data. Two rows of a draw are in
+        one cluster if their labels agree. Numbers mean nothing across draws, and some are not used.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, the data has other rows, or ``draws`` are too many.
+
+    Examples
+    --------
+    With ``array`` a dask array, the sizes of the clusters in the last draw of the first chain::
+
+        with pm.Model():
+            dp.DPMixture("y", 1.0, observed=array)
+            idata = pm.sample()
+        labels = dp.chunked_labels(idata, "y", array)
+        sizes = dask.array.bincount(labels[0, 0].data).compute()
+    """
+    import dask.array
+
+    if group_of(name) not in idata.children:
+        raise ValueError(f"idata has no group {group_of(name)}: {name!r} is no mixture of a dask array")
+    if not is_chunked(observed):
+        raise TypeError(f"observed must be a dask array, DataFrame or Series, got {type(observed).__name__}")
+    found = ChunkedDraws(idata, name)
+    record = record_of(read_records(idata), name)
+    array = as_dask_array(observed)
+    if array.shape[0] != record["rows"]:
+        raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
+    clusters = idata[group_of(name)].dataset
+    n_chains, n_draws = clusters.sizes["chain"], clusters.sizes["draw"]
+    check_count("draws", 1 if draws is None else draws, 1)
+    wanted = draws or 1
+    if wanted > n_draws:
+        raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
+    positions = np.linspace(n_draws / wanted, n_draws, wanted).round().astype(int) - 1
+    rows = DaskRows(array)
+    view = found.views[0]
+    base = BASE_MEASURES[view.family.name].restored({}, view.given)
+    rows.read(Reader(base))
+    origin = found.numbers.origin  # type: ignore[attr-defined]
+    params = view.params(0)
+    by_chain = []
+    for chain in range(n_chains):
+        of_draws = []
+        for draw in positions.tolist():
+            partition = from_dataset(clusters, chain, draw)
+            sent = Sent(view.family, params, origin, partition.clusters, 0, np.empty(0, dtype=np.int64))
+            delayed = rows.by_chunk(labels_of_chunk, sent, partition)
+            parts = [
+                dask.array.from_delayed(part, (size,), np.int64)
+                for part, size in zip(delayed, rows.chunk_sizes, strict=True)
+            ]
+            of_draws.append(dask.array.concatenate(parts))
+        by_chain.append(dask.array.stack(of_draws))
+    coords = {"chain": clusters["chain"].to_numpy(), "draw": clusters["draw"].to_numpy()[positions]}
+    return xr.DataArray(
+        dask.array.stack(by_chain), dims=("chain", "draw", f"{name}_row"), coords=coords, name=f"{name}_labels"
+    )
+
+
+def labels_of_chunk(values: np.ndarray, first_row: int, sent: Sent, partition: DrawnPartition) -> np.ndarray:
+    """Return the labels of the rows of a chunk in a draw."""
+    labels, _ = draw_labels(values, first_row, sent)
+    partition.amend(labels, np.arange(first_row, first_row + len(labels)))
+    return labels

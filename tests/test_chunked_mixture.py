@@ -1,0 +1,371 @@
+"""Mixtures of dask data: the model, sampling, what comes after it, and what is refused."""
+
+import logging
+import subprocess
+import sys
+
+import chunked
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import exact
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy.special import logsumexp
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.chunks.records import from_dataset
+from pymc_dpgmm.partitions import canonical_labels
+
+RUN = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 3}
+FIVE = np.array([[0.1, -0.3], [0.4, 0.2], [-0.2, 0.5], [3.1, 2.7], [2.8, 3.3]])
+NIW = {"mu": np.zeros(2), "kappa": 0.2, "nu": 4.0, "psi": np.eye(2)}
+BASE = dp.NormalInverseWishart(**NIW)
+# In chunks of two and of three rows.
+IN_CHUNKS = da.from_array(FIVE, chunks=((2, 3), (2,)))
+
+
+def three_groups(n=3_000, seed=1):
+    rng = np.random.default_rng(seed)
+    label = rng.integers(3, size=n)
+    return np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])[label] + rng.standard_normal((n, 2)), label
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    """Draws of three groups, and the data in chunks."""
+    rows, label = three_groups()
+    array = da.from_array(rows, chunks=(1_000, 2))
+    with pm.Model():
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+        idata = pm.sample(draws=30, tune=20, chains=2, cores=1, dpmixture={"chunks": {"scanned": 200}}, **RUN)
+    return idata, array, label
+
+
+def at_labels(model, rows, labels):
+    """Let a model be at a partition of its rows."""
+    source = model["y_n_clusters"].owner.op.source
+    partition = source.partition.copy()
+    chunked.begin_at(partition, rows, labels)
+    source.show(partition)
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        lambda data, mu: dp.DPMixture("y", pm.Gamma("a", 2, 1), base(mu), observed=data),
+        lambda data, mu: dp.PYMixture("y", pm.Gamma("a", 2, 1), pm.Beta("s", 1, 1), base(mu), observed=data),
+        lambda data, mu: dp.FiniteMixture("y", pm.Gamma("a", 2, 1), 6, base(mu), observed=data),
+        lambda data, mu: dp.MFMixture("y", pm.Gamma("a", 2, 1), base(mu), observed=data),
+    ],
+    ids=["dp", "py", "finite", "mfm"],
+)
+def test_density_and_gradient_are_those_of_rows_in_memory(prior):
+    labels, found = np.array([0, 0, 1, 2, 2]), []
+    for data in (FIVE, IN_CHUNKS):
+        with pm.Model() as model:
+            prior(data, pm.Normal("mu", shape=2))
+        point = {k: v for k, v in model.initial_point().items() if not k.startswith("y_")}
+        point |= {"mu": np.array([0.3, -0.2])}
+        if data is FIVE:
+            point |= {"y_labels": labels}
+        else:
+            at_labels(model, FIVE, labels)
+            point |= {"y_n_clusters": 3}
+        variables = [rv for rv in model.free_RVs if rv.dtype == "float64"]
+        found.append(np.append(model.compile_dlogp(variables)(point), model.compile_logp()(point)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
+def base(mu):
+    return dp.NormalInverseWishart(**NIW | {"mu": mu})
+
+
+def exact_n_clusters(alphas, weights):
+    """Probabilities of the number of clusters of five rows, alpha being one of several numbers."""
+    partitions = exact.partitions(5)
+    evidence = exact.log_likelihoods(partitions, FIVE, exact.niw_log_marginal, **NIW)
+    log_prior = np.array([[exact.log_eppf(labels, alpha) for labels in partitions] for alpha in alphas])
+    joint = logsumexp(log_prior + np.log(weights)[:, None], axis=0) + evidence
+    p = np.exp(joint - logsumexp(joint))
+    return np.bincount(partitions.max(axis=1), weights=p, minlength=5)
+
+
+@pytest.mark.parametrize("by_nuts", [False, True])
+def test_sampling_matches_enumeration(by_nuts):
+    # Gamma(2, 1), on a grid.
+    alphas = np.linspace(0.005, 20.0, 2_000)
+    p = exact_n_clusters(alphas, alphas * np.exp(-alphas))
+    with dask.config.set(scheduler="synchronous"), pm.Model():
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        if by_nuts:
+            # A second one that depends on it, so that it has no closed form.
+            pm.Potential("nothing", 0.0 * alpha)
+        dp.DPMixture("y", alpha, BASE, observed=IN_CHUNKS)
+        options = {"scanned": 2, "births": 2}
+        idata = pm.sample(draws=2_000, tune=300, chains=1, dpmixture={"chunks": options}, **RUN)
+    n_clusters = idata["posterior"]["y_n_clusters"].to_numpy().ravel()
+    import arviz as az
+
+    for k in range(1, 6):
+        is_k = (n_clusters == k).astype(float)
+        effective = float(az.ess(is_k[None, :])) if np.ptp(is_k) else 500.0
+        error = np.sqrt(p[k - 1] * (1 - p[k - 1]) / effective)
+        assert abs(is_k.mean() - p[k - 1]) < 4.0 * error + 1e-3, k
+
+
+def test_draws_depend_on_seed_and_chunks_alone():
+    found = []
+    for scheduler in ("synchronous", "threads"):
+        with dask.config.set(scheduler=scheduler), pm.Model():
+            dp.DPMixture(
+                "y", pm.Gamma("alpha", 1.0, 1.0), observed=da.from_array(three_groups(600)[0], chunks=150)
+            )
+            found.append(pm.sample(draws=10, tune=5, chains=2, cores=1, **RUN))
+    for group in ("posterior", "y_clusters"):
+        xr.testing.assert_identical(*(idata[group].dataset.drop_attrs() for idata in found))
+
+
+def test_finds_the_groups(sampled):
+    idata, array, label = sampled
+    labels = dp.chunked_labels(idata, "y", array)
+    assert labels.dims == ("chain", "draw", "y_row")
+    for own in labels.compute().to_numpy()[:, 0]:
+        pairs = pd.crosstab(own, label)
+        assert pairs.max(axis=0).sum() > 2_970
+
+
+def test_labels_are_those_of_the_sums_whatever_the_chunks(sampled):
+    idata, array, _ = sampled
+    labels = dp.chunked_labels(idata, "y", array, draws=4)
+    again = dp.chunked_labels(idata, "y", array.rechunk((700, 2)), draws=4)
+    np.testing.assert_array_equal(labels, again)
+    assert labels["draw"].to_numpy().tolist() == [7, 14, 21, 29]
+    clusters = idata["y_clusters"].dataset.sel(draw=labels["draw"])
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+    partition = model["y_n_clusters"].owner.op.source.partition
+    for c, d in np.ndindex(2, 4):
+        own = np.unique(labels[c, d].to_numpy(), return_inverse=True)[1]
+        chunked.begin_at(partition, array.compute(), own)
+        kept = from_dataset(clusters, c, d).sums
+        # The second column is the error of the others.
+        first, second = (
+            np.delete(sums[np.lexsort(sums[:, [2, 0]].T)], 1, axis=1) for sums in (kept, partition.sums)
+        )
+        np.testing.assert_allclose(first, second, rtol=1e-6, atol=1e-6)
+
+
+def test_statistics_are_those_of_partitions(sampled):
+    idata, array, _ = sampled
+    statistics = idata["sample_stats"].dataset
+    assert {"y_entropy", "y_log_joint", "y_seconds", "y_rows_per_second"} <= set(statistics)
+    assert "y_drawn" not in statistics
+    np.testing.assert_array_equal(statistics["y_n_clusters"], idata["posterior"]["y_n_clusters"])
+    labels = dp.chunked_labels(idata, "y", array)
+    shares = np.unique(labels[0, 0], return_counts=True)[1] / array.shape[0]
+    entropy = -(shares * np.log(shares)).sum()
+    assert statistics["y_entropy"].to_numpy()[0, -1] == pytest.approx(entropy)
+
+
+def test_results_survive_a_file(sampled, tmp_path):
+    idata, array, _ = sampled
+    idata.to_netcdf(tmp_path / "draws.nc")
+    read = xr.open_datatree(tmp_path / "draws.nc")
+    np.testing.assert_array_equal(dp.chunked_labels(read, "y", array), dp.chunked_labels(idata, "y", array))
+    xr.testing.assert_allclose(
+        dp.density(read, "y", columns=0, random_seed=1), dp.density(idata, "y", columns=0, random_seed=1)
+    )
+
+
+def test_density_integrates_to_one_and_is_that_of_the_rows(sampled):
+    idata, array, _ = sampled
+    found = dp.density(idata, "y", columns=0, random_seed=1)
+    x, mean = found["x"].to_numpy(), found["mean"].to_numpy()
+    assert np.trapezoid(mean, x) == pytest.approx(1.0, abs=0.02)
+    assert np.all(found["lower"] <= found["upper"])
+    share = np.trapezoid(np.where(x > 3.0, mean, 0.0), x)
+    assert share == pytest.approx(float((array[:, 0] > 3.0).mean().compute()), abs=0.02)
+
+
+def test_components_and_new_rows(sampled):
+    idata, _, _ = sampled
+    components = dp.component_draws(idata, "y", ragged=True, random_seed=1)
+    total = components["weight"].groupby("component_chain").sum() + components["new_weight"].sum("draw").to_numpy()
+    np.testing.assert_allclose(total, 30.0)
+    large = components["mean"].to_numpy()[components["size"].to_numpy() > 500]
+    assert np.abs(large[:, None] - np.array([[0, 0], [6, 0], [0, 6]])).sum(axis=2).min(axis=1).max() < 0.5
+    rows = dp.sample_new_rows(idata, "y", 4, random_seed=1)
+    assert rows["y"].shape == (2, 30, 4, 2)
+
+
+@pytest.mark.parametrize("function", [dp.point_partition, dp.summary, dp.co_clustering, dp.partition_diagnostics])
+def test_what_needs_labels_says_so(sampled, function):
+    with pytest.raises(NotImplementedError, match="in chunks"):
+        function(sampled[0], "y")
+
+
+def test_aligned_components_say_what_there_is(sampled):
+    with pytest.raises(NotImplementedError, match="ragged=True"):
+        dp.component_draws(sampled[0], "y")
+
+
+def test_a_dataframe_gives_names_to_columns():
+    frame = pd.DataFrame(three_groups(300)[0], columns=["width", "height"])
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=dd.from_pandas(frame, npartitions=3))
+        idata = pm.sample(draws=5, tune=5, chains=1, **RUN)
+    found = dp.density(idata, "y", columns="height", random_seed=1)
+    assert found.attrs["columns"] == ["height"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        (None, lambda rng: rng.normal(size=200)),
+        (dp.GammaPoisson, lambda rng: rng.poisson(3.0, size=(200, 2))),
+        (dp.BetaBernoulli, lambda rng: rng.random((200, 3)) < 0.4),
+        (dp.DirichletCategorical, lambda rng: rng.integers(3, size=(200, 2))),
+        (dp.DirichletMultinomial, lambda rng: rng.poisson(2.0, size=(200, 4))),
+        (dp.SphericalNormalInverseGamma, lambda rng: rng.normal(size=(200, 3))),
+    ],
+)
+def test_families_and_priors(kind, values):
+    data = values(np.random.default_rng(2))
+    array = da.from_array(data, chunks=(60, *data.shape[1:]))
+    with pm.Model():
+        dp.MFMixture("y", 1.0, kind, observed=array)
+        idata = pm.sample(draws=5, tune=3, chains=1, **RUN)
+    labels = dp.chunked_labels(idata, "y", array)
+    assert labels.shape == (1, 1, 200)
+    n_clusters = idata["posterior"]["y_n_clusters"].to_numpy()[0, -1]
+    assert canonical_labels(np.unique(labels[0, 0], return_inverse=True)[1])[1] == n_clusters
+
+
+def test_missing_entries_integrate_out_where_the_family_can():
+    rows = three_groups(300)[0]
+    rows[250, 1] = np.nan
+    array = da.from_array(rows, chunks=(100, 2))
+    base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+    with pm.Model():
+        dp.DPMixture("y", 1.0, base, observed=array)
+        pm.sample(draws=5, tune=5, chains=1, **RUN)
+    with pm.Model() as model, pytest.raises(NotImplementedError, match="1 missing entries"):
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(**NIW), observed=array)
+    assert not model.basic_RVs
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path):
+    array = da.from_array(three_groups(600)[0], chunks=(200, 2))
+
+    def build():
+        with pm.Model() as model:
+            dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+        return model
+
+    whole = dp.ResumableRun(build(), chains=2, tune=6, random_seed=1).sample(20, progressbar=False)
+    run = dp.ResumableRun(build(), chains=2, tune=6, random_seed=1)
+    run.sample(8, progressbar=False, checkpoint=tmp_path / "run")
+    found = dp.ResumableRun.load(tmp_path / "run", build()).sample(12, progressbar=False)
+    xr.testing.assert_identical(found["y_clusters"].dataset.drop_attrs(), whole["y_clusters"].dataset.drop_attrs())
+
+
+def test_chains_are_sampled_in_turn(caplog):
+    with pm.Model(), caplog.at_level(logging.INFO, "pymc"):
+        dp.DPMixture("y", 1.0, observed=da.from_array(three_groups(300)[0], chunks=(100, 2)))
+        idata = pm.sample(draws=5, tune=5, chains=2, cores=2, **RUN)
+    assert idata["posterior"].sizes["chain"] == 2
+    assert "one after the other" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore:The effect of Potentials")
+def test_prior_draws_are_refused():
+    with pm.Model():
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+        with pytest.raises(NotImplementedError, match="some of the rows"):
+            pm.sample_prior_predictive(draws=2)
+
+
+BAD = {
+    "columns": (lambda: da.ones((10, 4), chunks=(5, 2)), ValueError, "rechunk"),
+    "unknown": (lambda: da.ones((10, 2), chunks=(5, 2))[da.ones(10, chunks=5) > 0], ValueError, "compute_chunk"),
+    "infinite": (lambda: da.where(da.arange(10, chunks=5) == 8, np.inf, 1.0), ValueError, "rows 5 to 9"),
+    "text": (lambda: da.from_array(np.array(["a", "b"])), TypeError, "real numbers"),
+    "three": (lambda: da.ones((4, 2, 2)), ValueError, "3 dimensions"),
+    "empty": (lambda: da.ones((0, 2)), ValueError, "at least one row"),
+    "frame": (
+        lambda: dd.from_pandas(pd.DataFrame({"a": [1.0, 2], "b": ["x", "y"]}), npartitions=1),
+        TypeError,
+        "b",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_data_is_named(case):
+    make, error, words = BAD[case]
+    with pm.Model() as model, pytest.raises(error, match=words):
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=make())
+    assert not model.basic_RVs
+    assert not model.potentials
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"offset": 1.0},
+        {"unit": [0, 0, 1, 1, 2]},
+        {"known_labels": [0, 1, -1, -1, -1]},
+        {"must_link": [0, 0, -1, -1, -1]},
+        {"dims": ("row", "column")},
+        {"shape": (5, 2)},
+        {"impute": True},
+        {"initval": [0, 0, 0, 0, 0]},
+    ],
+    ids=lambda given: next(iter(given)),
+)
+def test_what_is_not_supported_is_refused(argument):
+    with pm.Model() as model, pytest.raises(NotImplementedError, match=f"{next(iter(argument))}.*dask"):
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS, **argument)
+    assert not model.basic_RVs
+
+
+def test_groups_views_and_what_differs_between_rows_are_refused():
+    with pm.Model(), pytest.raises(NotImplementedError, match="group"):
+        dp.HDPMixture("y", 1.0, 1.0, BASE, observed=IN_CHUNKS, group=[0, 0, 0, 1, 1])
+    with pm.Model(), pytest.raises(NotImplementedError, match="views"):
+        dp.DPMixture("y", 1.0, {"a": BASE}, observed={"a": IN_CHUNKS})
+    exposure = dp.GammaPoisson(1.0, 1.0, exposure=np.arange(1.0, 6.0))
+    with pm.Model(), pytest.raises(NotImplementedError, match="exposure"):
+        dp.DPMixture("y", 1.0, exposure, observed=da.ones(5))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"scanned": -1}, "scanned"), ({"scanned": 0, "births": 0}, "both be 0"), ({"rows": 3}, "unknown options")],
+)
+def test_bad_options_are_named(options, words):
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+    with pytest.raises(ValueError, match=words):
+        pm.sample(draws=2, tune=2, chains=1, dpmixture={"chunks": options}, model=model, **RUN)
+
+
+def test_labels_of_other_data_are_refused(sampled):
+    idata, array, _ = sampled
+    with pytest.raises(ValueError, match="3000 rows"):
+        dp.chunked_labels(idata, "y", array[:100])
+    with pytest.raises(TypeError, match="dask"):
+        dp.chunked_labels(idata, "y", np.ones((3_000, 2)))
+    with pytest.raises(ValueError, match="there are 30 draws"):
+        dp.chunked_labels(idata, "y", array, draws=31)
+    with pytest.raises(ValueError, match="z_clusters"):
+        dp.chunked_labels(idata, "z", array)
+
+
+def test_dask_is_imported_where_it_is_used_only():
+    code = "import sys, pymc_dpgmm; assert 'dask' not in sys.modules and 'distributed' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
