@@ -18,6 +18,8 @@ BELOW = [
     "pymc_dpgmm.kernels.marginal",
     "pymc_dpgmm.kernels.imputation",
     "pymc_dpgmm.kernels.schedule",
+    "pymc_dpgmm.chunks.partition",
+    "pymc_dpgmm.chunks.dask_rows",
     "pymc_dpgmm.kernels.auxiliary",
     "pymc_dpgmm.kernels.atom_moves",
 ]

@@ -165,7 +165,7 @@ class DaskRows:
         while len(parts) > 1:
             groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
             parts = [dask.delayed(unite)(group, message) for group in groups]
-        (found,) = dask.compute(parts[0])
+        (found,) = _computed(parts[0])
         return found
 
     def take(self, wanted: np.ndarray) -> np.ndarray:
@@ -185,7 +185,27 @@ class DaskRows:
         import dask
 
         own = [dask.delayed(argument, traverse=False) for argument in arguments]
-        return list(dask.compute(*[dask.delayed(function)(chunk, first, *own) for chunk, first in self._chunks]))
+        return _computed(*[dask.delayed(function)(chunk, first, *own) for chunk, first in self._chunks])
+
+
+def _computed(*wanted: Any) -> list[Any]:
+    """Return what dask computes.
+
+    Raises
+    ------
+    RuntimeError
+        If it cannot, with what to do: a partition is never changed by half of the chunks.
+    """
+    import dask
+
+    try:
+        return list(dask.compute(*wanted))
+    except Exception as error:
+        raise RuntimeError(
+            f"a pass over the rows of observed was not completed: {type(error).__name__}: {error}. Workers or the "
+            "files of the data may be gone. Draws of pm.sample end with this error; a dp.ResumableRun with "
+            "checkpoint= goes on from its last checkpoint, with a model of the same data"
+        ) from error
 
 
 def _of_values(function: Callable[..., Any], chunk: Any, first_row: int, reader: Reader, *arguments: Any) -> Any:

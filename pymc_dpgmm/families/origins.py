@@ -7,9 +7,11 @@ import numpy as np
 
 def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return rows with column means zero, and the means; missing entries (NaN) stay missing."""
-    # Not np.nanmean, which warns of columns without entries.
-    present = ~np.isnan(values)
-    means = np.where(present, values, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    means = values.sum(axis=0) / max(len(values), 1)
+    if not np.isfinite(means).all():
+        # Not np.nanmean, which warns of columns without entries.
+        present = ~np.isnan(values)
+        means = np.where(present, values, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
     return np.ascontiguousarray(values - means), means
 
 

@@ -208,19 +208,16 @@ class ChunkedStep(PartitionSampler):
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
         columns, stats = super()._progressbar_config(n_chains)
+        # PyMC tells seconds for a draw.
         for target in self.targets:
-            for statistic, form, header in (
-                ("seconds", ".2f", "s/draw"),
-                ("rows_per_second", ".2e", "Rows/s"),
-            ):
-                name = f"{target.name}_{statistic}"
-                text = f"{{task.fields[{name}]:{form}}}"
-                columns.append(TextColumn(text, table_column=Column(header, ratio=1)))
-                stats[name] = [0.0] * n_chains
+            name = f"{target.name}_rows_per_second"
+            text = f"{{task.fields[{name}]:.0e}}"
+            columns.append(TextColumn(text, table_column=Column("Rows/s", ratio=1)))
+            stats[name] = [0.0] * n_chains
         return columns, stats
 
     def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
-        kinds = ("n_clusters", "seconds", "rows_per_second")
+        kinds = ("n_clusters", "rows_per_second")
         shown = [f"{target.name}_{kind}" for target in self.targets for kind in kinds]
         return (lambda stats: {name: stats[name] for name in shown if name in stats},)
 

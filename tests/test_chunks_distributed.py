@@ -1,0 +1,110 @@
+"""Rows in chunks on the workers of a client: the same draws, also where a worker dies."""
+
+import os
+import signal
+
+import dask
+import dask.array as da
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from test_chunked_mixture import RUN, three_groups
+
+import pymc_dpgmm as dp
+
+distributed = pytest.importorskip("distributed")
+
+pytestmark = [
+    pytest.mark.slow,
+    # Sockets and files of processes that have been killed.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def client():
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 10}),
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def rows(n):
+    return da.from_array(three_groups(n)[0], chunks=(n // 6, 2))
+
+
+def sample(array, callback=None):
+    with pm.Model():
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+        return pm.sample(
+            draws=20, tune=10, chains=2, callback=callback, dpmixture={"chunks": {"scanned": 200}}, **RUN
+        )
+
+
+def assert_same_draws(idata, others):
+    for group in ("posterior", "y_clusters"):
+        xr.testing.assert_identical(idata[group].dataset.drop_attrs(), others[group].dataset.drop_attrs())
+
+
+def test_draws_are_those_of_threads(client):
+    array = rows(6_000)
+    found = sample(array)
+    labels = dp.chunked_labels(found, "y", array).to_numpy()
+    client.close()
+    with dask.config.set(scheduler="threads"):
+        assert_same_draws(sample(array), found)
+        np.testing.assert_array_equal(labels, dp.chunked_labels(found, "y", array))
+
+
+def test_draws_survive_a_worker(client):
+    array = rows(6_000).persist()
+    with dask.config.set(scheduler="threads"):
+        wanted = sample(rows(6_000))
+    killed = []
+
+    def kill(trace, draw):
+        if draw.draw_idx == 12 and draw.chain == 0:
+            pid = client.run(os.getpid)
+            killed.append(next(iter(pid.values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    assert_same_draws(sample(array, kill), wanted)
+    assert killed
+
+
+def test_lost_data_stop_a_run_with_words_and_a_checkpoint(client, tmp_path):
+    # Data that only the workers have: nothing tells how to make it again.
+    values = three_groups(6_000)[0]
+    parts = client.scatter(list(np.split(values, 6)))
+    array = da.concatenate([da.from_delayed(part, (1_000, 2), float) for part in parts])
+
+    def build(data):
+        with pm.Model() as model:
+            dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=data)
+        return model
+
+    run = dp.ResumableRun(build(array), chains=1, tune=5, random_seed=1)
+    run.sample(5, progressbar=False, checkpoint=tmp_path / "run")
+    for pid in client.run(os.getpid).values():
+        os.kill(pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="checkpoint="):
+        run.sample(5, progressbar=False)
+    client.close()
+    with dask.config.set(scheduler="threads"):
+        again = da.from_array(values, chunks=(1_000, 2))
+        found = dp.ResumableRun.load(tmp_path / "run", build(again)).sample(5, progressbar=False)
+        whole = dp.ResumableRun(build(again), chains=1, tune=5, random_seed=1).sample(10, progressbar=False)
+    assert_same_draws(found, whole)
+
+
+def test_a_closed_client_is_named(client):
+    array = rows(600).persist()
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=array)
+    client.close()
+    with pytest.raises(RuntimeError, match="was not completed"):
+        pm.sample(draws=5, tune=5, chains=1, model=model, **RUN)
