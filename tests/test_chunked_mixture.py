@@ -20,6 +20,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.chunks.records import from_dataset
 from pymc_dpgmm.partitions import canonical_labels
 
+pytestmark = pytest.mark.interpreted
+
 RUN = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 3}
 FIVE = np.array([[0.1, -0.3], [0.4, 0.2], [-0.2, 0.5], [3.1, 2.7], [2.8, 3.3]])
 NIW = {"mu": np.zeros(2), "kappa": 0.2, "nu": 4.0, "psi": np.eye(2)}
@@ -94,6 +96,7 @@ def exact_n_clusters(alphas, weights):
     return np.bincount(partitions.max(axis=1), weights=p, minlength=5)
 
 
+@pytest.mark.interpreted(False)
 @pytest.mark.parametrize("by_nuts", [False, True])
 def test_sampling_matches_enumeration(by_nuts):
     # Gamma(2, 1), on a grid.
@@ -106,7 +109,7 @@ def test_sampling_matches_enumeration(by_nuts):
             pm.Potential("nothing", 0.0 * alpha)
         dp.DPMixture("y", alpha, BASE, observed=IN_CHUNKS)
         options = {"scanned": 2, "births": 2}
-        idata = pm.sample(draws=2_000, tune=300, chains=1, dpmixture={"chunks": options}, **RUN)
+        idata = pm.sample(draws=1_200, tune=200, chains=1, dpmixture={"chunks": options}, **RUN)
     n_clusters = idata["posterior"]["y_n_clusters"].to_numpy().ravel()
     import arviz as az
 
@@ -157,6 +160,18 @@ def test_labels_are_those_of_the_sums_whatever_the_chunks(sampled):
             np.delete(sums[np.lexsort(sums[:, [2, 0]].T)], 1, axis=1) for sums in (kept, partition.sums)
         )
         np.testing.assert_allclose(first, second, rtol=1e-6, atol=1e-6)
+
+
+def test_the_best_draw_is_one_of_all_chains(sampled):
+    idata, array, _ = sampled
+    best = dp.chunked_labels(idata, "y", array, draws="best")
+    assert best.shape == (1, 1, 3_000)
+    log_joint = idata["sample_stats"]["y_log_joint"]
+    assert log_joint.sel(chain=best["chain"], draw=best["draw"]).item() == log_joint.max().item()
+    chain = dp.chunked_labels(idata, "y", array, draws=30).sel(chain=best["chain"], draw=best["draw"])
+    np.testing.assert_array_equal(best, chain)
+    with pytest.raises(ValueError, match="best"):
+        dp.chunked_labels(idata, "y", array, draws="worst")
 
 
 def test_statistics_are_those_of_partitions(sampled):

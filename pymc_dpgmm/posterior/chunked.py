@@ -91,7 +91,7 @@ class ChunkedDraws(MixtureDraws):
         )
 
 
-def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = None) -> xr.DataArray:
+def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1) -> xr.DataArray:
     """Return the labels of rows in chunks, as a dask array that is computed when it is asked for.
 
     A draw does not keep a label for each row: it keeps the weights and parameters of its clusters, and the keys of
@@ -105,8 +105,9 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = 
         Name of the mixture.
     observed : dask array, DataFrame or Series
         The data of the mixture, in any chunks of whole rows.
-    draws : int, >= 1, optional
-        How many draws of each chain, from the last one backwards at equal distances. By default the last one.
+    draws : int, >= 1, or "best"
+        How many draws of each chain, from the last one backwards at equal distances. By default the last one. With
+        ``"best"`` it is the draw of all chains that has the largest log joint density.
 
     Returns
     -------
@@ -142,11 +143,18 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = 
         raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
     clusters = idata[group_of(name)].dataset
     n_chains, n_draws = clusters.sizes["chain"], clusters.sizes["draw"]
-    check_count("draws", 1 if draws is None else draws, 1)
-    wanted = draws or 1
-    if wanted > n_draws:
-        raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
-    positions = np.linspace(n_draws / wanted, n_draws, wanted).round().astype(int) - 1
+    if isinstance(draws, str):
+        if draws != "best":
+            raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
+        log_joint = idata["sample_stats"].dataset[f"{name}_log_joint"].transpose("chain", "draw").to_numpy()
+        chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
+        chains, positions = np.array([chain]), np.array([draw])
+    else:
+        check_count("draws", draws, 1)
+        if draws > n_draws:
+            raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
+        chains = np.arange(n_chains)
+        positions = np.linspace(n_draws / draws, n_draws, draws).round().astype(int) - 1
     rows = DaskRows(array)
     view = found.views[0]
     base = BASE_MEASURES[view.family.name].restored({}, view.given)
@@ -154,7 +162,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = 
     origin = found.numbers.origin  # type: ignore[attr-defined]
     params = view.params(0)
     by_chain = []
-    for chain in range(n_chains):
+    for chain in chains.tolist():
         of_draws = []
         for draw in positions.tolist():
             partition = from_dataset(clusters, chain, draw)
@@ -166,7 +174,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | None = 
             ]
             of_draws.append(dask.array.concatenate(parts))
         by_chain.append(dask.array.stack(of_draws))
-    coords = {"chain": clusters["chain"].to_numpy(), "draw": clusters["draw"].to_numpy()[positions]}
+    coords = {"chain": clusters["chain"].to_numpy()[chains], "draw": clusters["draw"].to_numpy()[positions]}
     return xr.DataArray(
         dask.array.stack(by_chain), dims=("chain", "draw", f"{name}_row"), coords=coords, name=f"{name}_labels"
     )
