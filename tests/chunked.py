@@ -27,7 +27,7 @@ class RowsInMemory:
 
     def labels(self, partition):
         """Labels of all rows after the last draw of a partition."""
-        clusters, moved, of_moved = partition.last
+        clusters, moved, of_moved, _ = partition.last
         sent = Sent(partition.family, partition.params, partition.origin, clusters, 0, np.empty(0, dtype=np.int64))
         pairs = zip(self.chunks, self.starts, strict=True)
         labels = np.concatenate([draw_labels(as_rows(chunk), start, sent)[0] for chunk, start in pairs])

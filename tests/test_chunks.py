@@ -13,11 +13,12 @@ from pymc_dpgmm.partitions import canonical_labels
 STARTS = [0, 2]
 SETS = [("niw", "crp"), ("nig", "pitman-yor"), ("poisson", "finite"), ("categorical", "mfm")]
 SCHEMES = {
-    "pass alone": Scheme(0, 0),
-    "births and deaths": Scheme(3, 0),
-    "two rows scanned": Scheme(0, 2),
-    "all of it": Scheme(2, 2),
-    "all rows scanned": Scheme(2, None),
+    "pass alone": Scheme(0, 0, 0, 0, 1),
+    "births and deaths": Scheme(3, 0, 0, 0, 1),
+    "two rows scanned": Scheme(0, 2, 0, 0, 2),
+    "small clusters": Scheme(0, 0, 4, 0, 3),
+    "all of it": Scheme(2, 2, 2, 0, 2),
+    "all rows scanned": Scheme(2, None, 2, 2, 1),
 }
 
 
@@ -43,7 +44,7 @@ def after_draws(case, prior, scheme, n_starts, n_draws=2, seed=1):
     return exact.codes(np.array([canonical_labels(f)[0] for f in found])), partitions, p
 
 
-FEW = dict(zip(SETS, ["all of it", "two rows scanned", "births and deaths", "all rows scanned"], strict=True))
+FEW = dict(zip(SETS, ["all of it", "small clusters", "births and deaths", "all rows scanned"], strict=True))
 
 
 @pytest.mark.parametrize(("case", "prior"), SETS)

@@ -19,10 +19,12 @@ from pymc_dpgmm.kernels.births import births_and_deaths_in_part
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, ROWS_PER_SCANNED
+from pymc_dpgmm.kernels.memory import MOST_DIVIDED
 from pymc_dpgmm.kernels.part_search import ROWS_OF_PART
 from pymc_dpgmm.kernels.scans import scan_rows
-from pymc_dpgmm.kernels.schedule import SETTLED_SHARE, largest_change
+from pymc_dpgmm.kernels.schedule import BESIDE_LEADERS, SETTLED_SHARE, largest_change
 from pymc_dpgmm.kernels.search import log_sum
+from pymc_dpgmm.kernels.split_merge import LARGEST_DIVIDED
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import split_merge
 from pymc_dpgmm.kernels.table import Table
@@ -78,12 +80,18 @@ class Scheme(NamedTuple):
     n_scanned : int or None
         Rows that are scanned. By default one of 256, at least 1,000 and at most 20,000, or all of up to 20,000.
     n_moves : int
-        Split and merge moves of each kind, where all rows are scanned.
+        Splits and merges of small clusters.
+    n_sequential : int
+        Splits and merges of any clusters, where all rows are scanned.
+    most_small : int, >= 1
+        Rows of a small cluster, at most.
     """
 
     n_births: int = N_BIRTHS
     n_scanned: int | None = None
-    n_moves: int = 3
+    n_moves: int = BESIDE_LEADERS.random
+    n_sequential: int = 3
+    most_small: int = 100
 
     def rows_scanned(self, n: int) -> int:
         """Return how many of n rows are scanned."""
@@ -156,8 +164,12 @@ class ChunkedPartition:
         """Return the log probability of the partition and the rows."""
         return float(log_eppf(prior, self.sizes, len(self.sums))) + self.log_evidence()
 
-    def _send(self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray) -> Gathered:
-        return self.rows.run(Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted))
+    def _send(
+        self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray, most_small: int = 0
+    ) -> Gathered:
+        return self.rows.run(
+            Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted, most_small)
+        )
 
     def _place(self, clusters: DrawnClusters) -> None:
         """Let all rows draw labels, and take the partition that they make."""
@@ -224,39 +236,38 @@ class ChunkedPartition:
         scanned = rng.choice(n, size=scheme.rows_scanned(n), replace=False)
         births = rng.integers(n, size=scheme.n_births)
         wanted = np.unique(np.concatenate([scanned, births]))
-        found = self._send(clusters, next_key, wanted)
-        state, rows, found = self._state_of_part(wanted, found)
+        found = self._send(clusters, next_key, wanted, scheme.most_small)
+        state, found = self._state_of_part(wanted, found)
         state.set_prior(prior)
         before = state.slots.copy()
+        # The wanted rows come first, in order.
         n_moved = births_and_deaths_in_part(rng, state, np.searchsorted(wanted, births), n)
         queue = np.searchsorted(wanted, scanned)
         n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue))
         # Not where rows that came back beside the wanted make up all: that depends on the partition.
-        if len(wanted) == n:
-            split_merge(rng, state, scheme.n_moves, scheme.n_moves)
-        self._take(state, rows, found, before, clusters, next_key)
+        has_all = len(wanted) == n
+        state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else scheme.most_small
+        split_merge(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
+        self._take(state, found, before, clusters, next_key)
         return n_moved
 
-    def _state_of_part(self, wanted: np.ndarray, found: Gathered) -> tuple[State, np.ndarray, Gathered]:
-        """Return a state of the rows that came back, their numbers, and what was gathered of the others.
+    def _state_of_part(self, wanted: np.ndarray, found: Gathered) -> tuple[State, Gathered]:
+        """Return a state of rows that came back, those that are wanted first, and what is left of the others.
 
-        A row that is the only one elsewhere of its cluster comes back too, behind the others, so that clusters of
-        one row can die. Clusters keep their names, which are places from here on.
+        Of small clusters all rows are here, so that they can die, unite and divide.
         """
-        is_lone = found.sums[:, 0] == 1
-        lone = np.flatnonzero(is_lone)
-        rows = np.concatenate([wanted, found.lone[lone]])
-        values = np.concatenate([found.values, found.lone_values[lone]])
-        elsewhere = found.sums.copy()
-        elsewhere[lone] = 0.0
-        found = found._replace(sums=elsewhere, leaders=np.where(is_lone, LAST, found.leaders))
-        labels = np.concatenate([found.labels, lone])
-        return State([self._view(values)], labels, [self._table(elsewhere)]), rows, found
+        is_wanted = np.isin(found.rows, wanted)
+        order = np.argsort(~is_wanted, kind="stable")
+        n_elsewhere = found.sums[:, 0]
+        has_come = np.bincount(found.labels[~is_wanted], minlength=len(n_elsewhere)) == n_elsewhere
+        elsewhere, leaders = found.sums.copy(), found.leaders.copy()
+        elsewhere[has_come], leaders[has_come] = 0.0, LAST
+        found = Gathered(elsewhere, leaders, found.rows[order], found.labels[order], found.values[order])
+        return State([self._view(found.values)], found.labels, [self._table(elsewhere)]), found
 
     def _take(
         self,
         state: State,
-        rows: np.ndarray,
         found: Gathered,
         before: np.ndarray,
         clusters: DrawnClusters,
@@ -269,10 +280,10 @@ class ChunkedPartition:
         self.sums[:, 0] = state.sizes[slots]
         leaders = np.full(len(state.sizes), LAST)
         leaders[1 : len(found.leaders) + 1] = found.leaders
-        np.minimum.at(leaders, state.slots, places_in_order(rows, next_key))
+        np.minimum.at(leaders, state.slots, places_in_order(found.rows, next_key))
         self.leaders, self.order_key = leaders[slots], next_key
         moved = np.flatnonzero(state.slots != before)
-        self.last = DrawnPartition(clusters, rows[moved], state.slots[moved] - 1, self.sums)
+        self.last = DrawnPartition(clusters, found.rows[moved], state.slots[moved] - 1, self.sums)
 
 
 def _keys(rng: np.random.Generator) -> tuple[int, int]:

@@ -35,6 +35,8 @@ class Sent(NamedTuple):
         Of the order of rows in which the next leaders are looked for.
     wanted : (m,) int64 array
         Increasing numbers of rows that are sent back, and left out of sums and leaders.
+    most_small : int
+        Rows that a cluster may have for all of them to be sent back.
     """
 
     family: Any
@@ -43,6 +45,7 @@ class Sent(NamedTuple):
     clusters: DrawnClusters
     next_order_key: int
     wanted: np.ndarray
+    most_small: int = 0
 
 
 class Gathered(NamedTuple):
@@ -54,19 +57,15 @@ class Gathered(NamedTuple):
         Rows of a :class:`Table`, of the rows that are not wanted, by label; the first column has their numbers.
     leaders : (K,) int64 array
         Least place of these rows in the next order, ``LAST`` where there is none.
-    lone : (K,) int64 array
-        The row where there is one such row only, otherwise -1.
-    lone_values : (K, c) array
-        Its values.
+    rows : (m,) int64 array
+        The wanted rows, and those of labels that few of the others have.
     labels : (m,) int64 array
-        Of the wanted rows, in order.
     values : (m, c) array
     """
 
     sums: np.ndarray
     leaders: np.ndarray
-    lone: np.ndarray
-    lone_values: np.ndarray
+    rows: np.ndarray
     labels: np.ndarray
     values: np.ndarray
 
@@ -107,8 +106,11 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
     of_wanted = labels[own]
     # Behind the labels of the others.
     labels[own] = n_clusters
-    counts = np.bincount(labels, minlength=n_clusters + 1)[:n_clusters]
-    table.sum_up(_narrow(labels, n_clusters), counts)
+    counts = np.bincount(labels, minlength=n_clusters + 1)
+    is_small = (counts > 0) & (counts <= sent.most_small)
+    is_small[n_clusters] = False
+    few = np.flatnonzero(is_small[labels]) if is_small.any() else np.empty(0, dtype=np.int64)
+    table.sum_up(_narrow(labels, n_clusters), counts[:n_clusters])
     leaders = np.empty(n_clusters + 1, dtype=np.int64)
     find_first(
         labels.ctypes.data - 8 * first_row,
@@ -118,12 +120,11 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
         n_clusters + 1,
         leaders.ctypes.data,
     )
-    lone, lone_values = np.full(n_clusters, -1), np.zeros((n_clusters, values.shape[1]))
-    single = np.flatnonzero((counts == 1)[np.minimum(labels, n_clusters - 1)] & (labels < n_clusters))
-    lone[labels[single]] = single + first_row
-    lone_values[labels[single]] = values[single]
     sums = table.array[:n_clusters, : int(table.block[N_KEPT])].copy()
-    return Gathered(sums, leaders[:n_clusters], lone, lone_values, of_wanted, values[own])
+    back = np.concatenate([own, few])
+    return Gathered(
+        sums, leaders[:n_clusters], back + first_row, np.concatenate([of_wanted, labels[few]]), values[back]
+    )
 
 
 def _narrow(labels: np.ndarray, largest: int) -> np.ndarray:
@@ -133,23 +134,19 @@ def _narrow(labels: np.ndarray, largest: int) -> np.ndarray:
 
 def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
     """Return what has been gathered of several chunks, in the order of their rows, as of one."""
-    n_clusters, n_columns = parts[0].lone_values.shape
-    table = sums_table(sent.family, sent.params, sent.origin, n_columns, 2 * n_clusters)
-    width = parts[0].sums.shape[1]
+    n_clusters, width = parts[0].sums.shape
+    table = sums_table(sent.family, sent.params, sent.origin, parts[0].values.shape[1], 2 * n_clusters)
     table.array[:n_clusters, :width] = parts[0].sums
     for part in parts[1:]:
         table.array[n_clusters : 2 * n_clusters, :width] = part.sums
         table.add_up(0, n_clusters, n_clusters)
-    # Where there are several, none is alone, whatever is said of it.
-    lone = np.max([part.lone for part in parts], axis=0)
-    lone_values = np.sum([part.lone_values for part in parts], axis=0)
+    sums = table.array[:n_clusters, :width].copy()
+    rows, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "labels"))
+    values = np.concatenate([part.values for part in parts])
+    # What few rows of a chunk have, many of another may have.
+    is_kept = (sums[labels, 0] <= sent.most_small) | np.isin(rows, sent.wanted)
     return Gathered(
-        table.array[:n_clusters, :width].copy(),
-        np.min([part.leaders for part in parts], axis=0),
-        lone,
-        lone_values,
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([part.values for part in parts]),
+        sums, np.min([part.leaders for part in parts], axis=0), rows[is_kept], labels[is_kept], values[is_kept]
     )
 
 
