@@ -1,0 +1,131 @@
+r"""Coordinate ascent: responsibilities, then the posteriors of weights and parameters given these, in turn.
+
+With the best approximate posteriors of weights and parameters put in, the bound is a function of the
+responsibilities alone,
+
+.. math:: L(r) = \sum_k \log m_k(r) + W(r) - \sum_{ik} r_{ik} \log r_{ik},
+
+where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in component k, and W what the weights add.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.variational.rows import Rows, Sums
+from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, Weights
+
+Prior = Sticks | DirichletWeights
+# What rounding may take from the bound, as a share of the sum of the absolute values of its parts.
+ROUNDING = 1e-10
+
+
+class State(NamedTuple):
+    """An approximate posterior.
+
+    Parameters
+    ----------
+    sums : Sums
+        What the responsibilities weigh: the parameters of component k have the posterior given these.
+    weights : Weights
+    log_evidences : (K,) array
+    entropy : float
+        Of the responsibilities.
+    source : tuple or None
+        Sums and expected log weights that the responsibilities are computed from; None where components have been
+        merged since.
+    """
+
+    sums: Sums
+    weights: Weights
+    log_evidences: np.ndarray
+    entropy: float
+    source: tuple[Sums, np.ndarray] | None
+
+    @property
+    def bound(self) -> float:
+        """The lower bound of the log evidence."""
+        return float(self.log_evidences.sum() + self.weights.bound + self.entropy)
+
+    @property
+    def rounding(self) -> float:
+        """What rounding may take from the bound."""
+        parts = np.abs(self.log_evidences).sum() + abs(self.weights.bound) + self.entropy
+        return ROUNDING * float(parts)
+
+    @property
+    def n_components(self) -> int:
+        """Number of components that labels are among."""
+        return len(self.sums.sizes)
+
+
+def settle(
+    rows: Rows,
+    prior: Prior,
+    sums: Sums,
+    entropy: float,
+    source: tuple[Sums, np.ndarray] | None,
+    before: Weights | None = None,
+) -> State:
+    """Return the best approximate posterior given responsibilities.
+
+    Sticks are brought into decreasing order of their sizes where that raises the bound.
+    """
+    weights = prior.fit(sums.sizes, before)
+    order = np.argsort(-sums.sizes, kind="stable")
+    if prior.is_ordered and np.any(np.diff(order) < 0):
+        ordered = prior.fit(sums.sizes[order], before)
+        if ordered.bound > weights.bound:
+            weights, sums = ordered, sums.take(order)
+            source = None if source is None else (source[0].take(order), source[1][order])
+    return State(sums, weights, rows.log_evidences(sums), entropy, source)
+
+
+def begin(rows: Rows, prior: Prior, sums: Sums, threads: Threads) -> State:
+    """Return the state after one pass in which all components of some sums have equal weights."""
+    log_weights = np.zeros(len(sums.sizes))
+    found, entropy = rows.respond(sums, log_weights, threads)
+    return settle(rows, prior, found, entropy, (sums, log_weights))
+
+
+def step(rows: Rows, prior: Prior, state: State, threads: Threads) -> State:
+    """Update the responsibilities, then all that depends on them.
+
+    Raises
+    ------
+    FloatingPointError
+        If the bound falls by more than rounding explains, or is not a number.
+    """
+    source = state.sums, state.weights.log_weights
+    sums, entropy = rows.respond(*source, threads)
+    found = settle(rows, prior, sums, entropy, source, state.weights)
+    if not found.bound >= state.bound - max(found.rounding, state.rounding):
+        raise FloatingPointError(
+            f"the bound went from {state.bound:.10g} to {found.bound:.10g}, which coordinate ascent cannot do: "
+            "digits are lost. Scale the columns of the data to like spreads, and if that does not help, report this"
+        )
+    return found
+
+
+def ascend(
+    rows: Rows,
+    prior: Prior,
+    state: State,
+    threads: Threads,
+    tolerance: float,
+    most: int,
+    trace: list[float] | None = None,
+) -> State:
+    """Repeat steps until one raises the bound by less than a tolerance, or there have been so many.
+
+    ``trace`` gets the bound after each step.
+    """
+    for _ in range(most):
+        found = step(rows, prior, state, threads)
+        rise, state = found.bound - state.bound, found
+        if trace is not None:
+            trace.append(state.bound)
+        if rise < tolerance:
+            break
+    return state
