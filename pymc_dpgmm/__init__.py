@@ -39,6 +39,7 @@ from pymc_dpgmm.tokens import as_tokens
 if TYPE_CHECKING:
     from pymc_dpgmm import plots as plots
     from pymc_dpgmm import posterior as posterior
+    from pymc_dpgmm.fitting import VariationalFit, fit
     from pymc_dpgmm.plots import (
         plot_clusters,
         plot_co_clustering,
@@ -101,6 +102,7 @@ __all__ = [
     "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
+    "VariationalFit",
     "as_tokens",
     "certainty",
     "co_clustering",
@@ -108,6 +110,7 @@ __all__ = [
     "credible_ball",
     "datasets",
     "density",
+    "fit",
     "group_weights",
     "held_out_log_likelihood",
     "log_likelihood",
@@ -130,9 +133,10 @@ __all__ = [
     "topics",
 ]
 
-# What is done after sampling is imported when it is first asked for: ArviZ and what it imports take longer than
-# all the rest. Modules, and what they have for users.
+# What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports
+# take longer than all the rest. Modules, and what they have for users.
 _LATER = {
+    "fitting": ["VariationalFit", "fit"],
     "plots": [name for name in __all__ if name.startswith("plot_")],
     "posterior": [
         "certainty",

@@ -142,9 +142,10 @@ def test_responsibilities_and_sums_match_slow_ones(case):
     for i in range(3):
         for k in range(3):
             found = []
-            for change in (1e-5, -1e-5):
+            # Weights must not become negative.
+            for change in (0.0, 1e-5, 2e-5):
                 changed = weights[:, k].copy()
                 changed[i] += change
                 found.append(evidence(*slow_sums(family, p, data, changed)))
-            expected = (found[0] - found[1]) / 2e-5
+            expected = (4.0 * found[1] - found[2] - 3.0 * found[0]) / 2e-5
             assert densities[i, k] == pytest.approx(expected, rel=1e-5, abs=1e-5)

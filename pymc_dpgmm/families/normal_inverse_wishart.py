@@ -224,7 +224,9 @@ def _expected(params: Any, s: Any) -> Quadratic:
     lower = factors(scale)
     root = np.linalg.qr(np.linalg.solve(lower, np.broadcast_to(np.eye(d), lower.shape))).R
     digammas = digamma(0.5 * (nu_n[:, None] - np.arange(d))).sum(axis=1)
-    constant = 0.5 * digammas - log_diagonal(lower) - 0.5 * d * (1.0 / (params.kappa + s.n[:, 0]) + math.log(math.pi))
+    constant = (
+        0.5 * digammas - log_diagonal(lower) - 0.5 * d * (1.0 / (params.kappa + s.n[:, 0]) + math.log(math.pi))
+    )
     return Quadratic(constant, mean, np.sqrt(nu_n)[:, None, None] * root)
 
 

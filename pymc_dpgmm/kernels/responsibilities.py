@@ -14,8 +14,8 @@ from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_a
 from pymc_dpgmm.families.verbs import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
 from pymc_dpgmm.kernels.quadratics import COLUMNS, IS_DIAGONAL, ROWS, STRIDE, VIEW_LENGTH, add_quadratic
 
-# Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences from
-# these and of their products, packed triangles or diagonals.
+# Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
+# from these and of their products, packed triangles or diagonals.
 CENTRE, FIRST, SECOND = range(VIEW_LENGTH, VIEW_LENGTH + 3)
 MOMENTS_LENGTH = VIEW_LENGTH + 3
 # Exponentials of differences below this are 0, and so is what they weigh.

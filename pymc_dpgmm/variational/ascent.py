@@ -5,7 +5,8 @@ responsibilities alone,
 
 .. math:: L(r) = \sum_k \log m_k(r) + W(r) - \sum_{ik} r_{ik} \log r_{ik},
 
-where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in component k, and W what the weights add.
+where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in component k, and W what the weights
+add.
 """
 
 from typing import NamedTuple
@@ -103,7 +104,7 @@ def step(rows: Rows, prior: Prior, state: State, threads: Threads) -> State:
     if not found.bound >= state.bound - max(found.rounding, state.rounding):
         raise FloatingPointError(
             f"the bound went from {state.bound:.10g} to {found.bound:.10g}, which coordinate ascent cannot do: "
-            "digits are lost. Scale the columns of the data to like spreads, and if that does not help, report this"
+            "digits are lost. Scale the columns of the data to like spreads; if that does not help, report this"
         )
     return found
 

@@ -60,7 +60,9 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
             chosen.append(p)
             taken |= pair
     while chosen:
-        found = _merged_state(rows, prior, state, left[best[chosen]], right[best[chosen]], float(losses[chosen].sum()))
+        found = _merged_state(
+            rows, prior, state, left[best[chosen]], right[best[chosen]], float(losses[chosen].sum())
+        )
         if found.bound > state.bound + state.rounding:
             return found
         # Merges change the weights of one another.
@@ -139,7 +141,9 @@ def add_components(
     return state, is_full
 
 
-def _divided(rows: Rows, state: State, threads: Threads, rng: np.random.Generator) -> list[tuple[float, int, Sums]]:
+def _divided(
+    rows: Rows, state: State, threads: Threads, rng: np.random.Generator
+) -> list[tuple[float, int, Sums]]:
     """Return for components whose rows two describe better: by how much, which one, and the two."""
     assert state.source is not None
     labels = np.empty(rows.n, dtype=np.int64)

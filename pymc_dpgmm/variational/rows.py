@@ -9,14 +9,21 @@ import numpy as np
 from pymc_dpgmm.families.expected import Expected, Linear, Quadratic
 from pymc_dpgmm.families.verbs import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
 from pymc_dpgmm.families.view import View
-from pymc_dpgmm.kernels.leader_sweep import CHUNK, LEAST_BLOCK, MOST_BLOCK, MOST_CHUNKS, MOST_COLUMNS, MOST_DENSITIES
+from pymc_dpgmm.kernels.leader_sweep import (
+    CHUNK,
+    LEAST_BLOCK,
+    MOST_BLOCK,
+    MOST_CHUNKS,
+    MOST_COLUMNS,
+    MOST_DENSITIES,
+)
 from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH
 from pymc_dpgmm.kernels.responsibilities import MOMENTS_LENGTH, respond, sum_up_each, write_evidences
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.threads import Threads
 
-# Numbers that sums of single rows may take when they are all kept, the share of non-zeros up to which they are kept
-# as a sparse matrix, and numbers of a block of them.
+# Numbers that sums of single rows may take when they are all kept, the share of non-zeros up to which they are
+# kept as a sparse matrix, and numbers of a block of them.
 _MOST_KEPT, _SPARSE_SHARE, _MOST_OF_BLOCK = 8_000_000, 0.2, 1_000_000
 # Rows of a block of these, at least and at most.
 _LEAST_ROWS, _MOST_ROWS = 64, 4_096
@@ -124,8 +131,16 @@ class WeightedView:
             found = np.zeros((len(rows), self.n_sums))
             found[:, : self.n_columns] = self.rows[rows][:, : self.n_columns]
             return found
-        found = [self.block(row, row + 1) for row in np.asarray(rows).tolist()]
-        return np.concatenate([own if isinstance(own, np.ndarray) else own.toarray() for own in found])
+        single = [self.block(row, row + 1) for row in np.asarray(rows).tolist()]
+        return np.concatenate([own if isinstance(own, np.ndarray) else own.toarray() for own in single])
+
+    def of_labels(self, labels: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """Return the sums of components to which all rows belong by labels, given their sizes: (K, m)."""
+        table = self.table
+        if table.capacity < len(sizes):
+            table.resize(len(sizes))
+        table.sum_up(labels, sizes)
+        return table.array[: len(sizes), N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums].copy()
 
     def _place(self, sizes: np.ndarray, own: np.ndarray) -> Any:
         """Write sums to the table; return them by their names."""
@@ -182,7 +197,9 @@ class WeightedView:
             found[:, : self.n_columns] = own[:, : self.n_columns]
         return found
 
-    def from_moments(self, sizes: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    def from_moments(
+        self, sizes: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.ndarray
+    ) -> np.ndarray:
         """Return the sums of a quadratic view, given weighted sums about centres."""
         safe = np.where(sizes > 0.0, sizes, 1.0)[:, None]
         offset = first / safe
@@ -261,6 +278,11 @@ class Rows:
         """Return the sums of components without rows."""
         return Sums(np.zeros(n_components), tuple(np.zeros((n_components, view.n_sums)) for view in self.views))
 
+    def of_labels(self, labels: np.ndarray, n_components: int) -> Sums:
+        """Return the sums of components to which all rows belong by labels 0..K-1. Not for subsets of rows."""
+        sizes = np.bincount(labels, minlength=n_components)
+        return Sums(sizes.astype(np.float64), tuple(view.of_labels(labels, sizes) for view in self.views))
+
     def log_evidences(self, sums: Sums) -> np.ndarray:
         """Return the log evidence of every component, all views together: (K,)."""
         pairs = zip(self.views, sums.views, strict=True)
@@ -307,7 +329,9 @@ class Rows:
         columns = max((self.views[v].n_columns for v, *_ in prepared.quadratic), default=0)
         return np.empty((prepared.n_components + columns + 3) * block)
 
-    def _respond(self, prepared: _Prepared, chunk: _Chunk, start: int, stop: int, block: int, scratch: np.ndarray) -> None:
+    def _respond(
+        self, prepared: _Prepared, chunk: _Chunk, start: int, stop: int, block: int, scratch: np.ndarray
+    ) -> None:
         """Add the rows from ``start`` to ``stop`` to a chunk; those of one block where a view is linear."""
         given = None
         for v, factors in prepared.linear:
@@ -386,7 +410,7 @@ class Rows:
                 chunk.sums[v] += (self.views[v].block(first, last).T @ weights.T).T
 
     def blocks_of_responsibilities(self, sums: Sums, log_weights: np.ndarray) -> Any:
-        """Yield for every block of rows its first row and the responsibilities (K, size), which are overwritten."""
+        """Yield for every block its first row and the responsibilities (K, size), which are overwritten."""
         prepared = self._prepared(sums, log_weights)
         block = self._block_size(prepared)
         scratch = self._scratch(prepared, block)

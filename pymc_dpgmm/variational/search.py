@@ -126,4 +126,6 @@ def _climb(
             break
     before = state.bound
     state = ascend(rows, prior, state, threads, tolerance, options.max_steps, bounds)
-    return Optimum(state, bounds, is_full, len(bounds) < 2 or bounds[-1] - bounds[-2] < tolerance or state.bound == before)
+    return Optimum(
+        state, bounds, is_full, len(bounds) < 2 or bounds[-1] - bounds[-2] < tolerance or state.bound == before
+    )

@@ -44,7 +44,7 @@ def _log_beta(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 class Sticks:
-    r"""Weights :math:`v_k \prod_{j < k} (1 - v_j)` with :math:`v_k \sim \mathrm{Beta}(1 - \sigma, \alpha + k \sigma)`.
+    r"""Weights :math:`v_k \prod_{j < k} (1 - v_j)`, :math:`v_k \sim \mathrm{Beta}(1 - \sigma, \alpha + k \sigma)`.
 
     Labels are among K components; the sticks go on for ever. The last of the K sticks is a beta variable too, and
     those after it keep their prior given alpha. With it fixed at 1, as Blei and Jordan (2006) have it, the mixture
