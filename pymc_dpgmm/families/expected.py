@@ -1,9 +1,9 @@
 r"""Expected log densities of rows, given fractions of rows: what variational inference asks of a family.
 
 Row i belongs to cluster k with weight :math:`r_{ik}`. Where a family is an exponential one and its prior
-conjugate, the best approximate posterior of the parameters of a cluster, proportional to :math:`p(\theta) \prod_i p(x_i
-\mid \theta)^{r_{ik}}`, is the posterior given the weighted sums of the rows, and the log of what it has to be
-divided by is the log evidence at these sums. The expectation of :math:`\log p(x \mid \theta)` under it is the
+conjugate, the best approximate posterior of the parameters of a cluster, proportional to :math:`p(\theta) \prod_i
+p(x_i \mid \theta)^{r_{ik}}`, is the posterior given the weighted sums of the rows, and the log of what it has to
+be divided by is the log evidence at these sums. The expectation of :math:`\log p(x \mid \theta)` under it is the
 derivative of the log evidence in the direction of one more row, and has one of the two forms of this module.
 """
 

@@ -197,10 +197,12 @@ class VariationalFit:
         """Compare the approximation with exact draws of ``pm.sample`` that start from it.
 
         Variables that the fit held at a point are drawn too. A few hundred draws show whether the chain leaves the
-        approximation; they are no replacement for a run whose convergence has been looked at. With importance weights, which compare exact and approximate densities of
-        draws from the approximation, ``pareto_k`` below 0.7 says that the two are close (Yao, Vehtari, Simpson and
-        Gelman 2018). It speaks of partitions among the components of the fit alone, which ``within`` is about; for
-        more than a few dozen rows whose labels are uncertain it is usually above.
+        approximation; they are no replacement for a run whose convergence has been looked at.
+
+        Importance weights compare exact and approximate densities of draws from the approximation. ``pareto_k``
+        below 0.7 says that the two are close (Vehtari, Simpson, Gelman, Yao and Gabry 2024; Yao, Vehtari, Simpson
+        and Gelman 2018). It speaks of partitions among the components of the fit alone, which ``within`` is about;
+        for more than a few dozen rows whose labels are uncertain it is usually above.
 
         Parameters
         ----------

@@ -33,8 +33,9 @@ def fit(
     r"""Fit a mixture by variational inference: an approximate posterior within seconds.
 
     The approximate posterior takes labels, weights and parameters of clusters for independent. Of those of this
-    kind that several starts lead to, it is the one with the largest lower bound of the log evidence. Variances come out too small, and of several modes it has one. Use it to look at
-    data, or to start :func:`pymc.sample`, which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
+    kind that several starts lead to, it is the one with the largest lower bound of the log evidence. Variances
+    come out too small, and of several modes it has one. Use it to look at data, or to start :func:`pymc.sample`,
+    which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
 
     Parameters
     ----------

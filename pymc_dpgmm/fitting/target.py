@@ -132,8 +132,8 @@ class FitTarget:
             raise ValueError(
                 f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
                 f"dp.fit(point={{{missing[0]!r}: ...}}), or put numbers in their place. Of other unknowns than "
-                "labels and parameters of clusters it knows the concentration of a Dirichlet process with a gamma prior, "
-                "on which nothing else depends"
+                "labels and parameters of clusters it knows the concentration of a Dirichlet process that has a "
+                "gamma prior, and on which nothing else depends"
             )
         return found
 

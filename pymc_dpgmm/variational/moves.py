@@ -12,7 +12,7 @@ from pymc_dpgmm.variational.rows import Rows, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights
 
 # Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
-_MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 2_000, 20, 8
+_MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
 # Births that are tried one by one when all at once do not raise the bound.
 _MOST_SINGLE = 3
 # Pairs of components whose entropies are computed, for every component.
@@ -160,23 +160,27 @@ def _divided(
             own = np.sort(rng.choice(own, _MOST_LOOKED_AT, replace=False))
         birth = _divided_rows(rows.subset(own), state.sums.take([k]), threads, rng)
         if birth is not None:
-            gain, children = birth
-            share = state.sums.sizes[k] / children.sizes.sum()
-            found.append((gain * max(share, 1.0), k, rows.scaled(children, np.full(2, share))))
+            found.append((birth[0], k, birth[1]))
     return found
 
 
 def _divided_rows(
     rows: Rows, parent: Sums, threads: Threads, rng: np.random.Generator
 ) -> tuple[float, Sums] | None:
-    """Return two components that describe rows better than one, and by how much; None if that is not so."""
+    """Return two components that describe rows better than one, and by how much; None if that is not so.
+
+    The rows may be some of those of their component; what they tell is then counted as often as there are more.
+    """
     seeds = rows.of_single(spread_rows(rows, parent, 2, rng))
     prior = DirichletWeights(2.0, 2)
     state = begin(rows, prior, seeds, threads)
     state = ascend(rows, prior, state, threads, 1e-3, _STEPS_OF_BIRTH)
-    together = rows.merged(state.sums.take([0]), state.sums.take([1]))
-    gain = state.bound - float(rows.log_evidences(together)[0])
-    return (gain, state.sums) if gain > 0.0 and state.sums.sizes.min() > 0.5 else None
+    share = float(parent.sizes[0]) / rows.n
+    children = rows.scaled(state.sums, np.full(2, share))
+    together = rows.merged(children.take([0]), children.take([1]))
+    gain = float(rows.log_evidences(children).sum() - rows.log_evidences(together)[0])
+    gain += prior.fit(children.sizes).bound + share * state.entropy
+    return (gain, children) if gain > 0.0 and children.sizes.min() > 0.5 else None
 
 
 def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generator) -> np.ndarray:

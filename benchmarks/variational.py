@@ -1,0 +1,133 @@
+"""Variational inference beside scikit-learn's BayesianGaussianMixture: same data, same prior.
+
+    python benchmarks/variational.py [FOLDER]
+
+needs scikit-learn. For each of several data sets it prints, and writes to FOLDER/variational.json, the lower bound of
+the log evidence, how many components are in use (half a row or more) and the seconds: of `dp.fit` with one start and
+with four, and of scikit-learn with one and with ten, 10 and 20 components, up to 1,000 iterations. scikit-learn's own
+bound lacks constants, so that all bounds are computed here, by the same code of NumPy and SciPy, from the
+responsibilities that each of them ends with. Everything is compiled before the clock starts, and each fit is run
+three times with different seeds: the medians of seconds and bounds are told, and the least and largest bound.
+"""
+
+import json
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+from scipy.special import betaln, multigammaln
+from sklearn.mixture import BayesianGaussianMixture
+
+import pymc_dpgmm as dp
+
+ALPHA, SEEDS = 1.0, (1, 2, 3)
+
+
+def simulated(n):
+    rng = np.random.default_rng(4)
+    means, labels = rng.normal(0.0, 6.0, (8, 2)), rng.choice(8, n)
+    return means[labels] + rng.normal(size=(n, 2)) @ np.array([[1.0, 0.4], [0.0, 0.7]])
+
+
+DATA = {
+    "Old Faithful": np.asarray(dp.datasets.load_old_faithful(), dtype=float),
+    "galaxies": np.asarray(dp.datasets.load_galaxies(), dtype=float).reshape(-1, 1),
+    "100,000 x 2": simulated(100_000),
+}
+
+
+def bound_of(X, r, mu, kappa, nu, psi):
+    """The bound at responsibilities (n, K), with the best posteriors of sticks and parameters given these."""
+    r = r[:, np.argsort(-r.sum(axis=0))]
+    n, d = r.sum(axis=0), X.shape[1]
+    later = n[::-1].cumsum()[::-1] - n
+    total = float(np.sum(betaln(1.0 + n, ALPHA + later) - betaln(1.0, ALPHA)))
+    total -= float(np.sum(r * np.log(np.maximum(r, 1e-300))))
+    for k in range(r.shape[1]):
+        size = max(n[k], 1e-300)
+        mean = r[:, k] @ X / size
+        offset = X - mean
+        scale = psi + (r[:, k, None] * offset).T @ offset
+        scale += kappa * n[k] / (kappa + n[k]) * np.outer(mean - mu, mean - mu)
+        total += multigammaln(0.5 * (nu + n[k]), d) - multigammaln(0.5 * nu, d) - 0.5 * n[k] * d * np.log(np.pi)
+        total += 0.5 * nu * np.linalg.slogdet(psi)[1] - 0.5 * (nu + n[k]) * np.linalg.slogdet(scale)[1]
+        total += 0.5 * d * np.log(kappa / (kappa + n[k]))
+    return total
+
+
+def ours(X, numbers, n_starts, seed):
+    with pm.Model():
+        dp.DPMixture("y", ALPHA, dp.NormalInverseWishart(**numbers), observed=X)
+        began = time.perf_counter()
+        fit = dp.fit(n_starts=n_starts, random_seed=seed, progressbar=False)
+        seconds = time.perf_counter() - began
+    r = fit.responsibilities()
+    found = bound_of(X, r, **numbers)
+    assert abs(found - fit.elbo[-1]) < 1e-6 * abs(found), (found, fit.elbo[-1])
+    return found, fit.n_components, seconds
+
+
+def theirs(X, numbers, n_components, n_init, seed):
+    mixture = BayesianGaussianMixture(
+        n_components=n_components,
+        weight_concentration_prior=ALPHA,
+        mean_prior=numbers["mu"],
+        mean_precision_prior=numbers["kappa"],
+        degrees_of_freedom_prior=numbers["nu"],
+        covariance_prior=numbers["psi"],
+        max_iter=1_000,
+        n_init=n_init,
+        random_state=seed,
+    )
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        mixture.fit(X)
+    seconds = time.perf_counter() - began
+    r = mixture.predict_proba(X)
+    return bound_of(X, r, **numbers), int(np.sum(r.sum(axis=0) >= 0.5)), seconds
+
+
+def summarized(runs):
+    bounds, components, seconds = (np.array(values) for values in zip(*runs, strict=True))
+    return {
+        "bound": round(float(np.median(bounds)), 2),
+        "least": round(float(bounds.min()), 2),
+        "largest": round(float(bounds.max()), 2),
+        "components": int(np.median(components)),
+        "seconds": round(float(np.median(seconds)), 3),
+    }
+
+
+def main(folder):
+    found = {}
+    for name, X in DATA.items():
+        d = X.shape[1]
+        numbers = {
+            "mu": X.mean(axis=0),
+            "kappa": 0.01,
+            "nu": d + 2.0,
+            "psi": np.diag(0.1 * X.var(axis=0)),
+        }
+        ours(X[:50], numbers, 1, 0)
+        methods = {
+            "dp.fit, 1 start": lambda s, X=X, p=numbers: ours(X, p, 1, s),
+            "dp.fit, 4 starts": lambda s, X=X, p=numbers: ours(X, p, 4, s),
+            "scikit-learn, 10 components": lambda s, X=X, p=numbers: theirs(X, p, 10, 1, s),
+            "scikit-learn, 20 components": lambda s, X=X, p=numbers: theirs(X, p, 20, 1, s),
+        }
+        if len(X) < 1_000:
+            methods["scikit-learn, 10 components, 10 starts"] = lambda s, X=X, p=numbers: theirs(X, p, 10, 10, s)
+        for method, run in methods.items():
+            found[f"{name}: {method}"] = own = summarized([run(seed) for seed in SEEDS])
+            print(f"{name:14} {method:40}", *(f"{key} {value:<10}" for key, value in own.items()), flush=True)
+    if folder is not None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        (Path(folder) / "variational.json").write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1] if len(sys.argv) > 1 else None)
