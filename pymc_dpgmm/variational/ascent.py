@@ -9,6 +9,7 @@ where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in comp
 add.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,8 @@ from pymc_dpgmm.variational.rows import Rows, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, Weights
 
 Prior = Sticks | DirichletWeights
+# Shares of the rise before from which leaps are tried, and how many steps they are long at the most.
+_LEAST_RATIO, _LONGEST_LEAP = 0.2, 100.0
 # What rounding may take from the bound, as a share of the sum of the absolute values of its parts.
 ROUNDING = 1e-10
 
@@ -120,13 +123,43 @@ def ascend(
 ) -> State:
     """Repeat steps until one raises the bound by less than a tolerance, or there have been so many.
 
-    ``trace`` gets the bound after each step.
+    Where the bound rises by less and less at a steady rate, a leap to where the steps would lead is tried from
+    time to time. ``trace`` gets the bound after each step and leap.
     """
+    last_rise, pause, left = 0.0, 1, 1
     for _ in range(most):
         found = step(rows, prior, state, threads)
-        rise, state = found.bound - state.bound, found
+        rise = found.bound - state.bound
+        left -= 1
+        if left <= 0 and _LEAST_RATIO * last_rise < rise < last_rise and tolerance < rise:
+            leap = _leap(rows, prior, state, found, math.sqrt(rise / last_rise), threads)
+            # The more often leaps fail, the rarer they are tried.
+            pause = 2 * pause if leap is None else 2
+            left = pause
+            found = found if leap is None else leap
+        last_rise, state = rise, found
         if trace is not None:
             trace.append(state.bound)
         if rise < tolerance:
             break
     return state
+
+
+def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, threads: Threads) -> State | None:
+    """Go on in the direction of the last step; return where that leads if the bound is higher there.
+
+    Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square, so
+    that all further steps together are rate / (1 - rate) times the last one. What the sums beyond stand for need
+    not be responsibilities: they are only what these are computed from.
+    """
+    if state.source is None or state.source[0] is not before.sums:
+        # Components have changed places.
+        return None
+    sums = rows.beyond(before.sums, state.sums, min(rate / (1.0 - rate), _LONGEST_LEAP))
+    with np.errstate(all="ignore"):
+        source = sums, prior.fit(sums.sizes, state.weights).log_weights
+        found, entropy = rows.respond(*source, threads)
+        if not all(np.all(np.isfinite(own)) for own in (entropy, found.sizes, *found.views)):
+            return None
+        leap = settle(rows, prior, found, entropy, source, state.weights)
+    return leap if leap.bound > state.bound else None

@@ -226,8 +226,12 @@ def _with_births(
     weights = prior.fit(sums.sizes, state.weights)
     source = sums, weights.log_weights
     found = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)
-    for _ in range(_STEPS_TO_JUDGE):
-        if found.bound > state.bound + least_gain + state.rounding:
+    wanted = state.bound + least_gain + state.rounding
+    for n_left in range(_STEPS_TO_JUDGE, 0, -1):
+        if found.bound > wanted:
             return found
-        found = step(rows, prior, found, threads)
-    return found if found.bound > state.bound + least_gain + state.rounding else None
+        before, found = found.bound, step(rows, prior, found, threads)
+        # Rises become smaller.
+        if found.bound + n_left * (found.bound - before) < wanted:
+            return None
+    return found if found.bound > wanted else None

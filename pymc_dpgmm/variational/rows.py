@@ -197,6 +197,28 @@ class WeightedView:
             found[:, : self.n_columns] = own[:, : self.n_columns]
         return found
 
+    def beyond(
+        self, n: tuple[np.ndarray, ...], before: np.ndarray, after: np.ndarray, factor: float
+    ) -> np.ndarray:
+        """Return sums that go on from those before to those after, and beyond by ``factor`` times the change.
+
+        ``n`` has the sizes (K,) before, after, and beyond. What is never negative stays so.
+        """
+        if not self.is_quadratic:
+            found = after + factor * (after - before)
+            return np.where((before >= 0.0) & (after >= 0.0), np.maximum(found, 0.0), found)
+        d = self.n_columns
+        totals = []
+        for size, own in zip(n[:2], (before, after), strict=True):
+            mean = own[:, :d]
+            totals.append((size[:, None] * mean, own[:, d:] + size[:, None] * self._products(mean)))
+        first, second = (b + factor * (b - a) for a, b in zip(*totals, strict=True))
+        centre = after[:, :d]
+        # About the centres after, as if of rows.
+        cross = self._products(first + centre) - self._products(first) - self._products(centre)
+        about = second - cross + n[2][:, None] * self._products(centre)
+        return self.from_moments(n[2], centre, first - n[2][:, None] * centre, about)
+
     def from_moments(
         self, sizes: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.ndarray
     ) -> np.ndarray:
@@ -300,6 +322,13 @@ class Rows:
         """Return the sums of components of which every row counts ``factor`` (K,) times."""
         views = tuple(view.scaled(own, factor) for view, own in zip(self.views, sums.views, strict=True))
         return Sums(sums.sizes * factor, views)
+
+    def beyond(self, before: Sums, after: Sums, factor: float) -> Sums:
+        """Return sums beyond those after by ``factor`` times the change; no size is below 0."""
+        sizes = np.maximum(after.sizes + factor * (after.sizes - before.sizes), 0.0)
+        n = before.sizes, after.sizes, sizes
+        pairs = zip(self.views, before.views, after.views, strict=True)
+        return Sums(sizes, tuple(view.beyond(n, own, other, factor) for view, own, other in pairs))
 
     def _prepared(self, sums: Sums, log_weights: np.ndarray) -> _Prepared:
         log_weights = np.array(log_weights, dtype=np.float64)

@@ -15,7 +15,7 @@ _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
 # Components of a start under an infinite prior, at most.
 _MOST_FIRST = 20
 # Rounds of births and merges, and how often in a row births may fail.
-_MOST_ROUNDS, _PATIENCE = 50, 2
+_MOST_ROUNDS, _PATIENCE = 50, 4
 
 
 class Optimum(NamedTuple):
