@@ -148,8 +148,8 @@ def ascend(
 def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, threads: Threads) -> State | None:
     """Go on in the direction of the last step; return where that leads if the bound is higher there.
 
-    Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square, so
-    that all further steps together are rate / (1 - rate) times the last one. What the sums beyond stand for need
+    Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square,
+    so that all further steps together are rate / (1 - rate) times the last one. What the sums beyond stand for need
     not be responsibilities: they are only what these are computed from.
     """
     if state.source is None or state.source[0] is not before.sums:
