@@ -149,8 +149,8 @@ def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, th
     """Go on in the direction of the last step; return where that leads if the bound is higher there.
 
     Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square,
-    so that all further steps together are rate / (1 - rate) times the last one. What the sums beyond stand for need
-    not be responsibilities: they are only what these are computed from.
+    so that all further steps together are rate / (1 - rate) times the last one. The sums beyond need not be those
+    of any rows: they are only what responsibilities are computed from.
     """
     if state.source is None or state.source[0] is not before.sums:
         # Components have changed places.

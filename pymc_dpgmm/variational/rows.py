@@ -17,7 +17,6 @@ from pymc_dpgmm.kernels.leader_sweep import (
     MOST_COLUMNS,
     MOST_DENSITIES,
 )
-from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH
 from pymc_dpgmm.kernels.responsibilities import MOMENTS_LENGTH, respond, sum_up_each, write_evidences
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.threads import Threads
@@ -268,9 +267,6 @@ class _Chunk:
                 self.first[v].ctypes.data,
                 self.second[v].ctypes.data,
             )
-
-
-assert MOMENTS_LENGTH == VIEW_LENGTH + 3
 
 
 class Rows:
