@@ -8,13 +8,18 @@ the lower bound of the log evidence, how many components are in use (half a row 
 with one start and with four, and of scikit-learn with 10 and 20 components, up to 1,000 iterations (300 for 100,000
 rows), and for few rows also the best of its ten starts. scikit-learn's own bound lacks constants, so that all bounds
 are computed here, by the same code of NumPy and SciPy, from the responsibilities that each of them ends with.
-Everything is compiled before the clock starts, and each fit is run three times with different seeds: the medians of
-seconds and bounds are told, and the least and largest bound.
+Everything is compiled before the clock starts, and each fit is run three times with different seeds, with one
+thread: the medians of seconds and bounds are told, and the least and largest bound.
 
 The second command prints, for the first five rows of the data with which families are tested and for each prior, by
 how much the bound is below the log evidence, which is a sum over all partitions by code that shares nothing with the
 package.
 """
+
+import os
+
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
 
 import json
 import sys

@@ -159,7 +159,7 @@ def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, th
     with np.errstate(all="ignore"):
         source = sums, prior.fit(sums.sizes, state.weights).log_weights
         found, entropy = rows.respond(*source, threads)
-        if not all(np.all(np.isfinite(own)) for own in (entropy, found.sizes, *found.views)):
+        if not (math.isfinite(entropy) and all(np.all(np.isfinite(own)) for own in found.views)):
             return None
         leap = settle(rows, prior, found, entropy, source, state.weights)
     return leap if leap.bound > state.bound else None
