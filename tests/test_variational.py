@@ -398,7 +398,7 @@ def fitted(base=None, values=None, make=dp.DPMixture, alpha=1.0, seed=1, **argum
     values = clouds(90)[0] if values is None else values
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", 1.0, 1.0) if alpha is None else alpha
-        make("y", alpha, base, observed=values, **arguments)
+        make("y", alpha, base=base, observed=values, **arguments)
         return model, dp.fit(random_seed=seed, progressbar=False)
 
 
@@ -497,6 +497,30 @@ def test_several_views_and_sparse_rows():
         fit = dp.fit(random_seed=1, progressbar=False)
     assert fit.n_components == 3
     np.testing.assert_array_equal(dp.point_partition(fit.to_datatree(20), "y_labels")["labels"], labels)
+
+
+def test_missing_bits_integrate_out():
+    """A column's entries that are there have the evidence of one component; NaN adds nothing."""
+    bits = CASES["bernoulli"][1].copy()
+    bits[2, 0] = bits[5, 1] = np.nan
+    _, fit = fitted(dp.BetaBernoulli(0.7, 1.2), bits, make=dp.FiniteMixture, n_components=1)
+    slow = sum(
+        exact.beta_bernoulli_log_marginal(column[~np.isnan(column)][:, None], 0.7, 1.2) for column in bits.T
+    )
+    assert fit.elbo[-1] == pytest.approx(slow, rel=1e-9)
+
+
+def test_finite_mixture_that_is_full_does_not_warn():
+    _, fit = fitted(make=dp.FiniteMixture, n_components=2)
+    assert fit.n_components == 2
+
+
+@pytest.mark.parametrize("values", [[[1.0, 2.0]], [[1.0, 2.0], [1.0, 2.0]], [[1.0, 2.0]] * 5 + [[9.0, 2.0]]])
+def test_very_few_rows(values):
+    base = dp.NormalInverseWishart(mu=0.0, kappa=0.1, nu=4.0, psi=np.eye(2))
+    _, fit = fitted(base, np.array(values))
+    assert np.isfinite(fit.elbo[-1])
+    assert fit.initvals(1)[0]["y_labels"].shape == (len(values),)
 
 
 def test_largest_number_of_components_warns():

@@ -129,7 +129,7 @@ def fit(
             bar.advance(task)
     found = VariationalFit(target, rows, optima, rng)
     best = found.best
-    if best.is_full:
+    if best.is_full and max_components < min(target.prior.most, target.n):
         warnings.warn(
             f"components were left undivided because there would be more than max_components={max_components}: "
             "the answer depends on this number. Give a larger one",

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
 from pymc_dpgmm.variational.rows import Rows, Sums
-from pymc_dpgmm.variational.weights import DirichletWeights
+from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 # Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
 _MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
@@ -43,9 +43,11 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
         return None
     together = rows.merged(state.sums.take(left), state.sums.take(right))
     gains = rows.log_evidences(together) - state.log_evidences[left] - state.log_evidences[right]
-    for p in np.flatnonzero(gains + _most_of_weights(state) > 0.0):
-        gains[p] += prior.fit(_sizes_after(prior, sizes, left[p], right[p]), state.weights).bound
-        gains[p] -= state.weights.bound
+    # Which pairs are best can be told with the concentration as it is.
+    given = _given_concentration(prior, state)
+    now = given.fit(sizes).bound
+    for p in range(len(left)):
+        gains[p] += given.fit(_sizes_after(prior, sizes, left[p], right[p])).bound - now
     best = np.argsort(-gains)[: _PAIRS_EACH * state.n_components]
     best = best[gains[best] > 0.0]
     if not len(best):
@@ -70,9 +72,12 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
     return None
 
 
-def _most_of_weights(state: State) -> float:
-    """Return what one merge can add to the part of the weights at the most, roughly."""
-    return abs(state.weights.bound)
+def _given_concentration(prior: Prior, state: State) -> Prior:
+    """Return the prior for a concentration at its approximate posterior mean, where it has one."""
+    if state.weights.alpha is None:
+        return prior
+    shape, rate = state.weights.alpha
+    return Sticks(shape / rate)
 
 
 def _sizes_after(prior: Prior, sizes: np.ndarray, j: int, k: int) -> np.ndarray:
