@@ -9,6 +9,7 @@ where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in comp
 add.
 """
 
+import contextlib
 import math
 from typing import NamedTuple
 
@@ -126,15 +127,15 @@ def ascend(
     Where the bound rises by less and less at a steady rate, a leap to where the steps would lead is tried from
     time to time. ``trace`` gets the bound after each step and leap.
     """
-    last_rise, pause, left = 0.0, 1, 1
+    last_rise, pause, left, longest = 0.0, 1, 1, _LONGEST_LEAP
     for _ in range(most):
         found = step(rows, prior, state, threads)
         rise = found.bound - state.bound
         left -= 1
         if left <= 0 and _LEAST_RATIO * last_rise < rise < last_rise and tolerance < rise:
-            leap = _leap(rows, prior, state, found, math.sqrt(rise / last_rise), threads)
-            # The more often leaps fail, the rarer they are tried.
-            pause = 2 * pause if leap is None else 2
+            leap = _leap(rows, prior, state, found, math.sqrt(rise / last_rise), longest, threads)
+            # The more often leaps fail, the rarer and shorter they are.
+            pause, longest = (2 * pause, 0.5 * longest) if leap is None else (2, min(2.0 * longest, _LONGEST_LEAP))
             left = pause
             found = found if leap is None else leap
         last_rise, state = rise, found
@@ -145,7 +146,9 @@ def ascend(
     return state
 
 
-def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, threads: Threads) -> State | None:
+def _leap(
+    rows: Rows, prior: Prior, before: State, state: State, rate: float, longest: float, threads: Threads
+) -> State | None:
     """Go on in the direction of the last step; return where that leads if the bound is higher there.
 
     Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square,
@@ -155,11 +158,13 @@ def _leap(rows: Rows, prior: Prior, before: State, state: State, rate: float, th
     if state.source is None or state.source[0] is not before.sums:
         # Components have changed places.
         return None
-    sums = rows.beyond(before.sums, state.sums, min(rate / (1.0 - rate), _LONGEST_LEAP))
-    with np.errstate(all="ignore"):
+    sums = rows.beyond(before.sums, state.sums, min(rate / (1.0 - rate), longest))
+    # Sums of no rows may stand for no covariance.
+    with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
         source = sums, prior.fit(sums.sizes, state.weights).log_weights
         found, entropy = rows.respond(*source, threads)
         if not (math.isfinite(entropy) and all(np.all(np.isfinite(own)) for own in found.views)):
             return None
         leap = settle(rows, prior, found, entropy, source, state.weights)
-    return leap if leap.bound > state.bound else None
+        return leap if leap.bound > state.bound else None
+    return None

@@ -13,8 +13,8 @@ from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 # Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
 _MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
-# Births that are tried one by one when all at once do not raise the bound.
-_MOST_SINGLE = 3
+# Births that are tried one by one when all at once do not raise the bound, and components that may be dropped.
+_MOST_SINGLE, _MOST_DROPPED = 3, 3
 # Pairs of components whose entropies are computed, for every component.
 _PAIRS_EACH = 3
 
@@ -70,6 +70,24 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
         # Merges change the weights of one another.
         chosen = chosen[: len(chosen) // 2]
     return None
+
+
+def drop_component(rows: Rows, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
+    """Leave out one component, whose rows go to the others, if the bound is higher after a few steps.
+
+    Unlike a merge, this lets the rows of a component go to several. The smallest ones are tried.
+    """
+    used = np.flatnonzero(state.sums.sizes > 0.0)
+    if len(used) < 2:
+        return state
+    for k in used[np.argsort(state.sums.sizes[used], kind="stable")][:_MOST_DROPPED].tolist():
+        sums = state.sums.take(np.delete(np.arange(state.n_components), k))
+        if not prior.is_ordered:
+            sums = sums.beside(rows.empty(1))
+        found = _judged(rows, prior, state, sums, threads, least_gain)
+        if found is not None:
+            return found
+    return state
 
 
 def _given_concentration(prior: Prior, state: State) -> Prior:
@@ -228,8 +246,14 @@ def _with_births(
         sums = sums.take(np.setdiff1d(np.arange(len(kept)), idle))
     for _, _, children in births:
         sums = sums.beside(children)
-    weights = prior.fit(sums.sizes, state.weights)
-    source = sums, weights.log_weights
+    return _judged(rows, prior, state, sums, threads, least_gain)
+
+
+def _judged(
+    rows: Rows, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
+) -> State | None:
+    """Return the state after a few steps from other components, None if the bound is not higher than before."""
+    source = sums, prior.fit(sums.sizes, state.weights).log_weights
     found = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)
     wanted = state.bound + least_gain + state.rounding
     for n_left in range(_STEPS_TO_JUDGE, 0, -1):

@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
-from pymc_dpgmm.variational.moves import add_components, merge_pairs, spread_rows
+from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
 from pymc_dpgmm.variational.rows import Rows
 
 # Rows that a start looks at before it looks at all of them, and steps on these.
@@ -15,7 +15,7 @@ _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
 # Components of a start under an infinite prior, at most.
 _MOST_FIRST = 20
 # Rounds of births and merges, and how often in a row births may fail.
-_MOST_ROUNDS, _PATIENCE = 50, 4
+_MOST_ROUNDS, _PATIENCE = 50, 6
 
 
 class Optimum(NamedTuple):
@@ -25,7 +25,7 @@ class Optimum(NamedTuple):
     ----------
     state : State
     bounds : list of float
-        The bound after every change, from the first step on all rows on.
+        The bound after every change that was kept, from the first step on all rows on.
     is_full : bool
         Whether components had to be left undivided because of the largest number of components.
     has_converged : bool
@@ -104,28 +104,32 @@ def _climb(
     threads: Threads,
     report: Callable[[int, float], None] | None,
 ) -> Optimum:
-    """Ascend, and add and merge components, until nothing of it raises the bound."""
+    """Ascend, and add, merge and drop components, until nothing of it raises the bound."""
     bounds = [state.bound]
     tolerance = options.tol * rows.n
-    failed, is_full = 0, False
-    for _ in range(_MOST_ROUNDS):
-        state = ascend(rows, prior, state, threads, tolerance, options.max_steps, bounds)
+
+    def ascended(changed: State) -> State:
+        """Return what steps lead to, from a state of components that have been changed."""
+        bounds.append(changed.bound)
+        found = ascend(rows, prior, changed, threads, tolerance, options.max_steps, bounds)
         if report is not None:
-            report(state.n_components, state.bound)
-        n_before = state.n_components, np.count_nonzero(state.sums.sizes > 0.5)
-        merged = merge_pairs(rows, prior, state)
-        if merged is not state:
-            bounds.append(merged.bound)
-            state = ascend(rows, prior, merged, threads, tolerance, options.max_steps, bounds)
+            report(found.n_components, found.bound)
+        return found
+
+    state = ascended(state)
+    failed, is_full, is_new = 0, False, True
+    for _ in range(_MOST_ROUNDS):
+        before = state.bound
+        if is_new:
+            merged = merge_pairs(rows, prior, state)
+            state = state if merged is state else ascended(merged)
+            fewer = drop_component(rows, prior, state, threads, max(tolerance, state.rounding))
+            state = state if fewer is state else ascended(fewer)
         grown, is_full = add_components(rows, prior, state, threads, rng, most, max(tolerance, state.rounding))
-        if grown is not state:
-            bounds.append(grown.bound)
-        failed = 0 if grown.bound > state.bound + tolerance else failed + 1
-        state = grown
-        if failed >= _PATIENCE and n_before == (state.n_components, np.count_nonzero(state.sums.sizes > 0.5)):
+        state = state if grown is state else ascended(grown)
+        is_new = state.bound > before + tolerance
+        # Births are random: another may succeed.
+        failed = 0 if is_new else failed + 1
+        if failed >= _PATIENCE:
             break
-    before = state.bound
-    state = ascend(rows, prior, state, threads, tolerance, options.max_steps, bounds)
-    return Optimum(
-        state, bounds, is_full, len(bounds) < 2 or bounds[-1] - bounds[-2] < tolerance or state.bound == before
-    )
+    return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
