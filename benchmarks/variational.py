@@ -140,7 +140,7 @@ def six_data_sets():
     )
     names = penguins[["species", "island", "sex"]].dropna()
     codes = np.column_stack([names[column].astype("category").cat.codes for column in names]).astype(float)
-    pixels = (np.asarray(dp.datasets.load_digits()[0], dtype=float) > 7.0).astype(float)
+    pixels = np.asarray(dp.datasets.load_digits()[0], dtype=float)
     return {
         "Old Faithful, 2 columns": (DATA["Old Faithful"], dp.NormalInverseWishart),
         "galaxies, 1 column": (DATA["galaxies"], dp.NormalInverseWishart),

@@ -14,8 +14,8 @@ from pymc_dpgmm.variational.rows import Rows
 _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
 # Components of a start under an infinite prior, at most.
 _MOST_FIRST = 20
-# Rounds of births and merges, and how often in a row births may fail.
-_MOST_ROUNDS, _PATIENCE = 50, 6
+# Rounds of births and merges, and how often in a row births may fail: on the first rows, and on all of them after.
+_MOST_ROUNDS, _PATIENCE, _PATIENCE_LATER = 50, 6, 2
 
 
 class Optimum(NamedTuple):
@@ -48,11 +48,14 @@ class Options(NamedTuple):
         Steps end when one raises the bound by less than this for every row.
     max_steps : int
         Of one ascent.
+    patience : int
+        How often in a row births may fail.
     """
 
     max_components: int
     tol: float
     max_steps: int
+    patience: int = _PATIENCE
 
 
 def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, threads: Threads) -> State:
@@ -91,7 +94,7 @@ def find_optimum(
     sums = rows.scaled(found.state.sums, share)
     source = sums, prior.fit(sums.sizes).log_weights
     state = settle(rows, prior, *rows.respond(*source, threads), source)
-    return _climb(rows, prior, state, rng, options, most, threads, report)
+    return _climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
 
 
 def _climb(
@@ -130,6 +133,6 @@ def _climb(
         is_new = state.bound > before + tolerance
         # Births are random: another may succeed.
         failed = 0 if is_new else failed + 1
-        if failed >= _PATIENCE:
+        if failed >= options.patience:
             break
     return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
