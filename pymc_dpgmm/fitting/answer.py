@@ -55,11 +55,11 @@ class VariationalFit:
         self._target, self._rows, self._rng = target, rows, rng
         made = [o._replace(state=with_source(rows, target.prior, o.state)) for o in optima]
         self._optima = sorted(made, key=lambda optimum: -optimum.state.bound)
-        self.best = self._optima[0]
-        self.elbo = np.array(self.best.bounds)
+        self._best = self._optima[0]
+        self.elbo = np.array(self._best.bounds)
         self.bounds = np.array([optimum.state.bound for optimum in self._optima])
-        self.weights = self.best.state.weights.means
-        self.sizes = self.best.state.sums.sizes
+        self.weights = self._best.state.weights.means
+        self.sizes = self._best.state.sums.sizes
 
     @property
     def n_components(self) -> int:
@@ -69,7 +69,7 @@ class VariationalFit:
     @property
     def alpha(self) -> tuple[float, float] | None:
         """Shape and rate of the gamma distribution that stands for the posterior of alpha; None if it is given."""
-        return self.best.state.weights.alpha
+        return self._best.state.weights.alpha
 
     def __repr__(self) -> str:
         n_starts = len(self._optima)
@@ -88,8 +88,8 @@ class VariationalFit:
         -------
         (n, K) float64 array
         """
-        assert self.best.state.source is not None
-        blocks = self._rows.blocks_of_responsibilities(*self.best.state.source)
+        assert self._best.state.source is not None
+        blocks = self._rows.blocks_of_responsibilities(*self._best.state.source)
         return np.concatenate([own.T.copy() for _, own in blocks])
 
     def initvals(self, chains: int = 4, *, random_seed: Any = None) -> list[dict[str, Any]]:
@@ -155,7 +155,7 @@ class VariationalFit:
         """
         check_count("draws", draws, 1)
         rng = self._generator(random_seed)
-        model, target, state = self._target.model, self._target, self.best.state
+        model, target, state = self._target.model, self._target, self._best.state
         labels = partitions_of(draw_labels(self._rows, state, draws, rng)[0]).astype(target.dtype)
         alpha = draw_alpha(state, draws, rng)
         value = None if alpha is None else model.rvs_to_values[target.alpha].name
@@ -239,11 +239,11 @@ class VariationalFit:
                 compute_convergence_checks=False,
             )
         exact = idata["posterior"].dataset[name].to_numpy().reshape(-1, self._rows.n)
-        ours = partitions_of(draw_labels(self._rows, self.best.state, _DRAWS_COMPARED, rng)[0])
+        ours = partitions_of(draw_labels(self._rows, self._best.state, _DRAWS_COMPARED, rng)[0])
         some = np.arange(self._rows.n)
         if len(some) > _MOST_COMPARED:
             some = np.sort(rng.choice(some, _MOST_COMPARED, replace=False))
-        log_weights = log_importance(self._rows, target.prior, self.best.state, _WEIGHED, rng)
+        log_weights = log_importance(self._rows, target.prior, self._best.state, _WEIGHED, rng)
         counts = [own.max(axis=1) + 1 for own in (ours, exact)]
         found: dict[str, Any] = {
             "n_clusters": ("method", [own.mean() for own in counts]),
@@ -259,7 +259,7 @@ class VariationalFit:
         found |= {
             "pairs_differ": float(np.abs(_together(ours[:, some]) - pairs).mean()),
             "pairs_differ_by_chance": float(np.abs(by_half[0] - by_half[1]).mean()) / 2.0,
-            "within": float(np.mean(counts[1] <= self.best.state.n_components)),
+            "within": float(np.mean(counts[1] <= self._best.state.n_components)),
             "pareto_k": float(array_stats.psislw(log_weights)[1]),
             "elbo": float(self.elbo[-1]),
             "log_evidence": float(logsumexp(log_weights) - np.log(len(log_weights))),

@@ -128,7 +128,7 @@ def fit(
             optima.append(find_optimum(rows, target.prior, child, options, threads, report))
             bar.advance(task)
     found = VariationalFit(target, rows, optima, rng)
-    best = found.best
+    best = max(optima, key=lambda optimum: optimum.state.bound)
     if best.is_full and max_components < min(target.prior.most, target.n):
         warnings.warn(
             f"components were left undivided because there would be more than max_components={max_components}: "
