@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-split-merge bench-truncated budgets compare calibration latent-calibration docs readme dist clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-split-merge bench-truncated bench-variational budgets compare calibration latent-calibration docs readme dist clean
 
 env: $(VENV)/.installed
 
@@ -78,6 +78,11 @@ dist: env
 # The same model truncated, all of it sampled by NUTS.
 bench-truncated: env
 	$(BIN)/python benchmarks/truncated.py $(RESULTS)
+
+# Variational inference beside scikit-learn, and beside the exact sampler.
+bench-variational: env
+	$(BIN)/python -W ignore benchmarks/variational.py $(RESULTS)
+	$(BIN)/python -W ignore benchmarks/variational.py --held-out
 
 # Draws of the labels of 10,000 to 10,000,000 rows, on one thread and two.
 bench-many-rows: env

@@ -40,6 +40,7 @@ from pymc_dpgmm.tokens import as_tokens
 if TYPE_CHECKING:
     from pymc_dpgmm import plots as plots
     from pymc_dpgmm import posterior as posterior
+    from pymc_dpgmm.fitting import VariationalFit, fit
     from pymc_dpgmm.plots import (
         plot_clusters,
         plot_co_clustering,
@@ -103,6 +104,7 @@ __all__ = [
     "SphericalNormalInverseGamma",
     "SplitMerge",
     "ThinnedLabels",
+    "VariationalFit",
     "as_tokens",
     "certainty",
     "chunked_labels",
@@ -111,6 +113,7 @@ __all__ = [
     "credible_ball",
     "datasets",
     "density",
+    "fit",
     "group_weights",
     "held_out_log_likelihood",
     "log_likelihood",
@@ -133,9 +136,10 @@ __all__ = [
     "topics",
 ]
 
-# What is done after sampling is imported when it is first asked for: ArviZ and what it imports take longer than
-# all the rest. Modules, and what they have for users.
+# What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports
+# take longer than all the rest. Modules, and what they have for users.
 _LATER = {
+    "fitting": ["VariationalFit", "fit"],
     "plots": [name for name in __all__ if name.startswith("plot_")],
     "posterior": [
         "certainty",

@@ -29,6 +29,7 @@ from pymc_dpgmm.kernels.state import State, write_labels
 from pymc_dpgmm.kernels.sweep import run_sweeps
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
+from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]
 
@@ -424,6 +425,23 @@ class Contract:
             self.assert_slots_agree(table, 1, table, 3)
             for field in table.sums(0, 4):
                 np.testing.assert_allclose(field[1], field[3], rtol=1e-12, atol=1e-12)
+
+    def check_expected_densities_are_derivatives(self) -> None:
+        """In the weight of a row, the derivative of the log evidence is its expected log density."""
+        if self.family.expected is None:
+            return
+        rows = Rows([View(self.family, self.params, self.values)])
+        singles = [rows.of_single(np.array([i])) for i in range(self.n)]
+        sums = rows.empty(1)
+        for own, weight in zip(singles, np.linspace(0.2, 0.9, self.n), strict=True):
+            sums = rows.merged(sums, rows.scaled(own, np.array([weight])))
+        expected = rows.log_densities(sums)[:, 0]
+        step = 1e-5
+        for i, own in enumerate(singles):
+            more = [rows.merged(sums, rows.scaled(own, np.array([k * step]))) for k in (1.0, 2.0)]
+            found = [float(rows.log_evidences(s)[0]) for s in (sums, *more)]
+            derivative = (4.0 * found[1] - found[2] - 3.0 * found[0]) / (2.0 * step)
+            np.testing.assert_allclose(expected[i], derivative, rtol=1e-5, atol=1e-5)
 
     def check_adding_equals_gathering(self) -> None:
         """Rows added one by one give what gathering gives, and a slot without rows is the prior."""

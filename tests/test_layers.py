@@ -22,6 +22,8 @@ BELOW = [
     "pymc_dpgmm.chunks.dask_rows",
     "pymc_dpgmm.kernels.auxiliary",
     "pymc_dpgmm.kernels.atom_moves",
+    "pymc_dpgmm.variational.search",
+    "pymc_dpgmm.variational.draws",
 ]
 ARRAYS = sorted(path.stem for path in Path(pymc_dpgmm.__file__).parent.glob("posterior/arrays/[!_]*.py"))
 SCRIPT = """

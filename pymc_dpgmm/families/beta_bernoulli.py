@@ -17,8 +17,10 @@ from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.beta_binomial import BetaBinomial, gradient, log_bernoulli
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.counts import log_beta_ratio, missing_as_nothing, sums_of_logs
+from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, refuse_where
+from pymc_dpgmm.special import digamma
 
 
 def _update(p, n, s, x, sign):
@@ -30,7 +32,8 @@ def _update(p, n, s, x, sign):
 def _log_evidence(p, n, s):
     total = 0.0
     for j in range(p.d):
-        total += log_beta_ratio(p.a[j], p.b[j], s.ones[j], n - s.ones[j])
+        # Fractions of rows may add up to a little less than their ones.
+        total += log_beta_ratio(p.a[j], p.b[j], s.ones[j], max(n - s.ones[j], 0.0))
     return total
 
 
@@ -57,6 +60,12 @@ def _log_predictive_without(p, n, s, c, x):
         zero = p.b[j] + (n - s.ones[j] - 1.0)
         total += fast_log(x[j] * one + (1.0 - x[j]) * zero)
     return total, 0.0, 1.0
+
+
+def _expected(params: Any, s: Any) -> Linear:
+    log_zero = digamma(params.b + np.maximum(s.n - s.ones, 0.0))
+    constant = np.sum(log_zero - digamma(params.a + params.b + s.n), axis=1)
+    return Linear(constant, {"ones": digamma(params.a + s.ones) - log_zero})
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
@@ -128,6 +137,7 @@ class BetaBernoulli(BaseMeasure):
         update=_update,
         log_evidence=_log_evidence,
         gradient=lambda params, s: gradient(params, s.ones, s.n - s.ones),
+        expected=_expected,
         tables={"norms": "n"},
         tabulate=lambda params, n: {"norms": sums_of_logs(params.a + params.b, n)},
         cache={"logit": "d", "of_zeros": ""},

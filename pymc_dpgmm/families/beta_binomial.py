@@ -15,6 +15,7 @@ import numpy as np
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.counts import check_counts, log_beta_ratio, missing_as_nothing, with_missing
+from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, refuse_where
 from pymc_dpgmm.special import digamma, gammaln
@@ -51,6 +52,13 @@ def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
         "a": np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
         "b": np.sum(common + digamma(b_n) - digamma(params.b), axis=0),
     }
+
+
+def _expected(params: Any, s: Any) -> Linear:
+    a_n, b_n = params.a + s.successes, params.b + s.failures
+    total = digamma(a_n + b_n)
+    factors = {"successes": digamma(a_n) - total, "failures": digamma(b_n) - total}
+    return Linear(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
@@ -124,6 +132,7 @@ class BetaBinomial(BaseMeasure):
             update=_update,
             log_evidence=_log_evidence,
             gradient=lambda params, s: gradient(params, s.successes, s.failures),
+            expected=_expected,
             cache={},
             log_predictive=_log_predictive,
             represent=_represent,

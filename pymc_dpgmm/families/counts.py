@@ -26,11 +26,11 @@ def _stirling_tail(x):
 
 @inlined
 def log_rising(x, m):
-    """Log of Gamma(x + m) / Gamma(x), for x > 0 and a whole number m >= 0.
+    """Log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole.
 
     A difference of two log gammas would lose digits for large x.
     """
-    if m <= _FEW_FACTORS:
+    if m <= _FEW_FACTORS and m == math.floor(m):
         product = 1.0
         for i in range(int(m)):
             product *= x + i

@@ -21,6 +21,7 @@ from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.categories import categories_of, codes_of, numbers_of_levels
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising, sums_of_logs
+from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, real, refuse_where
 from pymc_dpgmm.special import digamma
@@ -94,6 +95,18 @@ def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
     safe = np.where(allowed, params.a, 1.0)
     gradient = np.sum(common[:, :, None] + digamma(safe + s.counts) - digamma(safe), axis=0)
     return {"a": np.where(allowed, gradient, 0.0), "levels": np.zeros(len(totals))}
+
+
+def _expected(params: Any, s: Any) -> Linear:
+    return _expected_given(params, s, s.n)
+
+
+def _expected_given(params: Any, s: Any, entries: np.ndarray) -> Linear:
+    """Return what is expected given so many entries in each column: (K, d) or (K, 1)."""
+    allowed = params.a > 0
+    log_p = digamma(np.where(allowed, params.a + s.counts, 1.0))
+    log_p -= digamma(params.a.sum(axis=1) + entries)[:, :, None]
+    return Linear(np.zeros(len(s.n)), {"counts": np.where(allowed, log_p, 0.0)})
 
 
 def _check_together(params: Any) -> None:
@@ -193,6 +206,7 @@ INCOMPLETE = Family(
     update=_update_incomplete,
     log_evidence=_log_evidence_incomplete,
     gradient=lambda params, s: _gradient_given(params, s, s.entries),
+    expected=lambda params, s: _expected_given(params, s, s.entries),
     cache={"log_weight": "dl", "log_total": "d"},
     refresh=_refresh_incomplete,
     log_predictive=_log_predictive_incomplete,
@@ -208,6 +222,7 @@ FAMILY = replace(
     update=_update,
     log_evidence=_log_evidence,
     gradient=_gradient,
+    expected=_expected,
     tables={"norms": "n"},
     tabulate=_tabulate,
     cache={"log_weight": "dl"},

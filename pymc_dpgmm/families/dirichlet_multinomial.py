@@ -21,6 +21,7 @@ from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet
 from pymc_dpgmm.families.counts import as_ragged, check_counts, is_sparse, log_rising
+from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family, Ragged
 from pymc_dpgmm.families.supports import positive
 from pymc_dpgmm.special import digamma, gammaln
@@ -76,6 +77,12 @@ def _gradient(params: Any, s: Any) -> Drawn:
     sum_a = params.a.sum()
     common = np.sum(digamma(sum_a) - digamma(sum_a + s.total))
     return {"a": common + np.sum(digamma(params.a + s.counts) - digamma(params.a), axis=0)}
+
+
+def _expected(params: Any, s: Any) -> Linear:
+    a_n = params.a + s.counts
+    log_p = digamma(a_n) - digamma(a_n.sum(axis=1, keepdims=True))
+    return Linear(np.zeros(len(s.n)), {"counts": log_p, "constant": np.ones(len(s.n))})
 
 
 def _counts(values: Any) -> Any:
@@ -153,6 +160,7 @@ class DirichletMultinomial(BaseMeasure):
         update=_update,
         log_evidence=_log_evidence,
         gradient=_gradient,
+        expected=_expected,
         tables={"sum_a": ""},
         tabulate=lambda params, n: {"sum_a": params.a.sum()},
         cache={},

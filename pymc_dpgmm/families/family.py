@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.component import Component
+from pymc_dpgmm.families.expected import Expected
 from pymc_dpgmm.families.supports import Parameter
 
 
@@ -120,6 +121,11 @@ class Family:
         plain NumPy. ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...).
     component : Component
         The distribution of rows given the parameters of their cluster.
+    expected : callable or None
+        ``expected(params, s) -> Quadratic or Linear``: expected log density of a row under the posterior of the
+        parameters of K clusters, given the sums of weighted rows, in plain NumPy; see
+        :mod:`pymc_dpgmm.families.expected`. With it the family takes part in variational inference: it must be an
+        exponential family with its conjugate prior, and ``log_evidence`` must hold for fractions of rows.
     data_gradient : callable or None
         ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, where row i is in cluster
         ``labels[i]``. With it, rows may be latent or depend on other variables.
@@ -211,6 +217,7 @@ class Family:
     log_evidence: Callable[..., Any]
     gradient: Callable[[Any, Any], dict[str, Any]]
     component: Component
+    expected: Callable[[Any, Any], Expected] | None = None
     data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     tables: dict[str, str] = field(default_factory=dict)
     tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more

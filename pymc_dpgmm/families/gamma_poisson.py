@@ -18,10 +18,11 @@ import numpy as np
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.counts import check_counts, log_rising, missing_as_nothing, with_missing
+from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma
 from pymc_dpgmm.families.supports import positive, refuse_where
-from pymc_dpgmm.special import gammaln, xlogy
+from pymc_dpgmm.special import digamma, gammaln, xlogy
 
 
 def _update(p, n, s, x, sign):
@@ -56,6 +57,12 @@ def _log_predictive(p, n, s, c, x):
         total += log_rising(shape, x[j]) + shape * c.log_rate[j]
         total -= (shape + x[j]) * math.log(p.b[j] + s.exposure[j] + x[p.d + j])
     return total, 0.0, 1.0
+
+
+def _expected(params: Any, s: Any) -> Linear:
+    shape, rate = params.a + s.counts, params.b + s.exposure
+    factors = {"counts": digamma(shape) - np.log(rate), "exposure": -shape / rate}
+    return Linear(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
@@ -122,6 +129,7 @@ class GammaPoisson(BaseMeasure):
             update=_update,
             log_evidence=_log_evidence,
             gradient=lambda params, s: gradient_in_gamma(params, params.a + s.counts, params.b + s.exposure),
+            expected=_expected,
             cache={"log_rate": "d"},
             refresh=_refresh,
             log_predictive=_log_predictive,

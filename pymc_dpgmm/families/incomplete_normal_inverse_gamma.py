@@ -69,4 +69,5 @@ FAMILY = ColumnsFamily(
     refresh=_refresh,
     log_predictive=_log_predictive,
     takes_missing=True,
+    expected=None,
 )

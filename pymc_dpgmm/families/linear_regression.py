@@ -26,6 +26,7 @@ from pymc_dpgmm.arithmetic import fast_log
 from pymc_dpgmm.compiled import inlined, shifted
 from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
 from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.families.expected import Linear, as_packed, expected_log_variance
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.origins import shift_mean
@@ -164,6 +165,18 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return root, inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
+def _expected(params: Any, s: Any) -> Linear:
+    # -1/2 E[(y - x' beta)^2 / s2] is linear in y^2, x y and x x'.
+    _, inverse, mean, a_n, b_n = _posterior(params, s)
+    precision = a_n / b_n
+    constant = -0.5 * (expected_log_variance(a_n, b_n) + math.log(2.0 * math.pi))
+    spread = precision[:, None, None] * mean[:, :, None] * mean[:, None, :] + inverse
+    return Linear(
+        constant,
+        {"gram": -0.5 * as_packed(spread), "cross": precision[:, None] * mean, "squares": -0.5 * precision},
+    )
+
+
 def _gradient(params: Any, s: Any) -> Drawn:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
@@ -256,6 +269,7 @@ class LinearRegression(BaseMeasure):
         log_evidence=_log_evidence,
         kept_evidence=_kept_evidence,
         gradient=_gradient,
+        expected=_expected,
         data_gradient=_data_gradient,
         tables={"half_log_det_precision": "", "norms": "n"},
         tabulate=_tabulate,

@@ -2,14 +2,21 @@
 
 Sums of squares about the mean change by ``n / (n + sign) (x - mean)(x - mean)'`` when a row joins (sign 1) or
 leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, Golub and LeVeque (1983), eq. 2.1.
+Both hold for fractions of rows as well: then ``sign`` is the weight of the row that joins.
 """
 
 from pymc_dpgmm.compiled import inlined, shifted
 
 
 @inlined
+def _divisor(n):
+    """Return a number of rows to divide by, 1 where there are none."""
+    return n if n > 0.0 else 1.0
+
+
+@inlined
 def _move_mean(n, d, mean, x, sign):
-    share = sign / max(n + sign, 1.0)
+    share = sign / _divisor(n + sign)
     for j in range(d):
         mean[j] += share * (x[j] - mean[j])
 
@@ -23,7 +30,7 @@ def update_squares(n, d, mean, squares, floor, x, sign):
     float
         The smallest share of ``floor + squares`` that is left, of all columns.
     """
-    weight = sign * n / max(n + sign, 1.0)
+    weight = sign * n / _divisor(n + sign)
     share = 1.0
     for j in range(d):
         deviation = x[j] - mean[j]
@@ -37,7 +44,7 @@ def update_squares(n, d, mean, squares, floor, x, sign):
 @inlined
 def update_scatter(n, d, mean, scatter, floor, x, sign):
     """Do the same given the scatter matrix, a packed triangle, and a ``floor`` (d, d)."""
-    weight = sign * n / max(n + sign, 1.0)
+    weight = sign * n / _divisor(n + sign)
     share = 1.0
     at = 0
     for i in range(d):
@@ -56,7 +63,7 @@ def update_scatter(n, d, mean, scatter, floor, x, sign):
 @inlined
 def merge_squares(n, d, mean, squares, m, mean_other, squares_other):
     """Add to a cluster of ``n`` rows one of ``m``."""
-    share = m / max(n + m, 1.0)
+    share = m / _divisor(n + m)
     for j in range(d):
         between = mean_other[j] - mean[j]
         squares[j] += squares_other[j] + share * n * between * between
@@ -66,7 +73,7 @@ def merge_squares(n, d, mean, squares, m, mean_other, squares_other):
 @inlined
 def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
     """Do the same given scatter matrices, packed triangles."""
-    share = m / max(n + m, 1.0)
+    share = m / _divisor(n + m)
     at = 0
     for i in range(d):
         between = share * n * (mean_other[i] - mean[i])

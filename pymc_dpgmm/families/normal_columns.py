@@ -13,6 +13,7 @@ import numpy as np
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.component import Drawn, normal_component
 from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.origins import centred, shift_mean
@@ -109,6 +110,12 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     return draw_columns(rng, kappa_n, means, b_n / rng.standard_gamma(a_n))
 
 
+def _expected(params: Any, s: Any) -> Quadratic:
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    terms = expected_log_variance(a_n, b_n) + 1.0 / kappa_n + math.log(2.0 * math.pi)
+    return Quadratic(-0.5 * terms.sum(axis=1), means, np.sqrt(a_n / b_n))
+
+
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
     return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
@@ -119,6 +126,7 @@ ColumnsFamily = partial(
     Family,
     parameters={"mu": real("d"), "kappa": positive("d"), "a": positive("d"), "b": positive("d")},
     gradient=_gradient,
+    expected=_expected,
     data_gradient=_data_gradient,
     component=normal_component(_draw),
     represent=centred,

@@ -28,6 +28,7 @@ from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, restore_mean
 from pymc_dpgmm.families.conditional_t import draw_absent, log_predictive_present
 from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.expected import Quadratic
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.full_normal import draw_full_rows, log_diagonal, log_full_density
 from pymc_dpgmm.families.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
@@ -216,6 +217,19 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
+def _expected(params: Any, s: Any) -> Quadratic:
+    # E log|Sigma| and E inv(Sigma) of an inverse Wishart (Bishop 2006, eqs 10.64 and 10.65).
+    mean, scale = _posterior(params, s)
+    d, nu_n = len(params.mu), params.nu + s.n[:, 0]
+    lower = factors(scale)
+    root = np.linalg.qr(np.linalg.solve(lower, np.broadcast_to(np.eye(d), lower.shape))).R
+    digammas = digamma(0.5 * (nu_n[:, None] - np.arange(d))).sum(axis=1)
+    constant = (
+        0.5 * digammas - log_diagonal(lower) - 0.5 * d * (1.0 / (params.kappa + s.n[:, 0]) + math.log(math.pi))
+    )
+    return Quadratic(constant, mean, np.sqrt(nu_n)[:, None, None] * root)
+
+
 def _check_together(params: Any) -> None:
     d = len(params.mu)
     if not params.nu > d - 1:
@@ -272,6 +286,7 @@ FAMILY = Family(
     gather=_gather,
     log_evidence=_log_evidence,
     gradient=_gradient,
+    expected=_expected,
     data_gradient=_data_gradient,
     tables={"half_log_det_psi": "", "norms": "n"},
     tabulate=_tabulate,

@@ -25,6 +25,7 @@ from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Drawn, normal_component
 from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.moments import merge_squares, update_squares
@@ -138,6 +139,14 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(a_n / b_n)[labels][:, None] * (rows - means[labels]) / params.scale**2
 
 
+def _expected(params: Any, s: Any) -> Quadratic:
+    kappa_n, means, a_n, b_n, _ = _posterior(params, s)
+    d = len(params.mu)
+    shared = expected_log_variance(a_n, b_n) + 1.0 / kappa_n[:, 0] + math.log(2.0 * math.pi)
+    root = np.sqrt(a_n / b_n)[:, None] / params.scale
+    return Quadratic(-0.5 * d * shared - np.log(params.scale).sum(), means, root)
+
+
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     kappa_n, means, a_n, b_n, _ = _posterior(params, s)
     return draw_columns(rng, kappa_n, means, (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2)
@@ -192,6 +201,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         merge=_merge,
         log_evidence=_log_evidence,
         gradient=_gradient,
+        expected=_expected,
         data_gradient=_data_gradient,
         tables={"weight": "d", "norms": "n"},
         tabulate=_tabulate,

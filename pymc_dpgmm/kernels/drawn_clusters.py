@@ -10,18 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import LANES, bits_at, fast_exp, uniform_at
+from pymc_dpgmm.arithmetic import bits_at, fast_exp, uniform_at
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
 from pymc_dpgmm.families.component import Component, Drawn
+from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, rows_of_block
 from pymc_dpgmm.kernels.table import Table
 
-# Rows of a block, whose densities are computed together: as many as keep these near the processor.
-MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32
-# The same where they are computed in NumPy.
-NUMPY_BLOCK = 4_096
-# Places in what tells of a view whose densities are quadratic.
-ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = range(6)
-VIEW_LENGTH = 6
+# Densities of a block, and its rows, where they are computed in NumPy.
+NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
 
 
 class DrawnClusters(NamedTuple):
@@ -103,10 +99,10 @@ class LabelDraws:
                 self._others.append((component, component.restore(drawn, table.origin), table.values))
             else:
                 self._add_quadratic(table, *component.quadratic(drawn))
-        most = min(MOST_DENSITIES // len(self._slots), MOST_COLUMNS // self._most_columns)
-        self._block = int(np.clip(most // LANES * LANES, LEAST_BLOCK, MOST_BLOCK))
+        self._block = rows_of_block(len(self._slots), self._most_columns)
         if self._others:
-            self._block = int(np.clip(32 * MOST_DENSITIES // len(self._slots), LEAST_BLOCK, NUMPY_BLOCK))
+            most = NUMPY_DENSITIES // len(self._slots)
+            self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
 
     def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
         is_diagonal, d = root.ndim == 2, mean.shape[1]
@@ -172,62 +168,6 @@ def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray
 
 
 @inlined
-def _add_quadratic(view, first, size, n_clusters, columns, found, densities):
-    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
-    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
-    shift, root = floats_at(view[SHIFT]), floats_at(view[ROOT])
-    for j in range(d):
-        own = shifted(columns, j * size)
-        for r in range(size):
-            own[r] = rows[(first + r) * stride + j]
-    for k in range(n_clusters):
-        out = shifted(densities, k * size)
-        if view[IS_DIAGONAL] != 0:
-            for j in range(d):
-                a, b = root[k * d + j], shift[k * d + j]
-                own = shifted(columns, j * size)
-                for r in range(size):
-                    out[r] -= 0.5 * (a * own[r] - b) * (a * own[r] - b)
-        else:
-            _add_triangle(d, size, shifted(root, k * d * d), shifted(shift, k * d), columns, found, out)
-
-
-@inlined
-def _add_triangle(d, size, root, shift, columns, found, out):
-    """Subtract half the squared length of the products of an upper triangle with rows, less a shift.
-
-    Two rows of the triangle go together, since what is read of the columns serves both.
-    """
-    other = shifted(found, size)
-    for i in range(0, d, 2):
-        own, next_own = shifted(root, i * d), shifted(root, i * d + d)
-        is_pair = i + 1 < d
-        for r in range(size):
-            found[r] = -shift[i]
-            other[r] = -shift[i + 1] if is_pair else 0.0
-        # Four columns at a time, after those that are left over.
-        n_first = (d - i) % 4
-        for j in range(i, i + n_first):
-            a, b = own[j], next_own[j] if is_pair and j > i else 0.0
-            x = shifted(columns, j * size)
-            for r in range(size):
-                found[r] += a * x[r]
-                other[r] += b * x[r]
-        for j in range(i + n_first, d, 4):
-            a0, a1, a2, a3 = own[j], own[j + 1], own[j + 2], own[j + 3]
-            # Below the diagonal there is nothing.
-            b0 = next_own[j] if j > i else 0.0
-            b1, b2, b3 = next_own[j + 1], next_own[j + 2], next_own[j + 3]
-            x0, x1 = shifted(columns, j * size), shifted(columns, (j + 1) * size)
-            x2, x3 = shifted(columns, (j + 2) * size), shifted(columns, (j + 3) * size)
-            for r in range(size):
-                found[r] += a0 * x0[r] + a1 * x1[r] + a2 * x2[r] + a3 * x3[r]
-                other[r] += b0 * x0[r] + b1 * x1[r] + b2 * x2[r] + b3 * x3[r]
-        for r in range(size):
-            out[r] -= 0.5 * (found[r] * found[r] + other[r] * other[r])
-
-
-@inlined
 def _keep_order(key, first, size, n_clusters, priorities, densities):
     """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
     latest = priorities[n_clusters - 1]
@@ -283,7 +223,7 @@ def draw_rows(
                     out[r] = log_weights[k]
         for v in range(n_views):
             view = shifted(views, v * VIEW_LENGTH)
-            _add_quadratic(view, first, size, n_clusters, columns, found, densities)
+            add_quadratic(view, first, size, n_clusters, columns, found, densities)
         _keep_order(order_key, first, size, n_clusters, priorities, densities)
         for r in range(size):
             # What is not a number is never the largest, and has no weight.

@@ -1,0 +1,276 @@
+"""The answer of variational inference: draws from it, starts for sampling, and how far to trust it."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.pymc_internals import MultiTrace, NDArray
+from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source
+from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.search import Optimum
+
+# A component counts as in use from this expected number of rows on.
+_IN_USE = 0.5
+# Responsibilities of starting labels are raised to this power, which makes them wider than the approximation is.
+_POWER = 0.5
+# Optima whose bounds differ by less than this, relative to the bound, count as one.
+_SAME = 1e-6
+# Rows whose pairs are compared by a check, and draws from the approximation for it.
+_MOST_COMPARED, _DRAWS_COMPARED, _WEIGHED = 400, 500, 1_000
+
+
+class VariationalFit:
+    """An approximate posterior of a mixture, as :func:`fit` returns it.
+
+    It is not the posterior. It takes labels, weights and parameters of clusters for independent, so that variances
+    are too small, and describes one mode of several. :meth:`check` compares it with exact draws.
+
+    Attributes
+    ----------
+    elbo : (n_steps,) float64 array
+        The lower bound of the log evidence of the best start, after every change.
+    bounds : (n_starts,) float64 array
+        The bounds that the starts have reached.
+    weights : (K,) float64 array
+        Expected weights of the components that rows may belong to. They add up to less than 1 for processes.
+    sizes : (K,) float64 array
+        Expected numbers of rows.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     fit = dp.fit(random_seed=1, progressbar=False)
+    >>> idata = fit.to_datatree(draws=100, random_seed=1)
+    >>> dp.point_partition(idata, "y")["labels"].to_numpy()
+    array([0, 0, 0, 1, 1, 1])
+    """
+
+    def __init__(self, target: Any, rows: Rows, optima: list[Optimum], rng: np.random.Generator) -> None:
+        self._target, self._rows, self._rng = target, rows, rng
+        made = [o._replace(state=with_source(rows, target.prior, o.state)) for o in optima]
+        self._optima = sorted(made, key=lambda optimum: -optimum.state.bound)
+        self._best = self._optima[0]
+        self.elbo = np.array(self._best.bounds)
+        self.bounds = np.array([optimum.state.bound for optimum in self._optima])
+        self.weights = self._best.state.weights.means
+        self.sizes = self._best.state.sums.sizes
+
+    @property
+    def n_components(self) -> int:
+        """Number of components that are expected to have half a row or more."""
+        return int(np.count_nonzero(self.sizes >= _IN_USE))
+
+    @property
+    def alpha(self) -> tuple[float, float] | None:
+        """Shape and rate of the gamma distribution that stands for the posterior of alpha; None if it is given."""
+        return self._best.state.weights.alpha
+
+    def __repr__(self) -> str:
+        n_starts = len(self._optima)
+        of_starts = f"the best of {n_starts} starts, " if n_starts > 1 else ""
+        return (
+            f"<VariationalFit of {self._target.labels.name}: {self.n_components} components in use, {of_starts}"
+            f"log evidence >= {self.elbo[-1]:.2f}. An approximation, not the posterior: its variances are too "
+            "small, and it describes one mode. fit.check() compares it with exact draws, and "
+            "pm.sample(initvals=fit.initvals(chains=4)) starts from it>"
+        )
+
+    def responsibilities(self) -> np.ndarray:
+        """Return the approximate probabilities of the rows to belong to each component.
+
+        Returns
+        -------
+        (n, K) float64 array
+        """
+        assert self._best.state.source is not None
+        blocks = self._rows.blocks_of_responsibilities(*self._best.state.source)
+        return np.concatenate([own.T.copy() for _, own in blocks])
+
+    def initvals(self, chains: int = 4, *, random_seed: Any = None) -> list[dict[str, Any]]:
+        """Return starting values for chains, for ``pm.sample(initvals=...)``.
+
+        Each chain gets labels from an optimum of its own, as far as the starts have led to different ones, drawn
+        with more spread than the approximation has. Chains that agree in the end then say something.
+
+        Parameters
+        ----------
+        chains : int, >= 1
+        random_seed : int or numpy.random.Generator, optional
+
+        Returns
+        -------
+        list of dict
+            Names of free variables and their values.
+        """
+        check_count("chains", chains, 1)
+        rng = self._generator(random_seed)
+        distinct = self._distinct()
+        found = []
+        for chain in range(chains):
+            state = distinct[chain % len(distinct)].state
+            labels = partitions_of(draw_labels(self._rows, state, 1, rng, _POWER)[0])[0]
+            values: dict[str, Any] = {self._target.labels.name: labels.astype(self._target.dtype)}
+            alpha = draw_alpha(state, 1, rng)
+            if alpha is not None:
+                values[self._target.alpha.name] = float(alpha[0])
+            found.append(values | self._target.given)
+        return found
+
+    def _distinct(self) -> list[Optimum]:
+        """Return the optima that differ, best first."""
+        found: list[Optimum] = []
+        for optimum in self._optima:
+            bound = optimum.state.bound
+            if all(abs(bound - other.state.bound) > _SAME * (1.0 + abs(bound)) for other in found):
+                found.append(optimum)
+        return found
+
+    def _generator(self, random_seed: Any) -> np.random.Generator:
+        return self._rng.spawn(1)[0] if random_seed is None else np.random.default_rng(random_seed)
+
+    def to_datatree(self, draws: int = 500, *, random_seed: Any = None) -> xr.DataTree:
+        """Return draws from the approximate posterior, in the form of the results of ``pm.sample``.
+
+        Labels and concentration are drawn independently of each other. All functions of this package for results
+        work on the draws; weights and parameters of clusters come from their exact posterior given the labels, as
+        for any draws. There is a single chain: the draws are independent, and R-hat and effective sizes would say
+        nothing of how good the approximation is.
+
+        Parameters
+        ----------
+        draws : int, >= 1
+        random_seed : int or numpy.random.Generator, optional
+
+        Returns
+        -------
+        DataTree
+            As ``pm.sample`` returns it, with a group ``variational`` that holds ``elbo`` (step,), ``weight`` and
+            ``size`` (component,).
+        """
+        check_count("draws", draws, 1)
+        rng = self._generator(random_seed)
+        model, target, state = self._target.model, self._target, self._best.state
+        labels = partitions_of(draw_labels(self._rows, state, draws, rng)[0]).astype(target.dtype)
+        alpha = draw_alpha(state, draws, rng)
+        value = None if alpha is None else model.rvs_to_values[target.alpha].name
+        is_log = alpha is not None and model.rvs_to_transforms[target.alpha] is not None
+        name = model.rvs_to_values[target.labels].name
+        trace = NDArray(model=model, test_point=dict(target.point))
+        trace.setup(draws, 0)
+        for t in range(draws):
+            point = dict(target.point)
+            point[name] = labels[t]
+            if alpha is not None:
+                point[value] = np.asarray(np.log(alpha[t]) if is_log else alpha[t])
+            trace.record(point, in_warmup=False)
+        trace.close()
+        idata = pm.to_inference_data(MultiTrace([trace]), model=model)
+        idata["posterior"].attrs["approximation"] = "mean-field variational inference: not draws of the posterior"
+        idata["variational"] = xr.DataTree(
+            xr.Dataset(
+                {
+                    "elbo": ("step", self.elbo),
+                    "weight": ("component", self.weights),
+                    "size": ("component", self.sizes),
+                },
+                coords={"step": np.arange(len(self.elbo)), "component": np.arange(len(self.weights))},
+                attrs={"bounds_of_starts": self.bounds.tolist()},
+            )
+        )
+        return idata
+
+    def check(
+        self,
+        draws: int = 300,
+        *,
+        tune: int = 100,
+        chains: int = 2,
+        random_seed: Any = None,
+        progressbar: bool = True,
+    ) -> xr.Dataset:
+        """Compare the approximation with exact draws of ``pm.sample`` that start from it.
+
+        Variables that the fit held at a point are drawn too. A few hundred draws show whether the chain leaves the
+        approximation; they are no replacement for a run whose convergence has been looked at.
+
+        Importance weights compare exact and approximate densities of draws from the approximation. ``pareto_k``
+        below 0.7 says that the two are close (Vehtari, Simpson, Gelman, Yao and Gabry 2024; Yao, Vehtari, Simpson
+        and Gelman 2018). It speaks of partitions among the components of the fit alone, which ``within`` is about;
+        for more than a few dozen rows whose labels are uncertain it is usually above.
+
+        Parameters
+        ----------
+        draws, tune, chains : int
+            Of ``pm.sample``. Of all draws, those after tuning are compared.
+        random_seed : int or numpy.random.Generator, optional
+        progressbar : bool
+
+        Returns
+        -------
+        Dataset
+            ``n_clusters`` and ``sd_n_clusters`` (method,), mean and standard deviation of the number of clusters,
+            by the approximation and by exact draws; where the concentration is unknown ``alpha`` and ``sd_alpha``;
+            ``pairs_differ``, the mean absolute difference between the probabilities that two rows belong together,
+            over the pairs of up to 400 rows, and ``pairs_differ_by_chance``, what it is between halves of exact
+            draws; ``within``, the share of exact draws that have no more clusters than the fit has components;
+            ``pareto_k``, ``elbo`` and ``log_evidence``, its estimate by importance weights, which is too low
+            where ``pareto_k`` is large.
+        """
+        from arviz_stats.base import array_stats
+        from scipy.special import logsumexp
+
+        rng = self._generator(random_seed)
+        target, name = self._target, self._target.labels.name
+        starts = self.initvals(chains, random_seed=rng.spawn(1)[0])
+        with target.model:
+            idata = pm.sample(
+                draws,
+                tune=tune,
+                chains=chains,
+                initvals=starts,
+                random_seed=int(rng.integers(2**31)),
+                progressbar=progressbar,
+                compute_convergence_checks=False,
+            )
+        exact = idata["posterior"].dataset[name].to_numpy().reshape(-1, self._rows.n)
+        ours = partitions_of(draw_labels(self._rows, self._best.state, _DRAWS_COMPARED, rng)[0])
+        some = np.arange(self._rows.n)
+        if len(some) > _MOST_COMPARED:
+            some = np.sort(rng.choice(some, _MOST_COMPARED, replace=False))
+        log_weights = log_importance(self._rows, target.prior, self._best.state, _WEIGHED, rng)
+        counts = [own.max(axis=1) + 1 for own in (ours, exact)]
+        found: dict[str, Any] = {
+            "n_clusters": ("method", [own.mean() for own in counts]),
+            "sd_n_clusters": ("method", [own.std() for own in counts]),
+        }
+        if target.alpha is not None:
+            shape, rate = self.alpha or (np.nan, np.nan)
+            drawn = idata["posterior"].dataset[target.alpha.name].to_numpy()
+            found["alpha"] = "method", [shape / rate, drawn.mean()]
+            found["sd_alpha"] = "method", [np.sqrt(shape) / rate, drawn.std()]
+        pairs = _together(exact[:, some])
+        by_half = [_together(half[:, some]) for half in (exact[::2], exact[1::2])]
+        found |= {
+            "pairs_differ": float(np.abs(_together(ours[:, some]) - pairs).mean()),
+            "pairs_differ_by_chance": float(np.abs(by_half[0] - by_half[1]).mean()) / 2.0,
+            "within": float(np.mean(counts[1] <= self._best.state.n_components)),
+            "pareto_k": float(array_stats.psislw(log_weights)[1]),
+            "elbo": float(self.elbo[-1]),
+            "log_evidence": float(logsumexp(log_weights) - np.log(len(log_weights))),
+        }
+        return xr.Dataset(found, coords={"method": ["variational", "exact"]})
+
+
+def _together(labels: np.ndarray) -> np.ndarray:
+    """Return how often two rows belong together, in draws of labels (n_draws, m): one number for each pair."""
+    i, j = np.triu_indices(labels.shape[1], 1)
+    total = np.zeros(len(i))
+    for own in labels:
+        total += own[i] == own[j]
+    return total / len(labels)

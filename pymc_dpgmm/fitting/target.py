@@ -1,0 +1,200 @@
+"""What variational inference reads from a model, and which models it refuses."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_dpgmm.checks import listed
+from pymc_dpgmm.distributions import (
+    PartitionRV,
+    as_numbers,
+    constraints_on,
+    fixed_rows,
+    mixture_inputs,
+    of_units,
+    prior_parameters,
+)
+from pymc_dpgmm.distributions.partition_priors import MFMRV, FiniteDirichletRV
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families.base_measure import named_kinds
+from pymc_dpgmm.steps.concentration import Concentration, concentration_of
+from pymc_dpgmm.steps.points import PointFunction
+from pymc_dpgmm.steps.targets import LabelsTarget, is_labels
+from pymc_dpgmm.variational.ascent import Prior
+from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
+
+
+class FitTarget:
+    """The labels of a model, the mixtures on them, and their prior, at a point of all other variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    point : mapping of str to array_like
+        Values of free variables by their names.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the model is not one of a mixture that variational inference knows.
+    """
+
+    def __init__(self, model: pm.Model, point: Mapping[str, Any]) -> None:
+        self.model = model
+        self.labels = _sole_labels(model)
+        self.alpha: Any = None
+        self._check_labels()
+        names = {rv.name: rv for rv in model.free_RVs}
+        unknown = [name for name in point if name not in names or names[name] is self.labels]
+        if unknown:
+            raise ValueError(
+                f"point has {listed(unknown)}, but its names must be among the free variables other than labels: "
+                f"{listed(name for name in names if name != self.labels.name)}"
+            )
+        self.given = {name: np.asarray(value) for name, value in point.items()}
+        self.point = self._value_point(names)
+        self.n = self._n_rows()
+        self.point[model.rvs_to_values[self.labels].name] = np.zeros(self.n, dtype=self.labels.dtype)
+        self.prior = self._prior()
+        self.views = self._views()
+
+    @property
+    def dtype(self) -> str:
+        """The type of the labels."""
+        return str(self.labels.dtype)
+
+    def _check_labels(self) -> None:
+        labels = self.labels
+        if not isinstance(labels.owner.op, PartitionRV):
+            raise TypeError(
+                f"{labels.name} has groups or topics, which dp.fit does not know; use pm.sample(), which draws "
+                "them exactly"
+            )
+        if isinstance(labels.owner.op, MFMRV):
+            raise TypeError(
+                "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
+                "numbers of components and compare their bounds, or use pm.sample()"
+            )
+        if constraints_on(labels) is not None:
+            raise TypeError(
+                f"dp.fit does not know known_labels and must_link of {labels.name}; leave them out, or use "
+                "pm.sample()"
+            )
+        target = LabelsTarget(self.model, self.model.rvs_to_values[labels])
+        if target.dependents is not None:
+            raise TypeError(
+                f"something beside mixtures depends on {labels.name}, which dp.fit does not know; use pm.sample()"
+            )
+        if not target.mixtures:
+            raise TypeError(f"no data depends on {labels.name}: there is nothing to fit")
+        self._mixtures = target.mixtures
+        for mixture in target.mixtures:
+            self._check_mixture(mixture)
+
+    def _check_mixture(self, mixture: Any) -> None:
+        rv = self.model[mixture.name]
+        if rv in self.model.free_RVs:
+            raise TypeError(f"{mixture.name} is latent, and dp.fit is for observed data; use pm.sample()")
+        if mixture.missing is not None:
+            raise TypeError(
+                f"missing entries of {mixture.name} are drawn, which dp.fit cannot do: leave out rows with gaps, "
+                "or use pm.sample()"
+            )
+        if of_units(mixture_inputs(rv).labels)[1] is not None:
+            raise TypeError(f"rows of {mixture.name} belong to units, which dp.fit does not know; use pm.sample()")
+        if mixture.family.expected is None:
+            raise TypeError(
+                f"dp.fit needs a family that declares its expected log density; {mixture.family.title} does not, "
+                f"but {named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
+                "`expected` of pymc_dpgmm.families.Family"
+            )
+
+    def _value_point(self, names: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return values of the value variables of all free variables but the labels."""
+        model, found = self.model, {}
+        missing = []
+        for name, rv in names.items():
+            if rv is self.labels:
+                continue
+            if name in self.given:
+                value = self._transformed(rv, self.given[name])
+            elif self._has_closed_form(rv):
+                # Never used but for its type: the approximate posterior stands in for the value.
+                self.alpha, value = rv, np.zeros(())
+            else:
+                missing.append(name)
+                continue
+            found[model.rvs_to_values[rv].name] = value
+        if missing:
+            raise ValueError(
+                f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
+                f"dp.fit(point={{{missing[0]!r}: ...}}), or put numbers in their place. Of other unknowns than "
+                "labels and parameters of clusters it knows the concentration of a Dirichlet process that has a "
+                "gamma prior, and on which nothing else depends"
+            )
+        return found
+
+    def _has_closed_form(self, rv: Any) -> bool:
+        labels, role = concentration_of(self.model, rv)
+        return labels is self.labels and role == "alpha"
+
+    def _transformed(self, rv: Any, value: np.ndarray) -> np.ndarray:
+        """Return the value of a variable's value variable."""
+        if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
+            raise ValueError(f"point must have finite real numbers, got {rv.name} = {value}")
+        shape = rv.type.shape
+        if value.ndim != rv.ndim or any(k not in (None, m) for k, m in zip(shape, value.shape, strict=True)):
+            raise ValueError(f"{rv.name} in point must have shape {shape}, got {value.shape}")
+        transform = self.model.rvs_to_transforms[rv]
+        if transform is None:
+            return value.astype(rv.dtype)
+        found = transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs).eval()
+        if not np.all(np.isfinite(found)):
+            raise ValueError(f"{rv.name} = {value} in point is outside its support")
+        return found
+
+    def _n_rows(self) -> int:
+        n = fixed_rows(self.labels)
+        if n is not None:
+            return n
+        return int(PointFunction(self.model, [self.labels.owner.inputs[-1]])(self.point)[0])
+
+    def _prior(self) -> Prior:
+        op = self.labels.owner.op
+        fields = prior_parameters(self.labels)
+        if self.alpha is not None:
+            law = Concentration(self.model, self.model.rvs_to_values[self.alpha]).law(self.point)
+            if not (law[0] > 0.0 and law[1] > 0.0):
+                raise ValueError(f"shape and rate of the prior of {self.alpha.name} must be > 0")
+            return Sticks(law[0] / law[1], 0.0, law)
+        numbers = [
+            float(value) for value in as_numbers(PointFunction(self.model, list(fields.values()))(self.point))
+        ]
+        if op.prior(*numbers, self.n) is None:
+            told = ", ".join(f"{name} = {value:g}" for name, value in zip(fields, numbers, strict=True))
+            raise ValueError(f"the parameters of {self.labels.name} are outside their support: {told}")
+        if isinstance(op, FiniteDirichletRV):
+            return DirichletWeights(numbers[0], int(numbers[1]))
+        return Sticks(numbers[0], numbers[1] if len(numbers) > 1 else 0.0)
+
+    def _views(self) -> list[View]:
+        views = [mixture.view(self.point, self.n) for mixture in self._mixtures]
+        for mixture, view in zip(self._mixtures, views, strict=True):
+            if not view.family.supports(view.params):
+                raise ValueError(f"the base measure's parameters of {mixture.name} are outside their support")
+        return views
+
+
+def _sole_labels(model: pm.Model) -> Any:
+    found = [rv for rv in model.free_RVs if is_labels(rv)]
+    if not found:
+        raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
+    if len(found) > 1:
+        raise TypeError(
+            f"the model has several vectors of labels, {listed(rv.name for rv in found)}; dp.fit is for one: fit "
+            "a model of each, or use pm.sample()"
+        )
+    return found[0]

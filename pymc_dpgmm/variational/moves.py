@@ -1,0 +1,266 @@
+"""Components that are added, and that are merged: each change is kept only if it raises the bound.
+
+After Hughes and Sudderth (2013), memoized births and merges: a birth divides the rows of a component by a fit of
+their own, a merge adds the responsibilities of two components, whose effect on the bound is known exactly.
+"""
+
+import numpy as np
+
+from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
+from pymc_dpgmm.variational.rows import Rows, Sums
+from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
+
+# Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
+_MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
+# Births that are tried one by one when all at once do not raise the bound, and components that may be dropped.
+_MOST_SINGLE, _MOST_DROPPED = 3, 3
+# Pairs of components whose entropies are computed, for every component.
+_PAIRS_EACH = 3
+
+
+def merge_pairs(rows: Rows, prior: Prior, state: State) -> State:
+    """Merge pairs of components as long as that raises the bound.
+
+    Finite mixtures are offered as many components afterwards, those that were merged without rows.
+    """
+    while state.n_components > 1 and state.source is not None:
+        merged = _merge_once(rows, prior, state)
+        if merged is None:
+            return state
+        state = merged
+    return state
+
+
+def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
+    """Return the state after merges of disjoint pairs, None if none raises the bound."""
+    left, right = np.triu_indices(state.n_components, 1)
+    sizes = state.sums.sizes
+    # Components without rows have nothing to lose.
+    used = (sizes[left] > 0.0) & (sizes[right] > 0.0)
+    left, right = left[used], right[used]
+    if not len(left):
+        return None
+    together = rows.merged(state.sums.take(left), state.sums.take(right))
+    gains = rows.log_evidences(together) - state.log_evidences[left] - state.log_evidences[right]
+    # Which pairs are best can be told with the concentration as it is.
+    given = _given_concentration(prior, state)
+    now = given.fit(sizes).bound
+    for p in range(len(left)):
+        gains[p] += given.fit(_sizes_after(prior, sizes, left[p], right[p])).bound - now
+    best = np.argsort(-gains)[: _PAIRS_EACH * state.n_components]
+    best = best[gains[best] > 0.0]
+    if not len(best):
+        return None
+    losses = _lost_entropies(rows, state, left[best], right[best])
+    gains = gains[best] - losses
+    chosen: list[int] = []
+    taken: set[int] = set()
+    for p in np.argsort(-gains).tolist():
+        pair = {int(left[best[p]]), int(right[best[p]])}
+        if gains[p] > state.rounding and not pair & taken:
+            chosen.append(p)
+            taken |= pair
+    while chosen:
+        found = _merged_state(
+            rows, prior, state, left[best[chosen]], right[best[chosen]], float(losses[chosen].sum())
+        )
+        if found.bound > state.bound + state.rounding:
+            return found
+        # Merges change the weights of one another.
+        chosen = chosen[: len(chosen) // 2]
+    return None
+
+
+def drop_component(rows: Rows, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
+    """Leave out one component, whose rows go to the others, if the bound is higher after a few steps.
+
+    Unlike a merge, this lets the rows of a component go to several. The smallest ones are tried.
+    """
+    used = np.flatnonzero(state.sums.sizes > 0.0)
+    if len(used) < 2:
+        return state
+    for k in used[np.argsort(state.sums.sizes[used], kind="stable")][:_MOST_DROPPED].tolist():
+        sums = state.sums.take(np.delete(np.arange(state.n_components), k))
+        if not prior.is_ordered:
+            sums = sums.beside(rows.empty(1))
+        found = _judged(rows, prior, state, sums, threads, least_gain)
+        if found is not None:
+            return found
+    return state
+
+
+def _given_concentration(prior: Prior, state: State) -> Prior:
+    """Return the prior for a concentration at its approximate posterior mean, where it has one."""
+    if state.weights.alpha is None:
+        return prior
+    shape, rate = state.weights.alpha
+    return Sticks(shape / rate)
+
+
+def _sizes_after(prior: Prior, sizes: np.ndarray, j: int, k: int) -> np.ndarray:
+    sizes = sizes.copy()
+    sizes[j], sizes[k] = sizes[j] + sizes[k], 0.0
+    return np.delete(sizes, k) if prior.is_ordered else sizes
+
+
+def _lost_entropies(rows: Rows, state: State, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """Return by how much the merges of pairs lower the entropy of the responsibilities: (P,)."""
+    assert state.source is not None
+    lost = np.zeros(len(left))
+    for _, own in rows.blocks_of_responsibilities(*state.source):
+        parts = _x_log_x(own).sum(axis=1)
+        both = own[left] + own[right]
+        lost += _x_log_x(both).sum(axis=1) - parts[left] - parts[right]
+    return np.maximum(lost, 0.0)
+
+
+def _x_log_x(x: np.ndarray) -> np.ndarray:
+    return x * np.log(np.maximum(x, np.finfo(np.float64).tiny))
+
+
+def _merged_state(
+    rows: Rows, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
+) -> State:
+    together = rows.merged(state.sums.take(left), state.sums.take(right))
+    kept = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
+    sums = state.sums.take(kept).beside(together)
+    if not prior.is_ordered:
+        sums = sums.beside(rows.empty(len(left)))
+    return settle(rows, prior, sums, state.entropy - lost, None, state.weights)
+
+
+def add_components(
+    rows: Rows,
+    prior: Prior,
+    state: State,
+    threads: Threads,
+    rng: np.random.Generator,
+    most: int,
+    least_gain: float,
+) -> tuple[State, bool]:
+    """Divide components where that raises the bound.
+
+    Returns
+    -------
+    State
+        With more components, or as it was.
+    bool
+        Whether components had to be left undivided since there would be more than ``most``.
+    """
+    if state.source is None:
+        state = step(rows, prior, state, threads)
+    found = _divided(rows, state, threads, rng)
+    room = most - int(np.count_nonzero(state.sums.sizes > 0.5) if not prior.is_ordered else state.n_components)
+    is_full = len(found) > room
+    found = sorted(found, key=lambda birth: -birth[0])[: max(room, 0)]
+    trials = [found] if found else []
+    if len(found) > 1:
+        trials += [found[: len(found) // 2], *([birth] for birth in found[:_MOST_SINGLE])]
+    for births in trials:
+        tried = _with_births(rows, prior, state, births, threads, least_gain)
+        if tried is not None:
+            return tried, is_full
+    return state, is_full
+
+
+def _divided(
+    rows: Rows, state: State, threads: Threads, rng: np.random.Generator
+) -> list[tuple[float, int, Sums]]:
+    """Return for components whose rows two describe better: by how much, which one, and the two."""
+    assert state.source is not None
+    labels = np.empty(rows.n, dtype=np.int64)
+    for first, own in rows.blocks_of_responsibilities(*state.source):
+        labels[first : first + own.shape[1]] = own.argmax(axis=0)
+    order = np.argsort(labels, kind="stable")
+    ends = np.searchsorted(labels[order], np.arange(state.n_components + 1))
+    found = []
+    for k in range(state.n_components):
+        own = order[ends[k] : ends[k + 1]]
+        if len(own) < 2:
+            continue
+        if len(own) > _MOST_LOOKED_AT:
+            own = np.sort(rng.choice(own, _MOST_LOOKED_AT, replace=False))
+        birth = _divided_rows(rows.subset(own), state.sums.take([k]), threads, rng)
+        if birth is not None:
+            found.append((birth[0], k, birth[1]))
+    return found
+
+
+def _divided_rows(
+    rows: Rows, parent: Sums, threads: Threads, rng: np.random.Generator
+) -> tuple[float, Sums] | None:
+    """Return two components that describe rows better than one, and by how much; None if that is not so.
+
+    The rows may be some of those of their component; what they tell is then counted as often as there are more.
+    """
+    seeds = rows.of_single(spread_rows(rows, parent, 2, rng))
+    prior = DirichletWeights(2.0, 2)
+    state = begin(rows, prior, seeds, threads)
+    state = ascend(rows, prior, state, threads, 1e-3, _STEPS_OF_BIRTH)
+    share = float(parent.sizes[0]) / rows.n
+    children = rows.scaled(state.sums, np.full(2, share))
+    together = rows.merged(children.take([0]), children.take([1]))
+    gain = float(rows.log_evidences(children).sum() - rows.log_evidences(together)[0])
+    gain += prior.fit(children.sizes).bound + share * state.entropy
+    return (gain, children) if gain > 0.0 and children.sizes.min() > 0.5 else None
+
+
+def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generator) -> np.ndarray:
+    """Choose rows that differ: each with a probability that grows with how little those before explain of it.
+
+    As k-means++ chooses its centres (Arthur and Vassilvitskii 2007), where the squared distance is by how much the
+    expected log density of a row under ``parent`` exceeds that under the nearest of the rows chosen so far.
+    """
+    chosen = [int(rng.integers(rows.n))]
+    under_parent = rows.log_densities(parent)[:, 0]
+    nearest = np.full(rows.n, -np.inf)
+    while len(chosen) < n_chosen:
+        nearest = np.maximum(nearest, rows.log_densities(rows.of_single(np.array(chosen[-1:])))[:, 0])
+        distance = under_parent - nearest
+        distance -= distance.min()
+        distance[chosen] = 0.0
+        total = distance.sum()
+        if not total > 0.0:
+            chosen.append(int(rng.integers(rows.n)))
+            continue
+        chosen.append(int(rng.choice(rows.n, p=distance / total)))
+    return np.array(chosen)
+
+
+def _with_births(
+    rows: Rows,
+    prior: Prior,
+    state: State,
+    births: list[tuple[float, int, Sums]],
+    threads: Threads,
+    least_gain: float,
+) -> State | None:
+    """Return the state with components divided after a few steps, None if that does not raise the bound."""
+    divided = [k for _, k, _ in births]
+    kept = np.setdiff1d(np.arange(state.n_components), divided)
+    sums = state.sums.take(kept)
+    if not prior.is_ordered:
+        # Components that are offered and have no rows are those that rows move to.
+        idle = np.argsort(sums.sizes, kind="stable")[: len(births)]
+        sums = sums.take(np.setdiff1d(np.arange(len(kept)), idle))
+    for _, _, children in births:
+        sums = sums.beside(children)
+    return _judged(rows, prior, state, sums, threads, least_gain)
+
+
+def _judged(
+    rows: Rows, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
+) -> State | None:
+    """Return the state after a few steps from other components, None if the bound is not higher than before."""
+    source = sums, prior.fit(sums.sizes, state.weights).log_weights
+    found = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)
+    wanted = state.bound + least_gain + state.rounding
+    for n_left in range(_STEPS_TO_JUDGE, 0, -1):
+        if found.bound > wanted:
+            return found
+        before, found = found.bound, step(rows, prior, found, threads)
+        # Rises become smaller.
+        if found.bound + n_left * (found.bound - before) < wanted:
+            return None
+    return found if found.bound > wanted else None

@@ -1,0 +1,138 @@
+"""Several starts, each brought to an optimum of its own."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
+from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
+from pymc_dpgmm.variational.rows import Rows
+
+# Rows that a start looks at before it looks at all of them, and steps on these.
+_FIRST_ROWS, _FIRST_STEPS = 4_096, 200
+# Components of a start under an infinite prior, at most.
+_MOST_FIRST = 20
+# Rounds of births and merges, and how often in a row births may fail: on the first rows, and on all of them after.
+_MOST_ROUNDS, _PATIENCE, _PATIENCE_LATER = 50, 6, 2
+
+
+class Optimum(NamedTuple):
+    """What one start has led to.
+
+    Parameters
+    ----------
+    state : State
+    bounds : list of float
+        The bound after every change that was kept, from the first step on all rows on.
+    is_full : bool
+        Whether components had to be left undivided because of the largest number of components.
+    has_converged : bool
+        Whether steps ended because they did not raise the bound any more.
+    """
+
+    state: State
+    bounds: list[float]
+    is_full: bool
+    has_converged: bool
+
+
+class Options(NamedTuple):
+    """What limits a search.
+
+    Parameters
+    ----------
+    max_components : int
+    tol : float
+        Steps end when one raises the bound by less than this for every row.
+    max_steps : int
+        Of one ascent.
+    patience : int
+        How often in a row births may fail.
+    """
+
+    max_components: int
+    tol: float
+    max_steps: int
+    patience: int = _PATIENCE
+
+
+def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, threads: Threads) -> State:
+    """Return a state of a random number of components, each of which begins as one of the rows.
+
+    A finite mixture is offered all its components, and the others begin without rows.
+    """
+    most_first = min(rows.n, most, _MOST_FIRST) if prior.is_ordered else min(rows.n, most)
+    n_first = int(np.exp(rng.uniform(0.0, np.log(most_first + 1.0)))) if prior.is_ordered else most_first
+    n_first = max(1, min(n_first, most_first))
+    parent = rows.respond(rows.empty(1), np.zeros(1), threads)[0]
+    sums = parent if n_first == 1 else rows.of_single(spread_rows(rows, parent, n_first, rng))
+    if not prior.is_ordered and n_first < most:
+        sums = sums.beside(rows.empty(most - n_first))
+    return begin(rows, prior, sums, threads)
+
+
+def find_optimum(
+    rows: Rows,
+    prior: Prior,
+    rng: np.random.Generator,
+    options: Options,
+    threads: Threads,
+    report: Callable[[int, float], None] | None = None,
+) -> Optimum:
+    """Bring one random start to an optimum."""
+    most = int(min(options.max_components, prior.most, rows.n))
+    if rows.n <= 2 * _FIRST_ROWS:
+        state = first_state(rows, prior, rng, most, threads)
+        return _climb(rows, prior, state, rng, options, most, threads, report)
+    some = rows.subset(np.sort(rng.choice(rows.n, _FIRST_ROWS, replace=False)))
+    first = first_state(some, prior, rng, most, threads)
+    quick = options._replace(max_steps=_FIRST_STEPS, tol=10.0 * options.tol)
+    found = _climb(some, prior, first, rng, quick, most, threads, report)
+    share = np.full(found.state.n_components, rows.n / _FIRST_ROWS)
+    sums = rows.scaled(found.state.sums, share)
+    source = sums, prior.fit(sums.sizes).log_weights
+    state = settle(rows, prior, *rows.respond(*source, threads), source)
+    return _climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
+
+
+def _climb(
+    rows: Rows,
+    prior: Prior,
+    state: State,
+    rng: np.random.Generator,
+    options: Options,
+    most: int,
+    threads: Threads,
+    report: Callable[[int, float], None] | None,
+) -> Optimum:
+    """Ascend, and add, merge and drop components, until nothing of it raises the bound."""
+    bounds = [state.bound]
+    tolerance = options.tol * rows.n
+
+    def ascended(changed: State) -> State:
+        """Return what steps lead to, from a state of components that have been changed."""
+        bounds.append(changed.bound)
+        found = ascend(rows, prior, changed, threads, tolerance, options.max_steps, bounds)
+        if report is not None:
+            report(found.n_components, found.bound)
+        return found
+
+    state = ascended(state)
+    failed, is_full, is_new = 0, False, True
+    for _ in range(_MOST_ROUNDS):
+        before = state.bound
+        if is_new:
+            merged = merge_pairs(rows, prior, state)
+            state = state if merged is state else ascended(merged)
+            fewer = drop_component(rows, prior, state, threads, max(tolerance, state.rounding))
+            state = state if fewer is state else ascended(fewer)
+        grown, is_full = add_components(rows, prior, state, threads, rng, most, max(tolerance, state.rounding))
+        state = state if grown is state else ascended(grown)
+        is_new = state.bound > before + tolerance
+        # Births are random: another may succeed.
+        failed = 0 if is_new else failed + 1
+        if failed >= options.patience:
+            break
+    return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
