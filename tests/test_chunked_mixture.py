@@ -296,6 +296,13 @@ def test_chains_are_sampled_in_turn(caplog):
     assert "one after the other" in caplog.text
 
 
+def test_a_fit_is_refused():
+    with pm.Model():
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+        with pytest.raises(TypeError, match="rows in memory"):
+            dp.fit(progressbar=False)
+
+
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
 def test_prior_draws_are_refused():
     with pm.Model():

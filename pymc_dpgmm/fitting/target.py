@@ -17,6 +17,7 @@ from pymc_dpgmm.distributions import (
     of_units,
     prior_parameters,
 )
+from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.distributions.partition_priors import MFMRV, FiniteDirichletRV
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.base_measure import named_kinds
@@ -190,6 +191,11 @@ class FitTarget:
 
 def _sole_labels(model: pm.Model) -> Any:
     found = [rv for rv in model.free_RVs if is_labels(rv)]
+    if not found and any(map(is_chunked_clusters, model.free_RVs)):
+        raise TypeError(
+            "dp.fit needs rows in memory, and those of the model are a dask array: pass some of them as observed, "
+            "array[:100_000].compute()"
+        )
     if not found:
         raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
     if len(found) > 1:
