@@ -125,5 +125,9 @@ def rows_in_order(what: str, value: Any, index: pd.Index | None) -> Any:
 
 
 def is_chunked(observed: Any) -> bool:
-    """Tell whether data is a dask array, DataFrame or Series."""
-    return type(observed).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(observed, "dask")
+    """Tell whether data is a dask array, DataFrame or Series, or a DataArray of xarray that holds one."""
+    own = type(observed).__module__
+    if own.startswith("xarray"):
+        observed = getattr(observed, "data", None)
+        own = type(observed).__module__
+    return own.startswith(("dask.array", "dask.dataframe", "dask_expr"))

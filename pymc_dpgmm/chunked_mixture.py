@@ -1,5 +1,6 @@
 """Mixtures of rows in chunks: what a dask array or DataFrame as ``observed`` adds to a model."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -65,18 +66,19 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     if not np.isfinite(sample).all():
         # Where it is not known yet what the rows are of, this names those that cannot be of anything.
         rows.check_raw(check_values)
+    is_made = not isinstance(base, BaseMeasure)
     base = _base_for(base, sample)
     _check_given(base)
     base.check_shape(array.shape)
     reader = Reader(type(base).restored({}, base.given))
     rows.read(reader)
-    family, ranges = _family_for(base, rows)
+    family, ranges = _family_for(base, rows, is_made)
     lengths = base.lengths(1 if array.ndim == 1 else int(array.shape[1]))
     params = {
         field: _of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
         for field, letters in family.axes.items()
     }
-    now = _numbers_of(family, params)
+    now = _some_numbers(base, family, reader.read(sample), lengths["d"])
     _, origin = family.represent(now, reader.read(sample))
     partition = ChunkedPartition(rows, family, now, origin)
     source = ChunkedSource(
@@ -93,9 +95,10 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     d = 1 if array.ndim == 1 else int(array.shape[1])
     at = np.empty(0) if origin is None else origin
     evidence = EvidenceOp(family.name, rows.n_columns)(source.sums, at, *params.values())
+    mixture = pm.Potential(name, evidence)
     add_record(
         model,
-        name,
+        mixture.name,
         {
             "chunked": clusters.name,
             "family": family.name,
@@ -104,13 +107,14 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
             "origin": None if origin is None else numbers(np.asarray(origin)),
             "rows": rows.n,
             "columns": d,
+            "width": rows.n_columns,
             "is_vector": array.ndim == 1,
             "ranges": numbers(ranges[:, :d]),
             "named": _names_in(arguments["observed"]),
         },
     )
     guard_chunks()
-    return pm.Potential(name, evidence)
+    return mixture
 
 
 def _names_in(observed: Any) -> list[str] | None:
@@ -140,11 +144,19 @@ def _check_given(base: BaseMeasure) -> None:
             )
 
 
-def _family_for(base: BaseMeasure, rows: DaskRows) -> tuple[Family, np.ndarray]:
+def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Family, np.ndarray]:
     """Return the family of the rows, all of which are looked at, and the ranges of their columns (2, c)."""
     family = base.family
     known = {field: None if is_variable(value) else value for field, value in base.parameters.items()}
-    n_missing, ranges, _ = rows.check(family, known, check_values)
+    try:
+        n_missing, ranges, _ = rows.check(family, known, check_values)
+    except ValueError as error:
+        if is_made and family.component.is_discrete:
+            error.add_note(
+                f"The parameters were made from {ROWS_LOOKED_AT:,} of the rows; give them if others have other "
+                "levels."
+            )
+        raise
     if n_missing == 0:
         return family, ranges
     if family.incomplete is None:
@@ -162,7 +174,16 @@ def _of_shape(value: Any, shape: tuple[int, ...]) -> Any:
     return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
 
 
-def _numbers_of(family: Family, params: dict[str, Any]) -> Any:
-    """Return parameters as numbers, from their prior where they are random: sums do not depend on them."""
-    drawn = pm.draw(list(params.values()), random_seed=0)
-    return family.params(*(float(p) if np.ndim(p) == 0 else np.asarray(p) for p in drawn))
+def _some_numbers(base: BaseMeasure, family: Family, rows: np.ndarray, d: int) -> Any:
+    """Return numbers for the parameters: sums do not depend on them, where they are variables."""
+    random = {field for field, value in base.parameters.items() if is_variable(value)}
+    given: dict[str, Any] = dict(base.parameters)
+    if random:
+        with warnings.catch_warnings():
+            # Of scales that the data do not give.
+            warnings.simplefilter("ignore", UserWarning)
+            own = {} if family.from_data is None else dict(family.from_data(rows[:, :d]))
+        missing = [field for field in random if field not in own]
+        drawn = pm.draw([given[field] for field in missing], random_seed=0) if missing else []
+        given |= {field: own[field] for field in random - set(missing)} | dict(zip(missing, drawn, strict=True))
+    return family.params(*base.numbers(d, given))

@@ -10,6 +10,7 @@ import xarray as xr
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions import CollapsedMixtureRV, LabelsRV
+from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.steps.convergence import checked_without_labels
@@ -73,6 +74,12 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     def find_map(
         *args: Any, model: pm.Model | None = None, initvals: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
+        in_chunks = [rv.name for rv in pm.modelcontext(model).free_RVs if is_chunked_clusters(rv)]
+        if in_chunks:
+            raise ValueError(
+                f"find_MAP would hold the partition behind {', '.join(in_chunks)} where it is: use pm.sample, and "
+                'dp.chunked_labels(..., draws="best") for one clustering'
+            )
         labels = [rv.name for rv in pm.modelcontext(model).free_RVs if isinstance(rv.owner.op, LabelsRV)]
         given = {getattr(key, "name", key) for key in initvals or {}}
         unknown = [name for name in labels if name not in given]

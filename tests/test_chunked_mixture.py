@@ -296,6 +296,138 @@ def test_chains_are_sampled_in_turn(caplog):
     assert "one after the other" in caplog.text
 
 
+COLUMNS = {
+    "NormalInverseGamma": lambda rng: rng.normal(size=(80, 3)) + 4.0 * rng.integers(2, size=(80, 1)),
+    "NormalInverseWishart": lambda rng: rng.normal(size=(80, 2)) + 4.0 * rng.integers(2, size=(80, 1)),
+    "BetaBernoulli": lambda rng: (rng.random((80, 4)) < 0.3).astype(float),
+    "DirichletCategorical": lambda rng: rng.integers(3, size=(80, 2)).astype(float),
+    "GammaPoisson": lambda rng: rng.poisson(3.0, size=(80, 4)).astype(float),
+}
+
+
+@pytest.mark.parametrize("family", COLUMNS)
+def test_densities_of_some_columns_are_those_of_rows_in_memory(family):
+    rows = COLUMNS[family](np.random.default_rng(3))
+    base = getattr(dp, family).from_data(rows)
+    array = da.from_array(rows, chunks=(30, rows.shape[1]))
+    with pm.Model():
+        dp.DPMixture("y", 0.5, base, observed=array)
+        idata = pm.sample(draws=12, tune=5, chains=1, **RUN)
+    # The same partitions, as labels of rows in memory.
+    labels = dp.chunked_labels(idata, "y", array, draws=12).to_numpy()
+    with pm.Model():
+        dp.DPMixture("y", 0.5, base, observed=rows)
+        others = pm.sample(draws=12, tune=5, chains=1, **RUN)
+    drawn = others["posterior"].dataset["y_labels"]
+    drawn.values[:] = [[canonical_labels(np.unique(own, return_inverse=True)[1])[0] for own in labels[0]]]
+    for columns in (0, [0, 1]):
+        x = np.unique(rows[:6, : np.size(columns)], axis=0)
+        x = x.ravel() if columns == 0 else x
+        found, wanted = (
+            dp.density(own, "y", x, columns=columns, random_seed=1)["mean"] for own in (idata, others)
+        )
+        np.testing.assert_allclose(found, wanted, rtol=1e-8)
+    assert dp.component_draws(idata, "y", ragged=True, random_seed=1).sizes["component"] > 11
+    assert dp.sample_new_rows(idata, "y", 3, random_seed=1)["y"].shape == (1, 12, 3, rows.shape[1])
+
+
+def test_other_variables_on_the_number_of_clusters_are_refused():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+        pm.Normal("q", model["y_n_clusters"] * 1.0, 1.0, observed=20.0)
+        with pytest.raises(NotImplementedError, match="q depends on y_n_clusters"):
+            pm.sample(draws=2, tune=2, chains=1, **RUN)
+
+
+@pytest.mark.interpreted(False)
+def test_generic_steps_and_optimisation_are_refused():
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), BASE, observed=IN_CHUNKS)
+        with pytest.raises(NotImplementedError, match="step methods"):
+            pm.sample(draws=2, tune=2, chains=1, step=[pm.Metropolis([model["y_n_clusters"]])], **RUN)
+        with pytest.raises(ValueError, match="find_MAP"):
+            pm.find_MAP(progressbar=False)
+
+
+def test_chunks_of_another_length_are_named():
+    array = da.ones((60, 2), chunks=(20, 2)).map_blocks(
+        lambda own: own[:13], dtype=float, chunks=((20,) * 3, (2,))
+    )
+    with pm.Model(), pytest.raises(RuntimeError, match="a chunk has 13 rows, and its array says that it has 20"):
+        dp.DPMixture("y", 1.0, BASE, observed=array)
+
+
+def test_chunks_that_change_later_end_the_run():
+    lengths = [20]
+    array = da.ones((60, 2), chunks=(20, 2)).map_blocks(lambda own: own[: lengths[0]], dtype=float)
+    with dask.config.set(scheduler="synchronous"), pm.Model():
+        dp.DPMixture("y", 1.0, BASE, observed=array)
+        lengths[0] = 13
+        with pytest.raises(RuntimeError, match="a chunk has 13 rows"):
+            pm.sample(draws=2, tune=0, chains=1, **RUN)
+
+
+def test_masked_entries_are_missing():
+    rows = da.ma.masked_greater(da.from_array(three_groups(90)[0], chunks=(30, 2)), 1.0)
+    with pm.Model(), pytest.raises(NotImplementedError, match="missing entries"):
+        dp.DPMixture("y", 1.0, BASE, observed=rows)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=rows)
+    assert model["y_n_clusters"].owner.op.source.partition.family.takes_missing
+
+
+def test_a_model_in_a_model():
+    with pm.Model(), pm.Model(name="sub"):
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+        idata = pm.sample(draws=3, tune=2, chains=1, **RUN)
+    assert dp.chunked_labels(idata, "sub::y", IN_CHUNKS).shape == (1, 1, 5)
+    assert dp.density(idata, "sub::y", FIVE, random_seed=1)["mean"].shape == (5,)
+
+
+def test_flat_priors_of_the_base_measure():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(pm.Flat("mu"), 0.1, 2.0, 1.0), observed=IN_CHUNKS)
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+
+
+def test_xarray_around_dask_is_in_chunks():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, BASE, observed=xr.DataArray(IN_CHUNKS, dims=("row", "column")))
+    assert "y_n_clusters" in model.named_vars
+    assert "y_labels" not in model.named_vars
+
+
+def test_a_chain_chosen_by_name(sampled):
+    idata, array, _ = sampled
+    one = dp.chunked_labels(idata.sel(chain=1), "y", array)
+    assert one.dims == ("chain", "draw", "y_row")
+    np.testing.assert_array_equal(one, dp.chunked_labels(idata, "y", array).sel(chain=[1]))
+
+
+def test_options_of_the_other_kind_are_named():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
+    with pytest.raises(ValueError, match="leader_sweeps are options for labels of rows in memory"):
+        pm.sample(draws=2, tune=2, chains=1, dpmixture={"leader_sweeps": 1}, model=model, **RUN)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, BASE, observed=FIVE)
+    with pytest.raises(ValueError, match="chunks are options for rows of a dask array"):
+        pm.sample(draws=2, tune=2, chains=1, dpmixture={"chunks": {"scanned": 3}}, model=model, **RUN)
+
+
+def test_levels_that_the_looked_at_rows_lack_are_explained(monkeypatch):
+    from pymc_dpgmm import chunked_mixture
+
+    monkeypatch.setattr(chunked_mixture, "ROWS_LOOKED_AT", 10)
+    codes = np.zeros((100, 1))
+    codes[::2] = 1.0
+    seen = np.random.default_rng(0).choice(100, size=10, replace=False)
+    codes[np.setdiff1d(np.arange(100), seen)[40]] = 2.0
+    with pm.Model(), pytest.raises(ValueError, match="codes") as raised:
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=da.from_array(codes, chunks=(50, 1)))
+    assert "made from 10 of the rows" in raised.value.__notes__[0]
+
+
 def test_a_fit_is_refused():
     with pm.Model():
         dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
@@ -316,6 +448,11 @@ BAD = {
     "unknown": (lambda: da.ones((10, 2), chunks=(5, 2))[da.ones(10, chunks=5) > 0], ValueError, "compute_chunk"),
     "infinite": (lambda: da.where(da.arange(10, chunks=5) == 8, np.inf, 1.0), ValueError, "rows 5 to 9"),
     "text": (lambda: da.from_array(np.array(["a", "b"])), TypeError, "real numbers"),
+    "nullable": (
+        lambda: dd.from_pandas(pd.DataFrame({"a": pd.array([1, 2, 3], dtype="Int64")}), npartitions=1),
+        TypeError,
+        "nullable",
+    ),
     "three": (lambda: da.ones((4, 2, 2)), ValueError, "3 dimensions"),
     "empty": (lambda: da.ones((0, 2)), ValueError, "at least one row"),
     "frame": (
@@ -384,6 +521,8 @@ def test_labels_of_other_data_are_refused(sampled):
         dp.chunked_labels(idata, "y", np.ones((3_000, 2)))
     with pytest.raises(ValueError, match="there are 30 draws"):
         dp.chunked_labels(idata, "y", array, draws=31)
+    with pytest.raises(ValueError, match="2 columns"):
+        dp.chunked_labels(idata, "y", array[:, :1])
     with pytest.raises(ValueError, match="z_clusters"):
         dp.chunked_labels(idata, "z", array)
 

@@ -2,6 +2,7 @@
 
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 import xarray as xr
 
@@ -278,3 +279,12 @@ def test_the_same_draws_have_the_same_point_partition(monkeypatch):
     assert dp.point_partition(idata, "y").identical(again)
     dp.point_partition(idata, "y", random_seed=1)
     assert len(searched) == 2
+
+
+@pytest.mark.interpreted
+def test_one_chain_or_draw_chosen_by_its_name_keeps_its_concentration():
+    with pm.Model():
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+        idata = pm.sample(4, tune=4, chains=2, cores=1, random_seed=1, progressbar=False)
+    whole = dp.density(idata.sel(chain=[1]), "y", [0.0], random_seed=1)
+    xr.testing.assert_identical(dp.density(idata.sel(chain=1), "y", [0.0], random_seed=1), whole)

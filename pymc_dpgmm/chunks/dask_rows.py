@@ -28,24 +28,49 @@ class Reader(NamedTuple):
 
     base: Any
 
-    def read(self, chunk: Any) -> np.ndarray:
+    def read(self, chunk: Any, n_rows: int | None = None) -> np.ndarray:
         """Return the values of a chunk (n,) or (n, d), with columns for what is given: (n, c) float64."""
-        chunk = np.asarray(chunk)
+        chunk = as_numpy(chunk, n_rows)
         given = self.base.given_columns(chunk.shape, chunk)
         rows = as_rows(chunk)
         return np.ascontiguousarray(np.concatenate([rows, *given], axis=1)) if given else rows
 
 
-def _pass(chunk: Any, first_row: int, sent: Sent, reader: Reader) -> Gathered:
-    return run_pass(reader.read(chunk), first_row, sent)
+class Place(NamedTuple):
+    """Where a chunk is among all rows, and how many it has."""
+
+    first_row: int
+    n_rows: int
 
 
-def _taken(chunk: Any, first_row: int, wanted: np.ndarray, reader: Reader) -> np.ndarray:
-    return take_rows(reader.read(chunk), first_row, wanted)
+def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
+    """Return a chunk as an array in which masked entries are missing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no array of numbers, or has not as many rows as its array says.
+    """
+    if hasattr(chunk, "tocsr"):
+        raise TypeError("its chunks are sparse matrices: make them arrays, .map_blocks(lambda own: own.toarray())")
+    if isinstance(chunk, np.ma.MaskedArray):
+        chunk = np.ma.filled(chunk.astype(np.float64), np.nan)
+    found = np.asarray(chunk)
+    if n_rows is not None and len(found) != n_rows:
+        raise ValueError(f"a chunk has {len(found)} rows, and its array says that it has {n_rows}")
+    return found
 
 
-def _raw(chunk: Any, first_row: int, wanted: np.ndarray) -> np.ndarray:
-    chunk = np.asarray(chunk)
+def _pass(chunk: Any, place: Place, sent: Sent, reader: Reader) -> Gathered:
+    return run_pass(reader.read(chunk, place.n_rows), place.first_row, sent)
+
+
+def _taken(chunk: Any, place: Place, wanted: np.ndarray, reader: Reader) -> np.ndarray:
+    return take_rows(reader.read(chunk, place.n_rows), place.first_row, wanted)
+
+
+def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
+    chunk, first_row = as_numpy(chunk, place.n_rows), place.first_row
     start, stop = np.searchsorted(wanted, [first_row, first_row + len(chunk)])
     return chunk[wanted[start:stop] - first_row]
 
@@ -60,14 +85,14 @@ class Checked(NamedTuple):
 
 def _check(
     chunk: Any,
-    first_row: int,
+    place: Place,
     reader: Reader,
     family: Family,
     known: Mapping[str, Any],
     check: Callable[[Any], None],
 ) -> Checked:
-    chunk = np.asarray(chunk)
     try:
+        chunk = as_numpy(chunk, place.n_rows)
         check(chunk)
         values = reader.read(chunk)
         n_missing = int(np.isnan(values).sum())
@@ -80,21 +105,21 @@ def _check(
             ranges = np.array([np.nanmin(values, axis=0), np.nanmax(values, axis=0)])
         return Checked(n_missing, ranges)
     except (TypeError, ValueError) as error:
-        return Checked(0, np.empty((2, 0)), _placed(error, first_row, len(chunk)))
+        return Checked(0, np.empty((2, 0)), _placed(error, place))
 
 
-def _check_raw(chunk: Any, first_row: int, check: Callable[[Any], None]) -> str:
-    chunk = np.asarray(chunk)
+def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
     try:
-        check(chunk)
+        check(as_numpy(chunk, place.n_rows))
     except (TypeError, ValueError) as error:
-        return _placed(error, first_row, len(chunk))
+        return _placed(error, place)
     return ""
 
 
-def _placed(error: Exception, first_row: int, n_rows: int) -> str:
+def _placed(error: Exception, place: Place) -> str:
     """Return what is wrong with a chunk, and which it is."""
-    return f"rows {first_row} to {first_row + n_rows - 1}, which are numbered from 0 in what follows: {error}"
+    last = place.first_row + place.n_rows - 1
+    return f"rows {place.first_row} to {last}, which are numbered from 0 in what follows: {error}"
 
 
 class DaskRows:
@@ -117,7 +142,9 @@ class DaskRows:
         blocks = array.to_delayed().ravel()
         self.chunk_sizes = sizes[sizes > 0].tolist()
         self._chunks = [
-            (block, int(start)) for block, start, size in zip(blocks, starts, sizes, strict=True) if size
+            (block, Place(int(start), int(size)))
+            for block, start, size in zip(blocks, starts, sizes, strict=True)
+            if size
         ]
 
     def sample(self, rows: np.ndarray) -> np.ndarray:
@@ -160,7 +187,7 @@ class DaskRows:
         import dask
 
         message = dask.delayed(sent, traverse=False)
-        parts = [dask.delayed(_pass)(chunk, first, message, self.reader) for chunk, first in self._chunks]
+        parts = [dask.delayed(_pass)(chunk, place, message, self.reader) for chunk, place in self._chunks]
         # The order in which sums are united, and so their last bits, depends on the chunks alone.
         while len(parts) > 1:
             groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
@@ -178,14 +205,14 @@ class DaskRows:
 
         own = [dask.delayed(argument, traverse=False) for argument in arguments]
         return [
-            dask.delayed(_of_values)(function, chunk, first, self.reader, *own) for chunk, first in self._chunks
+            dask.delayed(_of_values)(function, chunk, place, self.reader, *own) for chunk, place in self._chunks
         ]
 
     def _compute(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         import dask
 
         own = [dask.delayed(argument, traverse=False) for argument in arguments]
-        return _computed(*[dask.delayed(function)(chunk, first, *own) for chunk, first in self._chunks])
+        return _computed(*[dask.delayed(function)(chunk, place, *own) for chunk, place in self._chunks])
 
 
 def _computed(*wanted: Any) -> list[Any]:
@@ -203,13 +230,13 @@ def _computed(*wanted: Any) -> list[Any]:
     except Exception as error:
         raise RuntimeError(
             f"a pass over the rows of observed was not completed: {type(error).__name__}: {error}. Workers or the "
-            "files of the data may be gone. Draws of pm.sample end with this error; a dp.ResumableRun with "
+            "files of the data may be gone, or have changed. Sampling ends here; a dp.ResumableRun with "
             "checkpoint= goes on from its last checkpoint, with a model of the same data"
         ) from error
 
 
-def _of_values(function: Callable[..., Any], chunk: Any, first_row: int, reader: Reader, *arguments: Any) -> Any:
-    return function(reader.read(chunk), first_row, *arguments)
+def _of_values(function: Callable[..., Any], chunk: Any, place: Place, reader: Reader, *arguments: Any) -> Any:
+    return function(reader.read(chunk, place.n_rows), place.first_row, *arguments)
 
 
 def _raise_first(errors: Sequence[str]) -> None:
@@ -226,11 +253,19 @@ def as_dask_array(observed: Any) -> Any:
     TypeError, ValueError
         If it is not of numbers, its chunks are not known, or they divide columns.
     """
+    if type(observed).__module__.startswith("xarray"):
+        observed = observed.data
     if hasattr(observed, "to_dask_array"):
         dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
         bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
         if bad:
             raise TypeError(f"the columns {', '.join(bad)} of observed are not numbers: leave them out")
+        nullable = [str(c) for c, dtype in dtypes.items() if not isinstance(dtype, np.dtype)]
+        if nullable:
+            raise TypeError(
+                f"the columns {', '.join(nullable)} of observed have a nullable dtype: convert them first, "
+                "observed.astype(float)"
+            )
         observed = observed.to_dask_array(lengths=True)
     if observed.dtype.kind not in "biuf":
         raise TypeError(f"observed must be real numbers, got a dask array of dtype {observed.dtype}")

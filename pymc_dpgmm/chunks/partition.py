@@ -116,8 +116,8 @@ class ChunkedPartition:
         self.rows, self.family, self.origin = rows, family, origin
         self.order_key = 0
         self.set_params(params)
-        component = family.component.draw(np.random.default_rng(0), self._like.shifted, family.no_sums(params, 1))
-        self._place(DrawnClusters(*self._all_may_join(1), np.zeros(1), [component], 0, 0))
+        # Where there is one cluster, all rows are in it, whatever its parameters are.
+        self._place(DrawnClusters(*self._all_may_join(1), np.zeros(1), [{}], 0, 0))
 
     @property
     def state(self) -> tuple[Any, ...]:

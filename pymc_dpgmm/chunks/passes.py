@@ -83,6 +83,8 @@ def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndar
         View(sent.family, sent.params, values, origin=sent.origin), len(clusters.slots), for_sampling=False
     )
     labels = np.full(len(values), clusters.slots[0])
+    if len(clusters.slots) == 1:
+        return labels, table
     draws = LabelDraws(clusters, [table], labels, first_row)
     draws.draw(first_row, first_row + len(values), draws.scratch())
     return labels, table

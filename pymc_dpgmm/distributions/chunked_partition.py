@@ -62,12 +62,27 @@ def chunked_logp(
     variable that its density does not depend on for one that is not there.)
     """
     (value,) = values
-    return pt.switch(value >= 1, op.prior.log_eppf(sizes, op.source.n, *params), -np.inf)
+    return pt.switch(sampled_count(value) >= 1, op.prior.log_eppf(sizes, op.source.n, *params), -np.inf)
 
 
 def chunked_support_point(op: ChunkedClustersRV, rv: Any, *inputs: Any) -> Any:
     """Start of the number of clusters: one."""
     return pt.constant(1, dtype="int64")
+
+
+class SampledCountOp(NumbersOp):
+    """A number of clusters as it is, which generic steps may not move: see ``distributions/backends.py``."""
+
+    __props__ = ()
+
+    def make_node(self, value: Any) -> Apply:
+        return Apply(self, [pt.as_tensor(value)], [pt.lscalar()])
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        return lambda value: (np.asarray(value, dtype=np.int64),)
+
+
+sampled_count = SampledCountOp()
 
 
 class ChunkedSource:

@@ -25,6 +25,13 @@ def group_of(name: str) -> str:
     return f"{name}_clusters"
 
 
+def _clusters(idata: Any, name: str) -> xr.Dataset:
+    """Return what draws of clusters are computed from; a chain or draw chosen by its name is one of one."""
+    found = idata[group_of(name)].dataset
+    single = {dim: [found[dim].item()] for dim in ("chain", "draw") if dim not in found.dims}
+    return found.drop_vars(single).expand_dims(single)
+
+
 def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
     """Return the draws of a mixture, whether its rows are in memory or in chunks."""
     if isinstance(idata, xr.DataTree) and group_of(name) in idata.children:
@@ -43,7 +50,7 @@ class ChunkedDraws(MixtureDraws):
     """
 
     def __init__(self, idata: Any, name: str, model: pm.Model | None = None) -> None:
-        clusters = idata[group_of(name)].dataset
+        clusters = _clusters(idata, name)
         records = read_records(idata)
         record = record_of(records, name)
         prior = record_of(records, record["chunked"])
@@ -78,7 +85,9 @@ class ChunkedDraws(MixtureDraws):
         self.entries, self.digests = None, {}
         sums = clusters["sums"].transpose("chain", "draw", ...).to_numpy()
         origin = None if record["origin"] is None else parse_numbers(record["origin"])
-        summed = SummedNumbers(sums.reshape(-1, *sums.shape[2:]), self._prior.seats, self.views, origin)
+        summed = SummedNumbers(
+            sums.reshape(-1, *sums.shape[2:]), self._prior.seats, self.views, origin, int(record["width"])
+        )
         self.numbers = summed  # type: ignore[assignment]
         self._observed = {name: None}
 
@@ -104,7 +113,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     name : str
         Name of the mixture.
     observed : dask array, DataFrame or Series
-        The data of the mixture, in any chunks of whole rows.
+        The data of the mixture, in any chunks of whole rows. It is not looked at whether its values are the same.
     draws : int, >= 1, or "best"
         How many draws of each chain, from the last one backwards at equal distances. By default the last one. With
         ``"best"`` it is the draw of all chains that has the largest log joint density.
@@ -141,7 +150,9 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     array = as_dask_array(observed)
     if array.shape[0] != record["rows"]:
         raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
-    clusters = idata[group_of(name)].dataset
+    if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
+        raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
+    clusters = _clusters(idata, name)
     n_chains, n_draws = clusters.sizes["chain"], clusters.sizes["draw"]
     if isinstance(draws, str):
         if draws != "best":

@@ -67,6 +67,10 @@ class Source:
             if group not in self._idata.children or name not in self._idata[group].dataset:
                 continue
             found = self._idata[group].dataset[name]
+            # A chain or draw that was chosen by its name.
+            found = found.expand_dims(
+                [dim for dim in ("chain", "draw") if dim in found.coords and dim not in found.dims]
+            )
             if "draw" not in found.dims:
                 return constant(found.to_numpy())
             # Thinned labels are those of some of the draws.

@@ -16,7 +16,7 @@ from rich.table import Column
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.chunks.partition import ChunkedPartition, DrawnPartition, Scheme
 from pymc_dpgmm.chunks.records import as_dataset
-from pymc_dpgmm.distributions import as_numbers
+from pymc_dpgmm.distributions import as_numbers, dependents
 from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import EFFORT_AFTER_PART, Options, searched
@@ -82,6 +82,12 @@ class ChunkedTarget:
         self.clusters = value.name
         self.name = value.name.removesuffix("_n_clusters")
         self.dtype = value.dtype
+        others = [str(other.name) for other in dependents(model, rv)]
+        if others:
+            raise NotImplementedError(
+                f"{', '.join(others)} depends on {rv.name}, and so on the partition of rows in chunks, which is "
+                "not supported. For rows in memory it is: observed=array.compute()"
+            )
         op = rv.owner.op
         self.source, self._op = op.source, op.prior
         _, *prior = op.dist_params(rv.owner)

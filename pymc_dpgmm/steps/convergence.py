@@ -36,16 +36,17 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         in_chunks = [rv.name for rv in model.free_RVs if is_chunked_clusters(rv)]
         if not (labels or in_chunks) or "posterior" not in idata.children:
             return check(idata, model)
-        labels += in_chunks
         posterior = idata["posterior"].dataset
-        others = [rv.name for rv in model.free_RVs if rv.name not in labels and rv.name in posterior]
+        unnamed = [*labels, *in_chunks]
+        others = [rv.name for rv in model.free_RVs if rv.name not in unnamed and rv.name in posterior]
         found = []
         try:
             if others:
                 without = idata.copy()
-                without["posterior"] = xr.DataTree(posterior.drop_vars(labels, errors="ignore"))
+                without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
                 found = check(without, model)
-            found = [*found, *partition_warnings(idata, [name.removesuffix("_n_clusters") for name in labels])]
+            own = [name.removesuffix("_n_clusters") for name in in_chunks]
+            found = [*found, *partition_warnings(idata, labels), *partition_warnings(idata, own, "")]
         except KeyboardInterrupt:
             # All draws have been made: they are worth more than the check.
             logger.warning("The check of convergence was stopped; the draws are complete.")
@@ -54,7 +55,10 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
     return check_convergence
 
 
-def partition_warnings(idata: Any, labels: list[str]) -> Iterator[Any]:
+_WHAT_TELLS = "; dp.partition_diagnostics tells whether the chains are at the same partitions"
+
+
+def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TELLS) -> Iterator[Any]:
     """Return a warning for every vector of labels of which chains disagree, or have few effective draws."""
     from arviz_stats.base import array_stats
 
@@ -79,8 +83,5 @@ def partition_warnings(idata: Any, labels: list[str]) -> Iterator[Any]:
         if fewest[0] < FEWEST_DRAWS:
             told.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
         if told:
-            message = (
-                f"{name}: {', and '.join(told)}. Run longer; dp.partition_diagnostics tells whether the chains "
-                "are at the same partitions"
-            )
+            message = f"{name}: {', and '.join(told)}. Run longer{what_tells}"
             yield SamplerWarning(WarningType.CONVERGENCE, message, "warn", None, None, None)

@@ -319,6 +319,14 @@ class DPMixtureStep(LabelsStep):
             )
         steps = [cls(**(kwargs | {"vars": own}))] if own else []
         steps += [DirichletProcessStep(vars=with_atoms, **for_atoms, **others)] if with_atoms else []
+        if in_chunks[True] and not own:
+            ignored = [name for name in ASSIGNED if name in kwargs]
+            if ignored:
+                raise ValueError(
+                    f"{', '.join(ignored)} are options for labels of rows in memory, and the model has none; "
+                    "those for rows in chunks are dpmixture={'chunks': {...}}, with "
+                    f"{', '.join(ChunkOptions._fields)}"
+                )
         if in_chunks[True]:
             options = ChunkOptions(**for_chunks)
             steps += [ChunkedStep(in_chunks[True], in_chunks[False], options=options, **others)]
@@ -347,6 +355,11 @@ class DPMixtureStep(LabelsStep):
             raise ValueError(
                 "atoms are options for a dp.DirichletProcess, and the model has none; those for the labels of a "
                 "dp.DPMixture are n_sweeps, gibbs, split_merge, leader_sweeps and threads"
+            )
+        if "chunks" in unknown:
+            raise ValueError(
+                "chunks are options for rows of a dask array, and the model has none; those for the labels of "
+                "rows in memory are n_sweeps, gibbs, split_merge, leader_sweeps and threads"
             )
         chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
         options = Options(n_sweeps=n_sweeps, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()

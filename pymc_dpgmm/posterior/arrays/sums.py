@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.families import View
+from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws
 from pymc_dpgmm.posterior.arrays.seats import Seats
@@ -23,12 +23,15 @@ class SummedNumbers(NamedTuple):
     views : sequence of ViewDraws
     origin : (c,) array or None
         Of the sums.
+    n_columns : int
+        Columns of the rows, with those of what is given with them.
     """
 
     sums: np.ndarray
     seats: Callable[[int, np.ndarray, np.ndarray, np.ndarray], Seats]
     views: Sequence[ViewDraws]
     origin: Any
+    n_columns: int
 
     @property
     def n_draws(self) -> int:
@@ -66,26 +69,58 @@ class _HeldSums:
                     )
                 self.all_absent = absent
                 self._new = np.where(np.isnan(new), 0.0, new)
+        self._n_columns = numbers.n_columns
         self._origin, self._most = numbers.origin, int(numbers.sums[:, :, 0].max(initial=0.0)) + self.n_new
         self.table: Any = None
+        self._complete: Any = None
 
     def at(self, s: int, sums: np.ndarray) -> Clusters:
         """Return the clusters of a draw."""
-        if self.table is None or not self.view.has_constant_params:
-            params = self.family.params(*self.view.params(s))
-            if self.table is None:
-                values = self._new
-                if values is None:
-                    values = np.empty((0, self.view.d + sum(1 for _ in self.view.family.given)))
-                view = View(self.family, params, values, origin=self._origin)
-                is_asked = self._new is not None
-                most = self._most if is_asked else 0
-                self.table = Table(view, len(sums) + 1, for_sampling=is_asked, most_rows=most)
-            else:
-                self.table.set_params(params)
-        if len(sums) + 1 > self.table.capacity:
-            self.table.resize(len(sums) + 1)
-        self.table.array[: len(sums) + 1] = 0.0
-        self.table.array[: len(sums), : sums.shape[1]] = sums
-        found = self.table.sums(0, len(sums) + 1)
+        if self.table is None:
+            self.table = self._made(self.family, self._params(self.family, s), self._new)
+            # As the sums were gathered.
+            self._complete = self._made(self.view.family, self._params(self.view.family, s), None)
+        elif not self.view.has_constant_params:
+            self.table.set_params(self._params(self.family, s))
+        for table in (self.table, self._complete):
+            if len(sums) + 1 > table.capacity:
+                table.resize(len(sums) + 1)
+        self._complete.array[: len(sums) + 1] = 0.0
+        self._complete.array[: len(sums), : sums.shape[1]] = sums
+        found = self._complete.sums(0, len(sums) + 1)
+        if self.family is not self.view.family:
+            return Clusters(self, as_incomplete(self.family, found))  # type: ignore[arg-type]
         return Clusters(self, type(found)(*(field.copy() for field in found)))  # type: ignore[arg-type]
+
+    def _params(self, family: Family, s: int) -> Any:
+        return family.params(*self.view.params(s))
+
+    def _made(self, family: Family, params: Any, values: Any) -> Table:
+        is_asked = values is not None
+        rows = values if is_asked else np.empty((0, self._n_columns))
+        view = View(family, params, rows, origin=self._origin)
+        return Table(view, 1, for_sampling=is_asked, most_rows=self._most if is_asked else 0)
+
+
+def as_incomplete(family: Family, sums: Any) -> Any:
+    """Return sums of complete rows as those of the family that goes with them for rows with missing entries.
+
+    Raises
+    ------
+    NotImplementedError
+        If that family has sums that do not follow from these.
+    """
+    known = dict(zip(sums._fields, sums, strict=True))
+    d = next((own.shape[1] for own in sums[1:] if own.ndim > 1), 1)
+    known["entries"] = np.broadcast_to(sums.n, (len(sums.n), d)).copy()
+    if "ones" in known:
+        # Of each column one trial in every row; all coefficients are 1.
+        known |= {"successes": known["ones"], "failures": sums.n - known["ones"]}
+        known["constant"] = np.zeros(len(sums.n))
+    unknown = [name for name in family.sums if name not in known]
+    if unknown:
+        raise NotImplementedError(
+            f"densities of some columns of {family.title} need {', '.join(unknown)}, which do not follow from "
+            "what is kept of rows in chunks: ask for the density of all columns"
+        )
+    return family.kept_sums(sums.n.copy(), *(known[name].copy() for name in family.sums))
