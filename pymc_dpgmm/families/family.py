@@ -124,7 +124,7 @@ class Family:
     expected : callable or None
         ``expected(params, s) -> Quadratic or Linear``: expected log density of a row under the posterior of the
         parameters of K clusters, given the sums of weighted rows, in plain NumPy; see
-        :mod:`pymc_dpgmm.families.expected`. With it the family takes part in variational inference: it must be an
+        ``pymc_dpgmm.families.expected``. With it the family takes part in variational inference: it must be an
         exponential family with its conjugate prior, and ``log_evidence`` must hold for fractions of rows.
     data_gradient : callable or None
         ``data_gradient(params, s, rows, labels) -> (n, c) array``: gradient in the rows, where row i is in cluster

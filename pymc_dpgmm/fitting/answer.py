@@ -26,7 +26,7 @@ class VariationalFit:
     """An approximate posterior of a mixture, as :func:`fit` returns it.
 
     It is not the posterior. It takes labels, weights and parameters of clusters for independent, so that variances
-    are too small, and describes one mode of several. :meth:`check` compares it with exact draws.
+    are too small, and describes one mode of several. ``check`` compares it with exact draws.
 
     Attributes
     ----------

@@ -34,7 +34,7 @@ def fit(
 
     The approximate posterior takes labels, weights and parameters of clusters for independent. Of those of this
     kind that several starts lead to, it is the one with the largest lower bound of the log evidence. Variances
-    come out too small, and of several modes it has one. Use it to look at data, or to start :func:`pymc.sample`,
+    come out too small, and of several modes it has one. Use it to look at data, or to start ``pm.sample``,
     which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
 
     Parameters
@@ -49,7 +49,7 @@ def fit(
         that raises the bound, and a warning tells if this number has kept some from being added.
     n_starts : int, >= 1
         Random starts, each of which is brought to an optimum. The best one is the answer, and all of them are
-        starts for :meth:`VariationalFit.initvals`.
+        starts for ``VariationalFit.initvals``.
     tol : float, > 0
         An ascent ends when a step raises the bound by less than this for every row.
     max_steps : int, >= 1
