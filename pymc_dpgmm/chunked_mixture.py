@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array
 from pymc_dpgmm.chunks.partition import ChunkedPartition
 from pymc_dpgmm.distributions import CRP
 from pymc_dpgmm.distributions.chunked_partition import ChunkedClusters, ChunkedSource, EvidenceOp, shared_state
+from pymc_dpgmm.distributions.collapsed_mixture import of_shape
 from pymc_dpgmm.distributions.observed import check_values
 from pymc_dpgmm.distributions.partition_priors import prior_record
 from pymc_dpgmm.distributions.records import add_record, numbers, stored
@@ -75,7 +75,7 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     family, ranges = _family_for(base, rows, is_made)
     lengths = base.lengths(1 if array.ndim == 1 else int(array.shape[1]))
     params = {
-        field: _of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
+        field: of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
         for field, letters in family.axes.items()
     }
     now = _some_numbers(base, family, reader.read(sample), lengths["d"])
@@ -166,12 +166,6 @@ def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Famil
             "array[~dask.array.isnan(array).any(axis=1)]"
         )
     return family.incomplete, ranges
-
-
-def _of_shape(value: Any, shape: tuple[int, ...]) -> Any:
-    """Return a parameter as a variable of this shape."""
-    variable = pt.as_tensor(value, dtype="float64")
-    return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
 
 
 def _some_numbers(base: BaseMeasure, family: Family, rows: np.ndarray, d: int) -> Any:

@@ -257,7 +257,7 @@ class CollapsedMixture(pm.Distribution):
         _check_rows(labels, shape)
         lengths = base.lengths(1 if is_vector else int(shape[1]))
         params = [
-            _of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
+            of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
             for field, letters in base.family.axes.items()
         ]
         inputs = MixtureInputs(
@@ -275,7 +275,7 @@ class CollapsedMixture(pm.Distribution):
         return super().dist(inputs.in_order(), op=op, **kwargs)
 
 
-def _of_shape(value: Any, shape: tuple[int, ...]) -> Any:
+def of_shape(value: Any, shape: tuple[int, ...]) -> Any:
     """Return a parameter as a variable of this shape."""
     variable = pt.as_tensor(value, dtype="float64")
     return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
