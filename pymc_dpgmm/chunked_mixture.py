@@ -71,15 +71,17 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     _check_given(base)
     base.check_shape(array.shape)
     reader = Reader(type(base).restored({}, base.given))
-    rows.read(reader)
+    values = reader.read(sample)
+    rows.read_with(reader, values.shape[1])
     family, ranges = _family_for(base, rows, is_made)
-    lengths = base.lengths(1 if array.ndim == 1 else int(array.shape[1]))
+    d = 1 if array.ndim == 1 else int(array.shape[1])
+    lengths = base.lengths(d)
     params = {
         field: of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
         for field, letters in family.axes.items()
     }
-    now = _some_numbers(base, family, reader.read(sample), lengths["d"])
-    _, origin = family.represent(now, reader.read(sample))
+    now = _some_numbers(base, family, values, d)
+    _, origin = family.represent(now, values)
     partition = ChunkedPartition(rows, family, now, origin)
     source = ChunkedSource(
         rows,
@@ -92,7 +94,6 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
         prior.keywords["alpha"].tag.is_concentration = True
     clusters = ChunkedClusters(f"{name}_n_clusters", labels, source)
     add_record(model, clusters.name, prior_record(model, labels, clusters.name))
-    d = 1 if array.ndim == 1 else int(array.shape[1])
     at = np.empty(0) if origin is None else origin
     evidence = EvidenceOp(family.name, rows.n_columns)(source.sums, at, *params.values())
     mixture = pm.Potential(name, evidence)

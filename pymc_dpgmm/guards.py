@@ -10,7 +10,7 @@ import xarray as xr
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions import CollapsedMixtureRV, LabelsRV
-from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
+from pymc_dpgmm.distributions.chunked_partition import chunked_names
 from pymc_dpgmm.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.steps.convergence import checked_without_labels
@@ -74,7 +74,7 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     def find_map(
         *args: Any, model: pm.Model | None = None, initvals: Mapping[Any, Any] | None = None, **kwargs: Any
     ) -> Any:
-        in_chunks = [rv.name for rv in pm.modelcontext(model).free_RVs if is_chunked_clusters(rv)]
+        in_chunks = chunked_names(pm.modelcontext(model))
         if in_chunks:
             raise ValueError(
                 f"find_MAP would hold the partition behind {', '.join(in_chunks)} where it is: use pm.sample, and "

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dpgmm.chunks.passes import Sent, as_rows, draw_labels, run_pass, take_rows, unite
+from pymc_dpgmm.chunks.passes import Sent, as_rows, draw_labels, run_pass, unite
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.verbs import N_KEPT
 from pymc_dpgmm.kernels.drawn_clusters import places_in_order
@@ -20,10 +20,6 @@ class RowsInMemory:
     def run(self, sent):
         parts = [run_pass(chunk, start, sent) for chunk, start in zip(self.chunks, self.starts, strict=True)]
         return unite(parts, sent)
-
-    def take(self, wanted):
-        found = [take_rows(chunk, start, wanted) for chunk, start in zip(self.chunks, self.starts, strict=True)]
-        return np.concatenate(found)
 
     def labels(self, partition):
         """Labels of all rows after the last draw of a partition."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.chunks.passes import Gathered, Sent, as_rows, run_pass, take_rows, unite
+from pymc_dpgmm.chunks.passes import Gathered, Sent, as_rows, run_pass, unite
 from pymc_dpgmm.families.family import Family
 
 # What is gathered of so many chunks is united at once, where the chunks are.
@@ -63,10 +63,6 @@ def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
 
 def _pass(chunk: Any, place: Place, sent: Sent, reader: Reader) -> Gathered:
     return run_pass(reader.read(chunk, place.n_rows), place.first_row, sent)
-
-
-def _taken(chunk: Any, place: Place, wanted: np.ndarray, reader: Reader) -> np.ndarray:
-    return take_rows(reader.read(chunk, place.n_rows), place.first_row, wanted)
 
 
 def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
@@ -135,7 +131,6 @@ class DaskRows:
     n_columns: int
 
     def __init__(self, array: Any) -> None:
-        self.array = array
         self.n = int(array.shape[0])
         sizes = np.array(array.chunks[0], dtype=np.int64)
         starts = np.cumsum(sizes) - sizes
@@ -176,11 +171,9 @@ class DaskRows:
         """Look at all rows once, whatever they are rows of; raises ValueError as :meth:`check` does."""
         _raise_first(self._compute(_check_raw, check))
 
-    def read(self, reader: Reader) -> None:
-        """Take how values are made of the rows."""
-        self.reader = reader
-        first = self.sample(np.zeros(1, dtype=np.int64))
-        self.n_columns = reader.read(first).shape[1]
+    def read_with(self, reader: Reader, n_columns: int) -> None:
+        """Take how values are made of the rows, and how many columns these have."""
+        self.reader, self.n_columns = reader, n_columns
 
     def run(self, sent: Sent) -> Gathered:
         """Return what one pass over all chunks has gathered."""
@@ -194,10 +187,6 @@ class DaskRows:
             parts = [dask.delayed(unite)(group, message) for group in groups]
         (found,) = _computed(parts[0])
         return found
-
-    def take(self, wanted: np.ndarray) -> np.ndarray:
-        """Return values of rows, given their numbers in increasing order: (m, c) array."""
-        return np.concatenate(self._compute(_taken, wanted, self.reader))
 
     def by_chunk(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Return, as delayed objects with their first rows and lengths, a function of the values of each chunk."""

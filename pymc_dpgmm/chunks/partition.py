@@ -40,9 +40,6 @@ class Rows(Protocol):
     def run(self, sent: Sent) -> Gathered:
         """Return what one pass over all chunks has gathered."""
 
-    def take(self, wanted: np.ndarray) -> np.ndarray:
-        """Return rows, given their numbers in increasing order: (m, c) array."""
-
 
 class DrawnPartition(NamedTuple):
     """A partition, as what its labels are computed from.

@@ -152,13 +152,6 @@ def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
     )
 
 
-def take_rows(values: Any, first_row: int, wanted: np.ndarray) -> np.ndarray:
-    """Return those of the wanted rows that are in a chunk."""
-    values = as_rows(values)
-    start, stop = np.searchsorted(wanted, [first_row, first_row + len(values)])
-    return values[wanted[start:stop] - first_row]
-
-
 def as_rows(values: Any) -> np.ndarray:
     """Return a chunk as (n, c) float64 array."""
     values = np.asarray(values, dtype=np.float64)

@@ -192,6 +192,11 @@ def is_chunked_clusters(var: Any) -> bool:
     return var.owner is not None and isinstance(var.owner.op, ChunkedClustersRV)
 
 
+def chunked_names(model: pm.Model) -> list[str]:
+    """Return the names of the numbers of clusters of rows in chunks that a model has."""
+    return [str(rv.name) for rv in model.free_RVs if is_chunked_clusters(rv)]
+
+
 def shared_state(value: np.ndarray, name: str) -> Any:
     """Return a shared variable that a sampler sets, and that is no data of the model."""
     shape = (None,) * value.ndim

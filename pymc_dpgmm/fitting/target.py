@@ -17,7 +17,7 @@ from pymc_dpgmm.distributions import (
     of_units,
     prior_parameters,
 )
-from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
+from pymc_dpgmm.distributions.chunked_partition import chunked_names
 from pymc_dpgmm.distributions.partition_priors import MFMRV, FiniteDirichletRV
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.base_measure import named_kinds
@@ -191,7 +191,7 @@ class FitTarget:
 
 def _sole_labels(model: pm.Model) -> Any:
     found = [rv for rv in model.free_RVs if is_labels(rv)]
-    if not found and any(map(is_chunked_clusters, model.free_RVs)):
+    if not found and chunked_names(model):
         raise TypeError(
             "dp.fit needs rows in memory, and those of the model are a dask array: pass some of them as observed, "
             "array[:100_000].compute()"

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.arithmetic import bits_at, fast_exp, uniform_at
-from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.families.component import Component, Drawn
-from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, rows_of_block
+from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, begin_densities, rows_of_block
 from pymc_dpgmm.kernels.table import Table
 
 # Densities of a block, and its rows, where they are computed in NumPy.
@@ -212,15 +212,7 @@ def draw_rows(
         found = shifted(scratch, n_clusters * size)
         largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
         columns = shifted(found, 4 * size)
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            if given != 0:
-                extra = shifted(floats_at(given), k * size)
-                for r in range(size):
-                    out[r] = log_weights[k] + extra[r]
-            else:
-                for r in range(size):
-                    out[r] = log_weights[k]
+        begin_densities(log_weights, given, size, n_clusters, densities)
         for v in range(n_views):
             view = shifted(views, v * VIEW_LENGTH)
             add_quadratic(view, first, size, n_clusters, columns, found, densities)

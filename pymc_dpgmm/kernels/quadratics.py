@@ -21,6 +21,20 @@ def rows_of_block(n_clusters: int, n_columns: int) -> int:
 
 
 @inlined
+def begin_densities(log_weights, given, size, n_clusters, densities):
+    """Set ``densities`` (K, size) to log weights and, if ``given`` is an address and not 0, the numbers there."""
+    for k in range(n_clusters):
+        out = shifted(densities, k * size)
+        if given != 0:
+            extra = shifted(floats_at(given), k * size)
+            for r in range(size):
+                out[r] = log_weights[k] + extra[r]
+        else:
+            for r in range(size):
+                out[r] = log_weights[k]
+
+
+@inlined
 def add_quadratic(view, first, size, n_clusters, columns, found, densities):
     """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
     rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]

@@ -12,7 +12,15 @@ from numba.extending import intrinsic
 from pymc_dpgmm.arithmetic import fast_exp, fast_log
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at, floats_at, inlined, shifted
 from pymc_dpgmm.families.verbs import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
-from pymc_dpgmm.kernels.quadratics import COLUMNS, IS_DIAGONAL, ROWS, STRIDE, VIEW_LENGTH, add_quadratic
+from pymc_dpgmm.kernels.quadratics import (
+    COLUMNS,
+    IS_DIAGONAL,
+    ROWS,
+    STRIDE,
+    VIEW_LENGTH,
+    add_quadratic,
+    begin_densities,
+)
 
 # Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
 # from these and of their products, packed triangles or diagonals.
@@ -96,15 +104,7 @@ def respond(start, stop, block, n_clusters, log_weights, views, n_views, given, 
         densities = scratch
         largest = shifted(scratch, n_clusters * size)
         total, dot, columns = shifted(largest, size), shifted(largest, 2 * size), shifted(largest, 3 * size)
-        for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            if given != 0:
-                extra = shifted(floats_at(given), k * size)
-                for r in range(size):
-                    out[r] = log_weights[k] + extra[r]
-            else:
-                for r in range(size):
-                    out[r] = log_weights[k]
+        begin_densities(log_weights, given, size, n_clusters, densities)
         for v in range(n_views):
             # What is found of two rows of a root is where sums over clusters go later.
             add_quadratic(shifted(views, v * MOMENTS_LENGTH), first, size, n_clusters, columns, largest, densities)

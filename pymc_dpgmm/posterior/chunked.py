@@ -169,7 +169,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     rows = DaskRows(array)
     view = found.views[0]
     base = BASE_MEASURES[view.family.name].restored({}, view.given)
-    rows.read(Reader(base))
+    rows.read_with(Reader(base), int(record["width"]))
     origin = found.numbers.origin  # type: ignore[attr-defined]
     params = view.params(0)
     by_chain = []

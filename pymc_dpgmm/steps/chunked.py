@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +17,6 @@ from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.chunks.partition import ChunkedPartition, DrawnPartition, Scheme
 from pymc_dpgmm.chunks.records import as_dataset
 from pymc_dpgmm.distributions import as_numbers, dependents
-from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.kernels.preparation import prepare
 from pymc_dpgmm.kernels.schedule import EFFORT_AFTER_PART, Options, searched
 from pymc_dpgmm.partitions import GibbsType
@@ -96,14 +95,12 @@ class ChunkedTarget:
         _, _, *params = model[self.name].owner.inputs
         self._params = PointFunction(model, params)
         self.family = self.source.partition.family
-        self.partition = self._begin()
-
-    def _begin(self) -> ChunkedPartition:
-        return self.source.partition.copy()
+        self.partition: ChunkedPartition
+        self.begin()
 
     def begin(self) -> None:
         """Begin with all rows in one cluster."""
-        self.partition = self._begin()
+        self.partition = self.source.partition.copy()
 
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
         """Return the prior on partitions at a point; None where its parameters are outside their support."""
@@ -129,6 +126,7 @@ class ChunkedStep(PartitionSampler):
     """
 
     name = "chunked"
+    shown = ("n_clusters", "rows_per_second")
     _state_class = ChunkedStepState
 
     def __init__(
@@ -221,16 +219,6 @@ class ChunkedStep(PartitionSampler):
             columns.append(TextColumn(text, table_column=Column("Rows/s", ratio=1)))
             stats[name] = [0.0] * n_chains
         return columns, stats
-
-    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
-        kinds = ("n_clusters", "rows_per_second")
-        shown = [f"{target.name}_{kind}" for target in self.targets for kind in kinds]
-        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
-
-
-def chunked_clusters(model: pm.Model) -> list[Variable]:
-    """Return the numbers of clusters of rows in chunks that a model has."""
-    return [rv for rv in model.free_RVs if is_chunked_clusters(rv)]
 
 
 def with_clusters(idata: Any) -> Any:

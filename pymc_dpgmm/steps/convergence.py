@@ -13,7 +13,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.compiled import logger
-from pymc_dpgmm.distributions.chunked_partition import is_chunked_clusters
+from pymc_dpgmm.distributions.chunked_partition import chunked_names
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.steps.grouped import is_openers
 from pymc_dpgmm.steps.targets import is_labels
@@ -33,7 +33,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
 
     def check_convergence(idata: Any, model: pm.Model) -> list[Any]:
         labels = [rv.name for rv in model.free_RVs if is_labels(rv) or is_openers(rv)]
-        in_chunks = [rv.name for rv in model.free_RVs if is_chunked_clusters(rv)]
+        in_chunks = chunked_names(model)
         if not (labels or in_chunks) or "posterior" not in idata.children:
             return check(idata, model)
         posterior = idata["posterior"].dataset

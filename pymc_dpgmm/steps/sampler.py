@@ -20,6 +20,8 @@ class PartitionSampler(BlockedStep):
     """
 
     targets: Sequence[Any]
+    # Statistics that the progress bar shows of each.
+    shown: Sequence[str] = ("n_clusters",)
 
     def _sample(
         self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
@@ -62,5 +64,5 @@ class PartitionSampler(BlockedStep):
         return columns, stats
 
     def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
-        shown = [f"{target.name}_n_clusters" for target in self.targets]
+        shown = [f"{target.name}_{statistic}" for target in self.targets for statistic in self.shown]
         return (lambda stats: {name: stats[name] for name in shown if name in stats},)

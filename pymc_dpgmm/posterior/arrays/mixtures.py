@@ -211,6 +211,28 @@ class MixtureNumbers(NamedTuple):
             yield Partition(s, labels, sizes, seats, [table.at(s, labels, sizes) for table in tables])
 
 
+def family_of_new(view: ViewDraws, new: np.ndarray) -> tuple[Family, np.ndarray | None]:
+    """Return the family for new rows (m, c), and which entries (m, d) it has to be told are absent, if any.
+
+    Raises
+    ------
+    ValueError
+        If entries are absent, and the family can do without none.
+    """
+    absent = np.isnan(new[:, : view.d])
+    if not absent.any():
+        return view.family, None
+    if view.family.incomplete is not None:
+        return view.family.incomplete, None
+    if view.family.takes_missing:
+        return view.family, None
+    if view.family.log_predictive_present is None:
+        raise ValueError(
+            f"{view.family.name} takes no missing entries and has no marginal densities of some columns"
+        )
+    return view.family, absent
+
+
 class _DrawTable:
     """Data of a view, and new rows, as its family represents them, kept while they stay the same."""
 
@@ -222,19 +244,8 @@ class _DrawTable:
         self.absent: np.ndarray | None = None
         self.table: Any = None
         self._numbers: Any = None
-        if new is None or is_sparse(new):
-            return
-        absent = np.isnan(new[:, : view.d])
-        if not absent.any():
-            return
-        if view.family.incomplete is not None:
-            self.family = view.family.incomplete
-        elif not view.family.takes_missing:
-            self.absent = absent
-            if view.family.log_predictive_present is None:
-                raise ValueError(
-                    f"{view.family.name} takes no missing entries and has no marginal densities of some columns"
-                )
+        if new is not None and not is_sparse(new):
+            self.family, self.absent = family_of_new(view, new)
 
     def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> Clusters:
         """Return the clusters of a draw, with canonical labels and their sizes."""

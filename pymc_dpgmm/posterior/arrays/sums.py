@@ -7,7 +7,7 @@ import numpy as np
 
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws, family_of_new
 from pymc_dpgmm.posterior.arrays.seats import Seats
 
 
@@ -55,19 +55,13 @@ class _HeldSums:
     def __init__(self, view: ViewDraws, new: Any, numbers: SummedNumbers) -> None:
         self.view, self.family = view, view.family
         self.n_rows, self.n_new = 0, 0 if new is None else len(new)
-        self.all_absent = self.values = None
+        self.values: Any = None
+        self.all_absent: np.ndarray | None = None
         self._new = new
-        if new is not None and np.isnan(new[:, : view.d]).any():
-            absent = np.isnan(new[:, : view.d])
-            if view.family.incomplete is not None:
-                self.family = view.family.incomplete
-            elif not view.family.takes_missing:
-                if view.family.log_predictive_present is None:
-                    raise ValueError(
-                        f"{view.family.name} takes no missing entries and has no marginal densities of some "
-                        "columns"
-                    )
-                self.all_absent = absent
+        if new is not None:
+            self.family, self.all_absent = family_of_new(view, new)
+            if self.all_absent is not None:
+                # Any number will do where none is looked at.
                 self._new = np.where(np.isnan(new), 0.0, new)
         self._n_columns = numbers.n_columns
         self._origin, self._most = numbers.origin, int(numbers.sums[:, :, 0].max(initial=0.0)) + self.n_new
