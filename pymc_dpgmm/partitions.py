@@ -25,6 +25,9 @@ from pymc_dpgmm.compiled import (
 )
 from pymc_dpgmm.special import gammaln
 
+# The series of priors that have none.
+_EMPTY = np.empty(0)
+
 
 class PriorNumbers(NamedTuple):
     """A :class:`GibbsType` as compiled code has it; its arrays are pointers."""
@@ -99,7 +102,7 @@ def pitman_yor(alpha: float, discount: float) -> GibbsType | None:
     """Return the Pitman-Yor process, or None unless 0 <= discount < 1 and alpha > -discount."""
     if not (0.0 <= discount < 1.0 and -discount < alpha < math.inf):
         return None
-    return GibbsType(float(alpha), float(discount), math.inf, 0.0, np.empty(0), np.empty(0), 0.0)
+    return GibbsType(float(alpha), float(discount), math.inf, 0.0, _EMPTY, _EMPTY, 0.0)
 
 
 def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
@@ -109,7 +112,7 @@ def finite_dirichlet(alpha: float, n_components: float) -> GibbsType | None:
     """
     if not (0.0 < alpha < math.inf and n_components >= 1 and n_components == math.floor(n_components)):
         return None
-    return GibbsType(float(alpha), -alpha / n_components, float(n_components), 0.0, np.empty(0), np.empty(0), 0.0)
+    return GibbsType(float(alpha), -alpha / n_components, float(n_components), 0.0, _EMPTY, _EMPTY, 0.0)
 
 
 def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int) -> GibbsType | None:
@@ -389,7 +392,7 @@ def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.
     )
     p = np.exp(log_p - log_p.max())
     n_components = float(rng.choice(m, p=p / p.sum()))
-    return GibbsType(gamma * n_components, -gamma, n_components, 0.0, np.empty(0), np.empty(0), 0.0)
+    return GibbsType(gamma * n_components, -gamma, n_components, 0.0, _EMPTY, _EMPTY, 0.0)
 
 
 def draw_weights(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> np.ndarray:

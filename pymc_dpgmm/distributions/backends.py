@@ -1,4 +1,4 @@
-"""How PyTensor's backends evaluate the operations of this package: numba calls Python, and JAX is refused.
+"""How PyTensor's backends evaluate the operations of this package: numba mostly calls Python, and JAX is refused.
 
 This is the only module that imports from ``pytensor.link``, which is no public interface. Where that changes,
 ``tests/test_internals.py`` fails. The module is imported when the first graph is built, and not with the package,
@@ -16,25 +16,35 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.link.jax.linker import JAXLinker
-from pytensor.link.numba.dispatch.basic import get_numba_type, numba_funcify, numba_njit
+from pytensor.link.numba.dispatch.basic import (
+    get_numba_type,
+    numba_funcify,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from pymc_dpgmm.distributions.atoms import SampledValueOp
-from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp
+from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
 
 NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
 
-@numba_funcify.register(NumbersOp)
-def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
-    """Return compiled code that calls the evaluator of an operation."""
+def _refuse_generic_steps(node: Apply) -> None:
+    """Raise NotImplementedError where labels come from an array that a generic step has joined."""
     if any(variable.name == JOINED_INPUTS for variable in ancestors([node.inputs[0]])):
         raise NotImplementedError(
             "the labels of a Chinese restaurant process can only be sampled by the step methods of "
             "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
             "generic step"
         )
+
+
+@numba_funcify.register(NumbersOp)
+def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
+    """Return compiled code that calls the evaluator of an operation."""
+    _refuse_generic_steps(node)
     evaluate = op.evaluator()
     n_outputs = len(node.outputs)
     types = [get_numba_type(output.type) for output in node.outputs]
@@ -51,6 +61,35 @@ def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
         return value
 
     return numbers
+
+
+@register_funcify_and_cache_key(PartitionSizesOp)
+def numba_partition_sizes(
+    op: PartitionSizesOp, node: Apply, **extra: Any
+) -> tuple[Callable[..., Any], str | None]:
+    """Return compiled code for the sizes of clusters, which every draw records, and its key on disk.
+
+    Where something is known of the labels, it calls Python.
+    """
+    if len(node.inputs) > 1:
+        return numba_numbers(op, node, **extra), None
+    _refuse_generic_steps(node)
+
+    @numba_njit
+    def sizes(labels):
+        n, n_clusters = labels.shape[0], 0
+        places, found = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        for i in range(n):
+            label = labels[i]
+            if label < 0 or label >= n:
+                return found[:0]
+            if places[label] < 0:
+                places[label] = n_clusters
+                n_clusters += 1
+            found[places[label]] += 1
+        return found[:n_clusters].copy()
+
+    return sizes, "pymc_dpgmm.PartitionSizesOp 1"
 
 
 @numba_funcify.register(SampledValueOp)

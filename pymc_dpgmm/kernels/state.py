@@ -353,8 +353,7 @@ class State:
         law : tuple of float
             Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
         """
-        self.prior[:5] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra
-        self.prior[[LAW_SHAPE, LAW_RATE]] = law
+        self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
         if len(prior.log_v):
             self.head[SERIES] = log_series.address
         if prior.log_v is not self.log_v and (len(prior.log_v) or len(self.log_v)):

@@ -33,10 +33,9 @@ class PartitionSampler(BlockedStep):
         self.targets = targets
         self.tune = True
         self.rng = pm.util.get_random_generator(rng)
+        self._names_of_statistics = [{key: f"{target.name}_{key}" for key in statistics} for target in targets]
         self.stats_dtypes_shapes: dict[str, Any] = {
-            f"{target.name}_{statistic}": (dtype, [])
-            for target in targets
-            for statistic, dtype in statistics.items()
+            names[key]: (dtype, []) for names in self._names_of_statistics for key, dtype in statistics.items()
         }
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
@@ -45,8 +44,9 @@ class PartitionSampler(BlockedStep):
         point = dict(point)
         statistics: dict[str, Any] = {}
         for position, target in enumerate(self.targets):
-            drawn = self._draw(position, target, point)
-            statistics |= {f"{target.name}_{key}": value for key, value in drawn.items()}
+            names = self._names_of_statistics[position]
+            for statistic, value in self._draw(position, target, point).items():
+                statistics[names[statistic]] = value
         return point, [statistics]
 
     def _draw(self, position: int, target: Any, point: dict[str, np.ndarray]) -> dict[str, Any]:

@@ -48,12 +48,13 @@ _KINDS = [
 def of_partition(sizes: np.ndarray, n_moved: int, log_joint: float) -> dict[str, Any]:
     """Return the statistics of a partition, given the sizes of its clusters, in any order."""
     # In order of size: the same partition has the same entropy to the last bit, and so the same rank.
-    sizes = np.sort(sizes)
-    shares = sizes / sizes.sum()
+    ordered = sorted(sizes.tolist())
+    n = sum(ordered)
+    shares = [size / n for size in ordered]
     return {
-        "n_clusters": len(sizes),
+        "n_clusters": len(shares),
         "largest_share": shares[-1],
-        "entropy": -float(shares @ np.log(shares)),
+        "entropy": -math.sumprod(shares, map(math.log, shares)),
         "n_moved": n_moved,
         # Digits that the order of clusters leaves the same, for the same reason.
         "log_joint": float(f"{log_joint:.12g}"),

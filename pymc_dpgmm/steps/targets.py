@@ -289,7 +289,7 @@ class LabelsTarget:
 
     def labels_of(self, state: State) -> np.ndarray:
         """Return the labels of rows that a state stands for."""
-        labels = state.labels().astype(self.dtype)
+        labels = state.labels().astype(self.dtype, copy=False)
         return labels if self._blocks is None else labels[self._blocks.of_row]
 
 
