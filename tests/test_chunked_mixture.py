@@ -97,7 +97,7 @@ def exact_n_clusters(alphas, weights):
 
 
 @pytest.mark.interpreted(False)
-@pytest.mark.parametrize("by_nuts", [False, True])
+@pytest.mark.parametrize("by_nuts", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_sampling_matches_enumeration(by_nuts):
     # Gamma(2, 1), on a grid.
     alphas = np.linspace(0.005, 20.0, 2_000)

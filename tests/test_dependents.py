@@ -86,6 +86,7 @@ def test_a_start_out_of_range_is_named():
         step.step(model.initial_point())
 
 
+@pytest.mark.slow
 def test_a_potential_of_the_number_of_clusters():
     with pm.Model() as model:
         dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)

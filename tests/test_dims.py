@@ -54,7 +54,7 @@ def sampled():
     )
 
 
-@pytest.mark.parametrize("model", [observed_rows, latent_rows])
+@pytest.mark.parametrize("model", [pytest.param(observed_rows, marks=pytest.mark.slow), latent_rows])
 def test_the_same_seed_gives_the_draws_of_plain_variables(model):
     found = {}
     for module in (pm, pmd):

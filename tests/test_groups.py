@@ -98,7 +98,7 @@ def test_enumeration_agrees_with_the_reference(name):
 EACH = [pytest.param(moves, marks=() if moves == "all" else pytest.mark.slow) for moves in MOVES]
 
 
-@pytest.mark.parametrize("moves", ["scans", "all"])
+@pytest.mark.parametrize("moves", ["all"])
 @pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
 def test_partition_frequencies(family, rows, base, prior, moves):
     case = Case(family, rows, base, **prior)
@@ -279,10 +279,11 @@ def _log_hdp(of_labels, alpha, gamma):
     return fixed + n_clusters * np.log(gamma) + np.logaddexp.reduce(terms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law_alpha", "law_gamma"),
     [
-        pytest.param((2.0, 1.5), (1.5, 1.0), marks=pytest.mark.slow),
+        ((2.0, 1.5), (1.5, 1.0)),
         pytest.param((0.3, 0.3), (0.3, 0.3), id="near-zero"),
     ],
 )

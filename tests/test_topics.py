@@ -135,7 +135,9 @@ def test_topics_of_every_token():
     np.testing.assert_allclose(state.log_joint(), log_topics(state.labels(), WORDS, GROUP, alpha, ETA), rtol=1e-12)
 
 
-@pytest.mark.parametrize("moves", [(1, 0, 0), (2, 1, 1)], ids=["scans", "all"])
+@pytest.mark.parametrize(
+    "moves", [pytest.param((1, 0, 0), marks=pytest.mark.slow, id="scans"), pytest.param((2, 1, 1), id="all")]
+)
 def test_words_under_a_hierarchical_process(moves):
     """What scans of words draw under the process, topics opened and closed, is what scans of rows draw."""
     case = Case("DirichletCategorical", WORDS, CATEGORICAL, alpha=[0.4, 2.5, 1.0], gamma=0.6)

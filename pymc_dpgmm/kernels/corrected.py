@@ -61,6 +61,7 @@ class CorrectedSchedule:
         """
         n, options = state.n, self.options
         tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
+        spare = state.copy()
         n_moved, tried, accepted = 0, 0, 0
         for _ in range(options.n_sweeps or 1):
             redraw_alpha(rng, state)
@@ -69,24 +70,25 @@ class CorrectedSchedule:
                 size = min(max(int(self.block), 1), n)
                 for start in range(0, n, size):
                     rows = order[start : start + size]
-                    proposed, labels = state.copy(), state.labels()
+                    proposed, labels = state.copied_to(spare), state.labels()
                     gibbs_scan(rng, proposed, np.concatenate([rows, rows[::-1]]))
                     others = proposed.labels()
+                    spare = proposed
                     if np.array_equal(others, labels):
                         continue
                     moved = int(np.sum(others[rows] != labels[rows]))
-                    state, rest, took = _decide(rng, state, rest, proposed)
+                    state, spare, rest, took = _decide(rng, state, rest, proposed)
                     n_moved += moved * took
                     tried += 1
                     accepted += took
             for kind, number in ((RANDOM, options.random), (SEQUENTIAL, options.sequential)):
                 for _ in range(1 if number is None else number):
-                    proposed = state.copy()
+                    proposed = spare = state.copied_to(spare)
                     proposed.tally[:] = 0
                     split_merge(rng, proposed, int(kind == RANDOM), int(kind == SEQUENTIAL))
                     own = proposed.tally.copy()
                     if not np.array_equal(proposed.labels(), state.labels()):
-                        state, rest, took = _decide(rng, state, rest, proposed)
+                        state, spare, rest, took = _decide(rng, state, rest, proposed)
                         own *= _TRIED_ONLY if not took else 1
                     tally += own
         if tuning and tried:
@@ -101,9 +103,11 @@ class CorrectedSchedule:
 _TRIED_ONLY = np.array([1, 0, 0, 1, 0, 0, 1])
 
 
-def _decide(rng: np.random.Generator, state: State, rest: Rest, proposed: State) -> tuple[State, Rest, bool]:
-    """Accept or reject a proposal; return the state, the rest, and whether it was accepted."""
+def _decide(
+    rng: np.random.Generator, state: State, rest: Rest, proposed: State
+) -> tuple[State, State, Rest, bool]:
+    """Accept or reject a proposal; return the state, the other one, the rest, and whether it was accepted."""
     proposed_rest = rest.proposed(proposed)
     if rest.value == -math.inf or math.log(rng.random()) < proposed_rest.value - rest.value:
-        return proposed, proposed_rest, True
-    return state, rest, False
+        return proposed, state, proposed_rest, True
+    return state, proposed, rest, False

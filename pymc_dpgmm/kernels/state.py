@@ -74,6 +74,11 @@ _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "
 N_KINDS, N_TALLIED = 2, 7
 
 
+# What moves change, and what they work with.
+_SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
+_COPIED = tuple(name for name in ARRAYS if name not in _SHARED)
+
+
 class State:
     """A partition and the statistics of its clusters.
 
@@ -295,14 +300,27 @@ class State:
         """Return a copy that shares the data and what else does not change."""
         other = object.__new__(State)
         other.__dict__.update(self.__dict__)
-        for name in (*ARRAYS, "head"):
-            if name not in ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts"):
-                setattr(other, name, getattr(self, name).copy())
+        for name in (*_COPIED, "head", "views"):
+            setattr(other, name, getattr(self, name).copy())
         other.tables = [table.copy() for table in self.tables]
         if any(table.absent is not None for table in self.tables):
             other.prior_predictive = self.prior_predictive.copy()
         other._point()
         return other
+
+    def copied_to(self, spare: "State") -> "State":
+        """Return a copy, in the memory of a copy made before that is not needed any more, if it has the room.
+
+        Between the two copies nothing may have changed but what moves change.
+        """
+        if spare.capacity != self.capacity or any(table.absent is not None for table in self.tables):
+            return self.copy()
+        for name in _COPIED:
+            getattr(spare, name)[:] = getattr(self, name)
+        spare.head[:FIRST_ARRAY] = self.head[:FIRST_ARRAY]
+        for theirs, table in zip(spare.tables, self.tables, strict=True):
+            theirs.array[:] = table.array
+        return spare
 
     def shadow(self, capacity: int) -> "State":
         """Return memory with tables of its own, of another capacity, that shares all else but weights."""
