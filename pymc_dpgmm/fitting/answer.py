@@ -38,6 +38,8 @@ class VariationalFit:
         Expected weights of the components that rows may belong to. They add up to less than 1 for processes.
     sizes : (K,) float64 array
         Expected numbers of rows.
+    point : dict of str to array
+        Values at which other variables are held, given or maximised.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class VariationalFit:
         self.bounds = np.array([optimum.state.bound for optimum in self._optima])
         self.weights = self._best.state.weights.means
         self.sizes = self._best.state.sums.sizes
+        self.point = dict(target.given)
 
     @property
     def n_components(self) -> int:

@@ -1,7 +1,7 @@
 """What a user calls: variational inference for the mixture in a model."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,12 @@ from pymc_dpgmm.fitting.answer import VariationalFit
 from pymc_dpgmm.fitting.target import FitTarget
 from pymc_dpgmm.kernels.responsibilities import respond, sum_up_each, write_evidences
 from pymc_dpgmm.threads import Threads, available_threads
+from pymc_dpgmm.variational.ascent import State, ascend
 from pymc_dpgmm.variational.rows import Rows
-from pymc_dpgmm.variational.search import Options, find_optimum
+from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
+
+# Rounds in which hyperparameters and responsibilities are updated in turn.
+_MOST_ROUNDS = 200
 
 
 def fit(
@@ -27,6 +31,7 @@ def fit(
     tol: float = 1e-7,
     max_steps: int = 2_000,
     point: Mapping[str, Any] | None = None,
+    maximize: str | Sequence[str] = (),
     random_seed: Any = None,
     progressbar: bool = True,
 ) -> VariationalFit:
@@ -57,6 +62,10 @@ def fit(
     point : dict, optional
         Values of other free variables, by their names, at which these are held. It may hold the concentration.
         Without that, a concentration with a gamma prior has an approximate posterior of its own.
+    maximize : str or sequence of str, optional
+        Names of other free variables, such as parameters of the base measure, that are brought to where the bound
+        plus their log prior density is highest (empirical Bayes). It is the mode of ``kappa`` as it is, not of its
+        log. The answer is that of a model in which they are known.
     random_seed : int, sequence of int or numpy.random.Generator, optional
         Seed of the starts. The same seed gives the same answer.
     progressbar : bool
@@ -71,12 +80,13 @@ def fit(
     TypeError
         If the model is not one that variational inference knows; the message says why, and what to do.
     ValueError
-        If an argument is outside its range, or variables have neither a value nor an approximate posterior.
+        If an argument is outside its range, variables have neither a value nor an approximate posterior, or what
+        is to be maximised has no maximum.
 
     Warns
     -----
     UserWarning
-        If ``max_components`` or ``max_steps`` was not enough.
+        If ``max_components`` or ``max_steps`` was not enough, or hyperparameters have not come to rest.
 
     Notes
     -----
@@ -103,7 +113,8 @@ def fit(
     check_count("max_steps", max_steps, 1)
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be > 0 and finite, got {tol}")
-    target = FitTarget(model, {} if point is None else point)
+    maximize = [maximize] if isinstance(maximize, str) else list(maximize)
+    target = FitTarget(model, {} if point is None else point, maximize)
     with compiling.announced("variational inference"):
         for function in (respond, sum_up_each, write_evidences):
             function.prepare()
@@ -117,28 +128,67 @@ def fit(
         TimeElapsedColumn(),
         disable=not progressbar,
     )
-    optima = []
+    optima: list[Optimum] = []
     with bar, Threads(available_threads()) as threads:
         task = bar.add_task("", total=n_starts)
 
         def report(n_components: int, bound: float) -> None:
             bar.update(task, description=f"{n_components} components, bound {bound:.1f}")
 
+        if maximize:
+            # Starts are compared at hyperparameters that suit one of them, and then brought to those of the best.
+            first = find_optimum(rows, target.prior, rng.spawn(1)[0], options, threads, report)
+            _maximize(target, rows, first.state, options, threads)
         for child in rng.spawn(n_starts):
             optima.append(find_optimum(rows, target.prior, child, options, threads, report))
             bar.advance(task)
+        if maximize:
+            optima.sort(key=lambda optimum: -optimum.state.bound)
+            best = _maximize(target, rows, optima[0].state, options, threads)
+            states = [best, *(optimum.state for optimum in optima[1:])]
+            optima = [
+                renewed(rows, target.prior, optimum._replace(state=state), options, threads)
+                for optimum, state in zip(optima, states, strict=True)
+            ]
     found = VariationalFit(target, rows, optima, rng)
-    best = max(optima, key=lambda optimum: optimum.state.bound)
-    if best.is_full and max_components < min(target.prior.most, target.n):
+    chosen = max(optima, key=lambda optimum: optimum.state.bound)
+    if chosen.is_full and max_components < min(target.prior.most, target.n):
         warnings.warn(
             f"components were left undivided because there would be more than max_components={max_components}: "
             "the answer depends on this number. Give a larger one",
             stacklevel=2,
         )
-    if not best.has_converged:
+    if not chosen.has_converged:
         warnings.warn(
             f"the best start had not converged after max_steps={max_steps} steps: its bound is valid, but not as "
             "high as it can be. Give a larger max_steps",
             stacklevel=2,
         )
     return found
+
+
+def _maximize(target: FitTarget, rows: Rows, state: State, options: Options, threads: Threads) -> State:
+    """Bring hyperparameters and responsibilities to a maximum in turn, from a state; return where that ends.
+
+    Raises
+    ------
+    FloatingPointError
+        If the sum of the bound and the log density of the hyperparameters falls.
+    """
+    total = -np.inf
+    for _ in range(_MOST_ROUNDS):
+        state = target.maximize(rows, state)
+        state = ascend(rows, target.prior, state, threads, options.tol * rows.n, options.max_steps)
+        before, total = total, state.bound + target.log_density
+        if total < before - state.rounding:
+            raise FloatingPointError(
+                f"bound and log density of hyperparameters went from {before:.10g} to {total:.10g}, which "
+                "maximising cannot do: digits are lost. Scale the columns of the data to like spreads"
+            )
+        if total - before < options.tol * rows.n:
+            return state
+    warnings.warn(
+        f"hyperparameters still moved after {_MOST_ROUNDS} rounds: give a larger tol, or values in point",
+        stacklevel=3,
+    )
+    return state

@@ -1,6 +1,6 @@
 """What variational inference reads from a model, and which models it refuses."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,10 +21,12 @@ from pymc_dpgmm.distributions.chunked_partition import chunked_names
 from pymc_dpgmm.distributions.partition_priors import MFMRV, FiniteDirichletRV
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.base_measure import named_kinds
+from pymc_dpgmm.fitting.maximization import Hyperparameters
 from pymc_dpgmm.steps.concentration import Concentration, concentration_of
 from pymc_dpgmm.steps.points import PointFunction
 from pymc_dpgmm.steps.targets import LabelsTarget, is_labels
-from pymc_dpgmm.variational.ascent import Prior
+from pymc_dpgmm.variational.ascent import Prior, State, settle
+from pymc_dpgmm.variational.rows import Rows
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 
@@ -36,6 +38,8 @@ class FitTarget:
     model : pm.Model
     point : mapping of str to array_like
         Values of free variables by their names.
+    maximize : sequence of str
+        Names of free variables that are to be brought to a maximum.
 
     Raises
     ------
@@ -43,24 +47,48 @@ class FitTarget:
         If the model is not one of a mixture that variational inference knows.
     """
 
-    def __init__(self, model: pm.Model, point: Mapping[str, Any]) -> None:
+    def __init__(self, model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> None:
         self.model = model
         self.labels = _sole_labels(model)
         self.alpha: Any = None
         self._check_labels()
         names = {rv.name: rv for rv in model.free_RVs}
-        unknown = [name for name in point if name not in names or names[name] is self.labels]
-        if unknown:
-            raise ValueError(
-                f"point has {listed(unknown)}, but its names must be among the free variables other than labels: "
-                f"{listed(name for name in names if name != self.labels.name)}"
-            )
+        for argument, own in (("point", point), ("maximize", maximize)):
+            unknown = [name for name in own if name not in names or names[name] is self.labels]
+            if unknown:
+                raise ValueError(
+                    f"{argument} has {listed(unknown)}, but its names must be among the free variables other than "
+                    f"labels: {listed(name for name in names if name != self.labels.name)}"
+                )
+        both = [name for name in maximize if name in point]
+        if both:
+            raise ValueError(f"{listed(both)} cannot be both in point and in maximize")
         self.given = {name: np.asarray(value) for name, value in point.items()}
-        self.point = self._value_point(names)
+        self.point = self._value_point(names, maximize)
         self.n = self._n_rows()
         self.point[model.rvs_to_values[self.labels].name] = np.zeros(self.n, dtype=self.labels.dtype)
         self.prior = self._prior()
         self.views = self._views()
+        self.hyperparameters: Hyperparameters | None = None
+        if maximize:
+            mixtures = [model[mixture.name] for mixture in self._mixtures]
+            self.hyperparameters = Hyperparameters(model, self.labels, mixtures, self.alpha, maximize)
+
+    def maximize(self, rows: Rows, state: State) -> State:
+        """Bring hyperparameters to a maximum given responsibilities; return the state there.
+
+        The rows, the prior and what is given are those of the new values afterwards.
+        """
+        assert self.hyperparameters is not None
+        self.point = self.hyperparameters.maximized(rows, state, self.point)
+        self.given |= self.hyperparameters.natural(self.point)
+        self.prior = self._prior()
+        return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
+
+    @property
+    def log_density(self) -> float:
+        """Log density of all but labels and mixtures, where hyperparameters have been maximised; else 0."""
+        return 0.0 if self.hyperparameters is None else self.hyperparameters.log_density
 
     @property
     def dtype(self) -> str:
@@ -113,15 +141,18 @@ class FitTarget:
                 "`expected` of pymc_dpgmm.families.Family"
             )
 
-    def _value_point(self, names: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _value_point(self, names: Mapping[str, Any], maximize: Sequence[str]) -> dict[str, np.ndarray]:
         """Return values of the value variables of all free variables but the labels."""
         model, found = self.model, {}
+        start = model.initial_point() if maximize else {}
         missing = []
         for name, rv in names.items():
             if rv is self.labels:
                 continue
             if name in self.given:
                 value = self._transformed(rv, self.given[name])
+            elif name in maximize:
+                value = start[model.rvs_to_values[rv].name]
             elif self._has_closed_form(rv):
                 # Never used but for its type: the approximate posterior stands in for the value.
                 self.alpha, value = rv, np.zeros(())
@@ -132,9 +163,10 @@ class FitTarget:
         if missing:
             raise ValueError(
                 f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
-                f"dp.fit(point={{{missing[0]!r}: ...}}), or put numbers in their place. Of other unknowns than "
-                "labels and parameters of clusters it knows the concentration of a Dirichlet process that has a "
-                "gamma prior, and on which nothing else depends"
+                f"dp.fit(point={{{missing[0]!r}: ...}}), let dp.fit(maximize={missing!r}) find those of the "
+                "largest density, or put numbers in their place. Of other unknowns than labels and parameters of "
+                "clusters it knows the concentration of a Dirichlet process that has a gamma prior, and on which "
+                "nothing else depends"
             )
         return found
 

@@ -149,6 +149,14 @@ class WeightedView:
         assert self.family.expected is not None
         return self.family.expected(self.table.shifted, self._place(sums.sizes, sums.views[place]))
 
+    def set_params(self, params: Any) -> None:
+        """Take other parameters of the same shapes; sums go on to mean the same."""
+        self.table.set_params(params)
+
+    def gradient(self, sums: Sums, place: int) -> dict[str, Any]:
+        """Return the gradient of the log evidence of all components in the parameters, by their names."""
+        return self.family.gradient(self.table.shifted, self._place(sums.sizes, sums.views[place]))
+
     def factors(self, expected: Linear) -> np.ndarray:
         """Return the factors of all sums of single rows: (K, m)."""
         n_components = len(expected.constant)

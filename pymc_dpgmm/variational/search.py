@@ -85,19 +85,19 @@ def find_optimum(
     most = int(min(options.max_components, prior.most, rows.n))
     if rows.n <= 2 * _FIRST_ROWS:
         state = first_state(rows, prior, rng, most, threads)
-        return _climb(rows, prior, state, rng, options, most, threads, report)
+        return climb(rows, prior, state, rng, options, most, threads, report)
     some = rows.subset(np.sort(rng.choice(rows.n, _FIRST_ROWS, replace=False)))
     first = first_state(some, prior, rng, most, threads)
     quick = options._replace(max_steps=_FIRST_STEPS, tol=10.0 * options.tol)
-    found = _climb(some, prior, first, rng, quick, most, threads, report)
+    found = climb(some, prior, first, rng, quick, most, threads, report)
     share = np.full(found.state.n_components, rows.n / _FIRST_ROWS)
     sums = rows.scaled(found.state.sums, share)
     source = sums, prior.fit(sums.sizes).log_weights
     state = settle(rows, prior, *rows.respond(*source, threads), source)
-    return _climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
+    return climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
 
 
-def _climb(
+def climb(
     rows: Rows,
     prior: Prior,
     state: State,
@@ -136,3 +136,13 @@ def _climb(
         if failed >= options.patience:
             break
     return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
+
+
+def renewed(rows: Rows, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
+    """Bring an optimum found with other parameters of the prior to the one near it."""
+    state = settle(rows, prior, optimum.state.sums, optimum.state.entropy, None)
+    bounds = [state.bound]
+    state = ascend(rows, prior, state, threads, options.tol * rows.n, options.max_steps, bounds)
+    return optimum._replace(
+        state=state, bounds=bounds, has_converged=bounds[-1] - bounds[-2] < options.tol * rows.n
+    )

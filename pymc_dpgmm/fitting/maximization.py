@@ -1,0 +1,198 @@
+r"""Hyperparameters at a maximum: of the bound, and of their prior density.
+
+The bound depends on hyperparameters through the evidence of the components and through what the weights add, and
+given the responsibilities both have exact gradients. Maximising it over them, and over the responsibilities given
+these, in turn, raises the sum of the bound and of the log prior density at every step. This is empirical Bayes
+with a prior: the mode of what the bound stands in for, :math:`\log p(x, \eta)`.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.gradient import grad
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.checks import listed
+from pymc_dpgmm.distributions import as_numbers, mixture_inputs, prior_parameters
+from pymc_dpgmm.distributions.models import SMALL_GRAPH
+from pymc_dpgmm.distributions.partition_priors import FiniteDirichletRV
+from pymc_dpgmm.variational.ascent import State
+from pymc_dpgmm.variational.rows import Rows
+
+# Where the sum is minus infinity, a search is told a number that is worse than any.
+_NOWHERE = 1e100
+# Values beyond this are on their way to infinity: of logs and their like, and of variables without a transform.
+_FAR_LOG, _FAR = 300.0, 1e12
+
+
+class Hyperparameters:
+    """Free variables of a model that are brought to a maximum.
+
+    Parameters
+    ----------
+    model : pm.Model
+    labels : variable
+    mixtures : sequence of variables
+        All on these labels.
+    alpha : variable or None
+        The concentration, where it has an approximate posterior.
+    names : sequence of str
+        Of the free variables.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them cannot be maximised; the message says why.
+    """
+
+    def __init__(
+        self, model: pm.Model, labels: Variable, mixtures: Sequence[Variable], alpha: Any, names: Sequence[str]
+    ) -> None:
+        self.names = list(names)
+        chosen = [model[name] for name in names]
+        self._values = [model.rvs_to_values[rv] for rv in chosen]
+        self._far = [_FAR if model.rvs_to_transforms[rv] is None else _FAR_LOG for rv in chosen]
+        _check(model, mixtures, alpha, chosen)
+        self._families = [mixture.owner.op.layout.family for mixture in mixtures]
+        params = model.replace_rvs_by_values([p for mixture in mixtures for p in mixture_inputs(mixture).params])
+        self._ends = np.cumsum([len(mixture_inputs(mixture).params) for mixture in mixtures]).tolist()
+        sizes, slopes = pt.dvector("sizes"), [p.type("slope") for p in params]
+        others = [rv for rv in model.basic_RVs if rv is not labels and rv is not alpha and rv not in mixtures]
+        rest = [*others, *model.potentials]
+        # The mode of the variables as they are, not of their logs.
+        log_density = model.logp(vars=rest, jacobian=False) if rest else pt.constant(0.0)
+        added = pt.constant(0.0) if alpha is not None else _added_by_weights(model, labels, sizes)
+        total = log_density + added + sum(pt.sum(p * slope) for p, slope in zip(params, slopes, strict=True))
+        gradients = grad(total, self._values, disconnected_inputs="ignore")
+        needed = set(ancestors([total, *params]))
+        self._inputs = [v for v in model.value_vars if v in needed]
+        self._params = pm.compile(self._inputs, params, mode=SMALL_GRAPH, on_unused_input="ignore")
+        self._rest = pm.compile(
+            [*self._inputs, sizes, *slopes],
+            [log_density, added, *gradients],
+            mode=SMALL_GRAPH,
+            on_unused_input="ignore",
+        )
+        natural = model.replace_rvs_by_values(chosen)
+        self._natural = pm.compile(self._values, natural, mode=SMALL_GRAPH, on_unused_input="ignore")
+        self.log_density = -math.inf
+
+    def natural(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the variables at a point of value variables, by their names."""
+        found = self._natural(*(point[v.name] for v in self._values))
+        return dict(zip(self.names, map(np.asarray, found), strict=True))
+
+    def maximized(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a point at which the sum is highest given responsibilities, and let the rows have its parameters.
+
+        ``log_density`` is afterwards that of all but labels and mixtures there.
+
+        Raises
+        ------
+        ValueError
+            If the sum rises on the way to infinity.
+        """
+        from scipy.optimize import minimize
+
+        shapes = [np.shape(point[v.name]) for v in self._values]
+        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
+        start = np.concatenate([np.ravel(point[v.name]).astype(np.float64) for v in self._values])
+
+        def at(x: np.ndarray) -> dict[str, np.ndarray]:
+            parts = np.split(x, ends[:-1])
+            own = {
+                v.name: part.reshape(shape).astype(v.dtype)
+                for v, part, shape in zip(self._values, parts, shapes, strict=True)
+            }
+            return {**point, **own}
+
+        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+            # Far away numbers overflow, which is no news.
+            with np.errstate(all="ignore"):
+                value, slope = self._evaluate(rows, state, at(x))
+            is_number = math.isfinite(value) and bool(np.all(np.isfinite(slope)))
+            return (-value, -slope) if is_number else (_NOWHERE, np.zeros(len(x)))
+
+        before = negative(start)[0]
+        if before >= _NOWHERE:
+            raise ValueError(f"the density of {listed(self.names)} is 0 at the start: give other initial values")
+        found = minimize(negative, start, jac=True, method="L-BFGS-B").x
+        if negative(found)[0] > before:
+            found = start
+        parts = np.split(np.abs(found), ends[:-1])
+        if any(np.any(part > far) for part, far in zip(parts, self._far, strict=True)):
+            told = {name: value.tolist() for name, value in self.natural(at(found)).items()}
+            raise ValueError(
+                f"{listed(self.names)} cannot be maximised: bound and prior density rise without an end towards "
+                f"{told}. Give a prior that excludes this, or a value in point"
+            )
+        self._evaluate(rows, state, at(found))
+        return at(found)
+
+    def _evaluate(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
+        """Return the sum without the entropy, and its gradient, and leave the parameters with the rows."""
+        values = [point[v.name] for v in self._inputs]
+        found = self._params(*values)
+        slopes: list[np.ndarray] = []
+        for v, (family, end) in enumerate(zip(self._families, self._ends, strict=True)):
+            own = found[len(slopes) : end]
+            numbers = family.params(*as_numbers(own))
+            if not family.supports(numbers):
+                return -math.inf, np.zeros(0)
+            rows.views[v].set_params(numbers)
+            gradient = family.params(**rows.views[v].gradient(state.sums, v))
+            arrays = [np.asarray(value) for value in own]
+            slopes += [
+                np.asarray(g, dtype=a.dtype).reshape(a.shape) for g, a in zip(gradient, arrays, strict=True)
+            ]
+        log_density, added, *gradients = self._rest(*values, state.sums.sizes, *slopes)
+        self.log_density = float(log_density)
+        value = float(rows.log_evidences(state.sums).sum()) + self.log_density + float(added)
+        return value, np.concatenate([np.ravel(g).astype(np.float64) for g in gradients])
+
+
+def _check(model: pm.Model, mixtures: Sequence[Variable], alpha: Any, chosen: Sequence[Variable]) -> None:
+    discrete = [rv.name for rv in chosen if np.dtype(rv.dtype).kind != "f"]
+    if discrete:
+        raise TypeError(f"{listed(discrete)} cannot be maximised, being discrete: give values in point")
+    labelled = [rv.name for rv in chosen if not hasattr(model.rvs_to_values[rv].type, "broadcastable")]
+    if labelled:
+        raise TypeError(f"{listed(labelled)} of pymc.dims cannot be maximised: give values in point")
+    own = set(chosen)
+    for mixture in mixtures:
+        offset = mixture_inputs(mixture).offset
+        if offset is not None and own & set(ancestors([offset])):
+            raise TypeError(
+                f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: give "
+                "values in point, or use pm.sample()"
+            )
+    if alpha is not None and own & set(ancestors(alpha.owner.inputs)):
+        raise TypeError(
+            f"{alpha.name} has an approximate posterior of its own, and its prior depends on what is to be "
+            f"maximised: maximise {alpha.name} too, or give values in point"
+        )
+
+
+def _added_by_weights(model: pm.Model, labels: Variable, sizes: Variable) -> Variable:
+    """Return what weights add to the bound, given their prior's parameters: see :mod:`..variational.weights`."""
+    fields = prior_parameters(labels)
+    params = dict(zip(fields, model.replace_rvs_by_values(list(fields.values())), strict=True))
+    alpha = pt.cast(params["alpha"], "float64")
+    if isinstance(labels.owner.op, FiniteDirichletRV):
+        own = alpha / params["n_components"]
+        return (
+            pt.sum(pt.gammaln(own + sizes) - pt.gammaln(own)) + pt.gammaln(alpha) - pt.gammaln(alpha + sizes.sum())
+        )
+    discount = params.get("discount", pt.constant(0.0))
+    a, b = 1.0 - discount, alpha + pt.arange(1, sizes.shape[0] + 1) * discount
+    later = pt.cumsum(sizes[::-1])[::-1] - sizes
+    return pt.sum(_log_beta(a + sizes, b + later) - _log_beta(a, b))
+
+
+def _log_beta(a: Any, b: Any) -> Any:
+    return pt.gammaln(a) + pt.gammaln(b) - pt.gammaln(a + b)
