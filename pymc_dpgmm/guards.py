@@ -110,6 +110,24 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
     return choose_chains
 
 
+def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's sampling of one chain in this process, which says what an interruption has left of it."""
+
+    def sample(**arguments: Any) -> None:
+        function(**arguments)
+        trace, draws, tune = (arguments[key] for key in ("trace", "draws", "tune"))
+        if len(trace) < draws:
+            kept = max(len(trace) - tune, 0)
+            logger.warning(
+                "Chain %s was stopped after %s. Other chains go on until they are stopped as well; what pm.sample "
+                "returns of them is cut to equal lengths. dp.ResumableRun goes on from where it was stopped.",
+                arguments["chain"],
+                f"{kept} of {draws - tune} draws" if kept else f"{len(trace)} of {tune} tuning draws",
+            )
+
+    return sample
+
+
 def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return PyMC's set-up of traces, which warns where those of labels are large."""
 
@@ -173,6 +191,7 @@ def guard() -> None:
     """Set these in PyMC's place, but for what :func:`guard_results` sets."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
+    wrap("_sample", told_of_interrupted_chain)
     wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)
 

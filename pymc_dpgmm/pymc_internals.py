@@ -88,6 +88,7 @@ WRAPPED = {
     "compute_log_density": ("pymc.stats.log_density",),
     "find_MAP": ("pymc", "pymc.tuning", "pymc.tuning.starting"),
     "_mp_sample": ("pymc.sampling.mcmc",),
+    "_sample": ("pymc.sampling.mcmc",),
     "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
     "str_for_model": ("pymc.printing",),
 }

@@ -198,3 +198,22 @@ def test_words_for_what_a_file_holds(tmp_path, caplog):
         "0 of 20 tuning draws of each chain; sample() goes on from there.",
         "7 draws after tuning of each chain; sample() goes on from there.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("stop", "words", "kept"),
+    [(55, "36 of 40 draws", 72), (25, "6 of 40 draws", 40), (5, "6 of 20 tuning draws", 40)],
+)
+def test_a_chain_that_is_stopped_says_what_it_keeps(stop, words, kept, caplog):
+    """In one process PyMC itself says nothing, and goes on with the next chain."""
+
+    def interrupt(trace, draw):
+        if draw.chain == 0 and draw.draw_idx == stop:
+            raise KeyboardInterrupt
+
+    with pm.Model(), caplog.at_level(logging.WARNING, "pymc.dpgmm"):
+        dp.DPMixture("y", 1.0, observed=np.arange(8.0))
+        idata = pm.sample(40, tune=20, chains=2, cores=1, random_seed=1, callback=interrupt, progressbar=False)
+    (line,) = [line for line in caplog.messages if "was stopped after" in line]
+    assert line.startswith(f"Chain 0 was stopped after {words}. ")
+    assert dict(idata.posterior.sizes)["draw"] * idata.posterior.sizes["chain"] == kept

@@ -62,7 +62,8 @@ def log_likelihood(
     -------
     DataTree
         ``idata`` with a variable of shape (chain, draw, n) in the group ``log_likelihood``; or, with
-        ``extend_inferencedata=False``, that group alone. In models with units, n is the number of units.
+        ``extend_inferencedata=False``, that group alone. In models with units, n is the number of units. The
+        variable is named like the mixture or the view: for the labels ``y_labels`` of several views it is ``y``.
 
     Raises
     ------
