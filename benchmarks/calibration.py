@@ -73,7 +73,22 @@ def two_views(observed=None):
     return model
 
 
-MODELS = {"hyperpriors": hyperpriors, "random_effects": random_effects, "two_views": two_views}
+def any_likelihood(observed=None):
+    """Log rates of 20 counts have a Dirichlet process for their prior, with a random mean and concentration."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        mu = pm.Normal("mu", 1.0, 0.7)
+        theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(mu, 0.8), shape=20)
+        pm.Poisson("count", pm.math.exp(theta), observed=given(observed, "count"))
+    return model
+
+
+MODELS = {
+    "hyperpriors": hyperpriors,
+    "random_effects": random_effects,
+    "two_views": two_views,
+    "any_likelihood": any_likelihood,
+}
 
 
 def quantities(point, labels_name, with_data):

@@ -114,8 +114,8 @@ def test_a_file_is_enough(drawn, tmp_path):
     idata, _ = drawn
     idata.to_netcdf(tmp_path / "run.nc")
     there = az.from_netcdf(tmp_path / "run.nc")
-    xr_equal = dp.group_weights(there, "y", [0, 0, 1, 1, 0]).equals(dp.group_weights(idata, "y", [0, 0, 1, 1, 0]))
-    assert xr_equal
+    kept, own = (dp.group_weights(which, "y", [0, 0, 1, 1, 0], random_seed=1) for which in (there, idata))
+    assert kept.equals(own)
 
 
 def test_replicates_of_rows(drawn):
@@ -222,9 +222,9 @@ def test_weights_of_groups_vary_with_the_shares():
     """Standard deviations are those of drawn shares and weights."""
     with pm.Model():
         dp.HDPMixture("y", 50.0, 1.0, dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
-        idata = pm.sample(500, tune=100, chains=1, random_seed=1, progressbar=False)
+        idata = pm.sample(1_000, tune=100, chains=1, random_seed=1, progressbar=False)
     reference = np.array([0, 0, 1, 1, 0])
-    found = dp.group_weights(idata, "y", reference)
+    found = dp.group_weights(idata, "y", reference, random_seed=1)
     rng, drawn = np.random.default_rng(0), []
     posterior = idata["posterior"]
     for labels, openers in zip(
@@ -243,6 +243,12 @@ def test_weights_of_groups_vary_with_the_shares():
             drawn.append(own)
     np.testing.assert_allclose(found["weight"], np.mean(drawn, axis=0), atol=0.02)
     np.testing.assert_allclose(found["sd"], np.std(drawn, axis=0), rtol=0.05)
+    narrow = dp.group_weights(idata, "y", reference, probability=0.5, random_seed=1)
+    for given, tail in ((found, 0.025), (narrow, 0.25)):
+        np.testing.assert_allclose(given["lower"], np.quantile(drawn, tail, axis=0), atol=0.05)
+        np.testing.assert_allclose(given["upper"], np.quantile(drawn, 1.0 - tail, axis=0), atol=0.05)
+    with pytest.raises(ValueError, match="probability"):
+        dp.group_weights(idata, "y", reference, probability=95)
 
 
 def test_words_of_topics():

@@ -10,12 +10,20 @@ from scipy import sparse
 
 from pymc_dpgmm.checks import check_count, listed
 from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
-from pymc_dpgmm.posterior.draws import checked_partition
+from pymc_dpgmm.posterior.draws import check_probability, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.tokens import read_tokens
 
 
-def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Model | None = None) -> xr.Dataset:
+def group_weights(
+    idata: Any,
+    name: str,
+    reference: Any = None,
+    *,
+    probability: float = 0.95,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
     """Return the weights of clusters, or topics, in every group.
 
     The clusters of each draw are matched one to one to those of a reference, so that as many rows as possible are
@@ -31,19 +39,24 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`. By default the draw with the largest log
         joint density.
+    probability : float, in (0, 1)
+        Probability of the intervals, which have equal tails.
+    random_seed : int or numpy.random.Generator, optional
+        Seed of the draws of weights behind the intervals.
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
 
     Returns
     -------
     Dataset
-        ``weight`` and its standard deviation ``sd``, (group, cluster); ``other`` (group,), the mean weight of all
-        clusters that match none; ``overlap`` and ``size`` (cluster,), of the reference.
+        ``weight``, its standard deviation ``sd``, and ``lower`` and ``upper``, (group, cluster); ``other``
+        (group,), the mean weight of all clusters that match none; ``overlap`` and ``size`` (cluster,), of the
+        reference.
 
     Raises
     ------
     TypeError, ValueError
-        If rows are in no groups, or something that is needed was not stored.
+        If rows are in no groups, ``probability`` is outside its range, or something that is needed was not stored.
 
     Examples
     --------
@@ -60,7 +73,8 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
     """
     draws = _grouped(MixtureDraws(idata, name, model))
     labels, names = _reference(draws, reference)
-    found = group_weights_of(draws.numbers, labels)
+    check_probability(probability)
+    found = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
     group, dim = f"{draws.labels_name.removesuffix('_labels')}_group", draws.cluster_dim()
     sizes = np.bincount(labels)
@@ -68,6 +82,8 @@ def group_weights(idata: Any, name: str, reference: Any = None, *, model: pm.Mod
         {
             "weight": ((group, dim), found.mean),
             "sd": ((group, dim), found.sd),
+            "lower": ((group, dim), found.lower),
+            "upper": ((group, dim), found.upper),
             "other": (group, found.other),
             "overlap": (dim, found.overlap),
             "size": (dim, sizes),

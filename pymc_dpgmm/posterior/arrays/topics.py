@@ -60,21 +60,35 @@ class Moments:
             return np.sqrt(np.maximum(self._squares / self._n - self.mean**2, 0.0))
 
 
+# Draws of weights behind an interval, at most.
+_MOST_DRAWN = 1_000
+
+
 class GroupWeights(NamedTuple):
     """Weights of R clusters of a reference in J groups (J, R), of all others (J,), and overlaps (R,)."""
 
     mean: np.ndarray
     sd: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
     other: np.ndarray
     overlap: np.ndarray
 
 
-def group_weights_of(mixture: MixtureNumbers, reference: np.ndarray) -> GroupWeights:
-    """Return the weights of clusters in every group; those of the draws are matched to a reference (n,)."""
+def group_weights_of(
+    mixture: MixtureNumbers, reference: np.ndarray, probability: float, rng: np.random.Generator
+) -> GroupWeights:
+    """Return the weights of clusters in every group; those of the draws are matched to a reference (n,).
+
+    The bounds come from weights that are drawn for some of the partitions.
+    """
     sizes = np.bincount(reference)
     n_reference, n_groups = len(sizes), 0
     moments, overlap = None, np.zeros(n_reference)
-    for partition in mixture.only([]).partitions():
+    n_drawn = min(mixture.n_draws, _MOST_DRAWN)
+    wanted = set(np.linspace(0, mixture.n_draws - 1, n_drawn).astype(int).tolist())
+    drawn: list[np.ndarray] = []
+    for t, partition in enumerate(mixture.only([]).partitions()):
         seats = partition.seats
         assert isinstance(seats, GroupedSeats)
         matched = match(partition.labels, len(partition.sizes), reference, n_reference)
@@ -94,11 +108,15 @@ def group_weights_of(mixture: MixtureNumbers, reference: np.ndarray) -> GroupWei
         within = (own * (1.0 - own) - between) / (total + 1.0)
         moments.add(own, within + between, np.arange(n_reference))
         overlap += matched.shared / sizes
+        if t in wanted:
+            weights = np.zeros((n_groups, n_reference), dtype=np.float32)
+            weights[:, rows] = seats.draw_all(rng)[:, matched.cluster[rows]]
+            drawn.append(weights)
     assert moments is not None
-    mean = moments.mean.T
-    return GroupWeights(
-        mean, moments.sd.T, np.maximum(1.0 - np.nansum(mean, axis=1), 0.0), overlap / mixture.n_draws
-    )
+    mean, tail = moments.mean.T, (1.0 - probability) / 2.0
+    lower, upper = np.quantile(drawn, [tail, 1.0 - tail], axis=0)
+    other = np.maximum(1.0 - np.nansum(mean, axis=1), 0.0)
+    return GroupWeights(mean, moments.sd.T, lower, upper, other, overlap / mixture.n_draws)
 
 
 class TopicWords(NamedTuple):
