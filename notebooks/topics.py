@@ -67,9 +67,8 @@ figure = dp.plot_topics(idata, "words", n_topics=8, n_words=6)
 # %%
 weights = dp.group_weights(idata, "words")
 story = weights.isel(words_group=0)
-pd.DataFrame({"weight": story["weight"], "lower": story["lower"], "upper": story["upper"]}).nlargest(
-    3, "weight"
-).round(2)
+table = pd.DataFrame({name: story[name] for name in ("weight", "lower", "upper")})
+table.nlargest(3, "weight").round(2)
 
 # %%
 figure = dp.plot_group_weights(idata, "words")
