@@ -5,7 +5,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
-from scipy.optimize import approx_fprime, minimize
+from scipy.optimize import approx_fprime, minimize, minimize_scalar
 from test_families import CASES
 from test_variational import ONE, rows_of, seeded
 
@@ -67,6 +67,25 @@ def test_the_mode_of_one_component_is_that_of_the_evidence():
     assert fit.elbo[-1] == pytest.approx(
         exact.nig_log_marginal(X[:, None], fit.point["mu"], fit.point["kappa"], 2.0, fit.point["b"])
     )
+
+
+def test_missing_bits_and_a_vector():
+    """One component: the mode of the evidence of the bits that are there, column by column."""
+    rng = np.random.default_rng(5)
+    bits = (rng.random((30, 2)) < [0.8, 0.3]).astype(float)
+    bits[4, 0] = bits[9, 1] = bits[10, 1] = np.nan
+    with pm.Model():
+        a = pm.Gamma("a", 2.0, 1.0, shape=2)
+        dp.FiniteMixture("y", 1.0, 1, dp.BetaBernoulli(a, 1.5), observed=bits)
+        fit = dp.fit(maximize="a", tol=1e-12, random_seed=1, progressbar=False)
+    for j in (0, 1):
+        own = bits[~np.isnan(bits[:, j]), j][:, None]
+
+        def slow(log_a, own=own):
+            value = exact.beta_bernoulli_log_marginal(own, float(np.exp(log_a)), 1.5)
+            return -float(value + stats.gamma.logpdf(np.exp(log_a), 2.0))
+
+        assert np.log(fit.point["a"][j]) == pytest.approx(minimize_scalar(slow, bounds=(-4, 4)).x, abs=1e-3)
 
 
 def several(make):

@@ -58,7 +58,6 @@ class Hyperparameters:
         self._values = [model.rvs_to_values[rv] for rv in chosen]
         self._far = [_FAR if model.rvs_to_transforms[rv] is None else _FAR_LOG for rv in chosen]
         _check(model, mixtures, alpha, chosen)
-        self._families = [mixture.owner.op.layout.family for mixture in mixtures]
         params = model.replace_rvs_by_values([p for mixture in mixtures for p in mixture_inputs(mixture).params])
         self._ends = np.cumsum([len(mixture_inputs(mixture).params) for mixture in mixtures]).tolist()
         sizes, slopes = pt.dvector("sizes"), [p.type("slope") for p in params]
@@ -139,13 +138,13 @@ class Hyperparameters:
         values = [point[v.name] for v in self._inputs]
         found = self._params(*values)
         slopes: list[np.ndarray] = []
-        for v, (family, end) in enumerate(zip(self._families, self._ends, strict=True)):
+        for v, (view, end) in enumerate(zip(rows.views, self._ends, strict=True)):
             own = found[len(slopes) : end]
-            numbers = family.params(*as_numbers(own))
-            if not family.supports(numbers):
+            numbers = view.family.params(*as_numbers(own))
+            if not view.family.supports(numbers):
                 return -math.inf, np.zeros(0)
-            rows.views[v].set_params(numbers)
-            gradient = family.params(**rows.views[v].gradient(state.sums, v))
+            view.set_params(numbers)
+            gradient = view.family.params(**view.gradient(state.sums, v))
             arrays = [np.asarray(value) for value in own]
             slopes += [
                 np.asarray(g, dtype=a.dtype).reshape(a.shape) for g, a in zip(gradient, arrays, strict=True)

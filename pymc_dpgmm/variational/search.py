@@ -85,19 +85,19 @@ def find_optimum(
     most = int(min(options.max_components, prior.most, rows.n))
     if rows.n <= 2 * _FIRST_ROWS:
         state = first_state(rows, prior, rng, most, threads)
-        return climb(rows, prior, state, rng, options, most, threads, report)
+        return _climb(rows, prior, state, rng, options, most, threads, report)
     some = rows.subset(np.sort(rng.choice(rows.n, _FIRST_ROWS, replace=False)))
     first = first_state(some, prior, rng, most, threads)
     quick = options._replace(max_steps=_FIRST_STEPS, tol=10.0 * options.tol)
-    found = climb(some, prior, first, rng, quick, most, threads, report)
+    found = _climb(some, prior, first, rng, quick, most, threads, report)
     share = np.full(found.state.n_components, rows.n / _FIRST_ROWS)
     sums = rows.scaled(found.state.sums, share)
     source = sums, prior.fit(sums.sizes).log_weights
     state = settle(rows, prior, *rows.respond(*source, threads), source)
-    return climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
+    return _climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
 
 
-def climb(
+def _climb(
     rows: Rows,
     prior: Prior,
     state: State,
