@@ -2,7 +2,7 @@
 
 Usage: ``python benchmarks/papers.py [SECTION ...] [--folder FOLDER] [--mnist FILE]``. Prints tables, and writes
 pictures to FOLDER, which is docs/ by default. Without sections it runs all of them, in less than ten minutes.
-Everything is compiled before the clock starts. Arithmetic takes one thread; ``pm.sample`` runs two chains at a time.
+Everything is compiled before the clock starts. Arithmetic takes one thread, and ``pm.sample`` two processes.
 """
 
 import argparse
@@ -109,7 +109,7 @@ def shares(clusters):
 
 
 def post(folder, alpha=1.0, kappa0=0.01):
-    """The post of 2013: nu = d, psi the identity, the mean of all rows; alpha = 1, and kappa = 0.01 instead of 0."""
+    """The post of 2013: nu = d, psi the identity, the mean of rows; alpha = 1, and kappa = 0.01 instead of 0."""
     rows, truth = two_gaussians()
     rows -= rows.mean(axis=0)
     try:
@@ -175,9 +175,10 @@ def of_the_listing(seed):
 
 
 def sugiyama(folder, n_sets=10):
-    """Figures 20.4 and 20.6: five components offered for data of two; weights in order, medians over ten data sets.
+    """Figures 20.4 and 20.6: five components offered for data of two; sorted weights, medians over data sets.
 
-    The prior is that of listing 20.3: alpha = 1 for each, beta = 1, nu = 3, W = identity; for the sampler as printed nu = 1.
+    The prior is that of listing 20.3: alpha = 1 for each, beta = 1, nu = 3, W = identity. The sampler as printed
+    has nu = 1.
     """
     base = dp.NormalInverseWishart(mu=0.0, kappa=1.0, nu=3.0, psi=np.eye(2))
     weights, used, process = {}, {}, []
@@ -238,7 +239,7 @@ def scheduled(rows, labels, alpha, options, tune, n_iterations, seed, base):
 
 
 def chang_fisher(folder, n=100_000, n_new=2_000, n_iterations=40, tune=30):
-    """Figure 4: 100,000 rows of ten Gaussians in the plane, by start and alpha; mean log density of 2,000 new rows.
+    """Figure 4: 100,000 rows of ten Gaussians in the plane, by start and alpha; mean log density of new rows.
 
     A run has reached the level of a chain that was started at the truth once it is less than 0.01 below it.
     """
