@@ -177,8 +177,8 @@ def of_the_listing(seed):
 def sugiyama(folder, n_sets=10):
     """Figures 20.4 and 20.6: five components offered for data of two; sorted weights, medians over data sets.
 
-    The prior is that of listing 20.3: alpha = 1 for each, beta = 1, nu = 3, W = identity. The sampler as printed
-    has nu = 1.
+    The prior is that of listing 20.3: alpha = 1 for each, beta = 1, nu = 3, W = identity. Listing 20.5 has
+    nu = 1.
     """
     base = dp.NormalInverseWishart(mu=0.0, kappa=1.0, nu=3.0, psi=np.eye(2))
     weights, used, process = {}, {}, []
@@ -193,8 +193,9 @@ def sugiyama(folder, n_sets=10):
             dp.FiniteMixture("y", 5.0, 5, base, observed=rows)
             fit = dp.fit(random_seed=1, progressbar=False)
         found("dp.fit, finite", fit.weights, fit.n_components)
-        sizes = as_printed(rows, seed)
-        found("Gibbs as printed", (sizes + 1) / (len(rows) + 5), np.count_nonzero(sizes))
+        for nu in (1, 3):
+            sizes = as_printed(rows, seed, nu0=nu)
+            found(f"as printed, nu = {nu}", (sizes + 1) / (len(rows) + 5), np.count_nonzero(sizes))
         idata, _ = exact(dp.FiniteMixture, rows, 5.0, 5, base, draws=250)
         labels = idata.posterior["y_labels"].to_numpy().reshape(-1, len(rows))
         sizes = (labels[:, :, None] == np.arange(5)).sum(axis=1)

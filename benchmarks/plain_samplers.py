@@ -151,7 +151,7 @@ def draw_labels(rows, factors, shifts, constants, uniform, labels):
 
 
 def finite_symmetric(rows, labels, alpha, numbers, n_iterations, seed, n_components=100):
-    """Ishwaran and Zarepour's finite approximation with drawn weights: yields the seconds so far, and the labels."""
+    """Ishwaran and Zarepour's finite approximation, weights drawn: yields the seconds so far, and the labels."""
     rng, seconds = np.random.default_rng(seed), 0.0
     labels, (n, d) = labels.copy(), rows.shape
     mu, kappa, nu, psi = numbers["mu"], numbers["kappa"], numbers["nu"], numbers["psi"]
