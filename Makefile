@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-split-merge bench-truncated bench-variational budgets compare calibration latent-calibration docs readme dist clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-papers bench-split-merge bench-truncated bench-variational budgets compare calibration latent-calibration docs readme dist clean
 
 env: $(VENV)/.installed
 
@@ -91,6 +91,10 @@ bench-many-rows: env
 # MNIST is an .npz file with the images' principal components X and their digits; without it that part is skipped.
 bench-split-merge: env
 	$(BIN)/python -W ignore benchmarks/split_merge.py --folder $(RESULTS) $(if $(MNIST),--mnist $(MNIST))
+
+# The headline of each source document beside ours; tables, and the pictures of docs/papers.md. MNIST as above.
+bench-papers: env
+	$(BIN)/python -W ignore benchmarks/papers.py $(if $(MNIST),--mnist $(MNIST))
 
 # The documentation site in results/site. Pages are executed if they have changed; .cache/docs has their outputs.
 docs: $(VENV)/.installed-docs
