@@ -164,7 +164,7 @@ def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Famil
         raise NotImplementedError(
             f"observed has {n_missing} missing entries (NaN), which would have to be drawn for "
             f"{type(base).__name__}; that is done for rows in memory only. Leave these rows out: "
-            "array[~dask.array.isnan(array).any(axis=1)]"
+            "array[~dask.array.isnan(array).any(axis=1)].compute_chunk_sizes()"
         )
     return family.incomplete, ranges
 

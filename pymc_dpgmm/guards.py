@@ -14,6 +14,7 @@ from pymc_dpgmm.distributions.chunked_partition import chunked_names
 from pymc_dpgmm.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.steps.convergence import checked_without_labels
+from pymc_dpgmm.steps.sampler import PartitionSampler
 
 # Bytes of the draws of labels from which on a user is warned of them.
 LARGEST_TRACE = 2**30
@@ -36,6 +37,7 @@ def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
         **others: Any,
     ) -> Any:
         model = pm.modelcontext(model)
+        refuse_chunks(model, var_names)
         given = {"model": model, "kind": kind, **others}
         observed = [rv.name for rv in model.observed_RVs]
         mixtures = {rv.name for rv in model.observed_RVs if isinstance(rv.owner.op, CollapsedMixtureRV)}
@@ -102,8 +104,8 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
             done = max(len(trace) for trace in traces)
             raise ValueError(
                 f"sampling was stopped while tuning, after {done} of {tune} tuning draws: there are no draws to "
-                "return. Stopped after tuning, pm.sample returns the draws so far. dp.ResumableRun goes on from "
-                "where it was stopped"
+                "return. Stopped after tuning, pm.sample returns the draws so far. A run by dp.ResumableRun can "
+                "be continued"
             )
         return function(traces, tune)
 
@@ -116,14 +118,19 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
     def sample(**arguments: Any) -> None:
         function(**arguments)
         trace, draws, tune = (arguments[key] for key in ("trace", "draws", "tune"))
-        if len(trace) < draws:
-            kept = max(len(trace) - tune, 0)
-            logger.warning(
-                "Chain %s was stopped after %s. Other chains go on until they are stopped as well; what pm.sample "
-                "returns of them is cut to equal lengths. dp.ResumableRun goes on from where it was stopped.",
-                arguments["chain"],
-                f"{kept} of {draws - tune} draws" if kept else f"{len(trace)} of {tune} tuning draws",
-            )
+        step = arguments["step"]
+        if len(trace) >= draws or not any(
+            isinstance(own, PartitionSampler) for own in getattr(step, "methods", [step])
+        ):
+            return
+        kept = max(len(trace) - tune, 0)
+        logger.warning(
+            "Chain %s was stopped after %s. PyMC goes on with the next chain, if there is one. It cuts long "
+            "chains and leaves out short ones, so that most draws are kept. A run by dp.ResumableRun can be "
+            "continued.",
+            arguments["chain"],
+            f"{kept} of {draws - tune} draws" if kept else f"{len(trace)} of {tune} tuning draws",
+        )
 
     return sample
 
@@ -181,8 +188,33 @@ def with_drawn_clusters(function: Callable[..., Any]) -> Callable[..., Any]:
     return to_inference_data
 
 
+def refuse_chunks(model: pm.Model, var_names: Sequence[str] | None) -> None:
+    """Raise NotImplementedError where everything observed is asked for, and the rows are in chunks."""
+    in_chunks = chunked_names(model)
+    if in_chunks and var_names is None:
+        raise NotImplementedError(
+            f"the rows behind {', '.join(in_chunks)} are in chunks, and no variable of the model: there are no "
+            "replicates and no pointwise log likelihoods of them. dp.sample_new_rows draws new rows, and "
+            "dp.density has the posterior density. For other variables pass var_names"
+        )
+
+
+def replicates_without_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's posterior predictive draws, which refuses models whose rows are in chunks."""
+
+    def sample_posterior_predictive(
+        trace: Any, model: pm.Model | None = None, var_names: Sequence[str] | None = None, **others: Any
+    ) -> Any:
+        refuse_chunks(pm.modelcontext(model), var_names)
+        return function(trace, model=model, var_names=var_names, **others)
+
+    return sample_posterior_predictive
+
+
 def guard_chunks() -> None:
     """Set what models with rows in chunks need in PyMC's place."""
+    guard_results()
+    wrap("sample_posterior_predictive", replicates_without_chunks)
     wrap("_mp_sample", in_turn_with_chunks)
     wrap("to_inference_data", with_drawn_clusters)
 

@@ -90,6 +90,7 @@ WRAPPED = {
     "_mp_sample": ("pymc.sampling.mcmc",),
     "_sample": ("pymc.sampling.mcmc",),
     "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
+    "sample_posterior_predictive": ("pymc", "pymc.sampling", "pymc.sampling.forward"),
     "str_for_model": ("pymc.printing",),
 }
 

@@ -56,7 +56,10 @@ class ThinnedLabels:
         if draw.tuning:
             return
         if self.labels not in draw.point:
-            raise KeyError(f"{self.labels} is not among the sampled variables: {', '.join(draw.point)}")
+            raise KeyError(
+                f"{self.labels} is not among the sampled variables: {', '.join(draw.point)}. (Labels of a dask "
+                "array are no variable: dp.chunked_labels returns them.)"
+            )
         position = self._seen.get(draw.chain, 0)
         self._seen[draw.chain] = position + 1
         labels = np.array(draw.point[self.labels])

@@ -530,3 +530,15 @@ def test_labels_of_other_data_are_refused(sampled):
 def test_dask_is_imported_where_it_is_used_only():
     code = "import sys, pymc_dpgmm; assert 'dask' not in sys.modules and 'distributed' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_replicates_and_log_likelihoods_of_rows_in_chunks_are_refused():
+    """PyMC would return empty groups: its models have no such rows."""
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=da.from_array(np.arange(12.0), chunks=6))
+        idata = pm.sample(5, tune=5, chains=1, cores=1, progressbar=False, compute_convergence_checks=False)
+        for function in (pm.sample_posterior_predictive, pm.compute_log_likelihood):
+            with pytest.raises(
+                NotImplementedError, match=r"rows behind y_n_clusters are in chunks.*sample_new_rows"
+            ):
+                function(idata, progressbar=False)

@@ -65,7 +65,7 @@ def test_few_effective_draws_and_chains_that_stand_still():
     still = np.repeat([[1], [1], [2], [2]], 1_000, axis=1)
     assert not list(partition_warnings(trace(n_clusters=np.full((4, 1_000), 3), entropy=fine), ["z"]))
     (told,) = partition_warnings(trace(n_clusters=fine, entropy=slow), ["z"])
-    assert "the entropy of their sizes has" in told.message
+    assert "the entropy of the clusters' sizes has" in told.message
     (told,) = partition_warnings(trace(n_clusters=still, entropy=fine), ["z"])
     assert "R-hat of the number of clusters is inf" in told.message
     assert not list(partition_warnings(trace(), ["z"]))

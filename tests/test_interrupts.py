@@ -215,5 +215,5 @@ def test_a_chain_that_is_stopped_says_what_it_keeps(stop, words, kept, caplog):
         dp.DPMixture("y", 1.0, observed=np.arange(8.0))
         idata = pm.sample(40, tune=20, chains=2, cores=1, random_seed=1, callback=interrupt, progressbar=False)
     (line,) = [line for line in caplog.messages if "was stopped after" in line]
-    assert line.startswith(f"Chain 0 was stopped after {words}. ")
+    assert line.startswith(f"Chain 0 was stopped after {words}. PyMC goes on with the next chain")
     assert dict(idata.posterior.sizes)["draw"] * idata.posterior.sizes["chain"] == kept

@@ -185,6 +185,12 @@ def bad_models():
         dp.DPMixture("y", 1.0, dp.NormalInverseGamma(1.0, 0.1, 2.0, b), observed=np.ones(5))
         return "b"
 
+    def hierarchy():
+        tau = pm.HalfNormal("tau", 5.0)
+        mu = pm.Normal("mu", 0.0, tau)
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(mu, 0.05, 2.0, 1.0), observed=X)
+        return "tau"
+
     def unknown():
         dp.DPMixture("y", 1.0, observed=X)
         return "kapa"
@@ -193,6 +199,7 @@ def bad_models():
     yield law, TypeError, "its prior depends on what is to be maximised"
     yield discrete, TypeError, "cannot be maximised, being discrete"
     yield endless, ValueError, "rise without an end"
+    yield hierarchy, ValueError, "rise without an end"
     yield unknown, ValueError, r"maximize has \['kapa'\]"
 
 
@@ -201,7 +208,23 @@ def test_what_cannot_be_maximised_is_refused(make, error, words):
     with pm.Model():
         name = make()
         with pytest.raises(error, match=words):
-            dp.fit(maximize=[name], random_seed=1, progressbar=False)
+            dp.fit(maximize=[name, *(["mu"] if name == "tau" else [])], random_seed=1, progressbar=False)
+
+
+def test_a_name_given_twice_counts_once():
+    with pm.Model():
+        b = pm.InverseGamma("b", 3.0, 2.0)
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, b), observed=X)
+        assert list(dp.fit(maximize=["b", "b"], random_seed=1, progressbar=False).point) == ["b"]
+
+
+def test_a_discrete_variable_is_at_a_whole_number():
+    with pm.Model():
+        nu = pm.Poisson("nu", 2.0)
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 1.0 + nu, 1.0), observed=X)
+        with pytest.raises(ValueError, match=r"nu is discrete, and point has nu = 1\.5"):
+            dp.fit(point={"nu": 1.5}, progressbar=False)
+        assert dp.fit(point={"nu": 2.0}, random_seed=1, progressbar=False).n_components == 2
 
 
 def test_a_name_in_both_is_refused():

@@ -372,7 +372,7 @@ def test_importance_weights_estimate_the_evidence(prior):
     n = 3
     rows, evidence = rows_of("bernoulli", n), log_evidence("bernoulli", n, log_prior)
     state = ascend(rows, make(), begin(rows, make(), rows.of_single(np.arange(3)), ONE), ONE, 1e-9, 50)
-    found = log_importance(rows, make(), state, 40_000, np.random.default_rng(1))
+    found, _ = log_importance(rows, make(), state, 40_000, np.random.default_rng(1))
     share = np.exp(found - evidence)
     # Sticks beyond the third, which no row chooses here, have what is left.
     assert share.mean() <= 1.0 + 5.0 * share.std() / 200.0
@@ -406,6 +406,8 @@ def test_draws_take_the_functions_of_the_package():
     _, fit = fitted(alpha=None)
     idata = fit.to_datatree(60, random_seed=1)
     assert idata["posterior"]["y_labels"].shape == (1, 60, 90)
+    said = "From mean-field variational inference: not draws of the posterior"
+    assert said in repr(dp.summary(idata, "y", random_seed=1))
     np.testing.assert_allclose(idata["posterior"]["alpha"].mean(), fit.alpha[0] / fit.alpha[1], rtol=0.5)
     # A row far from its cloud may be a cluster of its own.
     labels = dp.point_partition(idata, "y")["labels"].to_numpy()
@@ -544,6 +546,7 @@ def test_hyperparameters_at_a_point():
         with pytest.raises(ValueError, match="point has"):
             dp.fit(point={"kapa": 1.0}, progressbar=False)
         fit = dp.fit(point={"kappa": 0.1}, random_seed=1, progressbar=False)
+        assert "given kappa. An approximation" in repr(fit)
     _, other = fitted(dp.NormalInverseWishart(mu=0.0, kappa=0.1, nu=4.0, psi=np.eye(2)), values)
     assert fit.elbo[-1] == pytest.approx(other.elbo[-1], rel=1e-9)
     assert fit.initvals(1)[0]["kappa"] == 0.1
@@ -606,4 +609,13 @@ def test_check_compares_with_exact_draws():
     assert ours < exact
     # The clouds are far apart.
     assert float(found["pairs_differ_by_chance"]) < float(found["pairs_differ"]) < 0.1
-    assert float(found["elbo"]) <= float(found["log_evidence"]) + 0.1
+    assert float(found["elbo"]) == fit.elbo[-1]
+
+
+def test_check_of_an_approximation_that_is_sure():
+    """All draws of the labels are one partition: their weights are equal, and have no tail."""
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+        found = dp.fit(random_seed=1, progressbar=False).check(30, tune=20, random_seed=1, progressbar=False)
+    assert np.isnan(found["pareto_k"])
+    assert float(found["pairs_differ"]) > 0.0

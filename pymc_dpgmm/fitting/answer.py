@@ -20,6 +20,8 @@ _POWER = 0.5
 _SAME = 1e-6
 # Rows whose pairs are compared by a check, and draws from the approximation for it.
 _MOST_COMPARED, _DRAWS_COMPARED, _WEIGHED = 400, 500, 1_000
+# Different labels among those that are weighed for their tail to have a shape.
+_DIFFERENT = 100
 
 
 class VariationalFit:
@@ -77,10 +79,11 @@ class VariationalFit:
     def __repr__(self) -> str:
         n_starts = len(self._optima)
         of_starts = f"the best of {n_starts} starts, " if n_starts > 1 else ""
+        given = f" given {', '.join(self.point)}" if self.point else ""
         return (
             f"<VariationalFit of {self._target.labels.name}: {self.n_components} components in use, {of_starts}"
-            f"log evidence >= {self.elbo[-1]:.2f}. An approximation, not the posterior: its variances are too "
-            "small, and it describes one mode. fit.check() compares it with exact draws, and "
+            f"log evidence >= {self.elbo[-1]:.2f}{given}. An approximation, not the posterior: its variances are "
+            "too small, and it describes one mode. fit.check() compares it with exact draws, and "
             "pm.sample(initvals=fit.initvals(chains=4)) starts from it>"
         )
 
@@ -202,10 +205,11 @@ class VariationalFit:
         Variables that the fit held at a point are drawn too. A few hundred draws show whether the chain leaves the
         approximation; they are no replacement for a run whose convergence has been looked at.
 
-        Importance weights compare exact and approximate densities of draws from the approximation. ``pareto_k``
-        below 0.7 says that the two are close (Vehtari, Simpson, Gelman, Yao and Gabry 2024; Yao, Vehtari, Simpson
-        and Gelman 2018). It speaks of partitions among the components of the fit alone, which ``within`` is about;
-        for more than a few dozen rows whose labels are uncertain it is usually above.
+        ``pareto_k`` is the shape of the tail of importance weights: exact over approximate densities of draws from
+        the approximation. Above 0.7 it says that the approximation is too narrow (Vehtari, Simpson, Gelman, Yao
+        and Gabry 2024; Yao, Vehtari, Simpson and Gelman 2018). Below, it says only that the partitions which the
+        approximation draws have about the right weights among each other. Those that it never draws are what
+        ``within`` and ``pairs_differ`` are about.
 
         Parameters
         ----------
@@ -222,11 +226,10 @@ class VariationalFit:
             ``pairs_differ``, the mean absolute difference between the probabilities that two rows belong together,
             over the pairs of up to 400 rows, and ``pairs_differ_by_chance``, what it is between halves of exact
             draws; ``within``, the share of exact draws that have no more clusters than the fit has components;
-            ``pareto_k``, ``elbo`` and ``log_evidence``, its estimate by importance weights, which is too low
-            where ``pareto_k`` is large.
+            ``pareto_k``, NaN where the draws from the approximation are too few different partitions for a tail;
+            and ``elbo``.
         """
         from arviz_stats.base import array_stats
-        from scipy.special import logsumexp
 
         rng = self._generator(random_seed)
         target, name = self._target, self._target.labels.name
@@ -246,7 +249,7 @@ class VariationalFit:
         some = np.arange(self._rows.n)
         if len(some) > _MOST_COMPARED:
             some = np.sort(rng.choice(some, _MOST_COMPARED, replace=False))
-        log_weights = log_importance(self._rows, target.prior, self._best.state, _WEIGHED, rng)
+        log_weights, n_different = log_importance(self._rows, target.prior, self._best.state, _WEIGHED, rng)
         counts = [own.max(axis=1) + 1 for own in (ours, exact)]
         found: dict[str, Any] = {
             "n_clusters": ("method", [own.mean() for own in counts]),
@@ -263,9 +266,8 @@ class VariationalFit:
             "pairs_differ": float(np.abs(_together(ours[:, some]) - pairs).mean()),
             "pairs_differ_by_chance": float(np.abs(by_half[0] - by_half[1]).mean()) / 2.0,
             "within": float(np.mean(counts[1] <= self._best.state.n_components)),
-            "pareto_k": float(array_stats.psislw(log_weights)[1]),
+            "pareto_k": float(array_stats.psislw(log_weights)[1]) if n_different >= _DIFFERENT else np.nan,
             "elbo": float(self.elbo[-1]),
-            "log_evidence": float(logsumexp(log_weights) - np.log(len(log_weights))),
         }
         return xr.Dataset(found, coords={"method": ["variational", "exact"]})
 

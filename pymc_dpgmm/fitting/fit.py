@@ -113,7 +113,7 @@ def fit(
     check_count("max_steps", max_steps, 1)
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be > 0 and finite, got {tol}")
-    maximize = [maximize] if isinstance(maximize, str) else list(maximize)
+    maximize = [maximize] if isinstance(maximize, str) else list(dict.fromkeys(maximize))
     target = FitTarget(model, {} if point is None else point, maximize)
     with compiling.announced("variational inference"):
         for function in (respond, sum_up_each, write_evidences):
@@ -186,6 +186,7 @@ def _maximize(target: FitTarget, rows: Rows, state: State, options: Options, thr
                 "maximising cannot do: digits are lost. Scale the columns of the data to like spreads"
             )
         if total - before < options.tol * rows.n:
+            target.check_maximum(rows, state)
             return state
     warnings.warn(
         f"hyperparameters still moved after {_MOST_ROUNDS} rounds: give a larger tol, or values in point",

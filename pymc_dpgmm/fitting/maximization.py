@@ -26,8 +26,8 @@ from pymc_dpgmm.variational.rows import Rows
 
 # Where the sum is minus infinity, a search is told a number that is worse than any.
 _NOWHERE = 1e100
-# Values beyond this are on their way to infinity: of logs and their like, and of variables without a transform.
-_FAR_LOG, _FAR = 300.0, 1e12
+# By how much the sum may be higher elsewhere.
+_HIGHER = 0.1
 
 
 class Hyperparameters:
@@ -56,7 +56,10 @@ class Hyperparameters:
         self.names = list(names)
         chosen = [model[name] for name in names]
         self._values = [model.rvs_to_values[rv] for rv in chosen]
-        self._far = [_FAR if model.rvs_to_transforms[rv] is None else _FAR_LOG for rv in chosen]
+        start = model.initial_point()
+        self._has_transform = np.repeat(
+            [model.rvs_to_transforms[rv] is not None for rv in chosen], [start[v.name].size for v in self._values]
+        )
         _check(model, mixtures, alpha, chosen)
         params = model.replace_rvs_by_values([p for mixture in mixtures for p in mixture_inputs(mixture).params])
         self._ends = np.cumsum([len(mixture_inputs(mixture).params) for mixture in mixtures]).tolist()
@@ -94,26 +97,16 @@ class Hyperparameters:
         Raises
         ------
         ValueError
-            If the sum rises on the way to infinity.
+            If the density is zero where the search starts.
         """
         from scipy.optimize import minimize
 
-        shapes = [np.shape(point[v.name]) for v in self._values]
-        ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
-        start = np.concatenate([np.ravel(point[v.name]).astype(np.float64) for v in self._values])
-
-        def at(x: np.ndarray) -> dict[str, np.ndarray]:
-            parts = np.split(x, ends[:-1])
-            own = {
-                v.name: part.reshape(shape).astype(v.dtype)
-                for v, part, shape in zip(self._values, parts, shapes, strict=True)
-            }
-            return {**point, **own}
+        start = self._joined(point)
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
             # Far away numbers overflow, which is no news.
             with np.errstate(all="ignore"):
-                value, slope = self._evaluate(rows, state, at(x))
+                value, slope = self._evaluate(rows, state, self._at(x, point))
             is_number = math.isfinite(value) and bool(np.all(np.isfinite(slope)))
             return (-value, -slope) if is_number else (_NOWHERE, np.zeros(len(x)))
 
@@ -123,15 +116,41 @@ class Hyperparameters:
         found = minimize(negative, start, jac=True, method="L-BFGS-B").x
         if negative(found)[0] > before:
             found = start
-        parts = np.split(np.abs(found), ends[:-1])
-        if any(np.any(part > far) for part, far in zip(parts, self._far, strict=True)):
-            told = {name: value.tolist() for name, value in self.natural(at(found)).items()}
-            raise ValueError(
-                f"{listed(self.names)} cannot be maximised: bound and prior density rise without an end towards "
-                f"{told}. Give a prior that excludes this, or a value in point"
-            )
-        self._evaluate(rows, state, at(found))
-        return at(found)
+        self._evaluate(rows, state, self._at(found, point))
+        return self._at(found, point)
+
+    def check_maximum(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> None:
+        """Raise ValueError if the sum is higher further away: where densities are infinite a search does not end.
+
+        Variables are moved by a factor, on the scale of their logs or whatever their transform is.
+        """
+        best, start = self._evaluate(rows, state, point)[0], self._joined(point)
+        for place in np.flatnonzero(self._has_transform):
+            for far in (-1.0, 1.0, 10.0 * np.sign(start[place])):
+                other = start.copy()
+                other[place] += far
+                with np.errstate(all="ignore"):
+                    value = self._evaluate(rows, state, self._at(other, point))[0]
+                if value > best + _HIGHER:
+                    told = {name: value.tolist() for name, value in self.natural(point).items()}
+                    raise ValueError(
+                        f"{listed(self.names)} cannot be maximised: bound and prior density rise without an end "
+                        f"beyond {told}. Give a prior that excludes this, or a value in point"
+                    )
+        self._evaluate(rows, state, point)
+
+    def _joined(self, point: dict[str, np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.ravel(point[v.name]).astype(np.float64) for v in self._values])
+
+    def _at(self, x: np.ndarray, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a point with other values of the variables, given one after the other."""
+        found, first = dict(point), 0
+        for v in self._values:
+            shape = np.shape(point[v.name])
+            last = first + math.prod(shape)
+            found[v.name] = x[first:last].reshape(shape).astype(v.dtype)
+            first = last
+        return found
 
     def _evaluate(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
         """Return the sum without the entropy, and its gradient, and leave the parameters with the rows."""

@@ -85,6 +85,11 @@ class FitTarget:
         self.prior = self._prior()
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
+    def check_maximum(self, rows: Rows, state: State) -> None:
+        """Raise ValueError where hyperparameters are on their way to infinity, or to a bound of their support."""
+        assert self.hyperparameters is not None
+        self.hyperparameters.check_maximum(rows, state, self.point)
+
     @property
     def log_density(self) -> float:
         """Log density of all but labels and mixtures, where hyperparameters have been maximised; else 0."""
@@ -161,12 +166,12 @@ class FitTarget:
                 continue
             found[model.rvs_to_values[rv].name] = value
         if missing:
+            all_names = [*maximize, *missing]
             raise ValueError(
                 f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
-                f"dp.fit(point={{{missing[0]!r}: ...}}), let dp.fit(maximize={missing!r}) find those of the "
-                "largest density, or put numbers in their place. Of other unknowns than labels and parameters of "
-                "clusters it knows the concentration of a Dirichlet process that has a gamma prior, and on which "
-                "nothing else depends"
+                f"dp.fit(point={{{missing[0]!r}: ...}}), let dp.fit(maximize={all_names!r}) find those of the "
+                "largest density, or put numbers in their place. Beside labels and parameters of clusters, only "
+                "the concentration of a Dirichlet process with a gamma prior has an approximate posterior"
             )
         return found
 
@@ -178,6 +183,8 @@ class FitTarget:
         """Return the value of a variable's value variable."""
         if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
             raise ValueError(f"point must have finite real numbers, got {rv.name} = {value}")
+        if np.dtype(rv.dtype).kind != "f" and np.any(value != np.round(value)):
+            raise ValueError(f"{rv.name} is discrete, and point has {rv.name} = {value}: give a whole number")
         shape = rv.type.shape
         if value.ndim != rv.ndim or any(k not in (None, m) for k, m in zip(shape, value.shape, strict=True)):
             raise ValueError(f"{rv.name} in point must have shape {shape}, got {value.shape}")

@@ -80,6 +80,8 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         notes.append(
             "The same in all draws: " + ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
         )
+    if scalars.attrs.get("approximation"):
+        notes.append(f"From {scalars.attrs['approximation']}")
     return pd.DataFrame.from_dict(lines, orient="index", columns=columns), notes
 
 
@@ -210,7 +212,7 @@ def summary(
         str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still] if name != "log_joint"
     }
     scalars = scalars[~still]
-    scalars.attrs["constant"] = constant
+    scalars.attrs |= {"constant": constant, "approximation": idata["posterior"].attrs.get("approximation", "")}
     rng = np.random.default_rng(random_seed)
     labels = draws.reference(reference)
     table = _cluster_table(aligned_components(draws, labels, rng), draws)

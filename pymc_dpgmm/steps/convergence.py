@@ -23,7 +23,7 @@ WORST_R_HAT = 1.01
 FEWEST_DRAWS = 100
 WATCHED = {
     "n_clusters": "the number of clusters",
-    "entropy": "the entropy of their sizes",
+    "entropy": "the entropy of the clusters' sizes",
     "log_joint": "the log joint density",
 }
 

@@ -69,8 +69,12 @@ def draw_alpha(state: State, n_draws: int, rng: np.random.Generator) -> np.ndarr
     return rng.gamma(shape, 1.0 / rate, n_draws)
 
 
-def log_importance(rows: Rows, prior: Prior, state: State, n_draws: int, rng: np.random.Generator) -> np.ndarray:
-    """Return logs of exact over approximate densities, for draws of labels and concentration: (n_draws,).
+def log_importance(
+    rows: Rows, prior: Prior, state: State, n_draws: int, rng: np.random.Generator
+) -> tuple[np.ndarray, int]:
+    """Return logs of exact over approximate densities, for draws of labels and concentration, (n_draws,).
+
+    The second number is that of different labels among the draws.
 
     Weights and parameters are integrated out of both. The labels are names of components in the order of their
     sticks, whose probability is that of a sequence of Beta integrals. The mean of the exponentials is an estimate
@@ -85,7 +89,7 @@ def log_importance(rows: Rows, prior: Prior, state: State, n_draws: int, rng: np
         found[t] = rows.log_evidences(sums).sum() + given.fit(sums.sizes).bound - log_q[t]
     if alpha is not None and state.weights.alpha is not None and prior.law is not None:
         found += _log_gamma(alpha, *prior.law) - _log_gamma(alpha, *state.weights.alpha)
-    return found
+    return found, len(np.unique(labels, axis=0))
 
 
 def _log_gamma(x: np.ndarray, shape: float, rate: float) -> np.ndarray:
