@@ -436,6 +436,10 @@ def test_hyperparameters_see_the_atoms_of_clusters_once():
     exact.assert_matches(exact.codes(posterior["theta_labels"].to_numpy()), labels, joint.sum(axis=(1, 2)))
     assert_mean(posterior["m"].to_numpy(), joint.sum(axis=(0, 2)) @ means)
     assert_mean(posterior["alpha"].to_numpy(), joint.sum(axis=(0, 1)) @ alphas)
+    # An atom at 0 of a cluster that is empty, had it informed the base too.
+    stale = joint * np.exp(stats.norm.logpdf(0.0, means, 0.9))[None, :, None]
+    with pytest.raises(AssertionError):
+        assert_mean(posterior["m"].to_numpy(), stale.sum(axis=(0, 2)) @ means / stale.sum())
     # Had every row informed the base, and not every cluster once, the mean would be this.
     log_wrong = np.array(
         [
