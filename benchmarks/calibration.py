@@ -83,18 +83,35 @@ def any_likelihood(observed=None):
     return model
 
 
+def groups(observed=None):
+    """Four groups of eight rows share clusters; both concentrations and the mean of the base measure are random."""
+    with pm.Model() as model:
+        alpha, gamma = pm.Gamma("alpha", 2.0, 1.0), pm.Gamma("gamma", 2.0, 1.0)
+        mu = pm.Normal("mu", 0.0, 2.0)
+        base = dp.NormalInverseGamma(mu, 0.2, 3.0, 2.0)
+        group, data = np.repeat(np.arange(4), 8), given(observed, "y")
+        dp.HDPMixture("y", alpha, gamma, base, group=group, observed=data, shape=None if observed else (32,))
+    return model
+
+
 MODELS = {
     "hyperpriors": hyperpriors,
     "random_effects": random_effects,
     "two_views": two_views,
     "any_likelihood": any_likelihood,
+    "groups": groups,
 }
 
 
 def quantities(point, labels_name, with_data):
     """Numbers of one draw whose ranks are taken: continuous variables, and functions of labels."""
     labels = np.asarray(point[labels_name])
-    found = {name: float(np.ravel(value)[0]) for name, value in point.items() if name != labels_name}
+    found = {}
+    for name, value in point.items():
+        if name.endswith("_openers"):
+            found["n_tables"] = float(np.sum(value))
+        elif name != labels_name:
+            found[name] = float(np.ravel(value)[0])
     found["n_clusters"] = len(np.unique(labels))
     found["together"] = float(labels[0] == labels[1])
     found["log_joint"] = with_data(point)
