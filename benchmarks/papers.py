@@ -16,9 +16,9 @@ from split_merge import (
     EXACT,
     GIBBS,
     adjusted_rand_index,
-    chain,
     chinese_restaurant,
     gaussians,
+    mnist_chains,
     show,
     start_labels,
     warm_up,
@@ -296,19 +296,11 @@ def chang_fisher(folder, n=100_000, n_new=2_000, n_iterations=40, tune=30):
 
 def mnist(folder, file=None, n_iterations=20, tune=2):
     """Figure 5a, on the 10,000 test images instead of all 70,000: 50 principal components, alpha = 1."""
-    if file is None:
-        print("skipped: needs --mnist with an .npz of X (10000, 50) and digit (10000,)")
-        return []
-    data = np.load(file)
-    rows, truth = data["X"].astype(np.float64), data["digit"].astype(np.int64)
-    warm_up(50)
     table = []
-    for start, (name, options) in product((1, 50), (("default", DEFAULT), ("plain Gibbs", GIBBS))):
-        labels = start_labels(start, len(rows), truth, np.random.default_rng(0))
-        trace = chain(rows, labels, truth, 1.0, options, tune, n_iterations, 0) / [1, 1, len(rows), 1]
+    for start, name, trace in mnist_chains(file, n_iterations, tune):
         for at in (0, n_iterations - 1):
             row = {"start": start, "sampler": name, "draw": at + 1}
-            table.append(row | named(trace[at], "log joint / n"))
+            table.append(row | named(trace[at] / [1, 1, 10_000, 1], "log joint / n"))
     return table
 
 

@@ -4,6 +4,7 @@ import math
 import time
 
 import numpy as np
+from bare_loop import FASTMATH, scaled_squared_norm
 from numba import njit
 from scipy.special import gammaln, logsumexp
 from scipy.stats import invwishart, multivariate_t
@@ -12,7 +13,7 @@ from scipy.stats import invwishart, multivariate_t
 FROM_ROWS, FROM_SUMS, RANK_ONE = range(3)
 
 
-@njit(fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(fastmath=FASTMATH, error_model="numpy")
 def squared_solution(factor, b):
     """b' (U' U)^-1 b for a triangle U; b is overwritten."""
     total = 0.0
@@ -24,7 +25,7 @@ def squared_solution(factor, b):
     return total
 
 
-@njit(fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(fastmath=FASTMATH, error_model="numpy")
 def rank_one(factor, x, sign):
     """The triangle of U' U + sign x x', in place; x is overwritten."""
     for j in range(len(x)):
@@ -36,7 +37,7 @@ def rank_one(factor, x, sign):
             x[i] = c * x[i] - s * factor[j, i]
 
 
-@njit(fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(fastmath=FASTMATH, error_model="numpy")
 def log_t(x, n, total, factor, kappa0, nu0):
     """Das's equation 14, where the prior mean is 0."""
     d, kappa = len(x), kappa0 + n
@@ -136,16 +137,10 @@ def as_printed(rows, seed, n_components=5, n_scans=100, nu0=1):
 @njit
 def draw_labels(rows, factors, shifts, constants, uniform, labels):
     """One label for each row, given weights and parameters of all components."""
-    d, p = rows.shape[1], np.empty(len(constants))
+    p = np.empty(len(constants))
     for i in range(len(rows)):
         for k in range(len(p)):
-            squared = 0.0
-            for a in range(d):
-                entry = -shifts[k, a]
-                for b in range(a + 1):
-                    entry += factors[k, a, b] * rows[i, b]
-                squared += entry * entry
-            p[k] = constants[k] - 0.5 * squared
+            p[k] = constants[k] - 0.5 * scaled_squared_norm(factors[k], shifts[k], rows[i])
         p = np.exp(p - p.max())
         labels[i] = np.searchsorted(np.cumsum(p), uniform[i] * p.sum())
 

@@ -18,6 +18,7 @@ for _variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import numpy as np
 import pymc as pm
+from bare_loop import FASTMATH, scaled_squared_norm
 from numba import njit
 
 import pymc_dpgmm as dp
@@ -29,18 +30,13 @@ from pymc_dpgmm.partitions import chinese_restaurant
 REPEATS = 21
 
 
-@njit(fastmath={"reassoc", "contract"}, error_model="numpy")
+@njit(fastmath=FASTMATH, error_model="numpy")
 def floor(rows, factors, shifts, constants, exponents):
     """The least work per (row, cluster): one triangular product, one log, one exp of the C library."""
-    d, total = rows.shape[1], 0.0
+    total = 0.0
     for i in range(rows.shape[0]):
         for k in range(factors.shape[0]):
-            squared = 0.0
-            for a in range(d):
-                entry = -shifts[k, a]
-                for b in range(a + 1):
-                    entry += factors[k, a, b] * rows[i, b]
-                squared += entry * entry
+            squared = scaled_squared_norm(factors[k], shifts[k], rows[i])
             total += math.exp(constants[k] - exponents[k] * math.log(1.0 + squared))
     return total
 

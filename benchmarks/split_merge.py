@@ -195,29 +195,34 @@ def sixteen(folder, n=5_000, d=16, n_clusters=8, seeds=5):
     return table
 
 
-def mnist(folder, file=None, n_iterations=60, tune=45):
-    """MNIST's test images on 50 principal components (10,000 x 50), from one cluster and from 50."""
+def mnist_chains(file, n_iterations, tune):
+    """Yield start, sampler's name and trace on MNIST's test images, from one cluster and from 50, alpha = 1."""
     if file is None:
         print("skipped: needs --mnist with an .npz of X (10000, 50) and digit (10000,)")
-        return []
+        return
     data = np.load(file)
     rows, truth = data["X"].astype(np.float64), data["digit"].astype(np.int64)
     warm_up(50)
-    table = []
     for start in (1, 50):
         for name, options in (("default", DEFAULT), ("plain Gibbs", GIBBS)):
             labels = start_labels(start, len(rows), truth, np.random.default_rng(0))
-            trace = chain(rows, labels, truth, 1.0, options, tune, n_iterations, 0)
-            for at in (9, 29, n_iterations - 1):
-                table.append(
-                    {
-                        "start": start,
-                        "sampler": name,
-                        "iteration": at + 1,
-                        **dict(zip(("seconds", "K", "log_joint", "ARI"), trace[at], strict=True)),
-                    }
-                )
-                print(table[-1], flush=True)
+            yield start, name, chain(rows, labels, truth, 1.0, options, tune, n_iterations, 0)
+
+
+def mnist(folder, file=None, n_iterations=60, tune=45):
+    """MNIST's test images on 50 principal components (10,000 x 50), from one cluster and from 50."""
+    table = []
+    for start, name, trace in mnist_chains(file, n_iterations, tune):
+        for at in (9, 29, n_iterations - 1):
+            table.append(
+                {
+                    "start": start,
+                    "sampler": name,
+                    "iteration": at + 1,
+                    **dict(zip(("seconds", "K", "log_joint", "ARI"), trace[at], strict=True)),
+                }
+            )
+            print(table[-1], flush=True)
     return table
 
 

@@ -20,6 +20,11 @@ from pymc_dpgmm.steps.sampler import PartitionSampler
 LARGEST_TRACE = 2**30
 
 
+def has_step(step: Any, kind: type) -> bool:
+    """Tell whether a step method of PyMC, or one of those that it is made of, is of a kind."""
+    return any(isinstance(own, kind) for own in getattr(step, "methods", [step]))
+
+
 def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return PyMC's pointwise log likelihood, with that of :func:`pymc_dpgmm.log_likelihood` for mixtures.
 
@@ -118,10 +123,7 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
     def sample(**arguments: Any) -> None:
         function(**arguments)
         trace, draws, tune = (arguments[key] for key in ("trace", "draws", "tune"))
-        step = arguments["step"]
-        if len(trace) >= draws or not any(
-            isinstance(own, PartitionSampler) for own in getattr(step, "methods", [step])
-        ):
+        if len(trace) >= draws or not has_step(arguments["step"], PartitionSampler):
             return
         kept = max(len(trace) - tune, 0)
         logger.warning(
@@ -168,8 +170,7 @@ def in_turn_with_chunks(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def sample(**arguments: Any) -> None:
-        step = arguments["step"]
-        if not any(isinstance(own, ChunkedStep) for own in getattr(step, "methods", [step])):
+        if not has_step(arguments["step"], ChunkedStep):
             function(**arguments)
             return
         logger.info("The chains are sampled one after the other: all cores work on the chunks of one of them.")

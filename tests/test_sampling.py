@@ -172,7 +172,7 @@ def test_support_left_during_sampling():
         alpha = pm.Normal("alpha", 0.5, 1.0, initval=1.0)
         kappa = pm.Normal("kappa", 0.5, 0.5, initval=0.5)
         dp.DPMixture("y", alpha, dp.NormalInverseWishart(0.0, kappa, 3.0, [[1.0]]), observed=ROWS)
-    idata = sample(model, draws=100, tune=100, chains=2)
+    idata = sample(model, draws=300)
     assert idata.posterior["alpha"].min() > 0
     assert idata.posterior["kappa"].min() > 0
 

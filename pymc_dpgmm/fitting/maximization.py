@@ -7,7 +7,7 @@ with a prior: the mode of what the bound stands in for, :math:`\log p(x, \eta)`.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.distributions.partition_priors import FiniteDirichletRV
 from pymc_dpgmm.variational.ascent import State
 from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
 # Where the sum is minus infinity, a search is told a number that is worse than any.
 _NOWHERE = 1e100
@@ -43,6 +44,8 @@ class Hyperparameters:
         The concentration, where it has an approximate posterior.
     names : sequence of str
         Of the free variables.
+    point : dict
+        A point of the value variables, for their shapes.
 
     Raises
     ------
@@ -51,14 +54,20 @@ class Hyperparameters:
     """
 
     def __init__(
-        self, model: pm.Model, labels: Variable, mixtures: Sequence[Variable], alpha: Any, names: Sequence[str]
+        self,
+        model: pm.Model,
+        labels: Variable,
+        mixtures: Sequence[Variable],
+        alpha: Any,
+        names: Sequence[str],
+        point: Mapping[str, np.ndarray],
     ) -> None:
         self.names = list(names)
         chosen = [model[name] for name in names]
         self._values = [model.rvs_to_values[rv] for rv in chosen]
-        start = model.initial_point()
         self._has_transform = np.repeat(
-            [model.rvs_to_transforms[rv] is not None for rv in chosen], [start[v.name].size for v in self._values]
+            [model.rvs_to_transforms[rv] is not None for rv in chosen],
+            [np.size(point[v.name]) for v in self._values],
         )
         _check(model, mixtures, alpha, chosen)
         params = model.replace_rvs_by_values([p for mixture in mixtures for p in mixture_inputs(mixture).params])
@@ -202,15 +211,7 @@ def _added_by_weights(model: pm.Model, labels: Variable, sizes: Variable) -> Var
     params = dict(zip(fields, model.replace_rvs_by_values(list(fields.values())), strict=True))
     alpha = pt.cast(params["alpha"], "float64")
     if isinstance(labels.owner.op, FiniteDirichletRV):
-        own = alpha / params["n_components"]
-        return (
-            pt.sum(pt.gammaln(own + sizes) - pt.gammaln(own)) + pt.gammaln(alpha) - pt.gammaln(alpha + sizes.sum())
-        )
-    discount = params.get("discount", pt.constant(0.0))
-    a, b = 1.0 - discount, alpha + pt.arange(1, sizes.shape[0] + 1) * discount
+        return dirichlet_bound(pt.gammaln, alpha, params["n_components"], sizes, sizes.sum())
     later = pt.cumsum(sizes[::-1])[::-1] - sizes
-    return pt.sum(_log_beta(a + sizes, b + later) - _log_beta(a, b))
-
-
-def _log_beta(a: Any, b: Any) -> Any:
-    return pt.gammaln(a) + pt.gammaln(b) - pt.gammaln(a + b)
+    steps = pt.arange(1, sizes.shape[0] + 1)
+    return sticks_bound(pt.gammaln, alpha, params.get("discount", 0.0), sizes, later, steps)

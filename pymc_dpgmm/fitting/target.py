@@ -72,7 +72,7 @@ class FitTarget:
         self.hyperparameters: Hyperparameters | None = None
         if maximize:
             mixtures = [model[mixture.name] for mixture in self._mixtures]
-            self.hyperparameters = Hyperparameters(model, self.labels, mixtures, self.alpha, maximize)
+            self.hyperparameters = Hyperparameters(model, self.labels, mixtures, self.alpha, maximize, self.point)
 
     def maximize(self, rows: Rows, state: State) -> State:
         """Bring hyperparameters to a maximum given responsibilities; return the state there.

@@ -5,7 +5,8 @@ prior that is meant, however many components are offered.
 """
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,8 +40,33 @@ class Weights(NamedTuple):
     parameters: np.ndarray
 
 
-def _log_beta(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return gammaln(a) + gammaln(b) - gammaln(a + b)
+def _log_beta(log_gamma: Callable[[Any], Any], a: Any, b: Any) -> Any:
+    return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+
+
+def sticks_bound(
+    log_gamma: Callable[[Any], Any], alpha: Any, discount: Any, sizes: Any, later: Any, steps: Any
+) -> Any:
+    """Return what the best sticks given responsibilities add to the bound, of numbers or of PyTensor's variables.
+
+    Parameters
+    ----------
+    log_gamma : callable
+        For what the others are.
+    alpha, discount : scalars
+    sizes, later : (K,) vectors
+        Sums of responsibilities, and of those of all components after each.
+    steps : (K,) vector
+        1, 2, ..., K.
+    """
+    a, b = 1.0 - discount, alpha + steps * discount
+    return (_log_beta(log_gamma, a + sizes, b + later) - _log_beta(log_gamma, a, b)).sum()
+
+
+def dirichlet_bound(log_gamma: Callable[[Any], Any], alpha: Any, most: Any, sizes: Any, n: Any) -> Any:
+    """Return the same for the weights of a finite mixture with ``most`` components, n being the sum of sizes."""
+    own = alpha / most
+    return (log_gamma(own + sizes) - log_gamma(own)).sum() + log_gamma(alpha) - log_gamma(alpha + n)
 
 
 class Sticks:
@@ -71,10 +97,10 @@ class Sticks:
         """Return the best approximate posterior given sums of responsibilities (K,), from that before."""
         later = np.append(np.cumsum(sizes[:0:-1])[::-1], 0.0) if len(sizes) > 1 else np.zeros(1)
         if self.law is None:
-            steps = np.arange(1, len(sizes) + 1) * self.discount
-            prior_a, prior_b = np.full(len(sizes), 1.0 - self.discount), self.alpha + steps
-            a, b = prior_a + sizes, prior_b + later
-            return self._made(a, b, float(np.sum(_log_beta(a, b) - _log_beta(prior_a, prior_b))), None)
+            steps = np.arange(1, len(sizes) + 1)
+            bound = float(sticks_bound(gammaln, self.alpha, self.discount, sizes, later, steps))
+            b = self.alpha + steps * self.discount + later
+            return self._made(1.0 - self.discount + sizes, b, bound, None)
         shape, rate = (before and before.alpha) or self.law
         prior_shape, prior_rate = self.law
         for _ in range(_MOST_ROUNDS):
@@ -87,7 +113,7 @@ class Sticks:
                 break
         mean, log_mean = shape / rate, float(digamma(shape)) - math.log(rate)
         # E log p(v | alpha) p(z | v) - E log q(v), where q(v) may be that of an alpha of the round before.
-        bound = float(np.sum(log_mean + (mean + later - b) * log_left + _log_beta(a, b)))
+        bound = float(np.sum(log_mean + (mean + later - b) * log_left + _log_beta(gammaln, a, b)))
         divergence = (
             (shape - prior_shape) * float(digamma(shape))
             - float(gammaln(shape) - gammaln(prior_shape))
@@ -124,6 +150,7 @@ class DirichletWeights:
     def fit(self, sizes: np.ndarray, before: Weights | None = None) -> Weights:
         """Return the best approximate posterior given sums of responsibilities (K,)."""
         own = self.alpha / self.most
-        a, total = own + sizes, self.alpha + float(sizes.sum())
-        bound = float(np.sum(gammaln(a) - gammaln(own)) + gammaln(self.alpha) - gammaln(total))
+        n = float(sizes.sum())
+        a, total = own + sizes, self.alpha + n
+        bound = float(dirichlet_bound(gammaln, self.alpha, self.most, sizes, n))
         return Weights(digamma(a) - digamma(total), a / total, bound, None, a)
