@@ -7,6 +7,7 @@ because PyTensor's backends take long to import.
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numba
@@ -25,6 +26,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from pymc_dpgmm.distributions.atoms import SampledValueOp
+from pymc_dpgmm.distributions.callbacks import VERSION, callback
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
 
@@ -41,26 +43,33 @@ def _refuse_generic_steps(node: Apply) -> None:
         )
 
 
-@numba_funcify.register(NumbersOp)
-def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> Callable[..., Any]:
-    """Return compiled code that calls the evaluator of an operation."""
+@register_funcify_and_cache_key(NumbersOp)
+def numba_numbers(
+    op: NumbersOp, node: Apply, storage_map: Any = None, **_: Any
+) -> tuple[Callable[..., Any], str | None]:
+    """Return compiled code that calls the evaluator of an operation, and its key on disk."""
     _refuse_generic_steps(node)
-    evaluate = op.evaluator()
-    n_outputs = len(node.outputs)
+    evaluate, key = callback(node, op.evaluator, storage_map)
     types = [get_numba_type(output.type) for output in node.outputs]
-    returned = types[0] if n_outputs == 1 else numba.types.Tuple(types)
+    if len(types) > 1:
+        returned = numba.types.Tuple(types)
 
-    def call(inputs: tuple[Any, ...]) -> Any:
-        outputs = evaluate(*inputs)
-        return outputs[0] if n_outputs == 1 else outputs
+        @numba_njit
+        def numbers(*inputs):  # noqa: ANN002
+            with numba.objmode(value=returned):
+                value = evaluate(*inputs)
+            return value
 
-    @numba_njit
-    def numbers(*inputs):  # noqa: ANN002
-        with numba.objmode(value=returned):
-            value = call(inputs)
-        return value
+    else:
+        (returned,) = types
 
-    return numbers
+        @numba_njit
+        def numbers(*inputs):  # noqa: ANN002
+            with numba.objmode(value=returned):
+                value = evaluate(*inputs)[0]
+            return value
+
+    return numbers, key
 
 
 @register_funcify_and_cache_key(PartitionSizesOp)
@@ -72,7 +81,7 @@ def numba_partition_sizes(
     Where something is known of the labels, it calls Python.
     """
     if len(node.inputs) > 1:
-        return numba_numbers(op, node, **extra), None
+        return numba_numbers(op, node, **extra)
     _refuse_generic_steps(node)
 
     @numba_njit
@@ -104,20 +113,28 @@ def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> Callable[.
 
 
 @numba_core_rv_funcify.register(LabelsMixtureRV)
-def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], None]:
-    """Return compiled code that calls the draws of a random variable, and no key to keep it on disk under."""
+def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], int | None]:
+    """Return compiled code that calls the draws of a random variable, and None if it cannot be kept on disk."""
     returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
-
-    def draw(rng: np.random.Generator, params: tuple[Any, ...]) -> np.ndarray:
-        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
+    draw, key = callback(node, partial(_drawing, op))
 
     @numba_njit
     def core(rng, *params):  # noqa: ANN002
         with numba.objmode(value=returned):
-            value = draw(rng, params)
+            value = draw(rng, *params)
         return value
 
-    return core, None
+    # PyTensor adds what the operation is.
+    return core, None if key is None else VERSION
+
+
+def _drawing(op: LabelsMixtureRV) -> Callable[..., np.ndarray]:
+    """Return a function that draws."""
+
+    def draw(rng: np.random.Generator, *params: Any) -> np.ndarray:
+        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
+
+    return draw
 
 
 def check_mode(mode: Any) -> None:

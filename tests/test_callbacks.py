@@ -1,0 +1,121 @@
+"""Functions that compiled graphs call by name: called, kept as long as needed, and found on disk."""
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pymc as pm
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.distributions import callbacks
+from pymc_dpgmm.distributions.callbacks import described
+from pymc_dpgmm.distributions.chunked_partition import EvidenceOp
+from pymc_dpgmm.distributions.operations import JointOp, MarginalLikelihoodOp, ParameterGradientOp
+
+ROWS = np.array([-2.1, -1.9, 0.3, 4.0, 4.2, 3.8])
+
+
+def density_of(rows, family=dp.NormalInverseGamma, mode=None):
+    """The compiled log density of a mixture, and its gradient in kappa, as a function of kappa."""
+    with pm.Model() as model:
+        kappa = pm.Gamma("kappa", 1.0, 1.0, default_transform=None)
+        dp.DPMixture("y", 1.0, family(0.0, kappa, 2.0, 1.0), observed=rows)
+    compiled = model.compile_fn([model.logp(), model.dlogp(vars=[kappa])], mode=mode)
+    labels = np.arange(len(rows)) % 2
+    return lambda kappa: np.concatenate([np.ravel(v) for v in compiled({"kappa": kappa, "y_labels": labels})])
+
+
+def test_equal_graphs_of_different_data_have_their_own_values():
+    """They are one piece of code, which calls one function."""
+    functions = [density_of(rows) for rows in (ROWS, ROWS + 1.0, -2.0 * ROWS)]
+    slow = [density_of(rows, mode="FAST_COMPILE") for rows in (ROWS, ROWS + 1.0, -2.0 * ROWS)]
+    for kappa in (0.1, 0.5, 0.1):
+        found = [function(kappa) for function in functions]
+        np.testing.assert_allclose(found, [function(kappa) for function in slow], rtol=1e-12)
+        assert len(np.unique(np.round(found, 6))) == 6
+
+
+def test_threads_do_not_share_what_is_kept():
+    ones = [density_of(rows) for rows in (ROWS, ROWS + 1.0)]
+    wanted = [[function(kappa) for kappa in (0.1, 0.5)] for function in ones]
+    wrong = []
+
+    def evaluate(function, expected):
+        for _ in range(200):
+            wrong.extend(
+                kappa
+                for kappa, value in zip((0.1, 0.5), expected, strict=True)
+                if not np.array_equal(function(kappa), value)
+            )
+
+    threads = [threading.Thread(target=evaluate, args=pair) for pair in zip(ones, wanted, strict=True)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_what_is_kept_is_given_back_with_the_last_graph():
+    gc.collect()
+    before = set(callbacks._callbacks)
+    one, other = density_of(ROWS), density_of(ROWS)
+    one(0.5)
+    added = set(callbacks._callbacks) - before
+    del one
+    gc.collect()
+    assert added <= set(callbacks._callbacks)
+    other(0.5)
+    del other
+    gc.collect()
+    assert not added & set(callbacks._callbacks)
+
+
+def test_operations_are_told_apart():
+    parts = MarginalLikelihoodOp("NormalInverseGamma"), ParameterGradientOp("NormalInverseGamma")
+    ops = [
+        *parts,
+        MarginalLikelihoodOp("NormalInverseWishart"),
+        MarginalLikelihoodOp("NormalInverseGamma", True),
+        JointOp(parts),
+        JointOp(parts[::-1]),
+        EvidenceOp("NormalInverseGamma", 1),
+        EvidenceOp("NormalInverseGamma", 2),
+    ]
+    texts = [described(op) for op in ops]
+    assert None not in texts
+    assert len(set(texts)) == len(ops)
+    assert described(MarginalLikelihoodOp("NormalInverseGamma")) == texts[0]
+    assert described((1, np.ones(2))) is None
+
+
+PROCESS = """
+import numpy as np, pymc as pm, pymc_dpgmm as dp
+from numba.core import event
+
+with pm.Model() as model:
+    kappa = pm.Gamma("kappa", 1.0, 1.0)
+    base = dp.NormalInverseGamma(0.0, kappa, 2.0, 1.0)
+    dp.DPMixture("y", 1.0, base, observed=np.array([-2.1, -1.9, 4.0, 4.2]))
+with event.install_recorder("numba:compile") as recorder:
+    log_density = model.compile_fn([model.logp(), *model.dlogp(vars=[kappa])])
+    values = log_density(model.initial_point(0) | {"y_labels": np.array([0, 0, 1, 1])})
+# What calls Python takes no time to compile, and is not kept.
+compiled = [type(e.data["dispatcher"]).__name__ for _, e in recorder.buffer if e.is_start]
+print(compiled.count("CPUDispatcher"), *values)
+"""
+
+
+def test_the_next_process_finds_all_compiled_code_on_disk(tmp_path):
+    environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
+    found = []
+    for _ in range(2):
+        command = [sys.executable, "-W", "ignore", "-c", PROCESS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path)
+        found.append(done.stdout.strip().splitlines()[-1].split())
+    assert int(found[0][0]) > 0
+    assert int(found[1][0]) == 0
+    assert found[0][1:] == found[1][1:]
