@@ -119,3 +119,17 @@ def test_the_next_process_finds_all_compiled_code_on_disk(tmp_path):
     assert int(found[0][0]) > 0
     assert int(found[1][0]) == 0
     assert found[0][1:] == found[1][1:]
+
+
+def test_draws_outlive_the_nodes_that_they_were_made_for():
+    """PyTensor compiles those of random variables as parts of other operations."""
+    with pm.Model():
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=ROWS)
+        draws = []
+        for seed in (1, 1, 2):
+            draws.append(
+                pm.sample_prior_predictive(3, random_seed=seed)["prior_predictive"].dataset["y"].to_numpy()
+            )
+            gc.collect()
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert not np.array_equal(draws[0], draws[2])

@@ -39,13 +39,16 @@ class Callback:
         return self._own.function(*args)
 
 
-# What functions keep is given back with the last graph that they belong to.
+# How functions are made, which says what they do and holds no data, and the functions, which may keep data: these
+# are given back with the last graph that they belong to.
+_makers: dict[str, Callable[[], Callable[..., Any]]] = {}
 _callbacks: WeakValueDictionary[str, Callback] = WeakValueDictionary()
 
 
 def called(name: str, *args: Any) -> Any:
     """Call the function with a name."""
-    return _callbacks[name](*args)
+    # Nodes inside other operations may be gone when their code is called: these keep nothing.
+    return (_callbacks.get(name) or _makers[name]())(*args)
 
 
 def callback(
@@ -70,6 +73,7 @@ def callback(
     place = alike.index(node) if node in alike else 0
     returned = [str(output.type) for output in node.outputs]
     name = "pymc_dpgmm_" + sha256(f"{VERSION} {text} {place} {returned}".encode()).hexdigest()
+    _makers[name] = make
     found = _callbacks.get(name)
     if found is None:
         found = _callbacks[name] = Callback(make)
