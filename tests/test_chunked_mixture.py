@@ -428,13 +428,6 @@ def test_levels_that_the_looked_at_rows_lack_are_explained(monkeypatch):
     assert "made from 10 of the rows" in raised.value.__notes__[0]
 
 
-def test_a_fit_is_refused():
-    with pm.Model():
-        dp.DPMixture("y", 1.0, BASE, observed=IN_CHUNKS)
-        with pytest.raises(TypeError, match="rows in memory"):
-            dp.fit(progressbar=False)
-
-
 @pytest.mark.filterwarnings("ignore:The effect of Potentials")
 def test_prior_draws_are_refused():
     with pm.Model():

@@ -108,3 +108,20 @@ def test_a_closed_client_is_named(client):
     client.close()
     with pytest.raises(RuntimeError, match="was not completed"):
         pm.sample(draws=5, tune=5, chains=1, model=model, **RUN)
+
+
+def test_fit_is_that_of_threads(client):
+    array = rows(6_000)
+
+    def fit():
+        with pm.Model():
+            dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+            return dp.fit(n_starts=1, random_seed=1, progressbar=False)
+
+    found = fit()
+    r = found.responsibilities().compute()
+    client.close()
+    with dask.config.set(scheduler="threads"):
+        other = fit()
+        np.testing.assert_array_equal(found.elbo, other.elbo)
+        np.testing.assert_array_equal(r, other.responsibilities().compute())

@@ -61,10 +61,6 @@ def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
     return found
 
 
-def _pass(chunk: Any, place: Place, sent: Sent, reader: Reader) -> Gathered:
-    return run_pass(reader.read(chunk, place.n_rows), place.first_row, sent)
-
-
 def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
     chunk, first_row = as_numpy(chunk, place.n_rows), place.first_row
     start, stop = np.searchsorted(wanted, [first_row, first_row + len(chunk)])
@@ -175,26 +171,50 @@ class DaskRows:
         """Take how values are made of the rows, and how many columns these have."""
         self.reader, self.n_columns = reader, n_columns
 
+    def values_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the values of rows, given their numbers in increasing order: (m, c) array."""
+        return self.reader.read(self.sample(rows))
+
     def run(self, sent: Sent) -> Gathered:
         """Return what one pass over all chunks has gathered."""
+        found: Gathered = self.reduced(run_pass, unite, sent)
+        return found
+
+    def reduced(self, function: Callable[..., Any], unite: Callable[..., Any], message: Any) -> Any:
+        """Return what a function gives for all chunks together.
+
+        Parameters
+        ----------
+        function : callable
+            Of the values of a chunk, the number of its first row, and the message.
+        unite : callable
+            Of a list of what it has given for some chunks, in their order, and the message; returns the same for
+            all of these together.
+        message : object
+            Sent to the chunks as it is.
+        """
         import dask
 
-        message = dask.delayed(sent, traverse=False)
-        parts = [dask.delayed(_pass)(chunk, place, message, self.reader) for chunk, place in self._chunks]
+        sent = dask.delayed(message, traverse=False)
+        parts = self._of_values(function, sent)
         # The order in which sums are united, and so their last bits, depends on the chunks alone.
         while len(parts) > 1:
             groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
-            parts = [dask.delayed(unite)(group, message) for group in groups]
+            parts = [dask.delayed(unite)(group, sent) for group in groups]
         (found,) = _computed(parts[0])
         return found
 
     def by_chunk(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return, as delayed objects with their first rows and lengths, a function of the values of each chunk."""
+        """Return a function of the values of each chunk and of its first row, as delayed objects."""
         import dask
 
-        own = [dask.delayed(argument, traverse=False) for argument in arguments]
+        return self._of_values(function, *(dask.delayed(argument, traverse=False) for argument in arguments))
+
+    def _of_values(self, function: Callable[..., Any], *sent: Any) -> list[Any]:
+        import dask
+
         return [
-            dask.delayed(_of_values)(function, chunk, place, self.reader, *own) for chunk, place in self._chunks
+            dask.delayed(_of_values)(function, chunk, place, self.reader, *sent) for chunk, place in self._chunks
         ]
 
     def _compute(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:

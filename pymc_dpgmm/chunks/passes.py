@@ -136,13 +136,8 @@ def _narrow(labels: np.ndarray, largest: int) -> np.ndarray:
 
 def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
     """Return what has been gathered of several chunks, in the order of their rows, as of one."""
-    n_clusters, width = parts[0].sums.shape
-    table = sums_table(sent.family, sent.params, sent.origin, parts[0].values.shape[1], 2 * n_clusters)
-    table.array[:n_clusters, :width] = parts[0].sums
-    for part in parts[1:]:
-        table.array[n_clusters : 2 * n_clusters, :width] = part.sums
-        table.add_up(0, n_clusters, n_clusters)
-    sums = table.array[:n_clusters, :width].copy()
+    n_columns = parts[0].values.shape[1]
+    sums = united_sums(sent.family, sent.params, sent.origin, n_columns, [part.sums for part in parts])
     rows, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "labels"))
     values = np.concatenate([part.values for part in parts])
     # What few rows of a chunk have, many of another may have.
@@ -150,6 +145,17 @@ def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
     return Gathered(
         sums, np.min([part.leaders for part in parts], axis=0), rows[is_kept], labels[is_kept], values[is_kept]
     )
+
+
+def united_sums(family: Any, params: Any, origin: Any, n_columns: int, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sums (K, w) of the clusters of several parts of the rows, which have one origin, together."""
+    n_clusters, width = parts[0].shape
+    table = sums_table(family, params, origin, n_columns, 2 * n_clusters)
+    table.array[:n_clusters, :width] = parts[0]
+    for part in parts[1:]:
+        table.array[n_clusters : 2 * n_clusters, :width] = part
+        table.add_up(0, n_clusters, n_clusters)
+    return table.array[:n_clusters, :width].copy()
 
 
 def as_rows(values: Any) -> np.ndarray:

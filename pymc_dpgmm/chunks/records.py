@@ -1,6 +1,6 @@
 """What the labels of rows in chunks are computed from, as arrays that can be stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,9 +25,7 @@ def as_dataset(drawn: Any, coords: Mapping[str, np.ndarray]) -> xr.Dataset:
     each = ("chain", "draw")
 
     def padded(rows: list[np.ndarray], length: int, fill: Any, dtype: Any) -> np.ndarray:
-        found = np.full((len(rows), length, *rows[0].shape[1:]), fill, dtype=dtype)
-        for out, own in zip(found, rows, strict=True):
-            out[: len(own)] = own
+        found = _padded(rows, length, fill, dtype)
         return found.reshape(*shape, *found.shape[1:])
 
     clusters = [own.clusters for own in flat]
@@ -47,6 +45,29 @@ def as_dataset(drawn: Any, coords: Mapping[str, np.ndarray]) -> xr.Dataset:
         dims = [f"{parameter}_dim_{i}" for i in range(values.ndim - 3)]
         variables[_OF_CLUSTERS + parameter] = ((*each, "cluster", *dims), values)
     return xr.Dataset(variables, coords=dict(coords))
+
+
+def sums_as_dataset(sums: Sequence[np.ndarray]) -> xr.Dataset:
+    """Return the sums (K, w) of the clusters of one chain of draws, from which labels cannot be computed."""
+    most = max(map(len, sums))
+    variables = {
+        "n_clusters": (("chain", "draw"), np.array([[len(own) for own in sums]])),
+        "sums": (("chain", "draw", "occupied", "sum"), _padded(sums, most, 0.0, float)[None]),
+    }
+    return xr.Dataset(variables, coords={"chain": [0], "draw": np.arange(len(sums))})
+
+
+def has_labels(dataset: xr.Dataset) -> bool:
+    """Tell whether labels can be computed from arrays."""
+    return "order_key" in dataset
+
+
+def _padded(rows: Sequence[np.ndarray], length: int, fill: Any, dtype: Any) -> np.ndarray:
+    """Return arrays of different lengths as one."""
+    found = np.full((len(rows), length, *rows[0].shape[1:]), fill, dtype=dtype)
+    for out, own in zip(found, rows, strict=True):
+        out[: len(own)] = own
+    return found
 
 
 def from_dataset(dataset: xr.Dataset, chain: int, draw: int) -> DrawnPartition:

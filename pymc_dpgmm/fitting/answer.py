@@ -7,9 +7,11 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.checks import check_count
+from pymc_dpgmm.chunks.records import sums_as_dataset
+from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
 from pymc_dpgmm.pymc_internals import MultiTrace, NDArray
 from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import Components
 from pymc_dpgmm.variational.search import Optimum
 
 # A component counts as in use from this expected number of rows on.
@@ -55,7 +57,14 @@ class VariationalFit:
     array([0, 0, 0, 1, 1, 1])
     """
 
-    def __init__(self, target: Any, rows: Rows, optima: list[Optimum], rng: np.random.Generator) -> None:
+    _rows: Any
+
+    # What to do next.
+    _next = (
+        "fit.check() compares it with exact draws, and pm.sample(initvals=fit.initvals(chains=4)) starts from it"
+    )
+
+    def __init__(self, target: Any, rows: Components, optima: list[Optimum], rng: np.random.Generator) -> None:
         self._target, self._rows, self._rng = target, rows, rng
         made = [o._replace(state=with_source(rows, target.prior, o.state)) for o in optima]
         self._optima = sorted(made, key=lambda optimum: -optimum.state.bound)
@@ -83,8 +92,7 @@ class VariationalFit:
         return (
             f"<VariationalFit of {self._target.labels.name}: {self.n_components} components in use, {of_starts}"
             f"log evidence >= {self.elbo[-1]:.2f}{given}. An approximation, not the posterior: its variances are "
-            "too small, and it describes one mode. fit.check() compares it with exact draws, and "
-            "pm.sample(initvals=fit.initvals(chains=4)) starts from it>"
+            f"too small, and it describes one mode. {self._next}>"
         )
 
     def responsibilities(self) -> np.ndarray:
@@ -161,15 +169,19 @@ class VariationalFit:
         """
         check_count("draws", draws, 1)
         rng = self._generator(random_seed)
-        model, target, state = self._target.model, self._target, self._best.state
-        labels = partitions_of(draw_labels(self._rows, state, draws, rng)[0]).astype(target.dtype)
-        alpha = draw_alpha(state, draws, rng)
+        state = self._best.state
+        labels = partitions_of(draw_labels(self._rows, state, draws, rng)[0]).astype(self._target.dtype)
+        return self._labelled(labels, draw_alpha(state, draws, rng))
+
+    def _labelled(self, labels: np.ndarray, alpha: np.ndarray | None) -> xr.DataTree:
+        """Return draws of the labels, or of what stands for them, and of the concentration, as results."""
+        model, target = self._target.model, self._target
         value = None if alpha is None else model.rvs_to_values[target.alpha].name
         is_log = alpha is not None and model.rvs_to_transforms[target.alpha] is not None
         name = model.rvs_to_values[target.labels].name
         trace = NDArray(model=model, test_point=dict(target.point))
-        trace.setup(draws, 0)
-        for t in range(draws):
+        trace.setup(len(labels), 0)
+        for t in range(len(labels)):
             point = dict(target.point)
             point[name] = labels[t]
             if alpha is not None:
@@ -270,6 +282,86 @@ class VariationalFit:
             "elbo": float(self.elbo[-1]),
         }
         return xr.Dataset(found, coords={"method": ["variational", "exact"]})
+
+
+class ChunkedVariationalFit(VariationalFit):
+    """An approximate posterior of a mixture of rows in chunks.
+
+    ``responsibilities`` is a dask array. Draws keep the sums of their clusters in place of labels.
+    """
+
+    _next = "fit.to_datatree() has draws from it, and pm.sample() the exact posterior"
+    _rows: ChunkedRows
+
+    def responsibilities(self) -> Any:
+        """Return the approximate probabilities of the rows to belong to each component.
+
+        Returns
+        -------
+        (n, K) dask array
+            In the chunks of the rows, computed when it is asked for.
+        """
+        assert self._best.state.source is not None
+        return self._rows.responsibilities(*self._best.state.source)
+
+    def initvals(self, chains: int = 4, *, random_seed: Any = None) -> list[dict[str, Any]]:
+        """Refuse: labels of rows in chunks are no variable of the model.
+
+        Raises
+        ------
+        NotImplementedError
+        """
+        raise NotImplementedError(
+            "labels of rows in chunks are no variable of the model, so that chains cannot start from them: every "
+            "chain of pm.sample() searches by itself. Values of other variables are in fit.point"
+        )
+
+    def to_datatree(self, draws: int = 500, *, random_seed: Any = None) -> xr.DataTree:
+        """Return draws from the approximate posterior, in the form of the results of ``pm.sample``.
+
+        All draws are made in one pass over the rows. They keep the sums of their clusters, from which
+        :func:`pymc_dpgmm.density`, :func:`pymc_dpgmm.component_draws` and :func:`pymc_dpgmm.sample_new_rows` work,
+        and no labels.
+
+        Parameters
+        ----------
+        draws : int, >= 1
+        random_seed : int or numpy.random.Generator, optional
+
+        Returns
+        -------
+        DataTree
+            With a group ``variational``, as for rows in memory.
+        """
+        check_count("draws", draws, 1)
+        rng, state = self._generator(random_seed), self._best.state
+        assert state.source is not None
+        sums = self._rows.drawn_sums(*state.source, draws, rng)
+        counts = np.array([len(own) for own in sums], dtype=self._target.dtype)
+        idata = self._labelled(counts, draw_alpha(state, draws, rng))
+        name = self._target.labels.name.removesuffix("_n_clusters")
+        idata[f"{name}_clusters"] = xr.DataTree(sums_as_dataset(sums))
+        return idata
+
+    def check(
+        self,
+        draws: int = 300,
+        *,
+        tune: int = 100,
+        chains: int = 2,
+        random_seed: Any = None,
+        progressbar: bool = True,
+    ) -> xr.Dataset:
+        """Refuse: exact draws cannot start from the approximation here.
+
+        Raises
+        ------
+        NotImplementedError
+        """
+        raise NotImplementedError(
+            "check compares pairs of rows in exact draws that start from the fit, and labels of rows in chunks "
+            "are no variable of the model. Fit and check some of the rows: observed=array[:10_000].compute()"
+        )
 
 
 def _together(labels: np.ndarray) -> np.ndarray:

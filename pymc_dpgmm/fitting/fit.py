@@ -10,12 +10,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.compiled import compiling
-from pymc_dpgmm.fitting.answer import VariationalFit
-from pymc_dpgmm.fitting.target import FitTarget
+from pymc_dpgmm.fitting.answer import ChunkedVariationalFit, VariationalFit
+from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
+from pymc_dpgmm.fitting.target import FitTarget, fit_target
 from pymc_dpgmm.kernels.responsibilities import respond, sum_up_each, write_evidences
 from pymc_dpgmm.threads import Threads, available_threads
 from pymc_dpgmm.variational.ascent import State, ascend
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import Components
 from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
 
 # Rounds in which hyperparameters and responsibilities are updated in turn.
@@ -90,6 +91,9 @@ def fit(
 
     Notes
     -----
+    If the rows are a dask array, every step is one pass over its chunks, where dask works on them; steps of births
+    look at up to 4,000 rows of a component. The answer has the probabilities of labels as a dask array.
+
     :doc:`/variational` has the approximate posterior, its updates, and what it is not. Sources: Blei and Jordan
     (2006) for the Dirichlet process, Sugiyama (2016), chapter 20, for finite mixtures, Hughes and Sudderth (2013)
     for births and merges.
@@ -114,11 +118,11 @@ def fit(
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be > 0 and finite, got {tol}")
     maximize = [maximize] if isinstance(maximize, str) else list(dict.fromkeys(maximize))
-    target = FitTarget(model, {} if point is None else point, maximize)
+    target = fit_target(model, {} if point is None else point, maximize)
     with compiling.announced("variational inference"):
         for function in (respond, sum_up_each, write_evidences):
             function.prepare()
-        rows = Rows(target.views)
+        rows = target.rows()
     options = Options(max_components, tol, max_steps)
     rng = np.random.default_rng(random_seed)
     bar = Progress(
@@ -150,7 +154,8 @@ def fit(
                 renewed(rows, target.prior, optimum._replace(state=state), options, threads)
                 for optimum, state in zip(optima, states, strict=True)
             ]
-    found = VariationalFit(target, rows, optima, rng)
+    answer = ChunkedVariationalFit if isinstance(rows, ChunkedRows) else VariationalFit
+    found = answer(target, rows, optima, rng)
     chosen = max(optima, key=lambda optimum: optimum.state.bound)
     if chosen.is_full and max_components < min(target.prior.most, target.n):
         warnings.warn(
@@ -167,7 +172,7 @@ def fit(
     return found
 
 
-def _maximize(target: FitTarget, rows: Rows, state: State, options: Options, threads: Threads) -> State:
+def _maximize(target: FitTarget, rows: Components, state: State, options: Options, threads: Threads) -> State:
     """Bring hyperparameters and responsibilities to a maximum in turn, from a state; return where that ends.
 
     Raises

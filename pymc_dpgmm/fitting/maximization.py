@@ -18,11 +18,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.checks import listed
-from pymc_dpgmm.distributions import as_numbers, mixture_inputs, prior_parameters
+from pymc_dpgmm.distributions import as_numbers
 from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.distributions.partition_priors import FiniteDirichletRV
 from pymc_dpgmm.variational.ascent import State
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import Components
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
 # Where the sum is minus infinity, a search is told a number that is worse than any.
@@ -38,8 +38,11 @@ class Hyperparameters:
     ----------
     model : pm.Model
     labels : variable
-    mixtures : sequence of variables
-        All on these labels.
+        Or, of rows in chunks, the number of their clusters.
+    prior : tuple
+        Its operation, and the parameters by their names.
+    mixtures : mapping of variables to sequences of variables
+        All on these labels, and their families' parameters.
     alpha : variable or None
         The concentration, where it has an approximate posterior.
     names : sequence of str
@@ -57,7 +60,8 @@ class Hyperparameters:
         self,
         model: pm.Model,
         labels: Variable,
-        mixtures: Sequence[Variable],
+        prior: tuple[Any, Mapping[str, Variable]],
+        mixtures: Mapping[Variable, Sequence[Variable]],
         alpha: Any,
         names: Sequence[str],
         point: Mapping[str, np.ndarray],
@@ -69,15 +73,18 @@ class Hyperparameters:
             [model.rvs_to_transforms[rv] is not None for rv in chosen],
             [np.size(point[v.name]) for v in self._values],
         )
-        _check(model, mixtures, alpha, chosen)
-        params = model.replace_rvs_by_values([p for mixture in mixtures for p in mixture_inputs(mixture).params])
-        self._ends = np.cumsum([len(mixture_inputs(mixture).params) for mixture in mixtures]).tolist()
+        _check(model, alpha, chosen)
+        params = model.replace_rvs_by_values([p for own in mixtures.values() for p in own])
+        self._ends = np.cumsum([len(own) for own in mixtures.values()]).tolist()
         sizes, slopes = pt.dvector("sizes"), [p.type("slope") for p in params]
-        others = [rv for rv in model.basic_RVs if rv is not labels and rv is not alpha and rv not in mixtures]
-        rest = [*others, *model.potentials]
+        rest = [
+            v
+            for v in (*model.basic_RVs, *model.potentials)
+            if v is not labels and v is not alpha and v not in mixtures
+        ]
         # The mode of the variables as they are, not of their logs.
         log_density = model.logp(vars=rest, jacobian=False) if rest else pt.constant(0.0)
-        added = pt.constant(0.0) if alpha is not None else _added_by_weights(model, labels, sizes)
+        added = pt.constant(0.0) if alpha is not None else _added_by_weights(model, *prior, sizes)
         total = log_density + added + sum(pt.sum(p * slope) for p, slope in zip(params, slopes, strict=True))
         gradients = grad(total, self._values, disconnected_inputs="ignore")
         needed = set(ancestors([total, *params]))
@@ -98,7 +105,7 @@ class Hyperparameters:
         found = self._natural(*(point[v.name] for v in self._values))
         return dict(zip(self.names, map(np.asarray, found), strict=True))
 
-    def maximized(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def maximized(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return a point at which the sum is highest given responsibilities, and let the rows have its parameters.
 
         ``log_density`` is afterwards that of all but labels and mixtures there.
@@ -128,7 +135,7 @@ class Hyperparameters:
         self._evaluate(rows, state, self._at(found, point))
         return self._at(found, point)
 
-    def check_maximum(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> None:
+    def check_maximum(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> None:
         """Raise ValueError if the sum is higher further away: where densities are infinite a search does not end.
 
         Variables are moved by a factor, on the scale of their logs or whatever their transform is.
@@ -161,7 +168,7 @@ class Hyperparameters:
             first = last
         return found
 
-    def _evaluate(self, rows: Rows, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
+    def _evaluate(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
         """Return the sum without the entropy, and its gradient, and leave the parameters with the rows."""
         values = [point[v.name] for v in self._inputs]
         found = self._params(*values)
@@ -183,34 +190,25 @@ class Hyperparameters:
         return value, np.concatenate([np.ravel(g).astype(np.float64) for g in gradients])
 
 
-def _check(model: pm.Model, mixtures: Sequence[Variable], alpha: Any, chosen: Sequence[Variable]) -> None:
+def _check(model: pm.Model, alpha: Any, chosen: Sequence[Variable]) -> None:
     discrete = [rv.name for rv in chosen if np.dtype(rv.dtype).kind != "f"]
     if discrete:
         raise TypeError(f"{listed(discrete)} cannot be maximised, being discrete: give values in point")
     labelled = [rv.name for rv in chosen if not hasattr(model.rvs_to_values[rv].type, "broadcastable")]
     if labelled:
         raise TypeError(f"{listed(labelled)} of pymc.dims cannot be maximised: give values in point")
-    own = set(chosen)
-    for mixture in mixtures:
-        offset = mixture_inputs(mixture).offset
-        if offset is not None and own & set(ancestors([offset])):
-            raise TypeError(
-                f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: give "
-                "values in point, or use pm.sample()"
-            )
-    if alpha is not None and own & set(ancestors(alpha.owner.inputs)):
+    if alpha is not None and set(chosen) & set(ancestors(alpha.owner.inputs)):
         raise TypeError(
             f"{alpha.name} has an approximate posterior of its own, and its prior depends on what is to be "
             f"maximised: maximise {alpha.name} too, or give values in point"
         )
 
 
-def _added_by_weights(model: pm.Model, labels: Variable, sizes: Variable) -> Variable:
+def _added_by_weights(model: pm.Model, prior: Any, fields: Mapping[str, Variable], sizes: Variable) -> Variable:
     """Return what weights add to the bound, given their prior's parameters: see :mod:`..variational.weights`."""
-    fields = prior_parameters(labels)
     params = dict(zip(fields, model.replace_rvs_by_values(list(fields.values())), strict=True))
     alpha = pt.cast(params["alpha"], "float64")
-    if isinstance(labels.owner.op, FiniteDirichletRV):
+    if isinstance(prior, FiniteDirichletRV):
         return dirichlet_bound(pt.gammaln, alpha, params["n_components"], sizes, sizes.sum())
     later = pt.cumsum(sizes[::-1])[::-1] - sizes
     steps = pt.arange(1, sizes.shape[0] + 1)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions import (
@@ -17,16 +18,18 @@ from pymc_dpgmm.distributions import (
     of_units,
     prior_parameters,
 )
-from pymc_dpgmm.distributions.chunked_partition import chunked_names
+from pymc_dpgmm.distributions.chunked_partition import chunked_names, is_chunked_clusters
 from pymc_dpgmm.distributions.partition_priors import MFMRV, FiniteDirichletRV
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families.base_measure import named_kinds
+from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
 from pymc_dpgmm.fitting.maximization import Hyperparameters
+from pymc_dpgmm.steps.chunked import ChunkedTarget
 from pymc_dpgmm.steps.concentration import Concentration, concentration_of
 from pymc_dpgmm.steps.points import PointFunction
 from pymc_dpgmm.steps.targets import LabelsTarget, is_labels
 from pymc_dpgmm.variational.ascent import Prior, State, settle
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import Components, Rows
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 
@@ -49,7 +52,7 @@ class FitTarget:
 
     def __init__(self, model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> None:
         self.model = model
-        self.labels = _sole_labels(model)
+        self.labels = self._found()
         self.alpha: Any = None
         self._check_labels()
         names = {rv.name: rv for rv in model.free_RVs}
@@ -66,15 +69,17 @@ class FitTarget:
         self.given = {name: np.asarray(value) for name, value in point.items()}
         self.point = self._value_point(names, maximize)
         self.n = self._n_rows()
-        self.point[model.rvs_to_values[self.labels].name] = np.zeros(self.n, dtype=self.labels.dtype)
+        self.point[model.rvs_to_values[self.labels].name] = self._one_cluster()
         self.prior = self._prior()
         self.views = self._views()
         self.hyperparameters: Hyperparameters | None = None
         if maximize:
-            mixtures = [model[mixture.name] for mixture in self._mixtures]
-            self.hyperparameters = Hyperparameters(model, self.labels, mixtures, self.alpha, maximize, self.point)
+            self._check_offsets(maximize)
+            self.hyperparameters = Hyperparameters(
+                model, self.labels, self._prior_inputs(), self._parameters(), self.alpha, maximize, self.point
+            )
 
-    def maximize(self, rows: Rows, state: State) -> State:
+    def maximize(self, rows: Components, state: State) -> State:
         """Bring hyperparameters to a maximum given responsibilities; return the state there.
 
         The rows, the prior and what is given are those of the new values afterwards.
@@ -85,7 +90,7 @@ class FitTarget:
         self.prior = self._prior()
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
-    def check_maximum(self, rows: Rows, state: State) -> None:
+    def check_maximum(self, rows: Components, state: State) -> None:
         """Raise ValueError where hyperparameters are on their way to infinity, or to a bound of their support."""
         assert self.hyperparameters is not None
         self.hyperparameters.check_maximum(rows, state, self.point)
@@ -100,6 +105,37 @@ class FitTarget:
         """The type of the labels."""
         return str(self.labels.dtype)
 
+    def rows(self) -> Components:
+        """Return the rows of the views."""
+        return Rows(self.views)
+
+    def _found(self) -> Any:
+        """Return the labels."""
+        return _sole_labels(self.model)
+
+    def _one_cluster(self) -> np.ndarray:
+        """Return a value of the labels."""
+        return np.zeros(self.n, dtype=self.labels.dtype)
+
+    def _prior_inputs(self) -> tuple[Any, dict[str, Any]]:
+        """Return the operation of the prior on partitions, and its parameters by their names."""
+        return self.labels.owner.op, prior_parameters(self.labels)
+
+    def _parameters(self) -> dict[Any, Sequence[Any]]:
+        """Return the mixtures and the parameters of their families."""
+        mixtures = [self.model[mixture.name] for mixture in self._mixtures]
+        return {mixture: mixture_inputs(mixture).params for mixture in mixtures}
+
+    def _check_offsets(self, maximize: Sequence[str]) -> None:
+        own = {self.model[name] for name in maximize}
+        for mixture in self._parameters():
+            offset = mixture_inputs(mixture).offset
+            if offset is not None and own & set(ancestors([offset])):
+                raise TypeError(
+                    f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: "
+                    "give values in point, or use pm.sample()"
+                )
+
     def _check_labels(self) -> None:
         labels = self.labels
         if not isinstance(labels.owner.op, PartitionRV):
@@ -107,11 +143,7 @@ class FitTarget:
                 f"{labels.name} has groups or topics, which dp.fit does not know; use pm.sample(), which draws "
                 "them exactly"
             )
-        if isinstance(labels.owner.op, MFMRV):
-            raise TypeError(
-                "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
-                "numbers of components and compare their bounds, or use pm.sample()"
-            )
+        _check_prior(labels.owner.op)
         if constraints_on(labels) is not None:
             raise TypeError(
                 f"dp.fit does not know known_labels and must_link of {labels.name}; leave them out, or use "
@@ -139,12 +171,7 @@ class FitTarget:
             )
         if of_units(mixture_inputs(rv).labels)[1] is not None:
             raise TypeError(f"rows of {mixture.name} belong to units, which dp.fit does not know; use pm.sample()")
-        if mixture.family.expected is None:
-            raise TypeError(
-                f"dp.fit needs a family that declares its expected log density; {mixture.family.title} does not, "
-                f"but {named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
-                "`expected` of pymc_dpgmm.families.Family"
-            )
+        _check_family(mixture.family)
 
     def _value_point(self, names: Mapping[str, Any], maximize: Sequence[str]) -> dict[str, np.ndarray]:
         """Return values of the value variables of all free variables but the labels."""
@@ -203,8 +230,7 @@ class FitTarget:
         return int(PointFunction(self.model, [self.labels.owner.inputs[-1]])(self.point)[0])
 
     def _prior(self) -> Prior:
-        op = self.labels.owner.op
-        fields = prior_parameters(self.labels)
+        op, fields = self._prior_inputs()
         if self.alpha is not None:
             law = Concentration(self.model, self.model.rvs_to_values[self.alpha]).law(self.point)
             if not (law[0] > 0.0 and law[1] > 0.0):
@@ -228,13 +254,75 @@ class FitTarget:
         return views
 
 
-def _sole_labels(model: pm.Model) -> Any:
-    found = [rv for rv in model.free_RVs if is_labels(rv)]
-    if not found and chunked_names(model):
+class ChunkedFitTarget(FitTarget):
+    """The same for rows in chunks, whose number of clusters stands for their labels."""
+
+    def rows(self) -> Components:
+        """Return the rows of the views."""
+        return ChunkedRows(self._target.source.rows, self.views[0])
+
+    def _found(self) -> Any:
+        return _sole([rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)])
+
+    def _check_labels(self) -> None:
+        self._target = ChunkedTarget(self.model, self.model.rvs_to_values[self.labels])
+        self._mixtures = []
+        _check_family(self._target.family)
+        _check_prior(self.labels.owner.op.prior)
+
+    def _n_rows(self) -> int:
+        return int(self._target.source.n)
+
+    def _one_cluster(self) -> np.ndarray:
+        return np.asarray(1, dtype=self.labels.dtype)
+
+    def _prior_inputs(self) -> tuple[Any, dict[str, Any]]:
+        op = self.labels.owner.op
+        _, *params = op.dist_params(self.labels.owner)
+        return op.prior, dict(zip(op.prior.fields, params, strict=True))
+
+    def _parameters(self) -> dict[Any, Sequence[Any]]:
+        mixture = self.model[self._target.name]
+        return {mixture: self._target.parameters}
+
+    def _check_offsets(self, maximize: Sequence[str]) -> None:
+        """Rows in chunks have none."""
+
+    def _views(self) -> list[View]:
+        if not self._target.take_params(self.point):
+            raise ValueError(f"the base measure's parameters of {self._target.name} are outside their support")
+        partition = self._target.partition
+        no_rows = np.empty((0, self._target.source.rows.n_columns))
+        return [View(partition.family, partition.params, no_rows, origin=partition.origin)]
+
+
+def fit_target(model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> FitTarget:
+    """Return the target of a model, whether its rows are in memory or in chunks."""
+    return (ChunkedFitTarget if chunked_names(model) else FitTarget)(model, point, maximize)
+
+
+def _check_family(family: Any) -> None:
+    if family.expected is None:
         raise TypeError(
-            "dp.fit needs rows in memory, and those of the model are a dask array: pass some of them as observed, "
-            "array[:100_000].compute()"
+            f"dp.fit needs a family that declares its expected log density; {family.title} does not, "
+            f"but {named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
+            "`expected` of pymc_dpgmm.families.Family"
         )
+
+
+def _check_prior(op: Any) -> None:
+    if isinstance(op, MFMRV):
+        raise TypeError(
+            "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
+            "numbers of components and compare their bounds, or use pm.sample()"
+        )
+
+
+def _sole_labels(model: pm.Model) -> Any:
+    return _sole([rv for rv in model.free_RVs if is_labels(rv)])
+
+
+def _sole(found: Sequence[Any]) -> Any:
     if not found:
         raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
     if len(found) > 1:

@@ -10,7 +10,7 @@ from pymc_dpgmm.checks import check_count, is_chunked
 from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array
 from pymc_dpgmm.chunks.partition import DrawnPartition
 from pymc_dpgmm.chunks.passes import Sent, draw_labels
-from pymc_dpgmm.chunks.records import from_dataset
+from pymc_dpgmm.chunks.records import from_dataset, has_labels
 from pymc_dpgmm.distributions.records import parse_numbers
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES
 from pymc_dpgmm.posterior.arrays.mixtures import constant
@@ -153,6 +153,11 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
         raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
     clusters = _clusters(idata, name)
+    if not has_labels(clusters):
+        raise ValueError(
+            f"the draws of {name} are of dp.fit, which keeps the sums of their clusters, and no labels: "
+            "fit.responsibilities() has the probabilities of the components for every row"
+        )
     n_chains, n_draws = clusters.sizes["chain"], clusters.sizes["draw"]
     if isinstance(draws, str):
         if draws != "best":

@@ -92,8 +92,8 @@ class ChunkedTarget:
         _, *prior = op.dist_params(rv.owner)
         self._prior = PointFunction(model, prior)
         # The density of the rows: its inputs are sums, an origin, and the parameters.
-        _, _, *params = model[self.name].owner.inputs
-        self._params = PointFunction(model, params)
+        _, _, *self.parameters = model[self.name].owner.inputs
+        self._params = PointFunction(model, self.parameters)
         self.family = self.source.partition.family
         self.partition: ChunkedPartition
         self.begin()

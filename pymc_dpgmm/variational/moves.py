@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
-from pymc_dpgmm.variational.rows import Rows, Sums
+from pymc_dpgmm.variational.rows import Components, Rows, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 # Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
@@ -19,7 +19,7 @@ _MOST_SINGLE, _MOST_DROPPED = 3, 3
 _PAIRS_EACH = 3
 
 
-def merge_pairs(rows: Rows, prior: Prior, state: State) -> State:
+def merge_pairs(rows: Components, prior: Prior, state: State) -> State:
     """Merge pairs of components as long as that raises the bound.
 
     Finite mixtures are offered as many components afterwards, those that were merged without rows.
@@ -32,7 +32,7 @@ def merge_pairs(rows: Rows, prior: Prior, state: State) -> State:
     return state
 
 
-def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
+def _merge_once(rows: Components, prior: Prior, state: State) -> State | None:
     """Return the state after merges of disjoint pairs, None if none raises the bound."""
     left, right = np.triu_indices(state.n_components, 1)
     sizes = state.sums.sizes
@@ -52,7 +52,8 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
     best = best[gains[best] > 0.0]
     if not len(best):
         return None
-    losses = _lost_entropies(rows, state, left[best], right[best])
+    assert state.source is not None
+    losses = rows.lost_entropies(*state.source, left[best], right[best])
     gains = gains[best] - losses
     chosen: list[int] = []
     taken: set[int] = set()
@@ -72,7 +73,7 @@ def _merge_once(rows: Rows, prior: Prior, state: State) -> State | None:
     return None
 
 
-def drop_component(rows: Rows, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
+def drop_component(rows: Components, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
     """Leave out one component, whose rows go to the others, if the bound is higher after a few steps.
 
     Unlike a merge, this lets the rows of a component go to several. The smallest ones are tried.
@@ -104,23 +105,8 @@ def _sizes_after(prior: Prior, sizes: np.ndarray, j: int, k: int) -> np.ndarray:
     return np.delete(sizes, k) if prior.is_ordered else sizes
 
 
-def _lost_entropies(rows: Rows, state: State, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Return by how much the merges of pairs lower the entropy of the responsibilities: (P,)."""
-    assert state.source is not None
-    lost = np.zeros(len(left))
-    for _, own in rows.blocks_of_responsibilities(*state.source):
-        parts = _x_log_x(own).sum(axis=1)
-        both = own[left] + own[right]
-        lost += _x_log_x(both).sum(axis=1) - parts[left] - parts[right]
-    return np.maximum(lost, 0.0)
-
-
-def _x_log_x(x: np.ndarray) -> np.ndarray:
-    return x * np.log(np.maximum(x, np.finfo(np.float64).tiny))
-
-
 def _merged_state(
-    rows: Rows, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
+    rows: Components, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
 ) -> State:
     together = rows.merged(state.sums.take(left), state.sums.take(right))
     kept = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
@@ -131,7 +117,7 @@ def _merged_state(
 
 
 def add_components(
-    rows: Rows,
+    rows: Components,
     prior: Prior,
     state: State,
     threads: Threads,
@@ -165,23 +151,13 @@ def add_components(
 
 
 def _divided(
-    rows: Rows, state: State, threads: Threads, rng: np.random.Generator
+    rows: Components, state: State, threads: Threads, rng: np.random.Generator
 ) -> list[tuple[float, int, Sums]]:
     """Return for components whose rows two describe better: by how much, which one, and the two."""
     assert state.source is not None
-    labels = np.empty(rows.n, dtype=np.int64)
-    for first, own in rows.blocks_of_responsibilities(*state.source):
-        labels[first : first + own.shape[1]] = own.argmax(axis=0)
-    order = np.argsort(labels, kind="stable")
-    ends = np.searchsorted(labels[order], np.arange(state.n_components + 1))
     found = []
-    for k in range(state.n_components):
-        own = order[ends[k] : ends[k + 1]]
-        if len(own) < 2:
-            continue
-        if len(own) > _MOST_LOOKED_AT:
-            own = np.sort(rng.choice(own, _MOST_LOOKED_AT, replace=False))
-        birth = _divided_rows(rows.subset(own), state.sums.take([k]), threads, rng)
+    for k, own in enumerate(rows.members(*state.source, state.sums.sizes, _MOST_LOOKED_AT, rng)):
+        birth = None if own.n < 2 else _divided_rows(own, state.sums.take([k]), threads, rng)
         if birth is not None:
             found.append((birth[0], k, birth[1]))
     return found
@@ -229,7 +205,7 @@ def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generato
 
 
 def _with_births(
-    rows: Rows,
+    rows: Components,
     prior: Prior,
     state: State,
     births: list[tuple[float, int, Sums]],
@@ -250,7 +226,7 @@ def _with_births(
 
 
 def _judged(
-    rows: Rows, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
+    rows: Components, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
 ) -> State | None:
     """Return the state after a few steps from other components, None if the bound is not higher than before."""
     source = sums, prior.fit(sums.sizes, state.weights).log_weights

@@ -1,7 +1,7 @@
 """Rows of data as variational inference sees them: responsibilities of components, and what these weigh."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -79,6 +79,8 @@ class WeightedView:
     def _kept_rows(self) -> Any:
         from scipy.sparse import csr_array, vstack
 
+        if self.n_rows == 0:
+            return np.empty((0, self.n_sums))
         if self.n_rows * self.n_sums <= _MOST_KEPT:
             return np.concatenate([self.block(*ends) for ends in self.blocks()])
         found = []
@@ -271,8 +273,8 @@ class _Chunk:
             )
 
 
-class Rows:
-    """Rows of one view or several.
+class Components:
+    """Components of rows of one view or several: what follows from their sums, wherever the rows are.
 
     Parameters
     ----------
@@ -280,28 +282,15 @@ class Rows:
         Data of the same rows, complete or of families that integrate over what is missing.
     """
 
+    n: int
+
     def __init__(self, views: Sequence[View]) -> None:
         self.views = [WeightedView(view) for view in views]
         self.n = self.views[0].n_rows
 
-    def subset(self, rows: np.ndarray) -> Self:
-        """Return some of the rows, whose sums mean the same."""
-        other = object.__new__(type(self))
-        other.views, other.n = [view.subset(rows) for view in self.views], len(rows)
-        return other
-
-    def of_single(self, rows: np.ndarray) -> Sums:
-        """Return the sums of components that have one row each."""
-        return Sums(np.ones(len(rows)), tuple(view.of_single(rows) for view in self.views))
-
     def empty(self, n_components: int) -> Sums:
         """Return the sums of components without rows."""
         return Sums(np.zeros(n_components), tuple(np.zeros((n_components, view.n_sums)) for view in self.views))
-
-    def of_labels(self, labels: np.ndarray, n_components: int) -> Sums:
-        """Return the sums of components to which all rows belong by labels 0..K-1. Not for subsets of rows."""
-        sizes = np.bincount(labels, minlength=n_components)
-        return Sums(sizes.astype(np.float64), tuple(view.of_labels(labels, sizes) for view in self.views))
 
     def log_evidences(self, sums: Sums) -> np.ndarray:
         """Return the log evidence of every component, all views together: (K,)."""
@@ -327,6 +316,106 @@ class Rows:
         n = before.sizes, after.sizes, sizes
         pairs = zip(self.views, before.views, after.views, strict=True)
         return Sums(sizes, tuple(view.beyond(n, own, other, factor) for view, own, other in pairs))
+
+    def respond(self, sums: Sums, log_weights: np.ndarray, threads: Threads) -> tuple[Sums, float]:
+        """Compute the responsibilities of components for all rows, in one pass.
+
+        Parameters
+        ----------
+        sums : Sums
+            What the posterior of the parameters of every component is given.
+        log_weights : (K,) array
+            Expected log weights.
+        threads : Threads
+
+        Returns
+        -------
+        Sums
+            Of the rows, weighted by their responsibilities.
+        float
+            The entropy of the responsibilities.
+        """
+        raise NotImplementedError
+
+    def lost_entropies(
+        self, sums: Sums, log_weights: np.ndarray, left: np.ndarray, right: np.ndarray
+    ) -> np.ndarray:
+        """Return by how much merges of pairs of components lower the entropy of the responsibilities: (P,)."""
+        raise NotImplementedError
+
+    def members(
+        self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
+    ) -> Iterator["Rows"]:
+        """Yield for every component the rows of which it is the likeliest, or about ``most`` of them by chance.
+
+        Parameters
+        ----------
+        sums, log_weights
+            As in :meth:`respond`.
+        sizes : (K,) array
+            Sums of the responsibilities.
+        most : int
+        rng : numpy.random.Generator
+        """
+        raise NotImplementedError
+
+    def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
+        """Return so many rows, chosen at random."""
+        raise NotImplementedError
+
+
+class Rows(Components):
+    """Rows in memory."""
+
+    def subset(self, rows: np.ndarray) -> Self:
+        """Return some of the rows, whose sums mean the same."""
+        other = object.__new__(type(self))
+        other.views, other.n = [view.subset(rows) for view in self.views], len(rows)
+        return other
+
+    def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
+        """Return so many rows, chosen at random."""
+        return self.subset(np.sort(rng.choice(self.n, n_rows, replace=False)))
+
+    def of_single(self, rows: np.ndarray) -> Sums:
+        """Return the sums of components that have one row each."""
+        return Sums(np.ones(len(rows)), tuple(view.of_single(rows) for view in self.views))
+
+    def of_labels(self, labels: np.ndarray, n_components: int) -> Sums:
+        """Return the sums of components to which all rows belong by labels 0..K-1. Not for subsets of rows."""
+        sizes = np.bincount(labels, minlength=n_components)
+        return Sums(sizes.astype(np.float64), tuple(view.of_labels(labels, sizes) for view in self.views))
+
+    def likeliest(self, sums: Sums, log_weights: np.ndarray) -> np.ndarray:
+        """Return the component of every row that has the largest responsibility: (n,) int64 array."""
+        labels = np.empty(self.n, dtype=np.int64)
+        for first, own in self.blocks_of_responsibilities(sums, log_weights):
+            labels[first : first + own.shape[1]] = own.argmax(axis=0)
+        return labels
+
+    def members(
+        self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
+    ) -> Iterator["Rows"]:
+        """Yield for every component the rows of which it is the likeliest, or ``most`` of them by chance."""
+        labels = self.likeliest(sums, log_weights)
+        order = np.argsort(labels, kind="stable")
+        ends = np.searchsorted(labels[order], np.arange(len(sizes) + 1))
+        for k in range(len(sizes)):
+            own = order[ends[k] : ends[k + 1]]
+            if len(own) > most:
+                own = np.sort(rng.choice(own, most, replace=False))
+            yield self.subset(own)
+
+    def lost_entropies(
+        self, sums: Sums, log_weights: np.ndarray, left: np.ndarray, right: np.ndarray
+    ) -> np.ndarray:
+        """Return by how much merges of pairs of components lower the entropy of the responsibilities: (P,)."""
+        lost = np.zeros(len(left))
+        for _, own in self.blocks_of_responsibilities(sums, log_weights):
+            parts = _x_log_x(own).sum(axis=1)
+            both = own[left] + own[right]
+            lost += _x_log_x(both).sum(axis=1) - parts[left] - parts[right]
+        return np.maximum(lost, 0.0)
 
     def _prepared(self, sums: Sums, log_weights: np.ndarray) -> _Prepared:
         log_weights = np.array(log_weights, dtype=np.float64)
@@ -380,23 +469,7 @@ class Rows:
         )
 
     def respond(self, sums: Sums, log_weights: np.ndarray, threads: Threads) -> tuple[Sums, float]:
-        """Compute the responsibilities of components for all rows, in one pass.
-
-        Parameters
-        ----------
-        sums : Sums
-            What the posterior of the parameters of every component is given.
-        log_weights : (K,) array
-            Expected log weights.
-        threads : Threads
-
-        Returns
-        -------
-        Sums
-            Of the rows, weighted by their responsibilities.
-        float
-            The entropy of the responsibilities.
-        """
+        """Compute the responsibilities of components for all rows, in one pass: their sums, and their entropy."""
         prepared = self._prepared(sums, log_weights)
         block = self._block_size(prepared)
         width = prepared.n_components * sum(view.n_sums for view in self.views)
@@ -458,3 +531,7 @@ class Rows:
             for first, last in self.views[v].blocks():
                 found[first:last] += self.views[v].block(first, last) @ factors.T
         return found
+
+
+def _x_log_x(x: np.ndarray) -> np.ndarray:
+    return x * np.log(np.maximum(x, np.finfo(np.float64).tiny))

@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
 from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
-from pymc_dpgmm.variational.rows import Rows
+from pymc_dpgmm.variational.rows import Components, Rows
 
 # Rows that a start looks at before it looks at all of them, and steps on these.
 _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
@@ -74,7 +74,7 @@ def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, t
 
 
 def find_optimum(
-    rows: Rows,
+    rows: Components,
     prior: Prior,
     rng: np.random.Generator,
     options: Options,
@@ -83,14 +83,15 @@ def find_optimum(
 ) -> Optimum:
     """Bring one random start to an optimum."""
     most = int(min(options.max_components, prior.most, rows.n))
-    if rows.n <= 2 * _FIRST_ROWS:
+    if isinstance(rows, Rows) and rows.n <= 2 * _FIRST_ROWS:
         state = first_state(rows, prior, rng, most, threads)
         return _climb(rows, prior, state, rng, options, most, threads, report)
-    some = rows.subset(np.sort(rng.choice(rows.n, _FIRST_ROWS, replace=False)))
+    n_first = min(_FIRST_ROWS, rows.n)
+    some = rows.some(n_first, rng)
     first = first_state(some, prior, rng, most, threads)
     quick = options._replace(max_steps=_FIRST_STEPS, tol=10.0 * options.tol)
     found = _climb(some, prior, first, rng, quick, most, threads, report)
-    share = np.full(found.state.n_components, rows.n / _FIRST_ROWS)
+    share = np.full(found.state.n_components, rows.n / n_first)
     sums = rows.scaled(found.state.sums, share)
     source = sums, prior.fit(sums.sizes).log_weights
     state = settle(rows, prior, *rows.respond(*source, threads), source)
@@ -98,7 +99,7 @@ def find_optimum(
 
 
 def _climb(
-    rows: Rows,
+    rows: Components,
     prior: Prior,
     state: State,
     rng: np.random.Generator,
@@ -138,7 +139,7 @@ def _climb(
     return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
 
 
-def renewed(rows: Rows, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
+def renewed(rows: Components, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
     """Bring an optimum found with other parameters of the prior to the one near it."""
     state = settle(rows, prior, optimum.state.sums, optimum.state.entropy, None)
     bounds = [state.bound]
