@@ -15,6 +15,7 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
+from numba import njit
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -22,6 +23,7 @@ from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.threads import Threads
 
 TUNE = 20
 
@@ -80,6 +82,50 @@ def measure(n, d, n_clusters, threads, leaders, seconds):
     return found
 
 
+@njit(nogil=True, error_model="numpy", fastmath=True)
+def arithmetic(numbers, n):
+    """Exponentials of numbers near the processor: what two threads can do at once if nothing else is in the way."""
+    for _ in range(n):
+        for i in range(numbers.shape[0]):
+            numbers[i] = np.exp(-0.5 * numbers[i])
+
+
+def scaling(n=1_000_000, d=2, n_clusters=10, repeats=12):
+    """Print how many times faster two threads are than one: draws of labels, leader sweeps, and this machine.
+
+    Draws with one thread and two take turns, so that both meet the same other work; the figures are of the sums.
+    """
+    rows, labels = clusters(n, d, n_clusters)
+    base, rng = dp.NormalInverseWishart.from_data(rows), np.random.default_rng(0)
+    state = State([View(base.family, base.numbers(d), rows)], labels)
+    state.set_prior(chinese_restaurant(1.0), (1.0, 1.0))
+    # As many as a chain has for finding out which moves pay.
+    schedules = {threads: Schedule(Options(search=False, threads=threads), 10 * TUNE) for threads in (1, 2)}
+    for t in range(10 * TUNE):
+        state, _ = schedules[1 + t % 2].draw(rng, state, True)
+    numbers = np.random.default_rng(0).random((4, 2_048))
+    arithmetic(numbers[0], 1)
+    seconds = {(name, threads): 0.0 for name in ("draw", "leader sweep", "machine") for threads in (1, 2)}
+
+    def timed(name, threads, call, *arguments):
+        begin = time.perf_counter()
+        found = call(*arguments)
+        seconds[name, threads] += time.perf_counter() - begin
+        return found
+
+    with Threads(2) as two:
+        for _ in range(repeats):
+            for threads in (1, 2):
+                for _ in range(5):
+                    state, _ = timed("draw", threads, schedules[threads].draw, rng, state, False)
+                timed("leader sweep", threads, leader_sweep, rng, state, threads)
+            timed("machine", 1, lambda: [arithmetic(own, 5_000) for own in numbers])
+            timed("machine", 2, two.run, lambda start, stop: arithmetic(numbers[start], 5_000), 0, 4)
+    for name in ("draw", "leader sweep", "machine"):
+        one, both = (seconds[name, threads] / repeats * 1e3 for threads in (1, 2))
+        print(f"{name}: {one:.1f} ms on one thread, {both:.1f} on two: {one / both:.2f} times")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", type=Path, default=Path("results"))
@@ -89,8 +135,12 @@ def main():
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--most", type=float, default=2.0, help="GiB of data, at most")
+    parser.add_argument("--scaling", action="store_true", help="only two threads against one, by turns")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.scaling:
+        scaling()
+        return
     if options.case:
         print(json.dumps(measure(*json.loads(options.case))))
         return

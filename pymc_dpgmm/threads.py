@@ -1,9 +1,11 @@
 """Threads of Python around compiled code, which releases its lock."""
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 
 import numpy as np
 from numba import config
@@ -52,3 +54,22 @@ class Threads:
         else:
             ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
             list(self._pool.map(call, ends[:-1], ends[1:]))
+
+    def share(self, work: Callable[[Iterator[int]], None], n: int) -> None:
+        """Call ``work(taken)`` in every thread, each of which takes numbers from 0 to n - 1 as it gets on.
+
+        No thread waits for another one that is slower, by more than one number takes.
+        """
+        left: SimpleQueue[int] = SimpleQueue()
+        for i in range(n):
+            left.put(i)
+
+        def taken() -> Iterator[int]:
+            with contextlib.suppress(Empty):
+                while True:
+                    yield left.get_nowait()
+
+        if self._pool is None:
+            work(taken())
+        else:
+            list(self._pool.map(lambda _: work(taken()), range(min(self.n_threads, n))))

@@ -1,5 +1,7 @@
 """Leader sweeps: partitions before and after, a twin with mistakes, bookkeeping, numbers of threads."""
 
+import threading
+
 import exact
 import numpy as np
 import pymc as pm
@@ -29,6 +31,7 @@ from pymc_dpgmm.partitions import (
     draw_partition,
     mixture_of_finite_mixtures,
 )
+from pymc_dpgmm.threads import Threads
 
 # The weights of a mixture of finite mixtures depend on the number of rows.
 PRIORS = OF_MORE_ROWS | {"mfm": (mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, 5), OF_MORE_ROWS["mfm"][1])}
@@ -464,3 +467,29 @@ def test_rows_gathered_at_once_are_those_that_join_one_by_one(d):
     one, other = (np.concatenate([np.ravel(part) for part in table.sums(k, k + 1)]) for k in (1, 2))
     np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-9)
     assert table.log_evidence(1) == pytest.approx(table.log_evidence(2), abs=1e-8)
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_threads_take_every_number_once(n_threads):
+    """And go on while one of them is slow."""
+    taken, names = [], set()
+    first_has_begun = threading.Event()
+
+    def work(numbers):
+        for i in numbers:
+            names.add(threading.current_thread().name)
+            if i == 0 and n_threads > 1:
+                # Until others have done all the rest.
+                first_has_begun.wait(10.0)
+            taken.append(i)
+            if len(taken) == 19:
+                first_has_begun.set()
+
+    with Threads(n_threads) as threads:
+        threads.share(work, 20)
+        assert sorted(taken) == list(range(20))
+        assert len(names) <= n_threads
+        if n_threads > 1:
+            assert taken[-1] == 0
+        threads.share(taken.extend, 0)
+    assert len(taken) == 20

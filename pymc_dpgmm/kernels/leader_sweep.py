@@ -11,7 +11,7 @@ Rows are worked on in chunks, of which threads take one at a time. The random nu
 key and of i, so that what is drawn does not depend on the number of threads.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -65,20 +65,15 @@ class _Sweep:
 
     def find_leaders(self) -> None:
         """Find the first row of each cluster in the order, and bring the clusters into that of their leaders."""
-        priorities = np.empty((self.n_chunks, self.stride), dtype=np.int64)
+        found: list[np.ndarray] = []
 
         def run(start: int, stop: int) -> None:
-            for c in range(start, stop):
-                find_first(
-                    self.state.slots.ctypes.data,
-                    self.order_key,
-                    *self.ends[c : c + 2].tolist(),
-                    self.stride,
-                    priorities[c].ctypes.data,
-                )
+            own = np.empty(self.stride, dtype=np.int64)
+            find_first(self.state.slots.ctypes.data, self.order_key, start, stop, self.stride, own.ctypes.data)
+            found.append(own)
 
-        self._run_quickly(run, self.n_chunks, self.state.n)
-        of_slots = priorities.min(axis=0)
+        self._run_quickly(run, self.state.n, self.state.n)
+        of_slots = np.min(found, axis=0)
         used = self.state.order[: self.state.n_clusters]
         self.slots = np.ascontiguousarray(used[np.argsort(of_slots[used])])
         self.priorities = np.ascontiguousarray(of_slots[self.slots])
@@ -104,22 +99,23 @@ class _Sweep:
         self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
         n_moved = np.zeros(self.n_chunks, dtype=np.int64)
 
-        def run(start: int, stop: int) -> None:
+        def run(chunks: Iterator[int]) -> None:
             memory = self._memory()
             scratch = self.labels.scratch()
-            for c in range(start, stop):
+            for c in chunks:
                 first, last = self.ends[c : c + 2].tolist()
                 n_moved[c] = self.labels.draw(first, last, scratch)
                 gather_chunk(
                     memory.address,
                     self.stride * (1 + c),
                     self.stride,
-                    *self.ends[c : c + 2].tolist(),
+                    first,
+                    last,
                     self.rows.ctypes.data,
                     self.begins[c].ctypes.data,
                 )
 
-        self.threads.run(run, 0, self.n_chunks)
+        self.threads.share(run, self.n_chunks)
         return int(n_moved.sum())
 
     def settle(self) -> None:

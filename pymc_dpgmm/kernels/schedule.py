@@ -355,8 +355,8 @@ class Schedule:
         seen = self.totals[SEQUENTIAL]
         tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]
         if options.sequential is None and tried:
-            # Before anything is seen, one move in ten counts as accepted.
-            accepted = (seen[SPLITS] + seen[MERGES] + 1) / (tried + 10)
+            # Before anything is seen, they count as just worth while.
+            accepted = (seen[SPLITS] + seen[MERGES] + 10 * WORTHWHILE) / (tried + 10)
             affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
             wanted = float(np.clip(affordable * min(1.0, accepted / WORTHWHILE), moves.least, MOST_MOVES))
             self.n_sequential = wanted if wanted < 1.0 else int(wanted)
