@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from pymc_dpgmm.posterior import (
         certainty,
         chunked_labels,
+        chunked_membership,
         co_clustering,
         component_draws,
         credible_ball,
@@ -108,6 +109,7 @@ __all__ = [
     "as_tokens",
     "certainty",
     "chunked_labels",
+    "chunked_membership",
     "co_clustering",
     "component_draws",
     "credible_ball",
@@ -144,6 +146,7 @@ _LATER = {
     "posterior": [
         "certainty",
         "chunked_labels",
+        "chunked_membership",
         "co_clustering",
         "component_draws",
         "credible_ball",

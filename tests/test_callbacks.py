@@ -135,3 +135,26 @@ def test_draws_outlive_the_nodes_that_they_were_made_for():
             gc.collect()
     np.testing.assert_array_equal(draws[0], draws[1])
     assert not np.array_equal(draws[0], draws[2])
+
+
+PRIOR = """
+import sys
+import numpy as np, pymc as pm, pymc_dpgmm as dp
+
+n = int(sys.argv[1])
+with pm.Model(coords={"row": range(n)}):
+    base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+    unit = np.arange(n) // 2 if sys.argv[2] == "unit" else None
+    dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=np.arange(float(n)), unit=unit)
+    drawn = pm.sample_prior_predictive(3, random_seed=1)["prior_predictive"].dataset["y"]
+print(drawn.shape)
+"""
+
+
+def test_other_shapes_find_the_code_and_what_it_calls(tmp_path):
+    """Code on disk that was compiled for graphs alike but for their static shapes."""
+    environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
+    for n, kind in ((6, "row"), (9, "unit"), (9, "row")):
+        command = [sys.executable, "-W", "ignore", "-c", PRIOR, str(n), kind]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=tmp_path)
+        assert done.stdout.strip().endswith(f"(1, 3, {n})"), done.stderr

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.chunks.records import from_dataset
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.partitions import canonical_labels, first_rows
 
 pytestmark = pytest.mark.interpreted
 
@@ -172,6 +172,31 @@ def test_the_best_draw_is_one_of_all_chains(sampled):
     np.testing.assert_array_equal(best, chain)
     with pytest.raises(ValueError, match="best"):
         dp.chunked_labels(idata, "y", array, draws="worst")
+
+
+def test_memberships_are_averages_over_draws(sampled):
+    idata, array, _ = sampled
+    members = dp.chunked_membership(idata, "y", array, draws=5)
+    probability, reference = members["probability"].to_numpy(), members["reference"].to_numpy()
+    assert members["probability"].dims == ("y_row", "cluster")
+    assert members["probability"].chunks[0] == array.chunks[0]
+    np.testing.assert_allclose(probability.sum(axis=1), 1.0, rtol=1e-12)
+    # The clustering is that of the best draw, with the largest cluster first.
+    best = dp.chunked_labels(idata, "y", array, draws="best").to_numpy()[0, 0]
+    np.testing.assert_array_equal(first_rows(reference), first_rows(best))
+    np.testing.assert_array_equal(np.bincount(reference), members["size"])
+    assert np.all(np.diff(members["size"]) <= 0)
+    # By a loop over draws, clusters and clusters of the reference.
+    wanted = np.zeros_like(probability)
+    labels = dp.chunked_labels(idata, "y", array, draws=5).to_numpy().reshape(10, -1)
+    for own in labels:
+        for k in np.unique(own):
+            for j in range(probability.shape[1]):
+                wanted[own == k, j] += np.mean(reference[own == k] == j) / 10
+    np.testing.assert_allclose(probability, wanted, atol=1e-12)
+    assert np.mean(probability.argmax(axis=1) == reference) > 0.97
+    with pytest.raises(ValueError, match="draws is 31"):
+        dp.chunked_membership(idata, "y", array, draws=31)
 
 
 def test_statistics_are_those_of_partitions(sampled):

@@ -16,7 +16,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
 # Of what the compiled code around a call looks like: raise it where that changes.
-VERSION = 1
+VERSION = 2
 _PLAIN = str, int, float, bool, type(None)
 
 
@@ -71,8 +71,9 @@ def callback(
     nodes = (variable.owner for variable in storage_map or ())
     alike = [other for other in dict.fromkeys(nodes) if other is not None and other.op == node.op]
     place = alike.index(node) if node in alike else 0
-    returned = [str(output.type) for output in node.outputs]
-    name = "pymc_dpgmm_" + sha256(f"{VERSION} {text} {place} {returned}".encode()).hexdigest()
+    # Types of inputs, which with the operation tell those of outputs, are a part of every key on disk. Nothing else
+    # may be in the name: where PyTensor adds what the operation is to a key, it adds no more than that.
+    name = "pymc_dpgmm_" + sha256(f"{VERSION} {text} {place}".encode()).hexdigest()
     _makers[name] = make
     found = _callbacks.get(name)
     if found is None:
@@ -90,6 +91,7 @@ def described(value: Any) -> str | None:
         parts = [described(part) for part in value]
         return None if None in parts else f"{type(value).__name__}{parts}"
     if isinstance(value, Op):
-        own = described(tuple(getattr(value, name) for name in type(value).__props__))
+        # Whether a random generator is changed in place is nothing that a draw depends on.
+        own = described(tuple(getattr(value, name) for name in type(value).__props__ if name != "inplace"))
         return None if own is None else f"{type(value).__module__}.{type(value).__qualname__} {own}"
     return None

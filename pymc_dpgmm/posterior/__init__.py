@@ -1,7 +1,7 @@
 """What is done with draws after sampling: numbers below, labelled xarray objects above."""
 
 from pymc_dpgmm.posterior.certainty import certainty
-from pymc_dpgmm.posterior.chunked import chunked_labels
+from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws
 from pymc_dpgmm.posterior.credible_ball import credible_ball
@@ -19,6 +19,7 @@ __all__ = [
     "MixtureSummary",
     "certainty",
     "chunked_labels",
+    "chunked_membership",
     "co_clustering",
     "component_draws",
     "credible_ball",

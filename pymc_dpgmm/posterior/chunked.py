@@ -141,59 +141,165 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     """
     import dask.array
 
-    if group_of(name) not in idata.children:
-        raise ValueError(f"idata has no group {group_of(name)}: {name!r} is no mixture of a dask array")
-    if not is_chunked(observed):
-        raise TypeError(f"observed must be a dask array, DataFrame or Series, got {type(observed).__name__}")
-    found = ChunkedDraws(idata, name)
-    record = record_of(read_records(idata), name)
-    array = as_dask_array(observed)
-    if array.shape[0] != record["rows"]:
-        raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
-    if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
-        raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
-    clusters = _clusters(idata, name)
-    if not has_labels(clusters):
-        raise ValueError(
-            f"the draws of {name} are of dp.fit, which keeps the sums of their clusters, and no labels: "
-            "fit.responsibilities() has the probabilities of the components for every row"
-        )
-    n_chains, n_draws = clusters.sizes["chain"], clusters.sizes["draw"]
-    if isinstance(draws, str):
-        if draws != "best":
-            raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
-        log_joint = idata["sample_stats"].dataset[f"{name}_log_joint"].transpose("chain", "draw").to_numpy()
-        chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
-        chains, positions = np.array([chain]), np.array([draw])
-    else:
+    kept = KeptDraws(idata, name, observed)
+    chains, positions = kept.chosen(draws)
+    stacked = dask.array.stack(
+        [
+            dask.array.stack([kept.in_chunks(labels_of_chunk, np.int64, (), *kept.draw(c, t)) for t in positions])
+            for c in chains
+        ]
+    )
+    return xr.DataArray(
+        stacked,
+        dims=("chain", "draw", f"{name}_row"),
+        coords=kept.coords(chains, positions),
+        name=f"{name}_labels",
+    )
+
+
+def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20) -> xr.Dataset:
+    """Return the posterior probabilities of rows in chunks to belong to each cluster of one clustering.
+
+    The clustering is that of the draw with the largest log joint density. The clusters of other draws may differ
+    from it: if the rows of a drawn cluster belong to several of its clusters, the probability is divided among
+    these in proportion to the number of rows in each, as by :func:`membership`. This takes one pass over the rows,
+    and the probabilities are computed when they are asked for.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the mixture.
+    observed : dask array, DataFrame or Series
+        The data of the mixture, in any chunks of whole rows. It is not looked at whether its values are the same.
+    draws : int, >= 1
+        How many draws of each chain are averaged, from the last one backwards at equal distances.
+
+    Returns
+    -------
+    Dataset
+        ``probability`` (``{name}_row``, cluster), float64, which adds up to one for each row, and ``reference``
+        (``{name}_row``,), int64, the clustering, both as dask arrays with the chunks of the data; and ``size``
+        (cluster,), the numbers of rows in its clusters, largest first.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, the data has other rows, or ``draws`` are too many.
+
+    Examples
+    --------
+    With ``array`` a dask array, rows that are no part of a cluster with a probability of 0.9::
+
+        with pm.Model():
+            dp.DPMixture("y", 1.0, observed=array)
+            idata = pm.sample()
+        members = dp.chunked_membership(idata, "y", array)
+        uncertain = (members["probability"].max("cluster") < 0.9).to_numpy()
+    """
+    kept = KeptDraws(idata, name, observed)
+    (chain,), (best,) = kept.chosen("best")
+    reference = kept.draw(chain, best)
+    chains, positions = kept.chosen(draws)
+    drawn = [kept.draw(c, t) for c in chains for t in positions]
+    counts = kept.rows.reduced(shared_in_chunk, add_counts, (reference, drawn))
+    sizes = counts[0].sum(axis=1)
+    order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
+    names = np.full(len(sizes), -1)
+    names[order] = np.arange(len(order))
+    shares = [own[order].T / np.maximum(own.sum(axis=0), 1)[:, None] for own in counts]
+    own_dim = f"{name}_row", "cluster"
+    return xr.Dataset(
+        {
+            "probability": (
+                own_dim,
+                kept.in_chunks(membership_of_chunk, np.float64, (len(order),), drawn, shares),
+            ),
+            "reference": (own_dim[:1], kept.in_chunks(named_labels_of_chunk, np.int64, (), reference, names)),
+            "size": (own_dim[1:], sizes[order]),
+        }
+    )
+
+
+class KeptDraws:
+    """Draws of a mixture of rows in chunks, from which labels are computed again.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+    name : str
+    observed : dask array, DataFrame or Series
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or the data has other rows.
+    """
+
+    def __init__(self, idata: Any, name: str, observed: Any) -> None:
+        if group_of(name) not in idata.children:
+            raise ValueError(f"idata has no group {group_of(name)}: {name!r} is no mixture of a dask array")
+        if not is_chunked(observed):
+            raise TypeError(f"observed must be a dask array, DataFrame or Series, got {type(observed).__name__}")
+        found = ChunkedDraws(idata, name)
+        record = record_of(read_records(idata), name)
+        array = as_dask_array(observed)
+        if array.shape[0] != record["rows"]:
+            raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
+        if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
+            raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
+        self._idata, self._name = idata, name
+        self._clusters = _clusters(idata, name)
+        if not has_labels(self._clusters):
+            raise ValueError(
+                f"the draws of {name} are of dp.fit, which keeps the sums of their clusters, and no labels: "
+                "fit.responsibilities() has the probabilities of the components for every row"
+            )
+        self._view, self._origin = found.views[0], found.numbers.origin  # type: ignore[attr-defined]
+        self.rows = DaskRows(array)
+        base = BASE_MEASURES[self._view.family.name].restored({}, self._view.given)
+        self.rows.read_with(Reader(base), int(record["width"]))
+
+    def chosen(self, draws: int | str) -> tuple[list[int], list[int]]:
+        """Return positions of chains, and of so many of their draws, or those of the best draw."""
+        n_chains, n_draws = self._clusters.sizes["chain"], self._clusters.sizes["draw"]
+        if isinstance(draws, str):
+            if draws != "best":
+                raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
+            statistics = self._idata["sample_stats"].dataset
+            log_joint = statistics[f"{self._name}_log_joint"].transpose("chain", "draw").to_numpy()
+            chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
+            return [int(chain)], [int(draw)]
         check_count("draws", draws, 1)
         if draws > n_draws:
             raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
-        chains = np.arange(n_chains)
         positions = np.linspace(n_draws / draws, n_draws, draws).round().astype(int) - 1
-    rows = DaskRows(array)
-    view = found.views[0]
-    base = BASE_MEASURES[view.family.name].restored({}, view.given)
-    rows.read_with(Reader(base), int(record["width"]))
-    origin = found.numbers.origin  # type: ignore[attr-defined]
-    params = view.params(0)
-    by_chain = []
-    for chain in chains.tolist():
-        of_draws = []
-        for draw in positions.tolist():
-            partition = from_dataset(clusters, chain, draw)
-            sent = Sent(view.family, params, origin, partition.clusters, 0, np.empty(0, dtype=np.int64))
-            delayed = rows.by_chunk(labels_of_chunk, sent, partition)
-            parts = [
-                dask.array.from_delayed(part, (size,), np.int64)
-                for part, size in zip(delayed, rows.chunk_sizes, strict=True)
-            ]
-            of_draws.append(dask.array.concatenate(parts))
-        by_chain.append(dask.array.stack(of_draws))
-    coords = {"chain": clusters["chain"].to_numpy()[chains], "draw": clusters["draw"].to_numpy()[positions]}
-    return xr.DataArray(
-        dask.array.stack(by_chain), dims=("chain", "draw", f"{name}_row"), coords=coords, name=f"{name}_labels"
-    )
+        return list(range(n_chains)), positions.tolist()
+
+    def coords(self, chains: list[int], positions: list[int]) -> dict[str, np.ndarray]:
+        """Return the names of chains and draws."""
+        return {
+            "chain": self._clusters["chain"].to_numpy()[chains],
+            "draw": self._clusters["draw"].to_numpy()[positions],
+        }
+
+    def draw(self, chain: int, draw: int) -> tuple[Sent, DrawnPartition]:
+        """Return what the labels of a draw are computed from."""
+        partition = from_dataset(self._clusters, chain, draw)
+        family, params = self._view.family, self._view.params(0)
+        return Sent(family, params, self._origin, partition.clusters, 0, np.empty(0, dtype=np.int64)), partition
+
+    def in_chunks(self, function: Any, dtype: Any, shape: tuple[int, ...], *arguments: Any) -> Any:
+        """Return a dask array of a function of each chunk, which has ``shape`` for every row."""
+        import dask.array
+
+        da: Any = dask.array
+        parts = self.rows.by_chunk(function, *arguments)
+        sizes = self.rows.chunk_sizes
+        return da.concatenate(
+            [da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, sizes, strict=True)]
+        )
 
 
 def labels_of_chunk(values: np.ndarray, first_row: int, sent: Sent, partition: DrawnPartition) -> np.ndarray:
@@ -201,3 +307,41 @@ def labels_of_chunk(values: np.ndarray, first_row: int, sent: Sent, partition: D
     labels, _ = draw_labels(values, first_row, sent)
     partition.amend(labels, np.arange(first_row, first_row + len(labels)))
     return labels
+
+
+def named_labels_of_chunk(
+    values: np.ndarray, first_row: int, draw: tuple[Sent, DrawnPartition], names: np.ndarray
+) -> np.ndarray:
+    """Return the labels of the rows of a chunk in a draw, by other names."""
+    return np.asarray(names[labels_of_chunk(values, first_row, *draw)])
+
+
+def shared_in_chunk(values: np.ndarray, first_row: int, message: Any) -> list[np.ndarray]:
+    """Return for each draw how many rows of a chunk its clusters share with those of the reference: (K', K)."""
+    reference, drawn = message
+    labels, n_reference = labels_of_chunk(values, first_row, *reference), _n_labels(reference)
+    found = []
+    for draw in drawn:
+        n_labels = _n_labels(draw)
+        pairs = labels * n_labels + labels_of_chunk(values, first_row, *draw)
+        found.append(np.bincount(pairs, minlength=n_reference * n_labels).reshape(n_reference, n_labels))
+    return found
+
+
+def add_counts(parts: list[list[np.ndarray]], message: Any) -> list[np.ndarray]:
+    """Return such numbers of several chunks together."""
+    return [np.sum(own, axis=0) for own in zip(*parts, strict=True)]
+
+
+def membership_of_chunk(
+    values: np.ndarray, first_row: int, drawn: list[tuple[Sent, DrawnPartition]], shares: list[np.ndarray]
+) -> np.ndarray:
+    """Return the probabilities of the rows of a chunk: means of the shares that their clusters have."""
+    found = sum(own[labels_of_chunk(values, first_row, *draw)] for draw, own in zip(drawn, shares, strict=True))
+    return np.asarray(found) / len(drawn)
+
+
+def _n_labels(draw: tuple[Sent, DrawnPartition]) -> int:
+    """Return one more than the largest label of a draw."""
+    _, partition = draw
+    return max(len(partition.clusters.slots), int(partition.labels.max(initial=-1)) + 1)
