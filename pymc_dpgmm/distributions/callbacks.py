@@ -71,8 +71,7 @@ def callback(
     nodes = (variable.owner for variable in storage_map or ())
     alike = [other for other in dict.fromkeys(nodes) if other is not None and other.op == node.op]
     place = alike.index(node) if node in alike else 0
-    # Types of inputs, which with the operation tell those of outputs, are a part of every key on disk. Nothing else
-    # may be in the name: where PyTensor adds what the operation is to a key, it adds no more than that.
+    # PyTensor adds the types of inputs to a key, which with the operation tell those of outputs.
     name = "pymc_dpgmm_" + sha256(f"{VERSION} {text} {place}".encode()).hexdigest()
     _makers[name] = make
     found = _callbacks.get(name)
