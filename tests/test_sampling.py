@@ -166,13 +166,16 @@ def latent_mean(noise):
     return weights @ beta[:, 2]
 
 
-def test_support_left_during_sampling():
+@pytest.mark.parametrize(
+    "run", [{"draws": 100, "tune": 100, "chains": 2}, pytest.param({"draws": 300}, marks=pytest.mark.slow)]
+)
+def test_support_left_during_sampling(run):
     """A parameter that can leave its support: the sampler survives and stays inside."""
     with pm.Model() as model:
         alpha = pm.Normal("alpha", 0.5, 1.0, initval=1.0)
         kappa = pm.Normal("kappa", 0.5, 0.5, initval=0.5)
         dp.DPMixture("y", alpha, dp.NormalInverseWishart(0.0, kappa, 3.0, [[1.0]]), observed=ROWS)
-    idata = sample(model, draws=300)
+    idata = sample(model, **run)
     assert idata.posterior["alpha"].min() > 0
     assert idata.posterior["kappa"].min() > 0
 
