@@ -4,17 +4,19 @@ import gc
 import os
 import subprocess
 import sys
-import threading
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.distributions import callbacks
-from pymc_dpgmm.distributions.callbacks import callback, described
+from pymc_dpgmm.distributions.callbacks import callback_of_node, described
 from pymc_dpgmm.distributions.chunked_partition import EvidenceOp
 from pymc_dpgmm.distributions.operations import JointOp, MarginalLikelihoodOp, ParameterGradientOp
+from pymc_dpgmm.families import FAMILIES
 
 ROWS = np.array([-2.1, -1.9, 0.3, 4.0, 4.2, 3.8])
 
@@ -30,7 +32,7 @@ def density_of(rows, family=dp.NormalInverseGamma, mode=None):
 
 
 def test_equal_graphs_of_different_data_have_their_own_values():
-    """They are one piece of code, which calls one function."""
+    """They differ in constants only."""
     functions = [density_of(rows) for rows in (ROWS, ROWS + 1.0, -2.0 * ROWS)]
     slow = [density_of(rows, mode="FAST_COMPILE") for rows in (ROWS, ROWS + 1.0, -2.0 * ROWS)]
     for kappa in (0.1, 0.5, 0.1):
@@ -39,41 +41,54 @@ def test_equal_graphs_of_different_data_have_their_own_values():
         assert len(np.unique(np.round(found, 6))) == 6
 
 
-def test_threads_do_not_share_what_is_kept():
-    ones = [density_of(rows) for rows in (ROWS, ROWS + 1.0)]
-    wanted = [[function(kappa) for kappa in (0.1, 0.5)] for function in ones]
-    wrong = []
-
-    def evaluate(function, expected):
-        for _ in range(200):
-            wrong.extend(
-                kappa
-                for kappa, value in zip((0.1, 0.5), expected, strict=True)
-                if not np.array_equal(function(kappa), value)
-            )
-
-    threads = [threading.Thread(target=evaluate, args=pair) for pair in zip(ones, wanted, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-
-
-def test_what_is_kept_is_given_back_with_the_last_node():
-    """PyTensor keeps some nodes for ever, but then what is kept is one function of each kind."""
+def test_a_name_belongs_to_one_node_as_long_as_it_lives():
+    """PyTensor keeps some nodes for ever."""
     op = EvidenceOp("NormalInverseGamma", 7)
-    nodes = [op.make_node(pt.dmatrix(), pt.dvector(), *[pt.dvector() for _ in range(4)]) for _ in range(2)]
-    before = set(callbacks._callbacks)
-    for node in nodes:
-        callback(node, op.evaluator)
-    (name,) = set(callbacks._callbacks) - before
-    del nodes[0]
+    nodes = [op.make_node(pt.dmatrix(), pt.dvector(), *[pt.dvector() for _ in range(4)]) for _ in range(3)]
+    made = [callback_of_node(node, lambda n=n: n) for n, node in enumerate(nodes)]
+    assert [function() for function, _ in made] == [0, 1, 2]
+    names = [name for _, name in made]
+    assert len(set(names)) == 3
+    del nodes[1]
     gc.collect()
-    assert name in callbacks._callbacks
-    del nodes, node
-    gc.collect()
-    assert name not in callbacks._callbacks
+    assert [name in callbacks._of_nodes for name in names] == [True, False, True]
+    # The next one gets the name that is free.
+    nodes.append(op.make_node(*nodes[0].inputs))
+    function, name = callback_of_node(nodes[-1], lambda: 3)
+    assert name == names[1]
+    assert function() == 3
+    assert [made[0][0](), made[2][0]()] == [0, 2]
+
+
+def test_a_family_that_is_defined_anew_has_functions_of_its_own(monkeypatch):
+    """Models of the old one keep theirs."""
+    old = density_of(ROWS)
+    before = old(0.5)
+    family = FAMILIES["NormalInverseGamma"]
+
+    def doubled(params, sums):
+        return {name: 2.0 * np.asarray(value) for name, value in family.gradient(params, sums).items()}
+
+    monkeypatch.setitem(FAMILIES, "NormalInverseGamma", replace(family, gradient=doubled))
+    value, slope = density_of(ROWS)(0.5)
+    assert value == before[0]
+    # That of the gamma prior is in both.
+    assert slope - -1.0 == pytest.approx(2.0 * (before[1] - -1.0), rel=1e-12)
+    np.testing.assert_array_equal(old(0.5), before)
+
+
+def test_known_labels_of_one_model_are_none_of_another():
+    """Their graphs differ in constants only."""
+
+    def is_possible(must_link):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=ROWS, must_link=must_link)
+        return model.compile_fn(model.logp())
+
+    together, apart = is_possible([0, -1, 0, -1, -1, -1]), is_possible([0, 0, -1, -1, -1, -1])
+    for labels, expected in (([0, 0, 1, 1, 1, 1], (False, True)), ([0, 1, 0, 1, 1, 1], (True, False))):
+        point = {"y_labels": np.array(labels)}
+        assert (np.isfinite(together(point)), np.isfinite(apart(point))) == expected
 
 
 def test_operations_are_told_apart():

@@ -26,7 +26,7 @@ from pytensor.link.numba.dispatch.basic import (
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
 from pymc_dpgmm.distributions.atoms import SampledValueOp
-from pymc_dpgmm.distributions.callbacks import callback
+from pymc_dpgmm.distributions.callbacks import callback_of_node, callback_of_operation
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
 
@@ -44,12 +44,10 @@ def _refuse_generic_steps(node: Apply) -> None:
 
 
 @register_funcify_and_cache_key(NumbersOp)
-def numba_numbers(
-    op: NumbersOp, node: Apply, storage_map: Any = None, **_: Any
-) -> tuple[Callable[..., Any], str | None]:
+def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., Any], str | None]:
     """Return compiled code that calls the evaluator of an operation, and its key on disk."""
     _refuse_generic_steps(node)
-    evaluate, key = callback(node, op.evaluator, storage_map)
+    evaluate, key = callback_of_node(node, op.evaluator())
     types = [get_numba_type(output.type) for output in node.outputs]
     if len(types) > 1:
         returned = numba.types.Tuple(types)
@@ -116,7 +114,7 @@ def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> Callable[.
 def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], int | None]:
     """Return compiled code that calls the draws of a random variable, and None if it cannot be kept on disk."""
     returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
-    draw, key = callback(node, partial(_drawing, op))
+    draw, key = callback_of_operation(op, partial(_draw, op))
 
     @numba_njit
     def core(rng, *params):  # noqa: ANN002
@@ -128,13 +126,8 @@ def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], in
     return core, None if key is None else int(key[-15:], base=16)
 
 
-def _drawing(op: LabelsMixtureRV) -> Callable[..., np.ndarray]:
-    """Return a function that draws."""
-
-    def draw(rng: np.random.Generator, *params: Any) -> np.ndarray:
-        return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
-
-    return draw
+def _draw(op: LabelsMixtureRV, rng: np.random.Generator, *params: Any) -> np.ndarray:
+    return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
 
 
 def check_mode(mode: Any) -> None:

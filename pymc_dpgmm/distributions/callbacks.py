@@ -5,81 +5,63 @@ Whether a graph is compiled or its code is found on disk, PyTensor first asks fo
 the name is given to the function of that node.
 """
 
+import itertools
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any
 from weakref import WeakValueDictionary
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-# Of what the compiled code around a call looks like: raise it where that changes.
-VERSION = 2
 _PLAIN = str, int, float, bool, type(None)
 
-
-class Callback:
-    """A function of one or several compiled graphs, made anew for each thread that calls it.
-
-    Parameters
-    ----------
-    make : callable
-        Returns the function, which may keep what it can reuse in the next call.
-    """
-
-    def __init__(self, make: Callable[[], Callable[..., Any]]) -> None:
-        self._make = make
-        self._own = threading.local()
-
-    def __call__(self, *args: Any) -> Any:
-        if not hasattr(self._own, "function"):
-            self._own.function = self._make()
-        return self._own.function(*args)
-
-
-# How functions are made, which says what they do and holds no data, and the functions, which may keep data: these
-# are given back with the last graph that they belong to.
-_makers: dict[str, Callable[[], Callable[..., Any]]] = {}
-_callbacks: WeakValueDictionary[str, Callback] = WeakValueDictionary()
+# Functions of single nodes, which may keep data and are given back with the node, and those of operations.
+_of_nodes: WeakValueDictionary[str, Callable[..., Any]] = WeakValueDictionary()
+_of_operations: dict[str, Callable[..., Any]] = {}
+_lock = threading.Lock()
 
 
 def called(name: str, *args: Any) -> Any:
     """Call the function with a name."""
-    # Nodes inside other operations may be gone when their code is called: these keep nothing.
-    return (_callbacks.get(name) or _makers[name]())(*args)
+    return (_of_nodes.get(name) or _of_operations[name])(*args)
 
 
-def callback(
-    node: Apply, make: Callable[[], Callable[..., Any]], storage_map: Mapping[Variable, Any] | None = None
-) -> tuple[Callable[..., Any], str | None]:
-    """Return a function for compiled code to call, and a key of such code on disk; None if it cannot be kept.
+def callback_of_node(node: Apply, function: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
+    """Return what compiled code may call in place of a node's own function, and a key of such code on disk.
 
-    Parameters
-    ----------
-    node : Apply
-        The node of a graph that is being compiled.
-    make : callable
-        Returns a function that depends on the node's ``op`` alone. Nodes with equal ones may share it.
-    storage_map : dict, optional
-        Of the graph's variables, in the graph's order: nodes of one graph do not share what they keep.
+    The name is the first that no other node has: one that compiles the same graphs in the same order finds their
+    code. The key is None, and the function is that given, if there is no such name.
     """
     text = described(node.op)
     if text is None:
-        return make(), None
-    nodes = (variable.owner for variable in storage_map or ())
-    alike = [other for other in dict.fromkeys(nodes) if other is not None and other.op == node.op]
-    place = alike.index(node) if node in alike else 0
-    # PyTensor adds the types of inputs to a key, which with the operation tell those of outputs.
-    name = "pymc_dpgmm_" + sha256(f"{VERSION} {text} {place}".encode()).hexdigest()
-    _makers[name] = make
-    found = _callbacks.get(name)
-    if found is None:
-        found = _callbacks[name] = Callback(make)
+        return function, None
+    with _lock:
+        name = next(name for n in itertools.count() if (name := _named(f"{text} {n}")) not in _of_nodes)
+        _of_nodes[name] = function
     # The compiled function keeps its graph, and so what it calls.
-    node.tag.pymc_dpgmm_callback = found
+    node.tag.pymc_dpgmm_callback = function
     return partial(called, name), name
+
+
+def callback_of_operation(op: Op, function: Callable[..., Any]) -> tuple[Callable[..., Any], str | None]:
+    """Return the same for a function that keeps nothing and depends on the operation alone.
+
+    All nodes of equal operations have one name. They may be parts of other operations, and be gone when their code
+    is called.
+    """
+    text = described(op)
+    if text is None:
+        return function, None
+    name = _named(text)
+    _of_operations[name] = function
+    return partial(called, name), name
+
+
+def _named(text: str) -> str:
+    return "pymc_dpgmm_" + sha256(text.encode()).hexdigest()
 
 
 def described(value: Any) -> str | None:

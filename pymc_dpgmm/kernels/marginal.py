@@ -17,7 +17,7 @@ from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
 class PartitionSizes:
     """Sizes of the clusters of labels, kept while the labels stay the same.
 
-    Constraints, if there are any, are :mod:`pymc_dpgmm.constraints` and never change.
+    Constraints, if there are any, are those of :mod:`pymc_dpgmm.constraints`, and are always the same ones.
     """
 
     def __init__(self) -> None:
