@@ -210,6 +210,14 @@ class DaskRows:
 
         return self._of_values(function, *(dask.delayed(argument, traverse=False) for argument in arguments))
 
+    def array(self, function: Callable[..., Any], dtype: Any, shape: tuple[int, ...], *arguments: Any) -> Any:
+        """Return the same as a dask array in the chunks of the rows, where it has ``shape`` for every row."""
+        import dask.array
+
+        da: Any = dask.array
+        parts = zip(self.by_chunk(function, *arguments), self.chunk_sizes, strict=True)
+        return da.concatenate([da.from_delayed(part, (n, *shape), dtype) for part, n in parts])
+
     def _of_values(self, function: Callable[..., Any], *sent: Any) -> list[Any]:
         import dask
 

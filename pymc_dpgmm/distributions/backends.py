@@ -47,27 +47,23 @@ def _refuse_generic_steps(node: Apply) -> None:
 def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., Any], str | None]:
     """Return compiled code that calls the evaluator of an operation, and its key on disk."""
     _refuse_generic_steps(node)
-    evaluate, key = callback_of_node(node, op.evaluator())
+    evaluate, key = callback_of_node(node, partial(_evaluate, op.evaluator()))
     types = [get_numba_type(output.type) for output in node.outputs]
-    if len(types) > 1:
-        returned = numba.types.Tuple(types)
+    returned = types[0] if len(types) == 1 else numba.types.Tuple(types)
 
-        @numba_njit
-        def numbers(*inputs):  # noqa: ANN002
-            with numba.objmode(value=returned):
-                value = evaluate(*inputs)
-            return value
-
-    else:
-        (returned,) = types
-
-        @numba_njit
-        def numbers(*inputs):  # noqa: ANN002
-            with numba.objmode(value=returned):
-                value = evaluate(*inputs)[0]
-            return value
+    @numba_njit
+    def numbers(*inputs):  # noqa: ANN002
+        with numba.objmode(value=returned):
+            value = evaluate(*inputs)
+        return value
 
     return numbers, key
+
+
+def _evaluate(evaluate: Callable[..., tuple[np.ndarray, ...]], *inputs: Any) -> Any:
+    """Return the outputs of an operation as compiled code takes them: one by itself."""
+    outputs = evaluate(*inputs)
+    return outputs[0] if len(outputs) == 1 else outputs
 
 
 @register_funcify_and_cache_key(PartitionSizesOp)

@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
+# Of the compiled code around a call, and of what it calls: code on disk of another version is not found.
+VERSION = 3
 _PLAIN = str, int, float, bool, type(None)
 
 # Functions of single nodes, which may keep data and are given back with the node, and those of operations.
@@ -61,7 +63,7 @@ def callback_of_operation(op: Op, function: Callable[..., Any]) -> tuple[Callabl
 
 
 def _named(text: str) -> str:
-    return "pymc_dpgmm_" + sha256(text.encode()).hexdigest()
+    return "pymc_dpgmm_" + sha256(f"{VERSION} {text}".encode()).hexdigest()
 
 
 def described(value: Any) -> str | None:

@@ -11,7 +11,7 @@ from pymc_dpgmm.chunks.records import sums_as_dataset
 from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
 from pymc_dpgmm.pymc_internals import MultiTrace, NDArray
 from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source
-from pymc_dpgmm.variational.rows import Components
+from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.search import Optimum
 
 # A component counts as in use from this expected number of rows on.
@@ -64,7 +64,7 @@ class VariationalFit:
         "fit.check() compares it with exact draws, and pm.sample(initvals=fit.initvals(chains=4)) starts from it"
     )
 
-    def __init__(self, target: Any, rows: Components, optima: list[Optimum], rng: np.random.Generator) -> None:
+    def __init__(self, target: Any, rows: RowsAnywhere, optima: list[Optimum], rng: np.random.Generator) -> None:
         self._target, self._rows, self._rng = target, rows, rng
         made = [o._replace(state=with_source(rows, target.prior, o.state)) for o in optima]
         self._optima = sorted(made, key=lambda optimum: -optimum.state.bound)

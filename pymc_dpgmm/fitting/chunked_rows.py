@@ -11,7 +11,7 @@ from pymc_dpgmm.families.verbs import N_KEPT
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.kernels.drawn_clusters import places_in_order
 from pymc_dpgmm.threads import Threads
-from pymc_dpgmm.variational.rows import Components, Rows, Sums
+from pymc_dpgmm.variational.rows import Components, Rows, RowsAnywhere, Sums
 
 
 class Asked(NamedTuple):
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
         return self.sums, self.log_weights
 
 
-class ChunkedRows(Components):
+class ChunkedRows(RowsAnywhere):
     """Rows of a dask array, in its chunks.
 
     Parameters
@@ -95,14 +95,8 @@ class ChunkedRows(Components):
 
     def responsibilities(self, sums: Sums, log_weights: np.ndarray) -> Any:
         """Return the responsibilities of components as a dask array (n, K) in the chunks of the rows."""
-        import dask.array
-
-        parts = self._rows.by_chunk(responsibilities_of_chunk, self._asked(sums, log_weights))
-        shapes = [(size, len(sums.sizes)) for size in self._rows.chunk_sizes]
-        da: Any = dask.array
-        return da.concatenate(
-            [da.from_delayed(part, shape, np.float64) for part, shape in zip(parts, shapes, strict=True)]
-        )
+        asked = self._asked(sums, log_weights)
+        return self._rows.array(responsibilities_of_chunk, np.float64, (len(sums.sizes),), asked)
 
     def drawn_sums(
         self, sums: Sums, log_weights: np.ndarray, n_draws: int, rng: np.random.Generator

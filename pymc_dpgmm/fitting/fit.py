@@ -16,7 +16,7 @@ from pymc_dpgmm.fitting.target import FitTarget, fit_target
 from pymc_dpgmm.kernels.responsibilities import respond, sum_up_each, write_evidences
 from pymc_dpgmm.threads import Threads, available_threads
 from pymc_dpgmm.variational.ascent import State, ascend
-from pymc_dpgmm.variational.rows import Components
+from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
 
 # Rounds in which hyperparameters and responsibilities are updated in turn.
@@ -172,7 +172,7 @@ def fit(
     return found
 
 
-def _maximize(target: FitTarget, rows: Components, state: State, options: Options, threads: Threads) -> State:
+def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Options, threads: Threads) -> State:
     """Bring hyperparameters and responsibilities to a maximum in turn, from a state; return where that ends.
 
     Raises

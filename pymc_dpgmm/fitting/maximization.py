@@ -22,7 +22,7 @@ from pymc_dpgmm.distributions import as_numbers
 from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.distributions.partition_priors import FiniteDirichletRV
 from pymc_dpgmm.variational.ascent import State
-from pymc_dpgmm.variational.rows import Components
+from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
 # Where the sum is minus infinity, a search is told a number that is worse than any.
@@ -105,7 +105,7 @@ class Hyperparameters:
         found = self._natural(*(point[v.name] for v in self._values))
         return dict(zip(self.names, map(np.asarray, found), strict=True))
 
-    def maximized(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def maximized(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return a point at which the sum is highest given responsibilities, and let the rows have its parameters.
 
         ``log_density`` is afterwards that of all but labels and mixtures there.
@@ -135,7 +135,7 @@ class Hyperparameters:
         self._evaluate(rows, state, self._at(found, point))
         return self._at(found, point)
 
-    def check_maximum(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> None:
+    def check_maximum(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
         """Raise ValueError if the sum is higher further away: where densities are infinite a search does not end.
 
         Variables are moved by a factor, on the scale of their logs or whatever their transform is.
@@ -168,7 +168,9 @@ class Hyperparameters:
             first = last
         return found
 
-    def _evaluate(self, rows: Components, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
+    def _evaluate(
+        self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]
+    ) -> tuple[float, np.ndarray]:
         """Return the sum without the entropy, and its gradient, and leave the parameters with the rows."""
         values = [point[v.name] for v in self._inputs]
         found = self._params(*values)

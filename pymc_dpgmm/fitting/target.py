@@ -29,7 +29,7 @@ from pymc_dpgmm.steps.concentration import Concentration, concentration_of
 from pymc_dpgmm.steps.points import PointFunction
 from pymc_dpgmm.steps.targets import LabelsTarget, is_labels
 from pymc_dpgmm.variational.ascent import Prior, State, settle
-from pymc_dpgmm.variational.rows import Components, Rows
+from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 
@@ -79,7 +79,7 @@ class FitTarget:
                 model, self.labels, self._prior_inputs(), self._parameters(), self.alpha, maximize, self.point
             )
 
-    def maximize(self, rows: Components, state: State) -> State:
+    def maximize(self, rows: RowsAnywhere, state: State) -> State:
         """Bring hyperparameters to a maximum given responsibilities; return the state there.
 
         The rows, the prior and what is given are those of the new values afterwards.
@@ -90,7 +90,7 @@ class FitTarget:
         self.prior = self._prior()
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
-    def check_maximum(self, rows: Components, state: State) -> None:
+    def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
         """Raise ValueError where hyperparameters are on their way to infinity, or to a bound of their support."""
         assert self.hyperparameters is not None
         self.hyperparameters.check_maximum(rows, state, self.point)
@@ -105,13 +105,21 @@ class FitTarget:
         """The type of the labels."""
         return str(self.labels.dtype)
 
-    def rows(self) -> Components:
+    def rows(self) -> RowsAnywhere:
         """Return the rows of the views."""
         return Rows(self.views)
 
     def _found(self) -> Any:
-        """Return the labels."""
-        return _sole_labels(self.model)
+        """Return the labels, or, of rows in chunks, the number of their clusters."""
+        found = [rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)]
+        if not found:
+            raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
+        if len(found) > 1:
+            raise TypeError(
+                f"the model has several vectors of labels, {listed(rv.name for rv in found)}; dp.fit is for one: "
+                "fit a model of each, or use pm.sample()"
+            )
+        return found[0]
 
     def _one_cluster(self) -> np.ndarray:
         """Return a value of the labels."""
@@ -128,8 +136,8 @@ class FitTarget:
 
     def _check_offsets(self, maximize: Sequence[str]) -> None:
         own = {self.model[name] for name in maximize}
-        for mixture in self._parameters():
-            offset = mixture_inputs(mixture).offset
+        for mixture in self._mixtures:
+            offset = mixture_inputs(self.model[mixture.name]).offset
             if offset is not None and own & set(ancestors([offset])):
                 raise TypeError(
                     f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: "
@@ -257,15 +265,13 @@ class FitTarget:
 class ChunkedFitTarget(FitTarget):
     """The same for rows in chunks, whose number of clusters stands for their labels."""
 
-    def rows(self) -> Components:
+    def rows(self) -> RowsAnywhere:
         """Return the rows of the views."""
         return ChunkedRows(self._target.source.rows, self.views[0])
 
-    def _found(self) -> Any:
-        return _sole([rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)])
-
     def _check_labels(self) -> None:
         self._target = ChunkedTarget(self.model, self.model.rvs_to_values[self.labels])
+        # Those of rows in memory, whose inputs are variables of the model.
         self._mixtures = []
         _check_family(self._target.family)
         _check_prior(self.labels.owner.op.prior)
@@ -284,9 +290,6 @@ class ChunkedFitTarget(FitTarget):
     def _parameters(self) -> dict[Any, Sequence[Any]]:
         mixture = self.model[self._target.name]
         return {mixture: self._target.parameters}
-
-    def _check_offsets(self, maximize: Sequence[str]) -> None:
-        """Rows in chunks have none."""
 
     def _views(self) -> list[View]:
         if not self._target.take_params(self.point):
@@ -316,18 +319,3 @@ def _check_prior(op: Any) -> None:
             "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
             "numbers of components and compare their bounds, or use pm.sample()"
         )
-
-
-def _sole_labels(model: pm.Model) -> Any:
-    return _sole([rv for rv in model.free_RVs if is_labels(rv)])
-
-
-def _sole(found: Sequence[Any]) -> Any:
-    if not found:
-        raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
-    if len(found) > 1:
-        raise TypeError(
-            f"the model has several vectors of labels, {listed(rv.name for rv in found)}; dp.fit is for one: fit "
-            "a model of each, or use pm.sample()"
-        )
-    return found[0]

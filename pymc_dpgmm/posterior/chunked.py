@@ -145,7 +145,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     chains, positions = kept.chosen(draws)
     stacked = dask.array.stack(
         [
-            dask.array.stack([kept.in_chunks(labels_of_chunk, np.int64, (), *kept.draw(c, t)) for t in positions])
+            dask.array.stack([kept.rows.array(labels_of_chunk, np.int64, (), *kept.draw(c, t)) for t in positions])
             for c in chains
         ]
     )
@@ -214,9 +214,9 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
         {
             "probability": (
                 own_dim,
-                kept.in_chunks(membership_of_chunk, np.float64, (len(order),), drawn, shares),
+                kept.rows.array(membership_of_chunk, np.float64, (len(order),), drawn, shares),
             ),
-            "reference": (own_dim[:1], kept.in_chunks(named_labels_of_chunk, np.int64, (), reference, names)),
+            "reference": (own_dim[:1], kept.rows.array(named_labels_of_chunk, np.int64, (), reference, names)),
             "size": (own_dim[1:], sizes[order]),
         }
     )
@@ -289,17 +289,6 @@ class KeptDraws:
         partition = from_dataset(self._clusters, chain, draw)
         family, params = self._view.family, self._view.params(0)
         return Sent(family, params, self._origin, partition.clusters, 0, np.empty(0, dtype=np.int64)), partition
-
-    def in_chunks(self, function: Any, dtype: Any, shape: tuple[int, ...], *arguments: Any) -> Any:
-        """Return a dask array of a function of each chunk, which has ``shape`` for every row."""
-        import dask.array
-
-        da: Any = dask.array
-        parts = self.rows.by_chunk(function, *arguments)
-        sizes = self.rows.chunk_sizes
-        return da.concatenate(
-            [da.from_delayed(part, (n, *shape), dtype) for part, n in zip(parts, sizes, strict=True)]
-        )
 
 
 def labels_of_chunk(values: np.ndarray, first_row: int, sent: Sent, partition: DrawnPartition) -> np.ndarray:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.threads import Threads
-from pymc_dpgmm.variational.rows import Components, Sums
+from pymc_dpgmm.variational.rows import RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, Weights
 
 Prior = Sticks | DirichletWeights
@@ -66,7 +66,7 @@ class State(NamedTuple):
 
 
 def settle(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     sums: Sums,
     entropy: float,
@@ -87,14 +87,14 @@ def settle(
     return State(sums, weights, rows.log_evidences(sums), entropy, source)
 
 
-def begin(rows: Components, prior: Prior, sums: Sums, threads: Threads) -> State:
+def begin(rows: RowsAnywhere, prior: Prior, sums: Sums, threads: Threads) -> State:
     """Return the state after one pass in which all components of some sums have equal weights."""
     log_weights = np.zeros(len(sums.sizes))
     found, entropy = rows.respond(sums, log_weights, threads)
     return settle(rows, prior, found, entropy, (sums, log_weights))
 
 
-def step(rows: Components, prior: Prior, state: State, threads: Threads) -> State:
+def step(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads) -> State:
     """Update the responsibilities, then all that depends on them.
 
     Raises
@@ -114,7 +114,7 @@ def step(rows: Components, prior: Prior, state: State, threads: Threads) -> Stat
 
 
 def ascend(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     state: State,
     threads: Threads,
@@ -147,7 +147,7 @@ def ascend(
 
 
 def _leap(
-    rows: Components, prior: Prior, before: State, state: State, rate: float, longest: float, threads: Threads
+    rows: RowsAnywhere, prior: Prior, before: State, state: State, rate: float, longest: float, threads: Threads
 ) -> State | None:
     """Go on in the direction of the last step; return where that leads if the bound is higher there.
 

@@ -8,14 +8,14 @@ from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.special import gammaln
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, step
-from pymc_dpgmm.variational.rows import Components, Rows
+from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 from pymc_dpgmm.variational.weights import Sticks
 
 # Rows whose largest responsibility is this close to 1 are not drawn one by one.
 _CERTAIN = 1.0 - 1e-12
 
 
-def with_source(rows: Components, prior: Prior, state: State) -> State:
+def with_source(rows: RowsAnywhere, prior: Prior, state: State) -> State:
     """Return a state whose responsibilities can be computed again."""
     if state.source is not None:
         return state

@@ -8,7 +8,7 @@ import numpy as np
 
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
-from pymc_dpgmm.variational.rows import Components, Rows, Sums
+from pymc_dpgmm.variational.rows import Rows, RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 # Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
@@ -19,7 +19,7 @@ _MOST_SINGLE, _MOST_DROPPED = 3, 3
 _PAIRS_EACH = 3
 
 
-def merge_pairs(rows: Components, prior: Prior, state: State) -> State:
+def merge_pairs(rows: RowsAnywhere, prior: Prior, state: State) -> State:
     """Merge pairs of components as long as that raises the bound.
 
     Finite mixtures are offered as many components afterwards, those that were merged without rows.
@@ -32,7 +32,7 @@ def merge_pairs(rows: Components, prior: Prior, state: State) -> State:
     return state
 
 
-def _merge_once(rows: Components, prior: Prior, state: State) -> State | None:
+def _merge_once(rows: RowsAnywhere, prior: Prior, state: State) -> State | None:
     """Return the state after merges of disjoint pairs, None if none raises the bound."""
     left, right = np.triu_indices(state.n_components, 1)
     sizes = state.sums.sizes
@@ -73,7 +73,7 @@ def _merge_once(rows: Components, prior: Prior, state: State) -> State | None:
     return None
 
 
-def drop_component(rows: Components, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
+def drop_component(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
     """Leave out one component, whose rows go to the others, if the bound is higher after a few steps.
 
     Unlike a merge, this lets the rows of a component go to several. The smallest ones are tried.
@@ -106,7 +106,7 @@ def _sizes_after(prior: Prior, sizes: np.ndarray, j: int, k: int) -> np.ndarray:
 
 
 def _merged_state(
-    rows: Components, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
+    rows: RowsAnywhere, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
 ) -> State:
     together = rows.merged(state.sums.take(left), state.sums.take(right))
     kept = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
@@ -117,7 +117,7 @@ def _merged_state(
 
 
 def add_components(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     state: State,
     threads: Threads,
@@ -151,7 +151,7 @@ def add_components(
 
 
 def _divided(
-    rows: Components, state: State, threads: Threads, rng: np.random.Generator
+    rows: RowsAnywhere, state: State, threads: Threads, rng: np.random.Generator
 ) -> list[tuple[float, int, Sums]]:
     """Return for components whose rows two describe better: by how much, which one, and the two."""
     assert state.source is not None
@@ -205,7 +205,7 @@ def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generato
 
 
 def _with_births(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     state: State,
     births: list[tuple[float, int, Sums]],
@@ -226,7 +226,7 @@ def _with_births(
 
 
 def _judged(
-    rows: Components, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
+    rows: RowsAnywhere, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
 ) -> State | None:
     """Return the state after a few steps from other components, None if the bound is not higher than before."""
     source = sums, prior.fit(sums.sizes, state.weights).log_weights

@@ -1,6 +1,7 @@
 """Rows of data as variational inference sees them: responsibilities of components, and what these weigh."""
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -282,8 +283,6 @@ class Components:
         Data of the same rows, complete or of families that integrate over what is missing.
     """
 
-    n: int
-
     def __init__(self, views: Sequence[View]) -> None:
         self.views = [WeightedView(view) for view in views]
         self.n = self.views[0].n_rows
@@ -317,6 +316,11 @@ class Components:
         pairs = zip(self.views, before.views, after.views, strict=True)
         return Sums(sizes, tuple(view.beyond(n, own, other, factor) for view, own, other in pairs))
 
+
+class RowsAnywhere(Components, ABC):
+    """All rows, and what is asked of them: in memory or in chunks."""
+
+    @abstractmethod
     def respond(self, sums: Sums, log_weights: np.ndarray, threads: Threads) -> tuple[Sums, float]:
         """Compute the responsibilities of components for all rows, in one pass.
 
@@ -335,14 +339,14 @@ class Components:
         float
             The entropy of the responsibilities.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def lost_entropies(
         self, sums: Sums, log_weights: np.ndarray, left: np.ndarray, right: np.ndarray
     ) -> np.ndarray:
         """Return by how much merges of pairs of components lower the entropy of the responsibilities: (P,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
     ) -> Iterator["Rows"]:
@@ -357,14 +361,13 @@ class Components:
         most : int
         rng : numpy.random.Generator
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
         """Return so many rows, chosen at random."""
-        raise NotImplementedError
 
 
-class Rows(Components):
+class Rows(RowsAnywhere):
     """Rows in memory."""
 
     def subset(self, rows: np.ndarray) -> Self:

@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
 from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
-from pymc_dpgmm.variational.rows import Components, Rows
+from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 
 # Rows that a start looks at before it looks at all of them, and steps on these.
 _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
@@ -74,7 +74,7 @@ def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, t
 
 
 def find_optimum(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     rng: np.random.Generator,
     options: Options,
@@ -99,7 +99,7 @@ def find_optimum(
 
 
 def _climb(
-    rows: Components,
+    rows: RowsAnywhere,
     prior: Prior,
     state: State,
     rng: np.random.Generator,
@@ -139,7 +139,7 @@ def _climb(
     return Optimum(state, bounds, is_full, bounds[-1] - bounds[-2] < tolerance)
 
 
-def renewed(rows: Components, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
+def renewed(rows: RowsAnywhere, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
     """Bring an optimum found with other parameters of the prior to the one near it."""
     state = settle(rows, prior, optimum.state.sums, optimum.state.entropy, None)
     bounds = [state.bound]
