@@ -118,7 +118,7 @@ def assert_matches(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarra
 
 
 @intrinsic
-def _call_kernel(typing_context, address, head, n_sweeps, n_scans, n_random, n_sequential):
+def _call_kernel(typing_context, address, head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
     return called_at(run_sweeps.signature)
 
 
@@ -127,12 +127,12 @@ def _call_write_labels(typing_context, address, head, found):
     return called_at(write_labels.signature)
 
 
-@c_function(INT(INTS, INT, INT, INT, INT, INT, INTS, INTS, INT, INT))
-def _record(head, kernel, writer, n_scans, n_random, n_sequential, labels, codes, start, stop):
+@c_function(INT(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, INT, INT))
+def _record(head, kernel, writer, n_scans, n_random, n_sequential, metropolized, labels, codes, start, stop):
     """Fill ``codes[start:stop]`` after one sweep each; return where more slots are needed, or ``stop``."""
     s = memory_at(head)
     for t in range(start, stop):
-        if _call_kernel(kernel, head, 1, n_scans, n_random, n_sequential) == NEEDS_ROOM:
+        if _call_kernel(kernel, head, 1, n_scans, n_random, n_sequential, metropolized) == NEEDS_ROOM:
             return t
         head[SWEEP] = 0
         _call_write_labels(writer, head, labels)
@@ -144,19 +144,19 @@ def _record(head, kernel, writer, n_scans, n_random, n_sequential, labels, codes
 
 
 def record_codes(
-    rng: np.random.Generator, state: State, n_draws: int, numbers: tuple[int, int, int]
+    rng: np.random.Generator, state: State, n_draws: int, numbers: tuple[int, int, int], metropolized: bool = True
 ) -> np.ndarray:
     """Return the codes of partitions after one sweep each: (n_draws,) int64 array.
 
-    ``numbers`` are scans, random and sequential moves of a sweep.
+    ``numbers`` are scans, random and sequential moves of a sweep; ``metropolized`` tells which scans.
     """
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
     state.head[[SWEEP, PHASE, POSITION]] = 0
-    addresses = run_sweeps.address, write_labels.address
+    given = run_sweeps.address, write_labels.address, *numbers, int(metropolized)
     start = 0
     while True:
-        start = _record(state.address, *addresses, *numbers, labels.ctypes.data, codes.ctypes.data, start, n_draws)
+        start = _record(state.address, *given, labels.ctypes.data, codes.ctypes.data, start, n_draws)
         if start == n_draws:
             return codes
         state.grow()
@@ -172,6 +172,7 @@ def draw_codes(
     law: tuple[float, float] = (0.0, 0.0),
     seed: int = 1,
     labels: np.ndarray | None = None,
+    metropolized: bool = True,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw partitions of tiny data with the kernels of the default sampler.
 
@@ -181,7 +182,7 @@ def draw_codes(
     prior : GibbsType
     n_draws : int
     n_scans : int
-        Gibbs scans per draw.
+        Scans per draw.
     n_moves : (2,) integers
         Random and sequential moves per draw.
     law : tuple of float
@@ -189,6 +190,8 @@ def draw_codes(
     seed : int
     labels : (n,) integer array, optional
         The start. By default all rows are in one cluster.
+    metropolized : bool
+        Whether scans are those of few rows; see :func:`~pymc_dpgmm.kernels.memory.choose_metropolized`.
 
     Returns
     -------
@@ -198,7 +201,8 @@ def draw_codes(
     n = len(labels) if labels is not None else _n_labels(views[0])
     state = State(views, np.zeros(n, dtype=np.int64) if labels is None else labels)
     state.set_prior(prior, law)
-    drawn = record_codes(np.random.default_rng(seed), state, n_draws, (n_scans, n_moves[0], n_moves[1]))
+    numbers = n_scans, n_moves[0], n_moves[1]
+    drawn = record_codes(np.random.default_rng(seed), state, n_draws, numbers, metropolized)
     return drawn, state.tally.copy()
 
 

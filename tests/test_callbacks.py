@@ -166,6 +166,7 @@ print(drawn.shape)
 """
 
 
+@pytest.mark.slow
 def test_other_shapes_find_the_code_and_what_it_calls(tmp_path):
     """Code on disk that was compiled for graphs alike but for their static shapes."""
     environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}

@@ -192,6 +192,7 @@ def test_counts_with_totals_beside_them():
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-6)
 
 
+@pytest.mark.interpreted
 def test_what_needs_labels_is_refused_in_words():
     rows = three_clusters()
     fit = fitted(da.from_array(rows, chunks=(5_000, 2)), rows)

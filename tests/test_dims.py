@@ -9,10 +9,11 @@ from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
 
-pytestmark = pytest.mark.interpreted
-
-# PyMC says so of every import of the module, whatever is done with it.
-pytestmark = pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental")
+pytestmark = [
+    pytest.mark.interpreted,
+    # PyMC says so of every import of the module, whatever is done with it.
+    pytest.mark.filterwarnings("ignore:The `pymc.dims` module is experimental"),
+]
 
 COORDS = {"row": np.arange(20), "column": ["a", "b"]}
 ROWS = np.random.default_rng(3).normal(size=(20, 2)) + 4.0 * (np.arange(20) % 2)[:, None]

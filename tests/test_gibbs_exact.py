@@ -1,11 +1,16 @@
-"""The Gibbs kernel against enumeration of all partitions."""
+"""Scans against enumeration of all partitions: Gibbs sampling, and metropolized Gibbs sampling."""
+
+import math
 
 import exact
 import numpy as np
 import pytest
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.kernels.memory import choose_metropolized, memory_at
+from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import draw_codes
 
@@ -55,14 +60,21 @@ def test_partition_frequencies(family, rows, base, alpha):
     check_frequencies(family, rows, base, alpha, N_DRAWS, seed=20130805)
 
 
+@pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases())[:2])
+def test_partition_frequencies_by_gibbs_sampling(family, rows, base, alpha):
+    """These are the scans of many rows, and of some rows."""
+    check_frequencies(family, rows, base, alpha, N_DRAWS, seed=3, metropolized=False)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("metropolized", [True, False])
 @pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases()))
-def test_partition_frequencies_long(family, rows, base, alpha):
+def test_partition_frequencies_long(family, rows, base, alpha, metropolized):
     """Three times the draws, from another seed."""
-    check_frequencies(family, rows, base, alpha, 3 * N_DRAWS, seed=7)
+    check_frequencies(family, rows, base, alpha, 3 * N_DRAWS, seed=7, metropolized=metropolized)
 
 
-def check_frequencies(family, rows, base, alpha, n_draws, seed):
+def check_frequencies(family, rows, base, alpha, n_draws, seed, metropolized=True):
     params = getattr(dp, family)(**base).numbers(rows.shape[1])
     all_labels = exact.partitions(len(rows))
     # The enumeration sums squares about zero: shift data and mean together where that costs digits.
@@ -70,8 +82,47 @@ def check_frequencies(family, rows, base, alpha, n_draws, seed):
     local = base | {"mu": np.asarray(base["mu"], float) - shift}
     p = exact.posterior(all_labels, rows - shift, exact.LOG_MARGINALS[family], alpha, **local)
     views = [View(FAMILIES[family], params, rows)]
-    codes, _ = draw_codes(views, chinese_restaurant(alpha), n_draws, n_moves=(0, 0), seed=seed)
+    codes, _ = draw_codes(
+        views, chinese_restaurant(alpha), n_draws, n_moves=(0, 0), seed=seed, metropolized=metropolized
+    )
     exact.assert_matches(codes, all_labels, p)
+
+
+@c_function(NOTHING(INTS, FLOATS, INT, INT, INTS, INT))
+def follow(head, log_weights, m, own, followers, n):
+    """Fill ``followers`` with indices that follow ``own``, each drawn anew."""
+    s = memory_at(head)
+    for t in range(n):
+        for j in range(m):
+            s.log_weights[j] = log_weights[j]
+        followers[t] = choose_metropolized(s, s.log_weights, m, own)
+
+
+@pytest.mark.parametrize(
+    "log_weights",
+    [[0.0], [0.3, 0.3], [2.0, -1.0, 0.5, 1.9], [-40.0, 0.0, -math.inf], [-700.0, -1.0, -1.0, -900.0, -1.5]],
+)
+def test_who_follows_whom(log_weights):
+    """The formula is in detailed balance, leaves more often than Gibbs sampling, and gives the frequencies."""
+    w = np.exp(np.array(log_weights) - max(log_weights))
+    matrix = w / (w.sum() - 0.9 * np.minimum(w, w[:, None]))
+    np.fill_diagonal(matrix, 0.0)
+    assert np.all(matrix.sum(axis=1) <= 1.0)
+    np.fill_diagonal(matrix, 1.0 - matrix.sum(axis=1))
+    np.testing.assert_allclose(w[:, None] * matrix, (w[:, None] * matrix).T, atol=1e-15)
+    assert np.all(np.diag(matrix) <= w / w.sum() + 1e-15)
+    rng, n, m = np.random.default_rng(8), 100_000, len(w)
+    view = View(FAMILIES["NormalInverseGamma"], dp.NormalInverseGamma(0.0, 1.0, 1.0, 1.0).numbers(1), np.eye(9, 1))
+    state = State([view], np.arange(9))
+    state.use(rng)
+    given, followers = np.array(log_weights), np.empty(n, dtype=np.int64)
+    for own in range(m):
+        if np.isinf(given[own]):
+            # The place of a row is never impossible.
+            continue
+        follow(state.address, given.ctypes.data, m, own, followers.ctypes.data, n)
+        found = np.bincount(followers, minlength=m) / n
+        np.testing.assert_allclose(found, matrix[own], atol=5.0 * np.sqrt(0.25 / n))
 
 
 @pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])

@@ -227,6 +227,7 @@ def test_draws_from_the_prior():
     assert_matches(exact.codes(np.array(drawn))[None], labels, p)
 
 
+@pytest.mark.interpreted
 def test_prior_predictive_draws():
     with hdp_model():
         prior = pm.sample_prior_predictive(2_000, random_seed=1)
@@ -335,6 +336,7 @@ def test_concentrations_by_nuts():
     assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p / p.sum())
 
 
+@pytest.mark.interpreted
 def test_a_concentration_for_each_group_and_a_random_base_measure():
     """Runs, and gradients equal finite differences."""
     with pm.Model() as model:
@@ -402,6 +404,7 @@ def test_others_on_tables_are_refused():
             pm.sample(10, tune=10, chains=1, progressbar=False)
 
 
+@pytest.mark.interpreted
 def test_a_random_number_of_components():
     with pm.Model():
         m = pm.DiscreteUniform("m", 1, 6)

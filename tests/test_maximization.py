@@ -143,6 +143,7 @@ def test_slopes_vanish_at_the_maximum_and_nothing_falls(prior):
     assert np.max(np.abs(approx_fprime(at + 0.3, slow, 1e-5))) > 0.3
 
 
+@pytest.mark.interpreted
 def test_an_answer_has_the_values_and_starts_from_them():
     with pm.Model() as model:
         kappa = pm.Gamma("kappa", 1.0, 1.0)

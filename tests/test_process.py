@@ -629,6 +629,7 @@ def test_predictive_draws(clusters):
     assert stats.kstest(z, "norm").pvalue > 1e-3
 
 
+@pytest.mark.interpreted
 def test_density_is_refused_where_rows_have_covariates():
     x = np.arange(6.0)
     with pm.Model() as model:

@@ -241,6 +241,7 @@ def test_a_matrix_of_counts(kind):
     assert idata["posterior"]["w_labels"].dims == ("chain", "draw", "w_token")
 
 
+@pytest.mark.interpreted
 def test_prior_predictive_words():
     with pm.Model():
         dp.LDA("w", 3, [0.1, 0.1, 2.0], ETA, observed=WORDS, group=GROUP)

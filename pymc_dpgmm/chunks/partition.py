@@ -240,7 +240,7 @@ class ChunkedPartition:
         # The wanted rows come first, in order.
         n_moved = births_and_deaths_in_part(rng, state, np.searchsorted(wanted, births), n)
         queue = np.searchsorted(wanted, scanned)
-        n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue))
+        n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue), 0)
         # Not where rows that came back beside the wanted make up all: that depends on the partition.
         has_all = len(wanted) == n
         state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else scheme.most_small

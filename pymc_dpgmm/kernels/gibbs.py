@@ -27,4 +27,4 @@ def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
         Number of rows whose set of companions was changed by their own draw.
     """
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    return state.run(rng, scan_rows, rows.ctypes.data, len(rows))
+    return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)

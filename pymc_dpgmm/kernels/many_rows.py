@@ -34,7 +34,7 @@ def scan_some(rng: np.random.Generator, state: State) -> int:
     runs = rng.choice(n_runs, size=n_chosen, replace=False)
     rows = (runs[:, None] * RUN + np.arange(RUN)).ravel()
     rows = rows[rows < state.n]
-    return state.run(rng, scan_rows, rows.ctypes.data, len(rows))
+    return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
 
 
 def scan(rng: np.random.Generator, state: State, n_scans: int, n_leader_sweeps: int, n_threads: int) -> int:

@@ -556,8 +556,42 @@ def pick(share, sums, m):
     return choice
 
 
+# The part of the smaller weight that :func:`choose_metropolized` leaves out of the sum.
+LEFT_OUT = 0.9
+
+
 @inlined
 def choose(s, log_weights, m):
     """Draw an index below ``m`` with probability proportional to ``exp(log_weights)``; see :func:`accumulate`."""
     accumulate(s, log_weights, m)
     return pick(uniform(s.bits), log_weights, m)
+
+
+@inlined
+def choose_metropolized(s, log_weights, m, own):
+    """Draw an index below ``m``, given the index ``own``, which is left more often than by :func:`choose`.
+
+    This is a transition that leaves probabilities proportional to the weights ``w = exp(log_weights)`` invariant
+    (Liu 1996, "Peskun's theorem and a modified discrete-state Gibbs sampler"): another index is proposed by its
+    weight, and accepted as Metropolis and Hastings have it. Index j follows with probability
+    ``w[j] / (sum(w) - min(w[j], w[own]))``, which balances, since the minimum is the same both ways. So does a
+    part of the minimum: with all of it, one of two indices that weigh alike would always follow the other, and two
+    rows that change places in turn would go round in circles.
+    """
+    accumulate(s, log_weights, m)
+    total = log_weights[m - 1]
+    weight = log_weights[own] - (log_weights[own - 1] if own > 0 else 0.0)
+    rest = total - weight
+    u = uniform(s.bits)
+    if u * min(weight, rest) > rest:
+        # Above what all probabilities of other indices sum up to. Most rows stay, and need no more than this.
+        return own
+    reached, before = 0.0, 0.0
+    for j in range(m):
+        other = log_weights[j] - before
+        before = log_weights[j]
+        if j != own:
+            reached += other / (total - LEFT_OUT * min(other, weight))
+            if u < reached:
+                return j
+    return own

@@ -20,6 +20,7 @@ from pymc_dpgmm.kernels.memory import (
     NEEDS_ROOM,
     POSITION,
     choose,
+    choose_metropolized,
     free_slot,
     join,
     leave,
@@ -51,9 +52,11 @@ def log_open(s, prior, n_clusters, own):
 
 
 @inlined
-def draw_place(s, prior, i, alone, has_left, opening):
+def draw_place(s, prior, i, alone, has_left, opening, metropolized):
     """Draw a place in the list of slots for a row: one of the clusters', or the first free one for a new cluster.
 
+    It is drawn given those of all other rows, and, if ``metropolized``, given its own too: see
+    :func:`~pymc_dpgmm.kernels.memory.choose_metropolized`.
     The row is in its slot unless it ``has_left``. Most rows stay where they are, and this is all that a scan does
     for them: their density under the rest of their own cluster comes from the statistics that include them.
 
@@ -81,11 +84,11 @@ def draw_place(s, prior, i, alone, has_left, opening):
             return -1
         weights[n_clusters] = opening + s.prior_predictive[i]
         m += 1
-    return choose(s, weights, m)
+    return choose_metropolized(s, weights, m, own_place) if metropolized else choose(s, weights, m)
 
 
 @inlined
-def scan(s, prior, rows, start, stop):
+def scan(s, prior, rows, start, stop, metropolized):
     """Draw the clusters of ``rows[start:stop]``, each given those of all other rows; see :func:`gibbs_scan`.
 
     Returns
@@ -110,12 +113,12 @@ def scan(s, prior, rows, start, stop):
             opening = log_open(s, prior, n_clusters, 0)
         alone = s.sizes[own] == 1
         has_left = False
-        choice = draw_place(s, prior, i, alone, False, opening)
+        choice = draw_place(s, prior, i, alone, False, opening, metropolized)
         if choice < 0:
             leave(s, i)
             weigh_seat(s, prior, own)
             has_left = True
-            choice = draw_place(s, prior, i, False, True, opening)
+            choice = draw_place(s, prior, i, False, True, opening, metropolized)
         target = s.order[choice]
         if target == own:
             if has_left:
@@ -146,9 +149,9 @@ def scan(s, prior, rows, start, stop):
     return stop
 
 
-@c_function(INT(INTS, INTS, INT))
-def scan_rows(head, rows, n_rows):
+@c_function(INT(INTS, INTS, INT, INT))
+def scan_rows(head, rows, n_rows, metropolized):
     """Scan rows from where the head says on."""
     s = memory_at(head)
-    head[POSITION] = scan(s, prior_of(s), rows, head[POSITION], n_rows)
+    head[POSITION] = scan(s, prior_of(s), rows, head[POSITION], n_rows, metropolized == 1)
     return DONE if head[POSITION] == n_rows else NEEDS_ROOM

@@ -22,9 +22,13 @@ from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
 from pymc_dpgmm.kernels.state import State
 
+# Up to so many rows, scans are metropolized: the number of clusters and the entropy have up to 30 % more effective
+# draws then, for 5 % more time. With more rows they have no more.
+MOST_METROPOLIZED = 10_000
+
 
 @intrinsic
-def _call_scan(typing_context, address, head, rows, n_rows):
+def _call_scan(typing_context, address, head, rows, n_rows, metropolized):
     return called_at(scan_rows.signature)
 
 
@@ -40,10 +44,15 @@ def run_moves(s, prior, n_random, n_sequential):
     return True
 
 
-@c_function(INT(INTS, INT, INT, INT, INT))
-def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
-    """Run sweeps from where the head says on."""
+@c_function(INT(INTS, INT, INT, INT, INT, INT))
+def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
+    """Run sweeps from where the head says on; rows in groups have Gibbs scans, whether or not ``metropolized``.
+
+    For them, to stay in a cluster of one row is a draw of its share.
+    """
     s = memory_at(head)
+    if are_grouped(s):
+        metropolized = 0
     while head[SWEEP] < n_sweeps:
         if head[PHASE] == 0:
             if are_grouped(s):
@@ -59,7 +68,7 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential):
                     shuffle_groups(s)
                 else:
                     shuffle_rows(s)
-            if _call_scan(head[SCAN_ROWS], head, s.queue, s.n) == NEEDS_ROOM:
+            if _call_scan(head[SCAN_ROWS], head, s.queue, s.n, metropolized) == NEEDS_ROOM:
                 return NEEDS_ROOM
             head[POSITION] = 0
             head[PHASE] += 1
@@ -97,7 +106,10 @@ def split_merge(rng: np.random.Generator, state: State, n_random: int, n_sequent
 def sweep(
     rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, n_random: int, n_sequential: int
 ) -> int:
-    """Run Gibbs scans and split and merge moves in turn; all of it leaves the posterior invariant.
+    """Run scans of all rows and split and merge moves in turn; all of it leaves the posterior invariant.
+
+    Scans of up to ``MOST_METROPOLIZED`` rows draw a row's cluster given its last one too: see
+    :func:`~pymc_dpgmm.kernels.memory.choose_metropolized`.
 
     Where the law of the prior's alpha is given, it is drawn at the beginning of every sweep.
 
@@ -116,7 +128,8 @@ def sweep(
     int
         Relocations of single rows.
     """
-    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential)
+    metropolized = int(state.n <= MOST_METROPOLIZED)
+    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential, metropolized)
     if state.is_grouped:
         state.end_draw()
     return n_moved
