@@ -6,6 +6,7 @@ neither starts threads nor raises from inside a sampler.
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
@@ -291,10 +292,14 @@ def remove_from_inverse(inverse, q, removed, work, n):
         before = after
 
 
+# To make them takes as long as all the rest for a few small matrices, which gradients unpack at every evaluation.
+_places = lru_cache(maxsize=16)(np.tril_indices)
+
+
 def unpacked(triangles: np.ndarray) -> np.ndarray:
     """Return symmetric matrices (K, d, d) of packed lower triangles (K, d (d + 1) / 2)."""
     d = (math.isqrt(8 * triangles.shape[1] + 1) - 1) // 2
-    rows, columns = np.tril_indices(d)
+    rows, columns = _places(d)
     matrices = np.empty((len(triangles), d, d))
     matrices[:, rows, columns] = triangles
     matrices[:, columns, rows] = triangles
