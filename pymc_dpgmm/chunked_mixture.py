@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array
+from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array, names_in
 from pymc_dpgmm.chunks.partition import ChunkedPartition
 from pymc_dpgmm.distributions import CRP
 from pymc_dpgmm.distributions.chunked_partition import ChunkedClusters, ChunkedSource, EvidenceOp, shared_state
@@ -111,18 +111,11 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
             "width": rows.n_columns,
             "is_vector": array.ndim == 1,
             "ranges": numbers(ranges[:, :d]),
-            "named": _names_in(arguments["observed"]),
+            "named": names_in(arguments["observed"]),
         },
     )
     guard_chunks()
     return mixture
-
-
-def _names_in(observed: Any) -> list[str] | None:
-    """Return the names of the columns of a DataFrame, or that of a Series."""
-    if hasattr(observed, "columns"):
-        return [str(column) for column in observed.columns]
-    return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
 
 
 def _base_for(base: Any, sample: np.ndarray) -> BaseMeasure:
@@ -164,7 +157,7 @@ def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Famil
         raise NotImplementedError(
             f"observed has {n_missing} missing entries (NaN), which would have to be drawn for "
             f"{type(base).__name__}; that is done for rows in memory only. Leave these rows out: "
-            "array[~dask.array.isnan(array).any(axis=1)].compute_chunk_sizes()"
+            "frame.dropna(), or array[~dask.array.isnan(array).any(axis=1)].compute_chunk_sizes()"
         )
     return family.incomplete, ranges
 

@@ -85,7 +85,7 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
         if in_chunks:
             raise ValueError(
                 f"find_MAP would hold the partition behind {', '.join(in_chunks)} where it is: use pm.sample, and "
-                'dp.chunked_labels(..., draws="best") for one clustering'
+                "dp.chunked_membership for one clustering"
             )
         labels = [rv.name for rv in pm.modelcontext(model).free_RVs if isinstance(rv.owner.op, LabelsRV)]
         given = {getattr(key, "name", key) for key in initvals or {}}

@@ -53,13 +53,13 @@ class ThinnedLabels:
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Look at one draw; ``pm.sample`` calls this."""
-        if draw.tuning:
-            return
         if self.labels not in draw.point:
             raise KeyError(
                 f"{self.labels} is not among the sampled variables: {', '.join(draw.point)}. (Labels of a dask "
                 "array are no variable: dp.chunked_labels returns them.)"
             )
+        if draw.tuning:
+            return
         position = self._seen.get(draw.chain, 0)
         self._seen[draw.chain] = position + 1
         labels = np.array(draw.point[self.labels])

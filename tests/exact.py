@@ -36,6 +36,19 @@ def log_eppf(labels, alpha):
     return len(sizes) * np.log(alpha) + gammaln(sizes).sum() + gammaln(alpha) - gammaln(alpha + len(labels))
 
 
+def shares_of_reference(labels, reference):
+    """How each cluster of a draw is divided among those of a reference that it corresponds to, by sets of rows."""
+    own = [set(np.flatnonzero(labels == k)) for k in range(labels.max() + 1)]
+    others = [set(np.flatnonzero(reference == r)) for r in range(reference.max() + 1)]
+    shares = np.zeros((len(own), len(others)))
+    for k, members in enumerate(own):
+        met = [len(members & other) for other in others]
+        mates = [r for r, m in enumerate(met) if m / len(members) > 0.5 or m / len(others[r]) > 0.5]
+        for r in mates or range(len(met)):
+            shares[k, r] = met[r] / sum(met[q] for q in mates or range(len(met)))
+    return shares
+
+
 def niw_log_marginal(rows, mu, kappa, nu, psi):
     """Telescoping multivariate t predictives, posterior parameters from all rows before."""
     mu, psi, d = np.asarray(mu, float), np.asarray(psi, float), rows.shape[1]

@@ -190,13 +190,63 @@ def test_memberships_are_averages_over_draws(sampled):
     wanted = np.zeros_like(probability)
     labels = dp.chunked_labels(idata, "y", array, draws=5).to_numpy().reshape(10, -1)
     for own in labels:
-        for k in np.unique(own):
-            for j in range(probability.shape[1]):
-                wanted[own == k, j] += np.mean(reference[own == k] == j) / 10
+        own = np.unique(own, return_inverse=True)[1]
+        wanted += exact.shares_of_reference(own, reference)[own] / 10
     np.testing.assert_allclose(probability, wanted, atol=1e-12)
     assert np.mean(probability.argmax(axis=1) == reference) > 0.97
     with pytest.raises(ValueError, match="draws is 31"):
         dp.chunked_membership(idata, "y", array, draws=31)
+    with pytest.raises(TypeError, match="draws must be an integer"):
+        dp.chunked_membership(idata, "y", array, draws="best")
+    for others in (array[::-1], array + 4.0, array[:, ::-1]):
+        with pytest.raises(ValueError, match="not the rows of y"):
+            dp.chunked_membership(idata, "y", others)
+
+
+def test_memberships_are_those_of_the_rows_that_were_simulated():
+    """A twentieth of the rows lie between two clusters, and do not make the others uncertain."""
+    rng = np.random.default_rng(6)
+    label = (rng.random(4_000) < 0.3).astype(int)
+    rows = rng.standard_normal((4_000, 2)) + 3.5 * label[:, None] * [1.0, 0.0]
+    array = da.from_array(rows, chunks=(1_000, 2))
+    with pm.Model():
+        dp.DPMixture("y", 0.1, dp.NormalInverseWishart(rows.mean(axis=0), 0.01, 4.0, np.eye(2)), observed=array)
+        idata = pm.sample(draws=40, tune=20, chains=1, cores=1, **RUN)
+    members = dp.chunked_membership(idata, "y", array, draws=40)
+    # The log odds of the second cluster, for the densities that the rows were drawn from.
+    second = 1.0 / (1.0 + np.exp(np.log(0.7 / 0.3) - 3.5 * rows[:, 0] + 0.5 * 3.5**2))
+    found = members["probability"].to_numpy()[:, 1]
+    assert members["size"].to_numpy()[1] == pytest.approx(1_200, abs=100)
+    assert np.mean(np.abs(found - second)) < 0.02
+    assert np.mean(np.abs(second - 0.5) < 0.4) > 0.04
+    certain = np.abs(second - 0.5) > 0.49999
+    assert np.mean(np.abs(found - second)[certain]) < 0.002
+    assert np.mean((found > 0.5) == (second > 0.5)) > 0.98
+
+
+def test_columns_in_another_order_are_refused():
+    frame = dd.from_pandas(pd.DataFrame({"u": np.arange(40.0), "v": np.sin(np.arange(40.0))}), npartitions=2)
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=frame)
+        idata = pm.sample(draws=5, tune=5, chains=1, cores=1, **RUN)
+    assert dp.chunked_labels(idata, "y", frame).shape == (1, 1, 40)
+    with pytest.raises(ValueError, match="columns u, v, and observed has v, u"):
+        dp.chunked_labels(idata, "y", frame[["v", "u"]])
+
+
+def test_some_columns_of_files(tmp_path):
+    """Dask reads several files at once where only some of the columns are asked for."""
+    frame = pd.DataFrame({"u": np.arange(600.0), "v": np.sin(np.arange(600.0))})
+    for k in range(3):
+        frame.iloc[200 * k : 200 * (k + 1)].to_parquet(tmp_path / f"{k}.parquet")
+    found = dd.read_parquet(tmp_path)
+    assert found["v"].npartitions == 3
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=found["v"])
+        idata = pm.sample(draws=5, tune=5, chains=1, cores=1, **RUN)
+    assert dp.density(idata, "y", [0.5], random_seed=1).attrs["columns"] == ["v"]
+    labels = dp.chunked_labels(idata, "y", found["v"])
+    assert labels.sizes["y_row"] == 600
 
 
 def test_statistics_are_those_of_partitions(sampled):

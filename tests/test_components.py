@@ -258,9 +258,7 @@ def test_averages_over_partitions():
     for labels, count in zip(everything, counts, strict=True):
         predictive = slow_predictives("NormalInverseGamma", base, rows[:, None], 1, labels, x[:, None])
         seated = predictive * crp_seats(labels) * count
-        for k in range(labels.max() + 1):
-            for r in range(2):
-                joint[:, r] += seated[:, k] * np.mean(reference[labels == k] == r)
+        joint[:, :2] += seated[:, :-1] @ exact.shares_of_reference(labels, reference)
         joint[:, 2] += seated[:, -1]
     found = dp.membership(idata, "y", x, reference)
     wanted = joint / joint.sum(axis=1, keepdims=True)
@@ -501,9 +499,8 @@ def test_sampled_densities_and_members_against_enumeration():
         weights = np.exp(np.logaddexp.reduce(extended, axis=0) - evidence)
         wanted = np.zeros(4)
         for labels, weight in zip(everything, weights, strict=True):
-            own = labels[:-1] == labels[-1]
-            if own.any():
-                wanted[:3] += weight * np.bincount(reference[own], minlength=3) / own.sum()
+            if np.any(labels[:-1] == labels[-1]):
+                wanted[:3] += weight * exact.shares_of_reference(labels[:-1], reference)[labels[-1]]
             else:
                 wanted[3] += weight
         # The mean of twenty thousand draws; effective ones are a few times fewer.

@@ -111,7 +111,7 @@ def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
 def _placed(error: Exception, place: Place) -> str:
     """Return what is wrong with a chunk, and which it is."""
     last = place.first_row + place.n_rows - 1
-    return f"rows {place.first_row} to {last}, which are numbered from 0 in what follows: {error}"
+    return f"rows {place.first_row} to {last} (if a row is named, the first of these is row 0): {error}"
 
 
 class DaskRows:
@@ -262,6 +262,13 @@ def _raise_first(errors: Sequence[str]) -> None:
         raise ValueError(f"observed cannot be used, because of {found[0]}")
 
 
+def names_in(observed: Any) -> list[str] | None:
+    """Return the names of the columns of a DataFrame, or that of a Series; None if there are none."""
+    if hasattr(observed, "columns"):
+        return [str(column) for column in observed.columns]
+    return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
+
+
 def as_dask_array(observed: Any) -> Any:
     """Return a dask array of whole rows.
 
@@ -283,7 +290,8 @@ def as_dask_array(observed: Any) -> Any:
                 f"the columns {', '.join(nullable)} of observed have a nullable dtype: convert them first, "
                 "observed.astype(float)"
             )
-        observed = observed.to_dask_array(lengths=True)
+        # Files of which only some columns are read may become fewer chunks than there were partitions.
+        observed = observed.to_dask_array().compute_chunk_sizes()
     if observed.dtype.kind not in "biuf":
         raise TypeError(f"observed must be real numbers, got a dask array of dtype {observed.dtype}")
     if observed.ndim not in (1, 2):

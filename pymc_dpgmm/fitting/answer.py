@@ -360,7 +360,8 @@ class ChunkedVariationalFit(VariationalFit):
         """
         raise NotImplementedError(
             "check compares pairs of rows in exact draws that start from the fit, and labels of rows in chunks "
-            "are no variable of the model. Fit and check some of the rows: observed=array[:10_000].compute()"
+            "are no variable of the model. Fit and check some of the rows in memory, chosen at random: "
+            "observed=array[np.sort(rng.choice(len(array), 10_000, replace=False))].compute()"
         )
 
 

@@ -7,13 +7,14 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.checks import check_count, is_chunked
-from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array
+from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array, names_in
 from pymc_dpgmm.chunks.partition import DrawnPartition
 from pymc_dpgmm.chunks.passes import Sent, draw_labels
 from pymc_dpgmm.chunks.records import from_dataset, has_labels
 from pymc_dpgmm.distributions.records import parse_numbers
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES
 from pymc_dpgmm.posterior.arrays.mixtures import constant
+from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
@@ -113,7 +114,8 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     name : str
         Name of the mixture.
     observed : dask array, DataFrame or Series
-        The data of the mixture, in any chunks of whole rows. It is not looked at whether its values are the same.
+        The data of the mixture, in any chunks of whole rows. Of its values, it is not looked at whether they are
+        the same: that would take a pass over the rows.
     draws : int, >= 1, or "best"
         How many draws of each chain, from the last one backwards at equal distances. By default the last one. With
         ``"best"`` it is the draw of all chains that has the largest log joint density.
@@ -160,10 +162,11 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
 def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20) -> xr.Dataset:
     """Return the posterior probabilities of rows in chunks to belong to each cluster of one clustering.
 
-    The clustering is that of the draw with the largest log joint density. The clusters of other draws may differ
-    from it: if the rows of a drawn cluster belong to several of its clusters, the probability is divided among
-    these in proportion to the number of rows in each, as by :func:`membership`. This takes one pass over the rows,
-    and the probabilities are computed when they are asked for.
+    The clusters are those of the draw with the largest log joint density. The clusters of every other draw are
+    matched to them as by :func:`membership`: by the rows that they share, for the larger part. This takes one pass
+    over the rows, and the probabilities are computed when they are asked for. For one clustering of all rows, take
+    the most probable cluster of each, ``probability.argmax("cluster")``. A draw, even the best one, places rows
+    between clusters at random.
 
     Parameters
     ----------
@@ -172,7 +175,8 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     name : str
         Name of the mixture.
     observed : dask array, DataFrame or Series
-        The data of the mixture, in any chunks of whole rows. It is not looked at whether its values are the same.
+        The data of the mixture, in any chunks of whole rows. The clusters of the draws must have the sizes in them
+        that they had.
     draws : int, >= 1
         How many draws of each chain are averaged, from the last one backwards at equal distances.
 
@@ -180,13 +184,13 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     -------
     Dataset
         ``probability`` (``{name}_row``, cluster), float64, which adds up to one for each row, and ``reference``
-        (``{name}_row``,), int64, the clustering, both as dask arrays with the chunks of the data; and ``size``
-        (cluster,), the numbers of rows in its clusters, largest first.
+        (``{name}_row``,), int64, the labels of the best draw, both as dask arrays with the chunks of the data; and
+        ``size`` (cluster,), the numbers of rows in its clusters, largest first.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, the data has other rows, or ``draws`` are too many.
+        If there is no such mixture, the data are others, or ``draws`` are too many.
 
     Examples
     --------
@@ -198,17 +202,20 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
         members = dp.chunked_membership(idata, "y", array)
         uncertain = (members["probability"].max("cluster") < 0.9).to_numpy()
     """
+    check_count("draws", draws, 1)
     kept = KeptDraws(idata, name, observed)
     (chain,), (best,) = kept.chosen("best")
     reference = kept.draw(chain, best)
     chains, positions = kept.chosen(draws)
     drawn = [kept.draw(c, t) for c in chains for t in positions]
     counts = kept.rows.reduced(shared_in_chunk, add_counts, (reference, drawn))
+    for (_, partition), own in zip(drawn, counts, strict=True):
+        _check_sizes(name, own.sum(axis=0), partition.sums[:, 0])
     sizes = counts[0].sum(axis=1)
     order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     names = np.full(len(sizes), -1)
     names[order] = np.arange(len(order))
-    shares = [own[order].T / np.maximum(own.sum(axis=0), 1)[:, None] for own in counts]
+    shares = [shares_of_reference(own[order].T) for own in counts]
     own_dim = f"{name}_row", "cluster"
     return xr.Dataset(
         {
@@ -249,6 +256,12 @@ class KeptDraws:
             raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
         if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
             raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
+        given, named = names_in(observed), record["named"]
+        if given is not None and named is not None and given != list(named):
+            raise ValueError(
+                f"{name} had the columns {', '.join(named)}, and observed has {', '.join(given)}: pass the same "
+                "ones in the same order"
+            )
         self._idata, self._name = idata, name
         self._clusters = _clusters(idata, name)
         if not has_labels(self._clusters):
@@ -328,6 +341,21 @@ def membership_of_chunk(
     """Return the probabilities of the rows of a chunk: means of the shares that their clusters have."""
     found = sum(own[labels_of_chunk(values, first_row, *draw)] for draw, own in zip(drawn, shares, strict=True))
     return np.asarray(found) / len(drawn)
+
+
+def _check_sizes(name: str, found: np.ndarray, kept: np.ndarray) -> None:
+    """Raise ValueError if clusters of a draw have other sizes than when it was drawn.
+
+    A few rows more or less are what the rounding of another machine could lead to.
+    """
+    found, kept = (np.sort(sizes[sizes > 0])[::-1] for sizes in (found, kept))
+    length = max(len(found), len(kept))
+    found, kept = (np.pad(sizes, (0, length - len(sizes))) for sizes in (found, kept))
+    if np.abs(found - kept).sum() > 4.0 + 1e-6 * kept.sum():
+        raise ValueError(
+            f"observed are not the rows of {name}, or in another order: the largest cluster of a draw had "
+            f"{int(kept[0])} rows, and has {int(found[0])} of these"
+        )
 
 
 def _n_labels(draw: tuple[Sent, DrawnPartition]) -> int:

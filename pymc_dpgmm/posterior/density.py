@@ -161,8 +161,9 @@ def membership(
 
     The probabilities are conditional on the data and on the values of the new row. Each new row is considered on
     its own, as the next row after the data. The clusters of a draw may differ from those of the reference
-    partition: if the rows of a drawn cluster belong to several reference clusters, its probability is divided
-    among these in proportion to the number of its rows in each.
+    partition. Two clusters correspond if they share more than half of the rows of one of them. If a drawn cluster
+    corresponds to several reference clusters, its probability is divided among these in proportion to the number
+    of its rows in each; if it corresponds to none, among all in the same way.
 
     Parameters
     ----------

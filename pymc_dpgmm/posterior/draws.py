@@ -112,9 +112,11 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         )
     if f"{name}_clusters" in idata.children:
         raise NotImplementedError(
-            f"the rows of {name} are in chunks, and their labels are no variable: dp.chunked_labels returns them. "
-            "dp.density, dp.sample_new_rows and dp.component_draws(..., ragged=True) take such results too, and "
-            "az.summary(idata) has the number of clusters and other variables"
+            f"the rows of {name} are in chunks, and their labels are no variable: dp.chunked_labels returns them, "
+            "and dp.chunked_membership the probabilities of all rows to belong to the clusters of one draw "
+            "(fit.responsibilities() has those of dp.fit). dp.density, dp.sample_new_rows and "
+            "dp.component_draws(..., ragged=True) take such results too, and az.summary(idata) has the number of "
+            "clusters and other variables"
         )
     mixtures = _named_mixtures(idata)
     raise ValueError(

@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
+from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 
 # How far beyond the data a grid reaches, as a share of their range.
 _BEYOND = 0.1
@@ -68,7 +69,7 @@ def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.nda
         n_own = len(partition.sizes)
         pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_own * n_clusters)
         shares = np.zeros((n_own + 1, n_clusters + 1))
-        shares[:-1, :-1] = pairs.reshape(n_own, n_clusters) / partition.sizes[:, None]
+        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_own, n_clusters))
         shares[-1, -1] = 1.0
         with np.errstate(divide="ignore"):
             log_joint = sum((clusters.log_predictives() for clusters in partition.views), start=np.log(seats))

@@ -40,6 +40,32 @@ def entropies(sizes: list[np.ndarray], n: int) -> np.ndarray:
     return np.array([-float(np.sum(p * np.log(p))) for p in (np.sort(found) / n for found in sizes)])
 
 
+def shares_of_reference(shared: np.ndarray) -> np.ndarray:
+    """Return how the clusters of a draw are divided among the clusters of a reference to which they correspond.
+
+    Two clusters correspond if they share more than half of the rows of one of them. A drawn cluster that
+    corresponds to several is divided among them in proportion to the rows that it shares with each; one that
+    corresponds to none, among all in the same way. So the rows between two clusters, which every draw places at
+    random, do not make the others uncertain.
+
+    Parameters
+    ----------
+    shared : (L, K) integer array
+        How many rows each cluster of the draw shares with each of the reference.
+
+    Returns
+    -------
+    (L, K) float64 array
+        Rows add up to 1; those of drawn clusters without rows are 0.
+    """
+    shared = np.asarray(shared)
+    own, sizes = shared.sum(axis=1, keepdims=True), shared.sum(axis=0)
+    corresponds = (2 * shared > own) | (2 * shared > sizes)
+    corresponds[~corresponds.any(axis=1)] = True
+    found = np.where(corresponds, shared, 0)
+    return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1))
+
+
 def posterior_pmf(labels: np.ndarray) -> np.ndarray:
     """Return the shares of draws (S, n) that have 0, 1, ..., n clusters: (n + 1,) float64 array."""
     counts = [len(np.unique(draw)) for draw in labels]
