@@ -42,7 +42,7 @@ with pm.Model(coords={"group": data.index}) as model:
     logit = dp.DPMixture("logit", alpha, base, shape=(len(data),), dims="group")
     pm.Binomial("y", n=rats, logit_p=logit, observed=tumors, dims="group")
     options = {"dpmixture": {"n_sweeps": 20}}
-    idata = pm.sample(750, tune=500, chains=4, random_seed=1, progressbar=False, **options)
+    idata = pm.sample(1_500, tune=500, chains=4, random_seed=1, progressbar=False, **options)
 
 # %%
 az.summary(idata, var_names=["alpha", "mean", "logit_n_clusters"])
