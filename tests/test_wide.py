@@ -8,10 +8,11 @@ import pymc_dpgmm as dp
 from pymc_dpgmm import testing
 from pymc_dpgmm.families import View
 from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
+from pymc_dpgmm.families.moments import ROWS_AT_ONCE
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.partitions import chinese_restaurant, log_eppf
 
 D = 32
 RNG = np.random.default_rng(3)
@@ -41,13 +42,37 @@ def assert_same(pair, members, k):
         np.testing.assert_allclose(np.array(found)[known], np.array(expected)[known], rtol=1e-6)
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 7, D - 1, D, D + 1, 60])
+@pytest.mark.parametrize("n", [0, 1, 2, 7, D - 1, D, D + 1, 60, ROWS_AT_ONCE, ROWS_AT_ONCE + 1, 88])
 def test_gathered(n):
     members = RNG.permutation(90)[:n]
     pair = tables(2)
     for table in pair:
         table.gather(1, members)
     assert_same(pair, members, 1)
+
+
+@pytest.mark.parametrize(("n", "kind"), [(64, (64, D)), (200, (200, 64)), (256, (256, 64)), (130, (130, 128))])
+def test_one_cluster_of_all_rows(n, kind):
+    """Many rows at once are gathered by another way, which clusters of few rows never take."""
+    rows = np.random.default_rng(n).normal(size=kind)
+    base = dp.NormalInverseWishart(np.zeros(kind[1]), 0.5, kind[1] + 2.0, np.eye(kind[1]))
+    view = View(base.family, base.numbers(kind[1]), rows)
+    state = State([view], np.zeros(n, dtype=np.int64))
+    assert state.tables[0].is_wide
+    slow = Table(view, 1, for_sampling=False)
+    slow.sum_up(np.zeros(n, dtype=np.int64), np.array([n]))
+    prior = chinese_restaurant(1.0)
+    state.set_prior(prior)
+    assert state.log_joint() == pytest.approx(
+        log_eppf(prior, np.array([n]), 1) + slow.total_log_evidence(1), rel=1e-11
+    )
+    # Splits gather rows into clusters that have some already.
+    sweep(np.random.default_rng(1), state, 2, 1, 2, 4)
+    labels = state.labels()
+    slow = Table(view, labels.max() + 1, for_sampling=False)
+    slow.sum_up(labels, np.bincount(labels))
+    wanted = log_eppf(prior, np.bincount(labels), labels.max() + 1) + slow.total_log_evidence(labels.max() + 1)
+    assert state.log_joint() == pytest.approx(wanted, rel=1e-10)
 
 
 def test_random_walk():

@@ -26,7 +26,7 @@ import numpy as np
 
 from pymc_dpgmm.compiled import entries_between, inlined, shifted
 from pymc_dpgmm.families import normal_inverse_wishart as summed
-from pymc_dpgmm.families.moments import merge_scatter, update_scatter
+from pymc_dpgmm.families.moments import gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
 
 # Below so many columns nothing is gained. Numbers of pairs take at most ``_MOST_PER_NUMBER`` times the memory of
@@ -154,6 +154,15 @@ def _merge(p, n, s, m, t):
         merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
 
 
+def _gather(p, n, s, data, stride, members, m, scratch):
+    if s.is_summed[0] == 0.0:
+        if n + m <= p.d and p.n_pairs > 0.0:
+            # They become members one by one.
+            return 0
+        _sum_up(p, n, s)
+    return gather_scatter(n, p.d, s.mean, s.scatter, data, stride, members, m, scratch)
+
+
 @inlined
 def _fit(p, n, s, c):
     """Compute the factor from the members; return half the log of the determinant of Psi_n."""
@@ -237,6 +246,7 @@ FAMILY = replace(
     pairs=pairs,
     update=_update,
     merge=_merge,
+    gather=_gather,
     log_evidence=_log_evidence,
     refresh=_refresh,
     change=_change,
