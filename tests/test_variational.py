@@ -564,7 +564,7 @@ def refused_models():
     yield "known_labels", lambda: dp.DPMixture("y", 1.0, observed=values, known_labels=[0] + [-1] * 11)
     yield "latent", lambda: dp.DPMixture("y", 1.0, nig, shape=(12, 2))
     yield "missing entries", lambda: dp.DPMixture("y", 1.0, dp.NormalInverseWishart, observed=gaps)
-    yield "leave out the rows with gaps", lambda: dp.DPMixture("y", 1.0, nig, observed=gaps)
+    yield "expected log density.*leave out the rows with gaps", lambda: dp.DPMixture("y", 1.0, nig, observed=gaps)
     yield "no data depends", lambda: dp.CRP("y_labels", 1.0, n=12)
     yield "no free labels", lambda: pm.Normal("x")
 

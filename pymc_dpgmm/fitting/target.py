@@ -305,16 +305,15 @@ def fit_target(model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str
 
 
 def _check_family(family: Any) -> None:
-    if family.expected is None and family.takes_missing:
-        raise TypeError(
-            f"dp.fit does not know {family.title}: leave out the rows with gaps, or use pm.sample(), which "
-            "integrates over them"
-        )
     if family.expected is None:
-        raise TypeError(
-            f"dp.fit needs a family that declares its expected log density; {family.title} does not, "
-            f"but {named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
+        instead = (
+            "leave out the rows with gaps, or use pm.sample(), which integrates over them"
+            if family.takes_missing
+            else f"{named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
             "`expected` of pymc_dpgmm.families.Family"
+        )
+        raise TypeError(
+            f"dp.fit needs a family that declares its expected log density; {family.title} does not: {instead}"
         )
 
 

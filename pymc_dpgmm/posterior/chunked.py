@@ -143,8 +143,10 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     """
     import dask.array
 
+    if isinstance(draws, str) and draws != "best":
+        raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
     kept = KeptDraws(idata, name, observed)
-    chains, positions = kept.chosen(draws)
+    chains, positions = kept.best() if isinstance(draws, str) else kept.chosen(draws)
     stacked = dask.array.stack(
         [
             dask.array.stack([kept.rows.array(labels_of_chunk, np.int64, (), *kept.draw(c, t)) for t in positions])
@@ -202,9 +204,8 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
         members = dp.chunked_membership(idata, "y", array)
         uncertain = (members["probability"].max("cluster") < 0.9).to_numpy()
     """
-    check_count("draws", draws, 1)
     kept = KeptDraws(idata, name, observed)
-    (chain,), (best,) = kept.chosen("best")
+    (chain,), (best,) = kept.best()
     reference = kept.draw(chain, best)
     chains, positions = kept.chosen(draws)
     drawn = [kept.draw(c, t) for c in chains for t in positions]
@@ -274,16 +275,16 @@ class KeptDraws:
         base = BASE_MEASURES[self._view.family.name].restored({}, self._view.given)
         self.rows.read_with(Reader(base), int(record["width"]))
 
-    def chosen(self, draws: int | str) -> tuple[list[int], list[int]]:
-        """Return positions of chains, and of so many of their draws, or those of the best draw."""
+    def best(self) -> tuple[list[int], list[int]]:
+        """Return positions of the chain and of the draw with the largest log joint density."""
+        statistics = self._idata["sample_stats"].dataset
+        log_joint = statistics[f"{self._name}_log_joint"].transpose("chain", "draw").to_numpy()
+        chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
+        return [int(chain)], [int(draw)]
+
+    def chosen(self, draws: int) -> tuple[list[int], list[int]]:
+        """Return positions of chains, and of so many of their draws."""
         n_chains, n_draws = self._clusters.sizes["chain"], self._clusters.sizes["draw"]
-        if isinstance(draws, str):
-            if draws != "best":
-                raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
-            statistics = self._idata["sample_stats"].dataset
-            log_joint = statistics[f"{self._name}_log_joint"].transpose("chain", "draw").to_numpy()
-            chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
-            return [int(chain)], [int(draw)]
         check_count("draws", draws, 1)
         if draws > n_draws:
             raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
