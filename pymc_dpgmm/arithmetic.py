@@ -5,24 +5,27 @@ from typing import Any, NamedTuple
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.compiled import FLOAT, INT, bits_of, called_at, compiled_as, float_of, inlined
-
-_LOG2E = 1.0 / math.log(2.0)
-# log 2 in two parts, the first with so few digits that its product with a small whole number is exact.
-_LN2_HIGH = 6.93147180369123816490e-01
-_LN2_LOW = 1.90821492927058770002e-10
-# Adding this to a number of moderate size rounds it to a whole one, which is then in the last bits.
-_ROUNDING = 6755399441055744.0
-_ROUNDING_BITS = 0x4338000000000000
-_ONE_BITS = 0x3FF0000000000000
-_SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
-_MANTISSA = 0x000FFFFFFFFFFFFF
-_SMALLEST_EXPONENT = -708.0
+from pymc_dpgmm.compiled import FLOAT, INT, bits_of, called_at, compiled_as, float_of, inlined, shifted
+from pymc_dpgmm.lanes import (
+    LANES,
+    LN2_HIGH,
+    LN2_LOW,
+    LOG2E,
+    MANTISSA,
+    ONE_BITS,
+    ROUNDING,
+    ROUNDING_BITS,
+    SMALLEST_EXPONENT,
+    SQRT_HALF_BITS,
+    exponentials,
+    largest_in_lanes,
+    logarithms,
+)
 
 
 def fast_exp(x: float) -> float:
     """Return exp(x) for x <= 0, to two units in the last place; 0 below -708."""
-    return math.exp(x) if x >= _SMALLEST_EXPONENT else 0.0
+    return math.exp(x) if x >= SMALLEST_EXPONENT else 0.0
 
 
 @compiled_as(fast_exp)
@@ -31,10 +34,10 @@ def _fast_exp(x):
 
     x = k log 2 + r with |r| <= log(2) / 2, and a polynomial of degree 13 in r.
     """
-    bounded = max(x, _SMALLEST_EXPONENT)
-    shifted = bounded * _LOG2E + _ROUNDING
-    k = shifted - _ROUNDING
-    r = (bounded - k * _LN2_HIGH) - k * _LN2_LOW
+    bounded = max(x, SMALLEST_EXPONENT)
+    rounded = bounded * LOG2E + ROUNDING
+    k = rounded - ROUNDING
+    r = (bounded - k * LN2_HIGH) - k * LN2_LOW
     p = 1.6059043836821613e-10
     p = p * r + 2.08767569878681e-09
     p = p * r + 2.505210838544172e-08
@@ -49,8 +52,8 @@ def _fast_exp(x):
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    power = float_of(((bits_of(shifted) - _ROUNDING_BITS) << 52) + _ONE_BITS)
-    return p * power if x >= _SMALLEST_EXPONENT else 0.0
+    power = float_of(((bits_of(rounded) - ROUNDING_BITS) << 52) + ONE_BITS)
+    return p * power if x >= SMALLEST_EXPONENT else 0.0
 
 
 def fast_log(x: float) -> float:
@@ -64,9 +67,9 @@ def _fast_log(x):
 
     x = 2^k m with sqrt(1/2) <= m < sqrt(2), and log m = 2 artanh((m - 1) / (m + 1)).
     """
-    above = bits_of(x) - _SQRT_HALF_BITS
-    k = float_of((above >> 52) + _ROUNDING_BITS) - _ROUNDING
-    m = float_of((above & _MANTISSA) + _SQRT_HALF_BITS)
+    above = bits_of(x) - SQRT_HALF_BITS
+    k = float_of((above >> 52) + ROUNDING_BITS) - ROUNDING
+    m = float_of((above & MANTISSA) + SQRT_HALF_BITS)
     f = (m - 1.0) / (m + 1.0)
     s = f * f
     p = 1.0 / 21.0
@@ -79,28 +82,19 @@ def _fast_log(x):
     p = p * s + 1.0 / 7.0
     p = p * s + 1.0 / 5.0
     p = p * s + 1.0 / 3.0
-    value = k * _LN2_HIGH + (2.0 * f + (2.0 * f * s * p + k * _LN2_LOW))
+    value = k * LN2_HIGH + (2.0 * f + (2.0 * f * s * p + k * LN2_LOW))
     return value if x > 0.0 else math.nan
 
 
 # The smallest normal number: what underflows is set to it where it must stay above zero.
 SMALLEST = 2.2250738585072014e-308
 
-# So many numbers at a time fill the vector registers; arrays that are worked on so have room for a multiple of it.
-LANES = 8
-
-
-def padded(length: int) -> int:
-    """Return the room that an array needs for :func:`take_logarithms` and the like."""
-    return -(-length // LANES) * LANES
-
 
 @inlined
 def take_logarithms(numbers, m):
     """Replace ``numbers[:m]`` by their logarithms, and what is there up to the next multiple of the lanes."""
     for start in range(0, m, LANES):
-        for lane in range(LANES):
-            numbers[start + lane] = fast_log(numbers[start + lane])
+        logarithms(shifted(numbers, start))
 
 
 def largest_of(numbers: Any, m: int) -> float:
@@ -108,16 +102,14 @@ def largest_of(numbers: Any, m: int) -> float:
     return max(numbers[j] for j in range(m))
 
 
-@compiled_as(largest_of, fastmath={"nnan", "nsz", "reassoc"})
+@compiled_as(largest_of)
 def _largest_of(numbers, m):
     stop = (m + LANES - 1) // LANES * LANES
     for j in range(m, stop):
         numbers[j] = -math.inf
     largest = -math.inf
     for start in range(0, stop, LANES):
-        for lane in range(LANES):
-            number = numbers[start + lane]
-            largest = number if number > largest else largest
+        largest = max(largest, largest_in_lanes(shifted(numbers, start)))
     return largest
 
 
@@ -125,8 +117,7 @@ def _largest_of(numbers, m):
 def take_exponentials(numbers, m, largest):
     """Replace ``numbers[:m]`` by exp(number - largest), and what is there up to the next multiple of the lanes."""
     for start in range(0, m, LANES):
-        for lane in range(LANES):
-            numbers[start + lane] = fast_exp(numbers[start + lane] - largest)
+        exponentials(shifted(numbers, start), largest)
 
 
 # The step between numbers that :func:`scrambled` makes independent ones of.

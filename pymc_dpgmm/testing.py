@@ -191,7 +191,7 @@ def draw_codes(
     labels : (n,) integer array, optional
         The start. By default all rows are in one cluster.
     metropolized : bool
-        Whether scans are those of few rows; see :func:`~pymc_dpgmm.kernels.memory.choose_metropolized`.
+        Whether scans are those of few rows; see :func:`~pymc_dpgmm.kernels.memory.pick_metropolized`.
 
     Returns
     -------

@@ -14,9 +14,20 @@ from numba.core.registry import cpu_target
 from scipy.stats import gamma, kstest, norm
 
 from pymc_dpgmm import compiled
-from pymc_dpgmm.arithmetic import Bits, fast_exp, fast_log, standard_gamma, standard_normal, uniform
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined
+from pymc_dpgmm.arithmetic import (
+    Bits,
+    fast_exp,
+    fast_log,
+    largest_of,
+    standard_gamma,
+    standard_normal,
+    take_exponentials,
+    take_logarithms,
+    uniform,
+)
+from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.kernels.concentration import drawn_concentration
+from pymc_dpgmm.lanes import LANES, add_exponentials, raise_to
 
 PROGRAM = """
 import sys
@@ -183,33 +194,77 @@ def fill_fast(x, y, n, kind):
     if kind == 0:
         for i in range(n):
             y[i] = fast_exp(x[i])
-    else:
+    elif kind == 1:
         for i in range(n):
             y[i] = fast_log(x[i])
+    else:
+        for i in range(n):
+            y[i] = x[i]
+        if kind == 2:
+            take_exponentials(y, n, 0.0)
+        else:
+            take_logarithms(y, n)
 
 
-@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("kind", [0, 1, 2, 3])
 def test_exponentials_and_logarithms_in_lanes(kind):
-    rng = np.random.default_rng(0)
+    rng, is_exp = np.random.default_rng(0), kind % 2 == 0
     wide = rng.uniform(0.0, 700.0, size=100_000)
-    x = -wide if kind == 0 else np.exp(wide - 350.0)
-    x = np.concatenate([x, -rng.random(1000) * 1e-9 if kind == 0 else 1.0 + rng.normal(size=1000) * 1e-5])
+    x = -wide if is_exp else np.exp(wide - 350.0)
+    x = np.concatenate([x, -rng.random(1000) * 1e-9 if is_exp else 1.0 + rng.normal(size=1000) * 1e-5])
     y = np.empty_like(x)
     fill_fast(x.ctypes.data, y.ctypes.data, len(x), kind)
-    exact = np.exp(x.astype(np.longdouble)) if kind == 0 else np.log(x.astype(np.longdouble))
+    exact = np.exp(x.astype(np.longdouble)) if is_exp else np.log(x.astype(np.longdouble))
     error = np.abs((y - exact) / exact)
     assert error.max() < 4.5e-16
-    slow = fast_exp if kind == 0 else fast_log
+    slow = fast_exp if is_exp else fast_log
     np.testing.assert_allclose(y[:100], [slow(value) for value in x[:100]], rtol=4.5e-16)
 
 
-def test_special_values():
+@pytest.mark.parametrize("kind", [0, 2])
+def test_special_values(kind):
     x = np.array([-np.inf, -1e300, -709.0, 0.0, np.nan, -745.0, -1.0, -2.0])
     y = np.empty_like(x)
-    fill_fast(x.ctypes.data, y.ctypes.data, len(x), 0)
+    fill_fast(x.ctypes.data, y.ctypes.data, len(x), kind)
     np.testing.assert_array_equal(y[[0, 1, 2, 3, 5]], [0.0, 0.0, 0.0, 1.0, 0.0])
-    fill_fast(x.ctypes.data, y.ctypes.data, len(x), 1)
+    fill_fast(x.ctypes.data, y.ctypes.data, len(x), kind + 1)
     assert np.isnan(y).all()
+
+
+@c_function(FLOAT(FLOATS, INT))
+def find_largest(x, n):
+    return largest_of(x, n)
+
+
+@c_function(NOTHING(FLOATS, FLOATS, FLOATS, INT))
+def add_up_lanes(x, largest, sums, n):
+    for start in range(0, n, LANES):
+        raise_to(largest, shifted(x, start))
+    before = sums
+    for start in range(0, n, LANES):
+        add_exponentials(shifted(sums, start + LANES), before, shifted(x, start), largest)
+        before = shifted(sums, start + LANES)
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 9, 31])
+def test_largest_of_some_numbers(n):
+    x = np.random.default_rng(n).normal(size=40)
+    assert find_largest(x.ctypes.data, n) == x[:n].max()
+    x[:n] = -np.inf
+    assert find_largest(x.ctypes.data, n) == -np.inf
+
+
+def test_sums_in_lanes():
+    """A lane with NaN loses nothing but its own numbers."""
+    x = np.random.default_rng(1).normal(size=(5, LANES)) * 100.0
+    x[2, 3] = np.nan
+    x[:4, 5] = -np.inf
+    largest, sums = np.full(LANES, -np.inf), np.zeros((6, LANES))
+    add_up_lanes(x.ctypes.data, largest.ctypes.data, sums.ctypes.data, x.size)
+    others = np.arange(LANES) != 3
+    np.testing.assert_array_equal(largest[others], x.max(axis=0)[others])
+    expected = np.cumsum(np.exp(x - x.max(axis=0)), axis=0)
+    np.testing.assert_allclose(sums[1:, others], expected[:, others], rtol=1e-15)
 
 
 @c_function(NOTHING(INT, INT, INT, FLOAT, FLOATS, INT))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.arithmetic import uniform
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels.memory import choose_metropolized, memory_at
+from pymc_dpgmm.kernels.memory import accumulate, memory_at, pick_metropolized
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import draw_codes
@@ -95,7 +96,8 @@ def follow(head, log_weights, m, own, followers, n):
     for t in range(n):
         for j in range(m):
             s.log_weights[j] = log_weights[j]
-        followers[t] = choose_metropolized(s, s.log_weights, m, own)
+        accumulate(s, s.log_weights, m)
+        followers[t] = pick_metropolized(uniform(s.bits), s.log_weights, m, own, 1)
 
 
 @pytest.mark.parametrize(

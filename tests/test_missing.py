@@ -443,8 +443,9 @@ def test_imputation_through_sample():
     # The other column tells the cluster, and within it the conditional mean with standard deviation 0.6.
     error = imputed - complete[:40, 0]
     assert np.sqrt(np.mean(error**2)) < 0.85
-    spread = np.median(drawn.posterior["y_missing"].std(("chain", "draw")))
-    assert 0.5 < spread < 0.9
+    # Tails are heavy, since new clusters may be anywhere: quartiles tell of the draws in the row's own cluster.
+    lower, upper = drawn.posterior["y_missing"].quantile([0.25, 0.75], ("chain", "draw"))
+    assert 0.6 < np.median(upper - lower) / 1.349 < 0.75
     # Pictures show what was observed.
     figure = dp.plot_clusters(drawn, "y", group)
     shown = [np.ma.filled(own.get_offsets(), np.nan) for own in figure.axes[0].collections]

@@ -36,6 +36,7 @@ from pymc_dpgmm.compiled import (
 )
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.fingerprints import is_outside
+from pymc_dpgmm.lanes import LANES
 
 # Places in the block of a view: addresses of its table, data, parameters and scratch, and numbers.
 TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = range(9)
@@ -59,6 +60,11 @@ ROUNDING = 2.3e-16
 SMALLEST_SHARE = 1e-8
 # Nor is it where the log of an argument could so be off by more than this.
 WORST_LOG_ERROR = 1e-5
+
+
+def weights_at_once(n_slots: int) -> int:
+    """Return how many pairs of a row and a slot can be weighed in one call: ``LANES`` rows with all slots."""
+    return n_slots * LANES
 
 
 @inlined
@@ -86,33 +92,37 @@ def cluster_of(w, k):
     return shifted(w.table, k * w.width)
 
 
-def weigh(view, i, slots, m, own, out):
-    """Add to ``out`` the log predictive of row ``i`` under each of ``slots[:m]``.
+def weigh(view, rows, n_rows, slots, m, owns, stride, out):
+    """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]`` under slot ``slots[j]``.
 
-    For ``slots[own]``, which has the row, it is that given the other rows, NaN if too many digits would be lost
-    or there are no others: then the row, or the unit that it is all of, must leave before it is asked.
+    ``owns[t]`` is the slot that has the row, -1 if none has. For that slot, it is the log predictive given the
+    other rows, NaN if too many digits would be lost or there are no others: then the row, or the unit that it is
+    all of, must leave before it is asked. There are :func:`weights_at_once` pairs at most.
     """
     w = layout(view)
     p = parameters(view)
-    x = row_of(w, i)
     exponents = floats_at(view[EXPONENTS])
     arguments = floats_at(view[ARGUMENTS])
     for j in range(m):
-        cluster = cluster_of(w, slots[j])
+        slot = slots[j]
+        cluster = cluster_of(w, slot)
         n = cluster[SIZE]
-        constant, exponent, argument = 0.0, 0.0, math.nan
-        if j != own:
-            constant, exponent, argument = predictive(w, p, n, cluster, x)
-        elif n > 1.0:
-            constant, exponent, argument = predictive_without(w, p, n, cluster, x)
-            if argument < least_share(cluster, exponent):
-                argument = math.nan
-        out[j] += constant
-        exponents[j] = exponent
-        arguments[j] = argument
-    take_logarithms(arguments, m)
+        for t in range(n_rows):
+            x = row_of(w, rows[t])
+            constant, exponent, argument = 0.0, 0.0, math.nan
+            if owns[t] != slot:
+                constant, exponent, argument = predictive(w, p, n, cluster, x)
+            elif n > 1.0:
+                constant, exponent, argument = predictive_without(w, p, n, cluster, x)
+                if argument < least_share(cluster, exponent):
+                    argument = math.nan
+            out[j * stride + t] += constant
+            exponents[j * n_rows + t] = exponent
+            arguments[j * n_rows + t] = argument
+    take_logarithms(arguments, m * n_rows)
     for j in range(m):
-        out[j] -= exponents[j] * arguments[j]
+        for t in range(n_rows):
+            out[j * stride + t] -= exponents[j * n_rows + t] * arguments[j * n_rows + t]
 
 
 def change(view, i, k, sign):
@@ -310,7 +320,7 @@ def _declared_merge(w, p, cluster, other):
 
 
 TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
-    WEIGH: (weigh, NOTHING(INTS, INT, INTS, INT, INT, FLOATS)),
+    WEIGH: (weigh, NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS)),
     CHANGE: (change, INT(INTS, INT, INT, FLOAT)),
     GATHER: (gather, NOTHING(INTS, INT, INTS, INT, INT)),
     MERGE: (merge, NOTHING(INTS, INT, INT)),
@@ -327,7 +337,7 @@ ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
 
 
 @intrinsic
-def call_weigh(typing_context, address, view, i, slots, m, own, out):
+def call_weigh(typing_context, address, view, rows, n_rows, slots, m, owns, stride, out):
     return called_at(TEMPLATES[WEIGH][1])
 
 

@@ -95,7 +95,7 @@ def _let_die(s, prior, n):
     target = take_slot(s)
     if math.log(uniform(s.bits)) < log_ratio:
         free_slot(s, target)
-        target = s.order[pick(uniform(s.bits), s.log_weights, s.head[N_CLUSTERS])]
+        target = s.order[pick(uniform(s.bits), s.log_weights, s.head[N_CLUSTERS], 1)]
         s.head[N_MOVED] += 1
     join(s, i, target)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_dpgmm.compiled import INT, INTS, c_function
+from pymc_dpgmm.compiled import INT, INTS, c_function, shifted
 from pymc_dpgmm.families.verbs import (
     ABSENT,
     DRAW_ABSENT,
@@ -53,11 +53,13 @@ def impute_rows(head, incomplete, n_incomplete):
             choices[place] = s.order[place]
             weights[place] = log_seat(prior, s.sizes[s.order[place]])
         choices[n_clusters] = 0
+        s.owns[0] = -1
         weights[n_clusters] = log_seat_new(prior, n_clusters)
         for v in range(s.n_views):
             view = view_of(s, v)
             if view[ABSENT] == 0:
-                call_weigh(view[WEIGH], view, i, choices, n_clusters + 1, -1, weights)
+                row = shifted(incomplete, t)
+                call_weigh(view[WEIGH], view, row, 1, choices, n_clusters + 1, s.owns, 1, weights)
             else:
                 for j in range(n_clusters + 1):
                     weights[j] += call_present(view[PRESENT], view, i, choices[j])

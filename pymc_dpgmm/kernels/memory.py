@@ -50,6 +50,7 @@ from pymc_dpgmm.families.verbs import (
     call_merge,
     call_weigh,
 )
+from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import PriorNumbers
 
 # Numbers.
@@ -63,6 +64,8 @@ MOST_DIVIDED = 14
 # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
 # ``N_ELSEWHERE + k``, which is no cluster's.
 N_ELSEWHERE = 15
+# A division weighs so many rows with its halves at once.
+ROWS_AT_ONCE = 4 * LANES
 # What kernels return that may need more slots.
 DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
@@ -100,14 +103,17 @@ ARRAYS = (
     "visited",
     "half_counts",
     "touched",
+    "owns",
+    "lone",
+    "lanes",
 )
 FIRST_ARRAY = 16
 GROUP, GROUP_COUNTS = (FIRST_ARRAY + ARRAYS.index(name) for name in ("group", "group_counts"))
 FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
 ALLOCATE = FIRST_FUNCTION + 6
 ACCUMULATE, SCAN_ROWS, SERIES = ALLOCATE + 1, ALLOCATE + 2, ALLOCATE + 3
-LOAD_SEATS, DIVIDE, BEGIN_SWEEP = SERIES + 1, SERIES + 2, SERIES + 3
-HEAD_LENGTH = BEGIN_SWEEP + 1
+LOAD_SEATS, DIVIDE, BEGIN_SWEEP, SCAN_GROUPED = range(SERIES + 1, SERIES + 5)
+HEAD_LENGTH = SCAN_GROUPED + 1
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
 ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
 # With groups also: gamma and its law, the share of all clusters without rows, that of a cluster that divides and
@@ -144,6 +150,9 @@ class Memory(NamedTuple):
     log_weights: object
     cumulative: object
     prior: object
+    owns: object
+    lone: object
+    lanes: object
 
 
 @inlined
@@ -175,6 +184,9 @@ def memory_at(head):
         floats_at(head[FIRST_ARRAY + 17]),
         floats_at(head[FIRST_ARRAY + 18]),
         floats_at(head[FIRST_ARRAY + 19]),
+        ints_at(head[FIRST_ARRAY + 33]),
+        ints_at(head[FIRST_ARRAY + 34]),
+        floats_at(head[FIRST_ARRAY + 35]),
     )
 
 
@@ -213,34 +225,36 @@ def _copy_cluster(view, source, target):
 # of it, and take longer to compile than to write.
 
 
-@c_function(NOTHING(INTS, INT, INTS, INT, INT, FLOATS))
-def weigh_in_views(head, i, slots, m, own, out):
-    """Do what :func:`weigh` does."""
+@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS))
+def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
+    """Do what :func:`weigh_rows` does."""
     s = memory_at(head)
     for v in range(s.n_views):
         view = view_of(s, v)
         if view[UNIT_STARTS] == 0:
-            call_weigh(view[WEIGH], view, i, slots, m, own, out)
+            call_weigh(view[WEIGH], view, rows, n_rows, slots, m, owns, stride, out)
         else:
-            _weigh_unit(view, i, slots, m, own, out)
+            for t in range(n_rows):
+                _weigh_unit(view, rows[t], slots, m, shifted(owns, t), stride, shifted(out, t))
 
 
 @inlined
-def _weigh_unit(view, unit, slots, m, own, out):
+def _weigh_unit(view, unit, slots, m, own, stride, out):
     """Weigh a unit: a sum of log predictives of its rows, each given the rows before it."""
     rows = ints_at(view[UNIT_ROWS])
     start, stop = ints_at(view[UNIT_STARTS])[unit], ints_at(view[UNIT_STARTS])[unit + 1]
     if stop - start == 1:
-        call_weigh(view[WEIGH], view, rows[start], slots, m, own, out)
+        call_weigh(view[WEIGH], view, shifted(rows, start), 1, slots, m, own, stride, out)
     elif stop > start:
         for j in range(m):
-            if j == own:
+            if slots[j] == own[0]:
                 # The caller takes the unit out, and asks again.
-                out[j] = math.nan
+                out[j * stride] = math.nan
                 continue
             _copy_cluster(view, slots[j], view[SPARE])
+            spare = shifted(view, SPARE)
             for t in range(start, stop):
-                call_weigh(view[WEIGH], view, rows[t], shifted(view, SPARE), 1, -1, shifted(out, j))
+                call_weigh(view[WEIGH], view, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
                 if t + 1 < stop:
                     call_change(view[CHANGE], view, rows[t], view[SPARE], 1.0)
 
@@ -319,7 +333,7 @@ IN_VIEWS = (
 
 
 @intrinsic
-def _call_weigh(typing_context, address, head, i, slots, m, own, out):
+def _call_weigh(typing_context, address, head, rows, n_rows, slots, m, owns, stride, out):
     return called_at(weigh_in_views.signature)
 
 
@@ -349,13 +363,21 @@ def _call_copy(typing_context, address, head, source, target):
 
 
 @inlined
-def weigh(s, i, slots, m, own, out):
-    """Add to ``out`` the log predictive of row ``i``, in all views, under each of ``slots[:m]``.
+def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
+    """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]``, in all views, under slot ``slots[j]``.
 
-    For ``slots[own]``, which has the row, it is that given its other rows, and NaN where the row has to leave
-    first; no slot has it if ``own`` is -1.
+    Where ``owns[t]`` is this slot, which then has the row, it is that given its other rows, and NaN where the row
+    has to leave first. There are ``LANES`` rows at most, or ``ROWS_AT_ONCE`` and two slots.
     """
-    _call_weigh(s.head[FIRST_FUNCTION], s.head, i, slots, m, own, out)
+    _call_weigh(s.head[FIRST_FUNCTION], s.head, rows, n_rows, slots, m, owns, stride, out)
+
+
+@inlined
+def weigh(s, i, slots, m, own, out):
+    """Add to ``out`` the log predictive of row ``i`` under each of ``slots[:m]``; ``own`` has it, none if -1."""
+    s.lone[0] = i
+    s.lone[1] = own
+    weigh_rows(s, s.lone, 1, slots, m, shifted(s.lone, 1), 1, out)
 
 
 @inlined
@@ -547,16 +569,19 @@ def accumulate(s, log_weights, m):
 
 
 @inlined
-def pick(share, sums, m):
-    """Return the index below ``m`` whose part of sums of weights a share of their total, in [0, 1), falls into."""
-    u = share * sums[m - 1]
+def pick(u, sums, m, stride):
+    """Return the index below ``m`` whose part of sums of weights a share ``u`` of their total falls into.
+
+    ``sums[j * stride]`` is the sum of the weights of all indices up to j; ``u`` is in [0, 1).
+    """
+    reached = u * sums[(m - 1) * stride]
     choice = 0
-    while choice < m - 1 and sums[choice] <= u:
+    while choice < m - 1 and sums[choice * stride] <= reached:
         choice += 1
     return choice
 
 
-# The part of the smaller weight that :func:`choose_metropolized` leaves out of the sum.
+# The part of the smaller weight that :func:`pick_metropolized` leaves out of the sum.
 LEFT_OUT = 0.9
 
 
@@ -564,32 +589,31 @@ LEFT_OUT = 0.9
 def choose(s, log_weights, m):
     """Draw an index below ``m`` with probability proportional to ``exp(log_weights)``; see :func:`accumulate`."""
     accumulate(s, log_weights, m)
-    return pick(uniform(s.bits), log_weights, m)
+    return pick(uniform(s.bits), log_weights, m, 1)
 
 
 @inlined
-def choose_metropolized(s, log_weights, m, own):
-    """Draw an index below ``m``, given the index ``own``, which is left more often than by :func:`choose`.
+def pick_metropolized(u, sums, m, own, stride):
+    """Return an index below ``m``, given the index ``own``, which is left more often than by :func:`pick`.
 
-    This is a transition that leaves probabilities proportional to the weights ``w = exp(log_weights)`` invariant
+    ``sums[j * stride]`` is the sum of the weights ``w`` of all indices up to j, and ``u`` is uniform on [0, 1).
+    This is a transition that leaves probabilities proportional to the weights invariant
     (Liu 1996, "Peskun's theorem and a modified discrete-state Gibbs sampler"): another index is proposed by its
     weight, and accepted as Metropolis and Hastings have it. Index j follows with probability
     ``w[j] / (sum(w) - min(w[j], w[own]))``, which balances, since the minimum is the same both ways. So does a
     part of the minimum: with all of it, one of two indices that weigh alike would always follow the other, and two
     rows that change places in turn would go round in circles.
     """
-    accumulate(s, log_weights, m)
-    total = log_weights[m - 1]
-    weight = log_weights[own] - (log_weights[own - 1] if own > 0 else 0.0)
+    total = sums[(m - 1) * stride]
+    weight = sums[own * stride] - (sums[(own - 1) * stride] if own > 0 else 0.0)
     rest = total - weight
-    u = uniform(s.bits)
     if u * min(weight, rest) > rest:
         # Above what all probabilities of other indices sum up to. Most rows stay, and need no more than this.
         return own
     reached, before = 0.0, 0.0
     for j in range(m):
-        other = log_weights[j] - before
-        before = log_weights[j]
+        other = sums[j * stride] - before
+        before = sums[j * stride]
         if j != own:
             reached += other / (total - LEFT_OUT * min(other, weight))
             if u < reached:

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import LANES
 from pymc_dpgmm.compiled import floats_at, inlined, shifted
+from pymc_dpgmm.lanes import LANES
 
 # Rows of a block, whose densities are computed together: as many as keep these near the processor.
 MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32

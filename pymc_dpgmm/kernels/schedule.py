@@ -73,7 +73,7 @@ BESIDE_SCANS = Moves(1, 1.5, 1.0)
 BESIDE_LEADERS = Moves(10, 0.15, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
-PAIRS_PER_ROW = 2
+PAIRS_PER_ROW = 1
 # How many times less a scan made for words costs, about.
 WORDS_CHEAPER = 10.0
 

@@ -20,7 +20,7 @@ import math
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import below, fast_exp, uniform
+from pymc_dpgmm.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
 from pymc_dpgmm.kernels.grouping import (
     are_grouped,
@@ -37,6 +37,7 @@ from pymc_dpgmm.kernels.memory import (
     ALLOCATE,
     MOST_DIVIDED,
     N_CLUSTERS,
+    ROWS_AT_ONCE,
     accumulate,
     collect,
     copy_statistics,
@@ -51,6 +52,7 @@ from pymc_dpgmm.kernels.memory import (
     swap_places,
     unlink,
     weigh,
+    weigh_rows,
 )
 from pymc_dpgmm.partitions import log_seat, log_split
 
@@ -90,24 +92,30 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
     # Of the probabilities of the likelier halves, the product of the reciprocals: one logarithm for many rows.
     product = 1.0
     odds = log_seat(prior, counts[RIGHT]) - log_seat(prior, counts[LEFT])
-    weights = s.log_weights
-    for t in range(start, stop):
-        weights[LEFT] = 0.0
-        weights[RIGHT] = 0.0
-        weigh(s, s.own[t], halves, 2, -1, weights)
-        if are_grouped(s):
-            odds = log_grouped_odds(s, s.own[t], counts[LEFT], counts[RIGHT])
-        gain = odds + weights[RIGHT] - weights[LEFT]
-        shrink = fast_exp(-abs(gain))
-        likely = RIGHT if gain > 0.0 else LEFT
-        if not forced:
-            s.side[t] = likely if uniform(s.bits) * (1.0 + shrink) < 1.0 else 1 - likely
-        product *= 1.0 + shrink
-        if product > 1e100:
-            log_q -= math.log(product)
-            product = 1.0
-        if s.side[t] != likely:
-            log_q -= abs(gain)
+    left, right, shrinks = s.log_weights, shifted(s.log_weights, ROWS_AT_ONCE), s.cumulative
+    for first in range(start, stop, ROWS_AT_ONCE):
+        m = min(ROWS_AT_ONCE, stop - first)
+        for t in range(m):
+            left[t] = 0.0
+            right[t] = 0.0
+            s.owns[t] = -1
+        weigh_rows(s, shifted(s.own, first), m, halves, 2, s.owns, ROWS_AT_ONCE, left)
+        for t in range(m):
+            if are_grouped(s):
+                odds = log_grouped_odds(s, s.own[first + t], counts[LEFT], counts[RIGHT])
+            right[t] += odds - left[t]
+            shrinks[t] = -abs(right[t])
+        take_exponentials(shrinks, m, 0.0)
+        for t in range(m):
+            likely = RIGHT if right[t] > 0.0 else LEFT
+            if not forced:
+                s.side[first + t] = likely if uniform(s.bits) * (1.0 + shrinks[t]) < 1.0 else 1 - likely
+            product *= 1.0 + shrinks[t]
+            if product > 1e100:
+                log_q -= math.log(product)
+                product = 1.0
+            if s.side[first + t] != likely:
+                log_q -= abs(right[t])
     return log_q - math.log(product)
 
 
@@ -256,7 +264,7 @@ def choose_partner(s, prior, excluded, i):
     largest = accumulate(s, s.cumulative, n_clusters)
     if largest == -math.inf:
         return -1, largest
-    place = pick(uniform(s.bits), s.cumulative, n_clusters)
+    place = pick(uniform(s.bits), s.cumulative, n_clusters, 1)
     return place, weights[place] - largest - math.log(s.cumulative[n_clusters - 1])
 
 

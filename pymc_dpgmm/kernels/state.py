@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import padded
 from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.families.verbs import BLOCK_LENGTH
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.grouped_partitions import Groups
+from pymc_dpgmm.kernels.grouped_scans import scan_grouped_rows
 from pymc_dpgmm.kernels.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.kernels.memory import (
     ACCUMULATE,
@@ -48,6 +48,8 @@ from pymc_dpgmm.kernels.memory import (
     NEEDS_ROOM,
     NEXT_DOUBLE,
     REST,
+    ROWS_AT_ONCE,
+    SCAN_GROUPED,
     SCAN_ROWS,
     SERIES,
     SWEEP,
@@ -61,11 +63,12 @@ from pymc_dpgmm.kernels.memory import (
     prior_of,
     refit,
     rows_elsewhere,
-    weigh,
+    weigh_rows,
 )
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.split_merge import LARGEST_DIVIDED, allocate_in_turn
 from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf, log_series
 
 # What only rows in groups need.
@@ -195,7 +198,10 @@ class State:
     def _make_weights(self, capacity: int) -> None:
         n_slots = capacity + self._n_reserved
         self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
-        self.log_weights, self.cumulative = np.zeros(padded(capacity + 2)), np.zeros(padded(capacity + 2))
+        # Of so many rows at a time as a scan looks ahead.
+        self.log_weights, self.cumulative = np.zeros((2, (capacity + 2) * LANES))
+        self.owns, self.lone = np.zeros(ROWS_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        self.lanes = np.zeros(2 * LANES)
         self.head[CAPACITY] = capacity
 
     def _make_group_slots(self) -> None:
@@ -216,7 +222,13 @@ class State:
         self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
         self.openers = np.ones(self.n, dtype=np.int64)
         self._make_group_slots()
-        for place, function in ((LOAD_SEATS, load_seats), (DIVIDE, divide_share), (BEGIN_SWEEP, begin_sweep)):
+        functions = {
+            LOAD_SEATS: load_seats,
+            DIVIDE: divide_share,
+            BEGIN_SWEEP: begin_sweep,
+            SCAN_GROUPED: scan_grouped_rows,
+        }
+        for place, function in functions.items():
             self.head[place] = function.address
         self._point()
 
@@ -338,7 +350,8 @@ class State:
         other.__dict__.update(self.__dict__)
         other.head, other.views = self.head.copy(), self.views.copy()
         other.tables = [table.sharing() for table in self.tables]
-        other.log_weights, other.cumulative = self.log_weights.copy(), self.cumulative.copy()
+        for name in ("log_weights", "cumulative", "owns", "lone", "lanes"):
+            setattr(other, name, getattr(self, name).copy())
         other._point()
         return other
 
@@ -496,9 +509,13 @@ def set_prior_predictives(s, start, stop):
     """Set the log predictives of rows in a cluster without others."""
     # Place 0 of ``picked`` names slot 0.
     s.picked[0] = 0
-    for i in range(start, stop):
-        s.prior_predictive[i] = 0.0
-        weigh(s, i, s.picked, 1, -1, shifted(s.prior_predictive, i))
+    for first in range(start, stop, ROWS_AT_ONCE):
+        m = min(ROWS_AT_ONCE, stop - first)
+        for q in range(m):
+            s.gathered[q] = first + q
+            s.owns[q] = -1
+            s.prior_predictive[first + q] = 0.0
+        weigh_rows(s, s.gathered, m, s.picked, 1, s.owns, 1, shifted(s.prior_predictive, first))
 
 
 @c_function(NOTHING(INTS))

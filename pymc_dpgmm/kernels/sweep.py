@@ -109,7 +109,7 @@ def sweep(
     """Run scans of all rows and split and merge moves in turn; all of it leaves the posterior invariant.
 
     Scans of up to ``MOST_METROPOLIZED`` rows draw a row's cluster given its last one too: see
-    :func:`~pymc_dpgmm.kernels.memory.choose_metropolized`.
+    :func:`~pymc_dpgmm.kernels.memory.pick_metropolized`.
 
     Where the law of the prior's alpha is given, it is drawn at the beginning of every sweep.
 

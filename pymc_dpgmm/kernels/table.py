@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import padded
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
 from pymc_dpgmm.families.family import Ragged, volume
 from pymc_dpgmm.families.verbs import (
@@ -47,6 +46,7 @@ from pymc_dpgmm.families.verbs import (
     call_weigh,
     function_of,
     letters_of,
+    weights_at_once,
 )
 from pymc_dpgmm.families.view import View
 
@@ -171,8 +171,8 @@ class Table:
 
     def _make_scratch(self) -> None:
         scratch = max(self.width, self.family.scratch(self.params))
-        # Room beside that of the family: exponents and arguments of a predictive in every slot.
-        self.n_lanes = padded(len(self.array))
+        # Room beside that of the family: exponents and arguments of predictives.
+        self.n_lanes = weights_at_once(len(self.array))
         self.scratch = np.ones(scratch + 2 * self.n_lanes)
 
     def _point(self) -> None:
@@ -290,16 +290,17 @@ class Table:
     def log_predictives(self, k: int) -> np.ndarray:
         """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
         found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
-        slot = np.array([k])
+        rows, slot, nobody = np.arange(self.n_rows), np.array([k]), np.array([-1])
         for i in range(self.n_rows):
-            weigh(self.block.ctypes.data, i, slot.ctypes.data, 1, -1, found.ctypes.data + 8 * i)
+            at, out = rows.ctypes.data + 8 * i, found.ctypes.data + 8 * i
+            weigh(self.block.ctypes.data, at, 1, slot.ctypes.data, 1, nobody.ctypes.data, 1, out)
         return found
 
     def log_predictive_without(self, i: int, k: int) -> float:
         """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
-        found, slot = np.zeros(1), np.array([k])
+        found, row, slot = np.zeros(1), np.array([i]), np.array([k]).ctypes.data
         address = self.block.ctypes.data
-        function_of(self.family, WEIGH)(address, i, slot.ctypes.data, 1, 0, found.ctypes.data)
+        function_of(self.family, WEIGH)(address, row.ctypes.data, 1, slot, 1, slot, 1, found.ctypes.data)
         return float(found[0])
 
     def cached(self, name: str, k: int) -> np.ndarray:
@@ -338,9 +339,10 @@ class Table:
         self.prepare(ALWAYS if absent is None else (*ALWAYS, PRESENT))
         if absent is not None:
             self.set_absent(absent)
-        slots = np.arange(1, n_clusters + 1)
+        slots, rows, nobody = np.arange(1, n_clusters + 1), np.arange(first, first + n_rows), np.array([-1])
         found = np.zeros((n_rows, n_clusters))
-        _weigh_all(self.block.ctypes.data, slots.ctypes.data, n_clusters, first, n_rows, found.ctypes.data)
+        arrays = (rows.ctypes.data, n_rows, slots.ctypes.data, n_clusters, nobody.ctypes.data)
+        _weigh_all(self.block.ctypes.data, *arrays, found.ctypes.data)
         return found
 
     def sums(self, start: int, stop: int) -> Any:
@@ -361,15 +363,15 @@ def _total(view, address, n_clusters):
     return total
 
 
-@c_function(NOTHING(INTS, INTS, INT, INT, INT, FLOATS))
-def _weigh_all(view, slots, n_slots, first, n_rows, found):
+@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))
+def _weigh_all(view, rows, n_rows, slots, n_slots, nobody, found):
     for j in range(n_slots):
         # Nothing joins: the cache is derived.
         call_gather(view[GATHER], view, slots[j], slots, 0, 0)
-    for i in range(n_rows):
-        out = shifted(found, i * n_slots)
+    for t in range(n_rows):
+        out = shifted(found, t * n_slots)
         if view[ABSENT] == 0:
-            call_weigh(view[WEIGH], view, first + i, slots, n_slots, -1, out)
+            call_weigh(view[WEIGH], view, shifted(rows, t), 1, slots, n_slots, nobody, 1, out)
         else:
             for j in range(n_slots):
-                out[j] = call_present(view[PRESENT], view, first + i, slots[j])
+                out[j] = call_present(view[PRESENT], view, rows[t], slots[j])
