@@ -90,7 +90,7 @@ def arithmetic(numbers, n):
             numbers[i] = np.exp(-0.5 * numbers[i])
 
 
-def scaling(n=1_000_000, d=2, n_clusters=10, repeats=12):
+def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
     """Print how many times faster two threads are than one: draws of labels, leader sweeps, and this machine.
 
     Draws with one thread and two take turns, so that both meet the same other work; the figures are of the sums.
@@ -106,11 +106,13 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=12):
     numbers = np.random.default_rng(0).random((4, 2_048))
     arithmetic(numbers[0], 1)
     seconds = {(name, threads): 0.0 for name in ("draw", "leader sweep", "machine") for threads in (1, 2)}
+    calls = dict.fromkeys(seconds, 0)
 
     def timed(name, threads, call, *arguments):
         begin = time.perf_counter()
         found = call(*arguments)
         seconds[name, threads] += time.perf_counter() - begin
+        calls[name, threads] += 1
         return found
 
     with Threads(2) as two:
@@ -122,7 +124,7 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=12):
             timed("machine", 1, lambda: [arithmetic(own, 5_000) for own in numbers])
             timed("machine", 2, two.run, lambda start, stop: arithmetic(numbers[start], 5_000), 0, 4)
     for name in ("draw", "leader sweep", "machine"):
-        one, both = (seconds[name, threads] / repeats * 1e3 for threads in (1, 2))
+        one, both = (seconds[name, threads] / calls[name, threads] * 1e3 for threads in (1, 2))
         print(f"{name}: {one:.1f} ms on one thread, {both:.1f} on two: {one / both:.2f} times")
 
 

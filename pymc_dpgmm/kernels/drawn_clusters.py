@@ -206,6 +206,8 @@ def draw_rows(
     ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
     address of log densities (K, block) of one block of rows.
     """
+    # Other threads may count next to ``moved``, and processors would pass that memory to and fro.
+    n_moved = 0
     for first in range(start, stop, block):
         size = min(block, stop - first)
         densities = scratch
@@ -242,8 +244,9 @@ def draw_rows(
             # Where all densities underflow, the row stays: no such state has any weight.
             if largest[r] > -math.inf and found[r] < n_clusters:
                 slot = names[int(found[r])]
-                moved[0] += slot != slots[first + r]
+                n_moved += slot != slots[first + r]
                 slots[first + r] = slot
+    moved[0] = n_moved
 
 
 @c_function(NOTHING(INTS, INT, INT, INTS))

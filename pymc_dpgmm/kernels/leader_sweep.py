@@ -95,7 +95,8 @@ class _Sweep:
         """Draw the label of every row, and gather the rows of each cluster; return how many have moved."""
         state = self.state
         self.outside = state.shadow(self.stride * (1 + self.n_chunks))
-        self.rows = np.empty(state.n, dtype=np.int64)
+        # Memory that is there: pages of new memory cost more than what is written to them.
+        self.rows = state.own
         self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
         n_moved = np.zeros(self.n_chunks, dtype=np.int64)
 

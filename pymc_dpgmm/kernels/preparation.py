@@ -1,13 +1,12 @@
 """Compiles what a sampler will call before it begins, so that chains in other processes do not do so each."""
 
-import contextlib
 import logging
 import os
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pymc_dpgmm.compiled import CFunction, compiling
 from pymc_dpgmm.families import Family
@@ -40,41 +39,36 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     imputed : sequence of Family
         Those of data whose missing entries are drawn.
     """
-    functions: list[CFunction] = [
-        *IN_VIEWS,
-        accumulate_weights,
-        allocate_in_turn,
-        scan_rows,
-        fill,
-        log_joint,
-        refit_all,
-        write_labels,
-        run_sweeps,
-    ]
-    if options.search:
-        functions += [redraw_once, *SEARCHES]
-    named = sorted({family.title for family in families})
-    functions += [function_of(family, verb) for family in families for verb in ALWAYS]
+    # Neighbours have parts in common. One of two processes begins in front, the other one at the end.
+    functions: list[CFunction] = [scan_rows]
+    functions += [function_of(family, verb) for verb in ALWAYS for family in families]
     functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
     functions += [impute_rows] if imputed else []
+    functions += [*IN_VIEWS, fill, refit_all, write_labels, log_joint]
+    functions += [*SEARCHES, redraw_once] if options.search else []
+    functions += [accumulate_weights, allocate_in_turn, run_sweeps]
+    named = sorted({family.title for family in families})
     missing = [function for function in functions if not function.is_at_hand()]
-    with compiling.announced(" and ".join(["the sampler", *named])), _compiled_beside(missing[1::2]):
-        for function in missing[::2]:
-            function.prepare()
+    with compiling.announced(" and ".join(["the sampler", *named])):
+        _compile(missing)
     for function in functions:
         function.prepare()
 
 
-@contextlib.contextmanager
-def _compiled_beside(functions: Sequence[CFunction]) -> Iterator[None]:
-    """Compile functions in a process of its own while the body runs, where there are many, and a core is free.
+def _compile(functions: Sequence[CFunction]) -> None:
+    """Compile functions, some of them in a process of its own where there are many, and a core is free.
 
     What does not come of it is compiled when it is needed, as if nothing had been tried.
     """
     # Elsewhere libraries of the system do not survive a fork, or there is none.
     if len(functions) < FEW or available_cores() < 2 or sys.platform != "linux":
-        yield
+        for function in functions:
+            function.prepare()
         return
+    # Each process reads a byte for every function that it compiles, until none is left.
+    left, end = os.pipe()
+    os.write(end, bytes(len(functions)))
+    os.close(end)
     with warnings.catch_warnings():
         # Python and JAX warn of threads, which stay behind: they are of no use to the compiler.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -84,16 +78,25 @@ def _compiled_beside(functions: Sequence[CFunction]) -> Iterator[None]:
         # Nothing of the parent's is run at the end: no handlers, no buffers.
         try:
             logging.disable()
-            for function in functions:
-                function.prepare()
+            _compile_some(functions[::-1], left)
         finally:
             os._exit(0)
     try:
-        yield
+        _compile_some(functions, left)
         _wait(child, PATIENCE)
     except BaseException:
         _wait(child, 0.0)
         raise
+    finally:
+        os.close(left)
+
+
+def _compile_some(functions: Sequence[CFunction], left: int) -> None:
+    """Compile one function after the other for as long as a pipe has bytes left."""
+    for function in functions:
+        if not os.read(left, 1):
+            break
+        function.prepare()
 
 
 def _wait(child: int, seconds: float) -> None:

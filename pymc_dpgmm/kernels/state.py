@@ -99,6 +99,7 @@ class State:
 
     slots: np.ndarray
     queue: np.ndarray
+    own: np.ndarray
     log_v: np.ndarray
     log_components: np.ndarray
 
