@@ -50,7 +50,6 @@ from pymc_dpgmm.families.verbs import (
     call_merge,
     call_weigh,
 )
-from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import PriorNumbers
 
 # Numbers.
@@ -64,8 +63,6 @@ MOST_DIVIDED = 14
 # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
 # ``N_ELSEWHERE + k``, which is no cluster's.
 N_ELSEWHERE = 15
-# A division weighs so many rows with its halves at once.
-ROWS_AT_ONCE = 4 * LANES
 # What kernels return that may need more slots.
 DONE, NEEDS_ROOM = 0, 1
 # Addresses of arrays.
@@ -367,7 +364,7 @@ def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
     """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]``, in all views, under slot ``slots[j]``.
 
     Where ``owns[t]`` is this slot, which then has the row, it is that given its other rows, and NaN where the row
-    has to leave first. There are ``LANES`` rows at most, or ``ROWS_AT_ONCE`` and two slots.
+    has to leave first. There are ``LANES`` rows at most, or ``ROWS_AT_ONCE`` and two slots at most.
     """
     _call_weigh(s.head[FIRST_FUNCTION], s.head, rows, n_rows, slots, m, owns, stride, out)
 

@@ -22,6 +22,7 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
+from pymc_dpgmm.families.verbs import ROWS_AT_ONCE
 from pymc_dpgmm.kernels.grouping import (
     are_grouped,
     count_halves,
@@ -37,7 +38,6 @@ from pymc_dpgmm.kernels.memory import (
     ALLOCATE,
     MOST_DIVIDED,
     N_CLUSTERS,
-    ROWS_AT_ONCE,
     accumulate,
     collect,
     copy_statistics,

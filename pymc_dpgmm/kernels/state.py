@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
-from pymc_dpgmm.families.verbs import BLOCK_LENGTH
+from pymc_dpgmm.families.verbs import BLOCK_LENGTH, ROWS_AT_ONCE, weights_at_once
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.grouped_partitions import Groups
 from pymc_dpgmm.kernels.grouped_scans import scan_grouped_rows
@@ -48,7 +48,6 @@ from pymc_dpgmm.kernels.memory import (
     NEEDS_ROOM,
     NEXT_DOUBLE,
     REST,
-    ROWS_AT_ONCE,
     SCAN_GROUPED,
     SCAN_ROWS,
     SERIES,
@@ -200,7 +199,7 @@ class State:
         n_slots = capacity + self._n_reserved
         self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
         # Of so many rows at a time as a scan looks ahead.
-        self.log_weights, self.cumulative = np.zeros((2, (capacity + 2) * LANES))
+        self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
         self.owns, self.lone = np.zeros(ROWS_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self.lanes = np.zeros(2 * LANES)
         self.head[CAPACITY] = capacity
