@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -26,11 +27,14 @@ from pymc_dpgmm.arithmetic import (
     uniform,
 )
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.kernels import preparation
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.lanes import LANES, add_exponentials, raise_to
+from pymc_dpgmm.threads import available_cores
 
 PROGRAM = """
 import sys
+import time
 from pymc_dpgmm import compiled
 if len(sys.argv) > 1:
     compiled.own_sources = lambda: (sys.argv[1],)
@@ -75,6 +79,7 @@ if {second}:
 """
 NOTEBOOK = """
 import sys
+import time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from pymc_dpgmm.families import Component, Family, View, real
@@ -316,3 +321,45 @@ def test_the_concentration_has_its_conditional_distribution(n_clusters, n):
     weight = np.exp(log_p - log_p.max()) * grid
     cdf = np.cumsum(weight) / weight.sum()
     assert kstest(found[::12], lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
+
+
+class Noted:
+    """What is compiled, if it were: notes in a file which process was asked to."""
+
+    def __init__(self, path, number, parent, child_dies=False):
+        self.path, self.number, self.parent, self.child_dies = path, number, parent, child_dies
+
+    def prepare(self):
+        is_child = os.getpid() != self.parent
+        if is_child and self.child_dies:
+            os._exit(1)
+        with self.path.open("a") as file:
+            file.write(f"{self.number} {int(is_child)}\n")
+        # The other process has its turn.
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or available_cores() < 2, reason="needs fork and two cores")
+@pytest.mark.parametrize("child_dies", [False, True])
+def test_two_processes_compile_from_the_two_ends(tmp_path, child_dies):
+    path = tmp_path / "noted"
+    preparation._compile([Noted(path, number, os.getpid(), child_dies) for number in range(12)])
+    told = [tuple(map(int, line.split())) for line in path.read_text().splitlines()]
+    parents = [number for number, is_child in told if not is_child]
+    children = [number for number, is_child in told if is_child]
+    # What a process that has died was at is missing, and is compiled when it is needed.
+    assert sorted(parents + children) == list(range(11 if child_dies else 12))
+    assert parents == list(range(len(parents)))
+    assert children == list(range(11, 11 - len(children), -1))
+    assert bool(children) != child_dies
+
+
+def test_a_failure_to_compile_is_told(tmp_path):
+    class Failing(Noted):
+        def prepare(self):
+            raise TypeError("cannot be compiled")
+
+    path = tmp_path / "noted"
+    functions = [Failing(path, 0, os.getpid()), *(Noted(path, number, os.getpid()) for number in range(1, 6))]
+    with pytest.raises(TypeError, match="cannot be compiled"):
+        preparation._compile(functions)
