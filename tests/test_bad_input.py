@@ -37,6 +37,11 @@ CASES = {
         r"missing entries \(NaN\), which SphericalNormalInverseGamma does not take",
     ),
     "infinite": (lambda: dp.DPMixture("y", 1.0, observed=with_value(np.inf)), ValueError, "must be finite"),
+    "enormous": (
+        lambda: dp.DPMixture("y", 1.0, observed=with_value(-1e160)),
+        ValueError,
+        r"within 1e\+100 of 0, got 1e\+160; rescale",
+    ),
     "three-dimensional": (
         lambda: dp.DPMixture("y", 1.0, observed=np.zeros((2, 2, 2))),
         ValueError,

@@ -10,7 +10,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.arithmetic import uniform
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels.memory import accumulate, memory_at, pick_metropolized
+from pymc_dpgmm.kernels.memory import LEFT_OUT, accumulate, memory_at, pick_metropolized
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import draw_codes
@@ -151,3 +151,20 @@ def test_small_mistakes_are_seen(mistake):
     codes, _ = draw_codes([view], prior, N_DRAWS, n_moves=(0, 0))
     with pytest.raises(AssertionError, match="total variation"):
         exact.assert_matches(codes, exact.partitions(len(rows)), np.array(given["posterior"]))
+
+
+def test_most_rows_stay_at_the_first_look():
+    """The bound of the probabilities of all other indices is one, and it decides for most that stay."""
+    rng = np.random.default_rng(2)
+    decided, stayed = 0, 0
+    for _ in range(2_000):
+        w = rng.dirichlet(np.full(5, 0.2))
+        own = int(rng.choice(5, p=w))
+        p = w / (1.0 - LEFT_OUT * np.minimum(w, w[own]))
+        p[own] = 0.0
+        rest, u = 1.0 - w[own], rng.random()
+        is_decided = u * (1.0 - LEFT_OUT * min(w[own], rest)) > rest
+        assert not is_decided or u >= p.sum() - 1e-12
+        decided += is_decided
+        stayed += u >= p.sum()
+    assert decided > 0.8 * stayed

@@ -145,3 +145,17 @@ def test_the_case_of_lost_digits_is_one():
     (view,) = views_of("digits are lost")
     table = State([view], np.arange(60) // 2).tables[0]
     assert np.isnan([table.log_predictive_without(i, i // 2 + 1) for i in range(60)]).any()
+
+
+@pytest.mark.parametrize(
+    "base", [dp.NormalInverseGamma(0.0, 0.3, 1.5, 0.5), dp.NormalInverseWishart(0, 1, 3, np.eye(2))]
+)
+def test_densities_that_are_not_numbers_end_a_scan(base):
+    """Squares of such rows are infinite; models refuse them."""
+    rows = np.random.default_rng(0).normal(size=(12, 2)) * 1e160
+    state = State([View(base.family, base.numbers(2), rows)], np.zeros(12, int))
+    state.set_prior(chinese_restaurant(1.0))
+    order = np.arange(12)
+    with np.errstate(all="ignore"), pytest.raises(FloatingPointError, match="rescale the data"):
+        state.run(np.random.default_rng(1), scan_rows, order.ctypes.data, 12, 1)
+    assert np.array_equal(np.sort(np.bincount(state.slots, minlength=len(state.sizes))), np.sort(state.sizes))

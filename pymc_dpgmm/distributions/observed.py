@@ -12,6 +12,9 @@ from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import converts, is_variable
 from pymc_dpgmm.families.counts import as_triplets, is_sparse
 
+# The sums of squares of larger numbers are infinite.
+LARGEST = 1e100
+
 
 class Observed(NamedTuple):
     """Checked observed data: what PyMC registers, its current values, and the labels of its axes.
@@ -33,7 +36,7 @@ def check_observed(observed: Any, base: BaseMeasure | None = None) -> Observed:
     TypeError
         If the data is not made of real numbers.
     ValueError
-        If it is empty, has infinite values, or has the wrong number of dimensions.
+        If it is empty, has infinite or enormous values, or has the wrong number of dimensions.
     """
     index, columns = None, None
     if is_sparse(observed):
@@ -95,6 +98,7 @@ def check_values(values: Any) -> None:
             raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
         if not np.all(np.isfinite(values.data)):
             raise ValueError("observed must be finite, got NaN or infinite values")
+        _check_size(values.data)
         return
     if values.dtype.kind == "O":
         with contextlib.suppress(TypeError, ValueError):
@@ -105,8 +109,17 @@ def check_values(values: Any) -> None:
         raise ValueError(f"observed must have shape (n,) or (n, d), got {values.shape}")
     if values.size == 0:
         raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
-    if np.any(np.isinf(values.astype(np.float64))):
+    numbers = values.astype(np.float64)
+    if np.any(np.isinf(numbers)):
         raise ValueError("observed must be finite, got infinite values")
+    _check_size(numbers)
+
+
+def _check_size(numbers: np.ndarray) -> None:
+    """Raise ValueError where squares would not be numbers any more."""
+    if np.any(np.abs(numbers) > LARGEST):
+        largest = np.nanmax(np.abs(numbers))
+        raise ValueError(f"observed must be within {LARGEST:g} of 0, got {largest:g}; rescale the data")
 
 
 def count_missing(values: Any) -> int:

@@ -88,6 +88,9 @@ def _let_die(s, prior, n):
         return
     own = s.order[_place_of_single(s, below(s.bits, singles))]
     i = s.following[s.n + own]
+    if i >= s.n:
+        # The row is elsewhere.
+        return
     leave(s, i)
     free_slot(s, own)
     log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]

@@ -17,6 +17,7 @@ from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
     N_MOVED,
     NEEDS_ROOM,
+    NOT_A_NUMBER,
     POSITION,
     choose,
     free_slot,
@@ -69,7 +70,8 @@ def scan_grouped(s, rows, start, stop):
     Returns
     -------
     int
-        Where it has stopped: at ``stop``, or at the first row for which there might be no slot.
+        Where it has stopped: at ``stop``, or at the first row for which there might be no slot; -1 if the density
+        of a row is not a number.
     """
     s.head[CURRENT] = -1
     for t in range(start, stop):
@@ -86,6 +88,9 @@ def scan_grouped(s, rows, start, stop):
             leave(s, i)
             weigh_grouped_seat(s, own)
             choice = draw_place(s, i, True)
+            if choice < 0:
+                join(s, i, own)
+                return -1
         target = s.order[choice]
         if target == own:
             if has_left:
@@ -118,4 +123,6 @@ def scan_grouped_rows(head, rows, n_rows):
     """Scan rows from where the head says on."""
     s = memory_at(head)
     head[POSITION] = scan_grouped(s, rows, head[POSITION], n_rows)
+    if head[POSITION] < 0:
+        return NOT_A_NUMBER
     return DONE if head[POSITION] == n_rows else NEEDS_ROOM

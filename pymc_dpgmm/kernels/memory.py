@@ -63,8 +63,8 @@ MOST_DIVIDED = 14
 # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
 # ``N_ELSEWHERE + k``, which is no cluster's.
 N_ELSEWHERE = 15
-# What kernels return that may need more slots.
-DONE, NEEDS_ROOM = 0, 1
+# What kernels return that may need more slots, or meet a density that is not a number.
+DONE, NEEDS_ROOM, NOT_A_NUMBER = 0, 1, 2
 # Addresses of arrays.
 ARRAYS = (
     "slots",
@@ -604,7 +604,7 @@ def pick_metropolized(u, sums, m, own, stride):
     total = sums[(m - 1) * stride]
     weight = sums[own * stride] - (sums[(own - 1) * stride] if own > 0 else 0.0)
     rest = total - weight
-    if u * min(weight, rest) > rest:
+    if u * (total - LEFT_OUT * min(weight, rest)) > rest:
         # Above what all probabilities of other indices sum up to. Most rows stay, and need no more than this.
         return own
     reached, before = 0.0, 0.0

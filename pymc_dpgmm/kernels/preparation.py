@@ -1,5 +1,6 @@
 """Compiles what a sampler will call before it begins, so that chains in other processes do not do so each."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -102,9 +103,11 @@ def _compile_some(functions: Sequence[CFunction], left: int) -> None:
 def _wait(child: int, seconds: float) -> None:
     """Wait for a process, and end it when time is up."""
     until = time.monotonic() + seconds
-    while os.waitpid(child, os.WNOHANG) == (0, 0):
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return
-        time.sleep(0.01)
+    # Others may wait for all children of the process, or have it ignore how they end.
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(child, os.WNOHANG) == (0, 0):
+            if time.monotonic() > until:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+                return
+            time.sleep(0.01)

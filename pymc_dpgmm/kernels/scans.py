@@ -23,6 +23,7 @@ from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
     N_MOVED,
     NEEDS_ROOM,
+    NOT_A_NUMBER,
     POSITION,
     SCAN_GROUPED,
     free_slot,
@@ -93,7 +94,8 @@ def scan(s, prior, rows, start, stop, metropolized):
     Returns
     -------
     int
-        Where it has stopped: at ``stop``, or at the first row for which there might be no slot.
+        Where it has stopped: at ``stop``, or at the first row for which there might be no slot; -1 if the density
+        of a row is not a number.
     """
     for place in range(s.head[N_CLUSTERS]):
         weigh_seat(s, prior, s.order[place])
@@ -118,6 +120,9 @@ def scan(s, prior, rows, start, stop, metropolized):
             own_place = s.place[own]
             alone = s.sizes[own] == 1 and not has_left
             if math.isnan(s.log_weights[own_place * LANES + lane]):
+                if has_left:
+                    join(s, i, own)
+                    return -1
                 leave(s, i)
                 weigh_seat(s, prior, own)
                 has_left = True
@@ -173,4 +178,6 @@ def scan_rows(head, rows, n_rows, metropolized):
     if are_grouped(s):
         return _call_scan_grouped(head[SCAN_GROUPED], head, rows, n_rows)
     head[POSITION] = scan(s, prior_of(s), rows, head[POSITION], n_rows, metropolized == 1)
+    if head[POSITION] < 0:
+        return NOT_A_NUMBER
     return DONE if head[POSITION] == n_rows else NEEDS_ROOM

@@ -47,6 +47,7 @@ from pymc_dpgmm.kernels.memory import (
     N_VIEWS,
     NEEDS_ROOM,
     NEXT_DOUBLE,
+    NOT_A_NUMBER,
     REST,
     SCAN_GROUPED,
     SCAN_ROWS,
@@ -452,11 +453,22 @@ class State:
             self._bits = bits
 
     def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
-        """Run a kernel to its end, with more slots whenever it needs them; return what it has counted."""
+        """Run a kernel to its end, with more slots whenever it needs them; return what it has counted.
+
+        Raises
+        ------
+        FloatingPointError
+            If the density of a row in a cluster of others is not a number.
+        """
         self.use(rng)
         self.head[SWEEP : N_MOVED + 1] = 0
-        while kernel(self.address, *arguments) == NEEDS_ROOM:
+        while (told := kernel(self.address, *arguments)) == NEEDS_ROOM:
             self.grow()
+        if told == NOT_A_NUMBER:
+            raise FloatingPointError(
+                "the density of a row in a cluster of others is not a number: numbers in the data are too large "
+                "for their squares, or a family's own functions return NaN; rescale the data"
+            )
         if len(self.log_v):
             check_series(self.log_v)
         return int(self.head[N_MOVED])

@@ -68,8 +68,9 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
                     shuffle_groups(s)
                 else:
                     shuffle_rows(s)
-            if _call_scan(head[SCAN_ROWS], head, s.queue, s.n, metropolized) == NEEDS_ROOM:
-                return NEEDS_ROOM
+            told = _call_scan(head[SCAN_ROWS], head, s.queue, s.n, metropolized)
+            if told != DONE:
+                return told
             head[POSITION] = 0
             head[PHASE] += 1
         if not run_moves(s, prior, n_random, n_sequential):
