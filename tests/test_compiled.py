@@ -34,7 +34,6 @@ from pymc_dpgmm.threads import available_cores
 
 PROGRAM = """
 import sys
-import time
 from pymc_dpgmm import compiled
 if len(sys.argv) > 1:
     compiled.own_sources = lambda: (sys.argv[1],)
@@ -79,7 +78,6 @@ if {second}:
 """
 NOTEBOOK = """
 import sys
-import time
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from pymc_dpgmm.families import Component, Family, View, real

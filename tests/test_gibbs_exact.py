@@ -10,7 +10,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.arithmetic import uniform
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels.memory import LEFT_OUT, accumulate, memory_at, pick_metropolized
+from pymc_dpgmm.kernels.memory import LEFT_OUT, accumulate, memory_at, pick_metropolized, stays_surely
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.testing import draw_codes
@@ -163,7 +163,7 @@ def test_most_rows_stay_at_the_first_look():
         p = w / (1.0 - LEFT_OUT * np.minimum(w, w[own]))
         p[own] = 0.0
         rest, u = 1.0 - w[own], rng.random()
-        is_decided = u * (1.0 - LEFT_OUT * min(w[own], rest)) > rest
+        is_decided = stays_surely(u, 1.0, w[own], rest)
         assert not is_decided or u >= p.sum() - 1e-12
         decided += is_decided
         stayed += u >= p.sum()

@@ -63,12 +63,12 @@ WORST_LOG_ERROR = 1e-5
 
 
 # So many rows are weighed in one call with one or two slots, and ``LANES`` rows with any number of slots.
-ROWS_AT_ONCE = 4 * LANES
+WEIGHED_AT_ONCE = 4 * LANES
 
 
 def weights_at_once(n_slots: int) -> int:
     """Return how many pairs of a row and a slot can be weighed in one call."""
-    return max(n_slots * LANES, 2 * ROWS_AT_ONCE)
+    return max(n_slots * LANES, 2 * WEIGHED_AT_ONCE)
 
 
 @inlined

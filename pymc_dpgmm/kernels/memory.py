@@ -364,7 +364,7 @@ def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
     """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]``, in all views, under slot ``slots[j]``.
 
     Where ``owns[t]`` is this slot, which then has the row, it is that given its other rows, and NaN where the row
-    has to leave first. There are ``LANES`` rows at most, or ``ROWS_AT_ONCE`` and two slots at most.
+    has to leave first. There are ``LANES`` rows at most, or ``WEIGHED_AT_ONCE`` and two slots at most.
     """
     _call_weigh(s.head[FIRST_FUNCTION], s.head, rows, n_rows, slots, m, owns, stride, out)
 
@@ -590,6 +590,15 @@ def choose(s, log_weights, m):
 
 
 @inlined
+def stays_surely(u, total, weight, rest):
+    """Tell whether ``u`` is above what the probabilities of all other indices sum up to, by a bound of the sum.
+
+    ``total`` is ``weight``, that of the own index, and the ``rest``.
+    """
+    return u * (total - LEFT_OUT * min(weight, rest)) > rest
+
+
+@inlined
 def pick_metropolized(u, sums, m, own, stride):
     """Return an index below ``m``, given the index ``own``, which is left more often than by :func:`pick`.
 
@@ -604,8 +613,8 @@ def pick_metropolized(u, sums, m, own, stride):
     total = sums[(m - 1) * stride]
     weight = sums[own * stride] - (sums[(own - 1) * stride] if own > 0 else 0.0)
     rest = total - weight
-    if u * (total - LEFT_OUT * min(weight, rest)) > rest:
-        # Above what all probabilities of other indices sum up to. Most rows stay, and need no more than this.
+    if stays_surely(u, total, weight, rest):
+        # Most rows stay, and need no more than this.
         return own
     reached, before = 0.0, 0.0
     for j in range(m):

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
-from pymc_dpgmm.families.verbs import ROWS_AT_ONCE
+from pymc_dpgmm.families.verbs import WEIGHED_AT_ONCE
 from pymc_dpgmm.kernels.grouping import (
     are_grouped,
     count_halves,
@@ -92,14 +92,14 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
     # Of the probabilities of the likelier halves, the product of the reciprocals: one logarithm for many rows.
     product = 1.0
     odds = log_seat(prior, counts[RIGHT]) - log_seat(prior, counts[LEFT])
-    left, right, shrinks = s.log_weights, shifted(s.log_weights, ROWS_AT_ONCE), s.cumulative
-    for first in range(start, stop, ROWS_AT_ONCE):
-        m = min(ROWS_AT_ONCE, stop - first)
+    left, right, shrinks = s.log_weights, shifted(s.log_weights, WEIGHED_AT_ONCE), s.cumulative
+    for first in range(start, stop, WEIGHED_AT_ONCE):
+        m = min(WEIGHED_AT_ONCE, stop - first)
         for t in range(m):
             left[t] = 0.0
             right[t] = 0.0
             s.owns[t] = -1
-        weigh_rows(s, shifted(s.own, first), m, halves, 2, s.owns, ROWS_AT_ONCE, left)
+        weigh_rows(s, shifted(s.own, first), m, halves, 2, s.owns, WEIGHED_AT_ONCE, left)
         for t in range(m):
             if are_grouped(s):
                 odds = log_grouped_odds(s, s.own[first + t], counts[LEFT], counts[RIGHT])

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
-from pymc_dpgmm.families.verbs import BLOCK_LENGTH, ROWS_AT_ONCE, weights_at_once
+from pymc_dpgmm.families.verbs import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.grouped_partitions import Groups
 from pymc_dpgmm.kernels.grouped_scans import scan_grouped_rows
@@ -201,7 +201,7 @@ class State:
         self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
         # Of so many rows at a time as a scan looks ahead.
         self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
-        self.owns, self.lone = np.zeros(ROWS_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
         self.lanes = np.zeros(2 * LANES)
         self.head[CAPACITY] = capacity
 
@@ -521,8 +521,8 @@ def set_prior_predictives(s, start, stop):
     """Set the log predictives of rows in a cluster without others."""
     # Place 0 of ``picked`` names slot 0.
     s.picked[0] = 0
-    for first in range(start, stop, ROWS_AT_ONCE):
-        m = min(ROWS_AT_ONCE, stop - first)
+    for first in range(start, stop, WEIGHED_AT_ONCE):
+        m = min(WEIGHED_AT_ONCE, stop - first)
         for q in range(m):
             s.gathered[q] = first + q
             s.owns[q] = -1
