@@ -11,6 +11,7 @@ import resource
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import arviz as az
@@ -25,7 +26,8 @@ from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.threads import Threads
 
-TUNE = 20
+# Draws that search, and draws that find out which moves pay.
+SEARCH, TUNE = 20, 200
 
 
 def clusters(n, d, n_clusters, seed=1):
@@ -44,7 +46,7 @@ def measure(n, d, n_clusters, threads, leaders, seconds):
     state = State([View(base.family, base.numbers(d), rows)], np.zeros(n, dtype=np.int64))
     state.set_prior(chinese_restaurant(1.0))
     rng = np.random.default_rng(0)
-    finding = Schedule(Options(threads=threads), TUNE)
+    finding = Schedule(Options(threads=threads), SEARCH)
     while finding.searches(True):
         state, _ = finding.draw(rng, state, True)
     schedule = Schedule(Options(search=False, threads=threads, leader_sweeps=leaders), TUNE)
@@ -99,10 +101,10 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
     base, rng = dp.NormalInverseWishart.from_data(rows), np.random.default_rng(0)
     state = State([View(base.family, base.numbers(d), rows)], labels)
     state.set_prior(chinese_restaurant(1.0), (1.0, 1.0))
-    # As many as a chain has for finding out which moves pay.
-    schedules = {threads: Schedule(Options(search=False, threads=threads), 10 * TUNE) for threads in (1, 2)}
-    for t in range(10 * TUNE):
-        state, _ = schedules[1 + t % 2].draw(rng, state, True)
+    learned = Schedule(Options(search=False), 5 * TUNE)
+    for _ in range(5 * TUNE):
+        state, _ = learned.draw(rng, state, True)
+    schedules = {threads: replace(learned, options=Options(search=False, threads=threads)) for threads in (1, 2)}
     numbers = np.random.default_rng(0).random((4, 2_048))
     arithmetic(numbers[0], 1)
     seconds = {(name, threads): 0.0 for name in ("draw", "leader sweep", "machine") for threads in (1, 2)}
@@ -123,6 +125,7 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
                 timed("leader sweep", threads, leader_sweep, rng, state, threads)
             timed("machine", 1, lambda: [arithmetic(own, 5_000) for own in numbers])
             timed("machine", 2, two.run, lambda start, stop: arithmetic(numbers[start], 5_000), 0, 4)
+    print(f"{learned.n_sequential:.2f} sequential moves in a draw")
     for name in ("draw", "leader sweep", "machine"):
         one, both = (seconds[name, threads] / calls[name, threads] * 1e3 for threads in (1, 2))
         print(f"{name}: {one:.1f} ms on one thread, {both:.1f} on two: {one / both:.2f} times")

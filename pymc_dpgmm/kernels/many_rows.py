@@ -16,7 +16,7 @@ ROWS_FOR_LEADERS = 20_000
 N_BIRTHS = 200
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
-LEADERS_CHEAPER = 10.0
+LEADERS_CHEAPER = 6.0
 
 
 def takes_leaders(state: State) -> bool:

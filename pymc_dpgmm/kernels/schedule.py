@@ -44,8 +44,8 @@ SEARCH_DRAWS_AFTER_PART = 2
 EFFORT_AFTER_PART = (1, 1, 3)
 # From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
-# Share of accepted moves below which there are fewer of them.
-WORTHWHILE = 0.01
+# Before anything is seen, sequential moves count as just worth while, as if so many had been tried.
+TRIED_BEFORE = 50
 MOST_MOVES = 40
 
 
@@ -57,20 +57,23 @@ class Moves(NamedTuple):
     random : int
         Random moves: they cost little, since they leave large clusters alone.
     worth : float
-        Sequential moves: as many as cost about so many times what the scan costs, fewer if they are accepted less
-        often than ``WORTHWHILE``.
+        Sequential moves: as many as cost about so many times what the scan costs.
+    worthwhile : float
+        The share of accepted sequential moves below which there are fewer of them.
     least : float
         Not fewer than so many of them, on average.
     """
 
     random: int
     worth: float
+    worthwhile: float
     least: float
 
 
-BESIDE_SCANS = Moves(1, 1.5, 1.0)
-# Threads share leader sweeps, and not these moves, which are accepted the less often the more rows there are.
-BESIDE_LEADERS = Moves(10, 0.15, 0.05)
+BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0)
+# Clusters of tens of rows come and go by sequential moves alone. The more rows there are, the fewer of these moves
+# are accepted, and then there are hardly any.
+BESIDE_LEADERS = Moves(10, 1.0, 0.003, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1
@@ -355,10 +358,9 @@ class Schedule:
         seen = self.totals[SEQUENTIAL]
         tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]
         if options.sequential is None and tried:
-            # Before anything is seen, they count as just worth while.
-            accepted = (seen[SPLITS] + seen[MERGES] + 10 * WORTHWHILE) / (tried + 10)
+            accepted = (seen[SPLITS] + seen[MERGES] + TRIED_BEFORE * moves.worthwhile) / (tried + TRIED_BEFORE)
             affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
-            wanted = float(np.clip(affordable * min(1.0, accepted / WORTHWHILE), moves.least, MOST_MOVES))
+            wanted = float(np.clip(affordable * min(1.0, accepted / moves.worthwhile), moves.least, MOST_MOVES))
             self.n_sequential = wanted if wanted < 1.0 else int(wanted)
 
 
