@@ -27,7 +27,7 @@ from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.threads import Threads
 
 # Draws that search, and draws that find out which moves pay.
-SEARCH, TUNE = 20, 200
+SEARCH, TUNE = 20, 1_000
 
 
 def clusters(n, d, n_clusters, seed=1):
@@ -39,9 +39,9 @@ def clusters(n, d, n_clusters, seed=1):
     return means[labels] + rng.normal(size=(n, d)), labels
 
 
-def measure(n, d, n_clusters, threads, leaders, seconds):
+def measure(n, d, n_clusters, threads, leaders, seconds, seed):
     """Figures of one case."""
-    rows = clusters(n, d, n_clusters)[0]
+    rows = clusters(n, d, n_clusters, seed)[0]
     base = dp.NormalInverseWishart.from_data(rows)
     state = State([View(base.family, base.numbers(d), rows)], np.zeros(n, dtype=np.int64))
     state.set_prior(chinese_restaurant(1.0))
@@ -66,8 +66,10 @@ def measure(n, d, n_clusters, threads, leaders, seconds):
         "d": d,
         "clusters": n_clusters,
         "threads": threads,
+        "seed": seed,
         "mix": "scans" if leaders == 0 else "default",
         "seconds": total / len(trace),
+        "sequential moves": float(schedule.n_sequential),
         "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "GiB of data": rows.nbytes / 2**30,
     }
@@ -101,8 +103,8 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
     base, rng = dp.NormalInverseWishart.from_data(rows), np.random.default_rng(0)
     state = State([View(base.family, base.numbers(d), rows)], labels)
     state.set_prior(chinese_restaurant(1.0), (1.0, 1.0))
-    learned = Schedule(Options(search=False), 5 * TUNE)
-    for _ in range(5 * TUNE):
+    learned = Schedule(Options(search=False), TUNE)
+    for _ in range(TUNE):
         state, _ = learned.draw(rng, state, True)
     schedules = {threads: replace(learned, options=Options(search=False, threads=threads)) for threads in (1, 2)}
     numbers = np.random.default_rng(0).random((4, 2_048))
@@ -138,6 +140,7 @@ def main():
     parser.add_argument("--columns", type=int, nargs="*", default=[2, 16, 50])
     parser.add_argument("--clusters", type=int, nargs="*", default=[10, 100])
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1], help="of the data")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--most", type=float, default=2.0, help="GiB of data, at most")
     parser.add_argument("--scaling", action="store_true", help="only two threads against one, by turns")
@@ -150,12 +153,12 @@ def main():
         print(json.dumps(measure(*json.loads(options.case))))
         return
     table = []
-    cases = itertools.product(options.rows, options.columns, options.clusters, options.threads, (None, 0))
-    for n, d, n_clusters, threads, leaders in cases:
+    numbers = (options.rows, options.columns, options.clusters, options.seeds, options.threads)
+    for n, d, n_clusters, seed, threads, leaders in itertools.product(*numbers, (None, 0)):
         # Scans do not use threads.
         if 8 * n * d > options.most * 2**30 or (leaders == 0 and threads > 1):
             continue
-        case = json.dumps([int(n), d, n_clusters, threads, leaders, options.seconds])
+        case = json.dumps([int(n), d, n_clusters, threads, leaders, options.seconds, seed])
         done = subprocess.run(
             [sys.executable, "-W", "ignore", __file__, "--case", case], capture_output=True, text=True, check=True
         )
