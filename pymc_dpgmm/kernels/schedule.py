@@ -72,7 +72,7 @@ class Moves(NamedTuple):
 
 BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0)
 # Clusters of tens of rows come and go by sequential moves alone. The more rows there are, the fewer of these moves
-# are accepted, and then there are hardly any.
+# are accepted, and the fewer there are.
 BESIDE_LEADERS = Moves(10, 1.0, 0.003, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
