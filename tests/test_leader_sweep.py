@@ -18,6 +18,7 @@ from pymc_dpgmm.arithmetic import bits_at, scrambled, uniform_at
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.kernels.births import births_and_deaths
+from pymc_dpgmm.kernels.carving import carvings
 from pymc_dpgmm.kernels.drawn_clusters import log_gamma_numbers
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.many_rows import scan, scan_some
@@ -243,6 +244,8 @@ def test_bookkeeping(family, start):
             check_state(state, chinese_restaurant(alpha), rows, family, base)
             births_and_deaths(rng, state, 50)
             check_state(state, chinese_restaurant(alpha), rows, family, base)
+            carvings(rng, state, 50)
+            check_state(state, chinese_restaurant(alpha), rows, family, base)
             scan_some(rng, state)
             check_state(state, chinese_restaurant(alpha), rows, family, base)
         ends.append(state.labels())
@@ -437,6 +440,7 @@ def test_sweeps_of_badly_conditioned_rows_go_on(case):
     for _ in range(20):
         leader_sweep(rng, state, 1)
         births_and_deaths(rng, state, 20)
+        carvings(rng, state, 50)
         assert np.isfinite(state.log_joint())
     assert state.cluster_sizes.sum() == 300
 

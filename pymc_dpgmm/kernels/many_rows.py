@@ -3,6 +3,7 @@
 import numpy as np
 
 from pymc_dpgmm.kernels.births import births_and_deaths
+from pymc_dpgmm.kernels.carving import carvings
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.memory import RUN
 from pymc_dpgmm.kernels.scans import scan_rows
@@ -11,9 +12,9 @@ from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
 
 # From so many rows on, leader sweeps take the place of most of the collapsed scans.
 ROWS_FOR_LEADERS = 20_000
-# Births and deaths that are proposed beside leader sweeps, and rows that are scanned: one of so many, but not
-# fewer than so many in all, in runs of neighbours in memory.
-N_BIRTHS = 200
+# Births and deaths, and carvings and returns, that are proposed beside leader sweeps, and rows that are scanned:
+# one of so many, but not fewer than so many in all, in runs of neighbours in memory.
+N_BIRTHS, N_CARVINGS = 200, 50
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
@@ -65,5 +66,6 @@ def sweep_many(
     for _ in range(n_sweeps):
         redraw_alpha(rng, state)
         n_moved += scan(rng, state, n_scans, n_leader_sweeps, n_threads)
+        carvings(rng, state, N_CARVINGS)
         split_merge(rng, state, n_random, n_sequential)
     return n_moved

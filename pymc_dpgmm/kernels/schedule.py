@@ -60,6 +60,8 @@ class Moves(NamedTuple):
         Sequential moves: as many as cost about so many times what the scan costs.
     worthwhile : float
         The share of accepted sequential moves below which there are fewer of them.
+    fade : float
+        The power of this share with which they become fewer.
     least : float
         Not fewer than so many of them, on average.
     """
@@ -67,13 +69,14 @@ class Moves(NamedTuple):
     random: int
     worth: float
     worthwhile: float
+    fade: float
     least: float
 
 
-BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0)
-# Clusters of tens of rows come and go by sequential moves alone. The more rows there are, the fewer of these moves
-# are accepted, and the fewer there are.
-BESIDE_LEADERS = Moves(10, 1.0, 0.003, 0.05)
+BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0, 1.0)
+# Clusters of thousands of rows unite by sequential moves alone. The more rows there are, the fewer of these moves
+# are accepted, and soon they are not worth their time.
+BESIDE_LEADERS = Moves(10, 1.0, 0.003, 2.0, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1
@@ -360,7 +363,8 @@ class Schedule:
         if options.sequential is None and tried:
             accepted = (seen[SPLITS] + seen[MERGES] + TRIED_BEFORE * moves.worthwhile) / (tried + TRIED_BEFORE)
             affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
-            wanted = float(np.clip(affordable * min(1.0, accepted / moves.worthwhile), moves.least, MOST_MOVES))
+            paying = min(1.0, accepted / moves.worthwhile) ** moves.fade
+            wanted = float(np.clip(affordable * paying, moves.least, MOST_MOVES))
             self.n_sequential = wanted if wanted < 1.0 else int(wanted)
 
 
