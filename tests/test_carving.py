@@ -50,7 +50,7 @@ class Matrix:
 
     def __init__(self, n, alpha, sizes):
         family, base, rows = CASES["poisson"]
-        self.n, self.sizes, self.prior, self.alpha = n, sizes, chinese_restaurant(alpha), alpha
+        self.n, self.sizes, self.alpha = n, sizes, alpha
         self.partitions = exact.partitions(n)
         self.code = {tuple(labels): i for i, labels in enumerate(self.partitions)}
         self.evidence = functools.cache(
