@@ -17,9 +17,11 @@ from pymc_dpgmm.lanes import (
     ROUNDING_BITS,
     SMALLEST_EXPONENT,
     SQRT_HALF_BITS,
+    add_exponentials,
     exponentials,
     largest_in_lanes,
     logarithms,
+    raise_to,
 )
 
 
@@ -118,6 +120,28 @@ def take_exponentials(numbers, m, largest):
     """Replace ``numbers[:m]`` by exp(number - largest), and what is there up to the next multiple of the lanes."""
     for start in range(0, m, LANES):
         exponentials(shifted(numbers, start), largest)
+
+
+@inlined
+def raise_all(largest, numbers, m):
+    """Replace each of ``largest[:m]`` by the number in its place where that is larger, and not where it is NaN."""
+    whole = m // LANES * LANES
+    for start in range(0, whole, LANES):
+        raise_to(shifted(largest, start), shifted(numbers, start))
+    for t in range(whole, m):
+        largest[t] = numbers[t] if numbers[t] > largest[t] else largest[t]
+
+
+@inlined
+def add_to_all(sums, before, numbers, largest, m):
+    """Set ``sums[:m]`` to what was ``before`` plus exp(number - largest), all of them in the same places."""
+    whole = m // LANES * LANES
+    for start in range(0, whole, LANES):
+        add_exponentials(
+            shifted(sums, start), shifted(before, start), shifted(numbers, start), shifted(largest, start)
+        )
+    for t in range(whole, m):
+        sums[t] = before[t] + fast_exp(numbers[t] - largest[t])
 
 
 # The step between numbers that :func:`scrambled` makes independent ones of.

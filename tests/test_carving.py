@@ -13,7 +13,7 @@ from test_leader_sweep import CASES, PRIORS, SETS, after_sweeps
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.kernels import carving
-from pymc_dpgmm.kernels.carving import carvings
+from pymc_dpgmm.kernels.carving import carvings, carvings_in_part
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
 
@@ -40,6 +40,29 @@ def test_carvings_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",)])
 def test_carvings_leave_the_posterior_invariant_in_many_draws(cases, prior, sizes):
     exact.assert_matches(*after_sweeps(cases, prior, 200_000, moves(sizes)))
+
+
+def moves_of_drawn_rows(share):
+    """So many carvings of the same drawn rows that it shows if these are not drawn anew."""
+
+    def move(rng, state):
+        founders, is_drawn = rng.integers(state.n, size=100), rng.random(state.n) < share
+        carvings_in_part(rng, state, founders, is_drawn, share, state.n, 1, 4)
+        return state.labels()
+
+    return move
+
+
+@pytest.mark.parametrize(("cases", "prior"), SETS)
+def test_carvings_of_drawn_rows_leave_the_posterior_invariant(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 20_000, moves_of_drawn_rows(0.2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.2, 0.5])
+@pytest.mark.parametrize("prior", PRIORS)
+def test_carvings_of_drawn_rows_leave_the_posterior_invariant_in_many_draws(share, prior):
+    exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves_of_drawn_rows(share)))
 
 
 class Matrix:

@@ -108,7 +108,7 @@ def test_sampling_matches_enumeration(by_nuts):
             # A second one that depends on it, so that it has no closed form.
             pm.Potential("nothing", 0.0 * alpha)
         dp.DPMixture("y", alpha, BASE, observed=IN_CHUNKS)
-        options = {"scanned": 2, "births": 2}
+        options = {"scanned": 2, "births": 2, "carvings": 2}
         idata = pm.sample(draws=1_200, tune=200, chains=1, dpmixture={"chunks": options}, **RUN)
     n_clusters = idata["posterior"]["y_n_clusters"].to_numpy().ravel()
     import arviz as az
@@ -572,7 +572,12 @@ def test_groups_views_and_what_differs_between_rows_are_refused():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"scanned": -1}, "scanned"), ({"scanned": 0, "births": 0}, "both be 0"), ({"rows": 3}, "unknown options")],
+    [
+        ({"scanned": -1}, "scanned"),
+        ({"carvings": -1}, "carvings"),
+        ({"scanned": 0, "births": 0}, "both be 0"),
+        ({"rows": 3}, "unknown options"),
+    ],
 )
 def test_bad_options_are_named(options, words):
     with pm.Model() as model:

@@ -2,8 +2,8 @@
 
 What is here is what a draw goes on from: sums and sizes of the clusters, and who leads them. A draw is one pass
 over the chunks, in which all rows draw their labels (:mod:`pymc_dpgmm.kernels.leader_sweep`), and then moves of
-some rows that have come back: births and deaths of clusters of one row, and collapsed scans of rows that were
-chosen before anything was known of them.
+some rows that have come back: births and deaths of clusters of one row, collapsed scans of rows that were chosen
+before anything was known of them, and carvings of these.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,10 @@ from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.families.verbs import N_KEPT
 from pymc_dpgmm.families.view import View
 from pymc_dpgmm.kernels.births import births_and_deaths_in_part
+from pymc_dpgmm.kernels.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
-from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, ROWS_PER_SCANNED
+from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
 from pymc_dpgmm.kernels.memory import MOST_DIVIDED
 from pymc_dpgmm.kernels.part_search import ROWS_OF_PART
 from pymc_dpgmm.kernels.scans import scan_rows
@@ -29,6 +30,9 @@ from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import split_merge
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, log_eppf
+
+# A cluster of more than so many times the rows of a small one is not expected to be small after the next pass.
+SHRINKS = 4
 
 
 class Rows(Protocol):
@@ -75,23 +79,30 @@ class Scheme(NamedTuple):
     n_births : int
         Births and deaths that are proposed.
     n_scanned : int or None
-        Rows that are scanned. By default one of 256, at least 1,000 and at most 20,000, or all of up to 20,000.
+        Rows that are scanned, on average. By default one of 256, at least 1,000 and at most 20,000, or all of up
+        to 20,000.
     n_moves : int
         Splits and merges of small clusters.
     n_sequential : int
         Splits and merges of any clusters, where all rows are scanned.
     most_small : int, >= 1
         Rows of a small cluster, at most.
+    n_carvings : int
+        Carvings of small clusters out of others, and their returns, that are proposed.
+    least_carved : int, >= 1
+        The smallest bound of the rows of a cluster that is carved out.
     """
 
     n_births: int = N_BIRTHS
     n_scanned: int | None = None
     n_moves: int = BESIDE_LEADERS.random
     n_sequential: int = 3
-    most_small: int = 100
+    most_small: int = MOST_ROWS
+    n_carvings: int = N_CARVINGS
+    least_carved: int = LEAST_ROWS
 
     def rows_scanned(self, n: int) -> int:
-        """Return how many of n rows are scanned."""
+        """Return how many of n rows are scanned on average."""
         if self.n_scanned is not None:
             return min(self.n_scanned, n)
         return n if n <= ROWS_OF_PART else min(max(LEAST_SCANNED, n // ROWS_PER_SCANNED), ROWS_OF_PART)
@@ -161,12 +172,25 @@ class ChunkedPartition:
         """Return the log probability of the partition and the rows."""
         return float(log_eppf(prior, self.sizes, len(self.sums))) + self.log_evidence()
 
-    def _send(
-        self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray, most_small: int = 0
+    def _send(self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray) -> Gathered:
+        return self.rows.run(Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted))
+
+    def _send_for_small(
+        self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray, most_small: int, sizes: np.ndarray
     ) -> Gathered:
-        return self.rows.run(
-            Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted, most_small)
-        )
+        """Return what a pass has gathered, all rows of clusters that few of the others are in among it.
+
+        They are asked for of clusters whose ``sizes`` before the pass are not large. Where others have become
+        small all the same, the pass is made again, with the same labels.
+        """
+        asked = sizes <= SHRINKS * most_small
+        while True:
+            sent = Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted, most_small, asked)
+            found = self.rows.run(sent)
+            is_small = (found.sums[:, 0] > 0) & (found.sums[:, 0] <= most_small)
+            if not (is_small & ~asked).any():
+                return found
+            asked = asked | is_small
 
     def _place(self, clusters: DrawnClusters) -> None:
         """Let all rows draw labels, and take the partition that they make."""
@@ -230,20 +254,29 @@ class ChunkedPartition:
         clusters = DrawnClusters(
             np.arange(n_clusters), self.leaders, log_weights, drawn, self.order_key, uniform_key
         )
-        scanned = rng.choice(n, size=scheme.rows_scanned(n), replace=False)
+        # Every row is scanned with the same probability, whatever the others are.
+        share = scheme.rows_scanned(n) / n
+        scanned = rng.choice(n, size=rng.binomial(n, share), replace=False)
         births = rng.integers(n, size=scheme.n_births)
-        wanted = np.unique(np.concatenate([scanned, births]))
-        found = self._send(clusters, next_key, wanted, scheme.most_small)
+        founders = rng.integers(n, size=scheme.n_carvings if share > 0.0 else 0)
+        wanted = np.unique(np.concatenate([scanned, births, founders]))
+        found = self._send_for_small(clusters, next_key, wanted, scheme.most_small, self.sizes)
         state, found = self._state_of_part(wanted, found)
         state.set_prior(prior)
         before = state.slots.copy()
         # The wanted rows come first, in order.
-        n_moved = births_and_deaths_in_part(rng, state, np.searchsorted(wanted, births), n)
-        queue = np.searchsorted(wanted, scanned)
+        births, queue, founders = (np.searchsorted(wanted, rows) for rows in (births, scanned, founders))
+        n_moved = births_and_deaths_in_part(rng, state, births, n)
         n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue), 0)
         # Not where rows that came back beside the wanted make up all: that depends on the partition.
-        has_all = len(wanted) == n
-        state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else scheme.most_small
+        has_all = share == 1.0
+        if len(founders):
+            is_scanned = np.zeros(state.n, dtype=bool)
+            is_scanned[queue] = True
+            most = MOST_ROWS if has_all else scheme.most_small
+            least = min(scheme.least_carved, most)
+            n_moved += carvings_in_part(rng, state, founders, is_scanned, share, n, least, most)
+        state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
         split_merge(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
         self._take(state, found, before, clusters, next_key)
         return n_moved

@@ -37,6 +37,9 @@ class Sent(NamedTuple):
         Increasing numbers of rows that are sent back, and left out of sums and leaders.
     most_small : int
         Rows that a cluster may have for all of them to be sent back.
+    asked : (K,) bool array, optional
+        The clusters of which they are. Those that are large need not be looked through for the few rows of theirs
+        that a chunk may have.
     """
 
     family: Any
@@ -46,6 +49,7 @@ class Sent(NamedTuple):
     next_order_key: int
     wanted: np.ndarray
     most_small: int = 0
+    asked: np.ndarray | None = None
 
 
 class Gathered(NamedTuple):
@@ -110,6 +114,7 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
     labels[own] = n_clusters
     counts = np.bincount(labels, minlength=n_clusters + 1)
     is_small = (counts > 0) & (counts <= sent.most_small)
+    is_small[:n_clusters] &= True if sent.asked is None else sent.asked
     is_small[n_clusters] = False
     few = np.flatnonzero(is_small[labels]) if is_small.any() else np.empty(0, dtype=np.int64)
     table.sum_up(_narrow(labels, n_clusters), counts[:n_clusters])

@@ -8,11 +8,12 @@ ratio.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import below, uniform
-from pymc_dpgmm.compiled import INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.arithmetic import below, take_logarithms, uniform, uniform_at
+from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     DONE,
     N_CLUSTERS,
@@ -23,10 +24,12 @@ from pymc_dpgmm.kernels.memory import (
     collect,
     copy_statistics,
     gather,
+    gather_all_of,
     link,
     log_evidence,
     memory_at,
     prior_of,
+    rows_elsewhere,
     shuffle,
     unlink,
 )
@@ -45,34 +48,93 @@ from pymc_dpgmm.kernels.split_merge import (
     unite_statistics,
 )
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import log_split
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
 LEAST_ROWS, MOST_ROWS = 8, 1_024
+# Keys of streams of random numbers are below this.
+MOST_KEYS = 1 << 53
+
+
+class DrawnRows(NamedTuple):
+    """Which rows may be candidates, drawn before anything was known of the partition; compiled code unpacks it.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of all rows, here and elsewhere.
+    share : float
+        The probability with which each of them has been drawn; if it is 1, all are here.
+    is_drawn : pointer
+        Whether each of the rows here has been drawn; not read if all are.
+    """
+
+    n_rows: int
+    share: float
+    is_drawn: object
 
 
 @inlined
-def find_candidates(s, k, share, excluded, found):
-    """Write each row of slot ``k``, but row ``excluded``, to ``found`` with probability ``share``.
+def may_leave(drawn, i):
+    """Tell whether row ``i`` may be a candidate."""
+    return drawn.share == 1.0 or drawn.is_drawn[i] != 0
 
-    Returns how many there are. They are looked for among all rows where that takes less time than to visit those
-    of the slot.
+
+@inlined
+def draw_anew(s, drawn, size):
+    """Draw anew which of the rows on the right side among ``own[:size]`` may be candidates."""
+    if drawn.share < 1.0:
+        for t in range(size):
+            if s.side[t] == RIGHT:
+                drawn.is_drawn[s.own[t]] = uniform(s.bits) < drawn.share
+
+
+@inlined
+def draw_all_but_founder(s, drawn, size):
+    """Let the rows on the right side among ``own[:size]`` be drawn ones; the founder ``own[0]`` is by chance."""
+    if drawn.share < 1.0:
+        for t in range(1, size):
+            if s.side[t] == RIGHT:
+                drawn.is_drawn[s.own[t]] = 1
+        drawn.is_drawn[s.own[0]] = uniform(s.bits) < drawn.share
+
+
+@inlined
+def share_of_candidates(drawn, most, size):
+    """Return the probability with which a row of a cluster of ``size`` rows is a candidate: about ``most`` are."""
+    return min(drawn.share, most / size)
+
+
+@inlined
+def find_candidates(s, drawn, k, share, excluded, found):
+    """Write rows of slot ``k``, but row ``excluded``, to ``found``: each of them with probability ``share``.
+
+    Returns how many there are. They are looked for among all rows here where that takes less time than to visit
+    those of the slot.
     """
     n = 0
-    if share * s.n < s.sizes[k]:
-        # Rows are passed over in leaps of geometric length.
-        scale = 1.0 / math.log1p(-share)
-        place = math.floor(math.log(1.0 - uniform(s.bits)) * scale)
-        while place < s.n:
-            i = int(place)
-            if s.slots[i] == k and i != excluded:
-                found[n] = i
-                n += 1
-            place += 1.0 + math.floor(math.log(1.0 - uniform(s.bits)) * scale)
+    # Of the drawn rows, so many.
+    kept = share / drawn.share
+    if kept * s.n < s.sizes[k] - rows_elsewhere(s, k):
+        # Rows are passed over in leaps of geometric length, some of which are drawn at once.
+        scale, key, place = 1.0 / math.log1p(-kept), below(s.bits, MOST_KEYS), -1.0
+        for first in range(0, s.n, LANES):
+            for lane in range(LANES):
+                s.lanes[lane] = 1.0 - uniform_at(key, first + lane)
+            take_logarithms(s.lanes, LANES)
+            for lane in range(LANES):
+                place += 1.0 + math.floor(s.lanes[lane] * scale)
+                if place >= s.n:
+                    return n
+                i = int(place)
+                if s.slots[i] == k and i != excluded and may_leave(drawn, i):
+                    found[n] = i
+                    n += 1
         return n
     i = s.following[s.n + k]
     while i < s.n:
-        if i != excluded and (share == 1.0 or uniform(s.bits) < share):
+        if i != excluded and may_leave(drawn, i) and (kept == 1.0 or uniform(s.bits) < kept):
             found[n] = i
             n += 1
         i = s.following[i]
@@ -126,8 +188,7 @@ def set_remainder(s, size, whole, slot):
     for t in range(size):
         if s.side[t] == RIGHT:
             unlink(s, s.own[t])
-    n_left = collect(s, whole, s.gathered)
-    gather(s, slot, s.gathered, n_left, 1)
+    gather_all_of(s, whole, slot)
     for t in range(size):
         if s.side[t] == RIGHT:
             link(s, s.own[t], whole)
@@ -166,8 +227,8 @@ def log_carving_selection(n, n_small, n_right, share, log_partner):
 
 
 @inlined
-def propose_carving(s, prior, most):
-    """Propose that a cluster of up to ``most`` rows leaves another, in two free slots.
+def propose_carving(s, prior, drawn, founder, most):
+    """Propose that a cluster of up to ``most`` rows leaves that of its founder, in two free slots.
 
     Returns
     -------
@@ -179,14 +240,13 @@ def propose_carving(s, prior, most):
     """
     own, halves = s.own, s.halves
     counts = shifted(halves, 2)
-    founder = below(s.bits, s.n)
     whole = s.slots[founder]
     n_whole, place = s.sizes[whole], s.place[whole]
     if n_whole == 1:
         return -math.inf, place, 0
-    share = min(1.0, most / n_whole)
+    share = share_of_candidates(drawn, most, n_whole)
     own[0] = founder
-    size = 1 + find_candidates(s, whole, share, founder, shifted(own, 1))
+    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(own, 1))
     shuffle(s.bits, own, 1, size)
     log_q = allocate_candidates(s, prior, size, whole, False, -math.inf)
     n_right = counts[RIGHT]
@@ -199,11 +259,12 @@ def propose_carving(s, prior, most):
     n_small = count_small(s, most) - (n_whole <= most) + 1 + (n_left <= most)
     counts[LEFT] = n_left
     log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
-    return log_target + log_carving_selection(s.n, n_small, n_right, share, log_partner) - log_q, place, size
+    log_selection = log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
+    return log_target + log_selection - log_q, place, size
 
 
 @inlined
-def propose_return(s, prior, most, union, bound):
+def propose_return(s, prior, drawn, most, union, bound):
     """Propose that a cluster of up to ``most`` rows returns to another, the union being in a free slot.
 
     Returns
@@ -229,19 +290,19 @@ def propose_return(s, prior, most, union, bound):
     left = s.order[left_place]
     n_left = s.sizes[left]
     unite_statistics(s, left, right, union)
-    share = min(1.0, most / (n_left + n_right))
+    share = share_of_candidates(drawn, most, n_left + n_right)
     log_others = (
         log_split(prior, n_clusters - 1, n_left, n_right)
         + log_evidence(s, left)
         + log_evidence(s, right)
         - log_evidence(s, union)
-        + log_carving_selection(s.n, n_small, n_right, share, log_partner)
+        + log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
     )
     # log_q <= 0 decides alone from here on.
     bound += log_others
     if bound > 0.0:
         return -math.inf, left_place, right_place, 0
-    size = n_right + find_candidates(s, left, share, -1, shifted(own, n_right))
+    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(own, n_right))
     shuffle(bits, own, 1, size)
     for t in range(size):
         s.side[t] = RIGHT if s.slots[own[t]] == right else LEFT
@@ -249,11 +310,16 @@ def propose_return(s, prior, most, union, bound):
     return log_q - log_others, left_place, right_place, size
 
 
-@c_function(INT(INTS, INT, INT, INT))
-def run_carvings(head, n_moves, least, most):
-    """Propose carvings and returns, from where the head says on; see :func:`carvings`."""
+@c_function(INT(INTS, INT, INT, INT, INTS, INT, FLOAT, INTS))
+def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
+    """Propose carvings and returns, from where the head says on; see :func:`carvings`.
+
+    If ``share`` is less than 1, only some of all ``n_rows`` rows are here, and ``founders`` are rows for carvings,
+    one for each move, that have been drawn from all; otherwise they are drawn here.
+    """
     s = memory_at(head)
     prior = prior_of(s)
+    drawn = DrawnRows(n_rows, share, is_drawn)
     doublings = 0
     while least << (doublings + 1) <= most:
         doublings += 1
@@ -266,13 +332,16 @@ def run_carvings(head, n_moves, least, most):
         bound = least << below(s.bits, doublings + 1)
         log_u = math.log(1.0 - uniform(s.bits))
         if uniform(s.bits) < 0.5:
-            log_ratio, place, size = propose_carving(s, prior, bound)
+            founder = founders[head[POSITION]] if share < 1.0 else below(s.bits, s.n)
+            log_ratio, place, size = propose_carving(s, prior, drawn, founder, bound)
             if log_u < log_ratio:
+                draw_anew(s, drawn, size)
                 accept_split(s, place, size, s.halves)
                 head[N_MOVED] += 1
         else:
-            log_ratio, left_place, right_place, size = propose_return(s, prior, bound, union, log_u)
+            log_ratio, left_place, right_place, size = propose_return(s, prior, drawn, bound, union, log_u)
             if log_u < log_ratio:
+                draw_all_but_founder(s, drawn, size)
                 accept_merge(s, left_place, right_place, size, union)
                 head[N_MOVED] += 1
         head[POSITION] += 1
@@ -301,4 +370,44 @@ def carvings(
     int
         How many were accepted.
     """
-    return state.run(rng, run_carvings, n_moves, least, most)
+    no_rows = state.slots.ctypes.data
+    return state.run(rng, run_carvings, n_moves, least, most, no_rows, state.n, 1.0, no_rows)
+
+
+def carvings_in_part(
+    rng: np.random.Generator,
+    state: State,
+    founders: np.ndarray,
+    is_drawn: np.ndarray,
+    share: float,
+    n_rows: int,
+    least: int,
+    most: int,
+) -> int:
+    """Do the same where a state has a part of the rows, those of clusters of up to ``most`` rows among them.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place.
+    founders : (n_moves,) int64 array
+        Rows of the state that have been drawn from all rows, independently and with equal probabilities, one for
+        each move, whatever the partition.
+    is_drawn : (n,) bool array
+        Rows of the state that may be candidates: each of all rows was drawn with the same probability, whatever
+        the partition.
+    share : float, in (0, 1]
+        This probability.
+    n_rows : int
+        Number of all rows.
+    least, most : int, >= 1
+
+    Returns
+    -------
+    int
+        How many were accepted.
+    """
+    founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)
+    addresses = founders.ctypes.data, flags.ctypes.data
+    return state.run(rng, run_carvings, len(founders), least, most, addresses[0], n_rows, share, addresses[1])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import bits_at, fast_exp, uniform_at
+from pymc_dpgmm.arithmetic import add_to_all, bits_at, raise_all, uniform_at
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, begin_densities, rows_of_block
@@ -224,17 +224,16 @@ def draw_rows(
             largest[r] = -math.inf
             total[r] = 0.0
         for k in range(n_clusters):
-            out = shifted(densities, k * size)
-            for r in range(size):
-                largest[r] = out[r] if out[r] > largest[r] else largest[r]
+            raise_all(largest, shifted(densities, k * size), size)
+        # Sums up to each cluster.
+        before = total
         for k in range(n_clusters):
             out = shifted(densities, k * size)
-            for r in range(size):
-                total[r] += fast_exp(out[r] - largest[r])
-                out[r] = total[r]
+            add_to_all(out, before, out, largest, size)
+            before = out
         for r in range(size):
             # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
-            total[r] *= min(uniform_at(uniform_key, first + r), 0.9999999999999998)
+            total[r] = before[r] * min(uniform_at(uniform_key, first + r), 0.9999999999999998)
             found[r] = 0.0
         for k in range(n_clusters):
             out = shifted(densities, k * size)

@@ -459,12 +459,18 @@ def collect(s, k, found):
 
 
 @inlined
+def gather_all_of(s, k, slot):
+    """Let the statistics of a slot be those of all rows of slot ``k``, computed from these."""
+    n_here = collect(s, k, s.gathered)
+    gather(s, slot, s.gathered, n_here, 1)
+    if n_here < s.sizes[k]:
+        merge(s, slot, s.head[N_ELSEWHERE] + k)
+
+
+@inlined
 def refit(s, k):
     """Compute the statistics of slot ``k`` from its rows."""
-    n_here = collect(s, k, s.gathered)
-    gather(s, k, s.gathered, n_here, 1)
-    if n_here < s.sizes[k]:
-        merge(s, k, s.head[N_ELSEWHERE] + k)
+    gather_all_of(s, k, k)
 
 
 @inlined

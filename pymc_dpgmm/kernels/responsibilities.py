@@ -9,7 +9,7 @@ import math
 
 from numba.extending import intrinsic
 
-from pymc_dpgmm.arithmetic import fast_exp, fast_log
+from pymc_dpgmm.arithmetic import fast_exp, fast_log, raise_all
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at, floats_at, inlined, shifted
 from pymc_dpgmm.families.verbs import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
 from pymc_dpgmm.kernels.quadratics import (
@@ -38,9 +38,7 @@ def _normalize(size, n_clusters, densities, largest, total, dot):
         total[r] = 0.0
         dot[r] = 0.0
     for k in range(n_clusters):
-        own = shifted(densities, k * size)
-        for r in range(size):
-            largest[r] = own[r] if own[r] > largest[r] else largest[r]
+        raise_all(largest, shifted(densities, k * size), size)
     for k in range(n_clusters):
         own = shifted(densities, k * size)
         for r in range(size):

@@ -44,6 +44,7 @@ class ChunkOptions(NamedTuple):
 
     scanned: int | None = None
     births: int = Scheme().n_births
+    carvings: int = Scheme().n_carvings
     search: bool = True
 
     def check(self) -> "ChunkOptions":
@@ -54,8 +55,9 @@ class ChunkOptions(NamedTuple):
         TypeError, ValueError
             If a number is not an integer of at least 0, or search is not a bool.
         """
-        for name, value in (("scanned", self.scanned), ("births", self.births)):
-            if value is not None:
+        for name in ("scanned", "births", "carvings"):
+            value = getattr(self, name)
+            if name != "scanned" or value is not None:
                 check_count(name, value, 0)
         if not isinstance(self.search, bool | np.bool_):
             raise TypeError(f"search must be True or False, got {self.search!r}")
@@ -148,7 +150,8 @@ class ChunkedStep(PartitionSampler):
         self._options = (options or ChunkOptions()).check()
         drawn = [Concentration(model, value) for value in concentrations]
         self._alphas = [next((c for c in drawn if c.labels == t.clusters), None) for t in self.targets]
-        self._scheme = Scheme(self._options.births, self._options.scanned)
+        options = self._options
+        self._scheme = Scheme(options.births, options.scanned, n_carvings=options.carvings)
         prepare([target.family for target in self.targets], Options(search=self._options.search))
         # For each target, draws that may still search, and how many in a row have found nothing.
         self.search_left = [(0, 0) for _ in self.targets]
