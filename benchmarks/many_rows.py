@@ -16,13 +16,14 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
-from numba import njit
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
+from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.schedule import Options, Schedule
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.threads import Threads
 
@@ -86,16 +87,27 @@ def measure(n, d, n_clusters, threads, leaders, seconds, seed):
     return found
 
 
-@njit(nogil=True, error_model="numpy", fastmath=True)
-def arithmetic(numbers, n):
-    """Exponentials of numbers near the processor: what two threads can do at once if nothing else is in the way."""
-    for _ in range(n):
-        for i in range(numbers.shape[0]):
-            numbers[i] = np.exp(-0.5 * numbers[i])
+class NearRows:
+    """Labels of few rows, drawn again and again: what two threads can do at once if no memory is in the way."""
+
+    def __init__(self, state, rng, n=2_048, parts=4):
+        (table,) = state.tables
+        slots = state.order[: state.n_clusters].copy()
+        log_weights, drawn = draw_clusters(rng, [table], slots, state.sizes[slots].astype(float))
+        given = DrawnClusters(slots, np.full(len(slots), np.iinfo(np.int64).min), log_weights, drawn, 1, 2)
+        view = View(table.family, table.params, table.values[:n], origin=table.origin)
+        near = Table(view, 1, for_sampling=False)
+        self.n, self.draws = n, [LabelDraws(given, [near], np.full(n, slots[0])) for _ in range(parts)]
+
+    def __call__(self, start, stop):
+        for labels in self.draws[start:stop]:
+            scratch = labels.scratch()
+            for _ in range(250):
+                labels.draw(0, self.n, scratch)
 
 
 def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
-    """Print how many times faster two threads are than one: draws of labels, leader sweeps, and this machine.
+    """Print how many times faster two threads are than one: draws, leader sweeps, and labels of rows close by.
 
     Draws with one thread and two take turns, so that both meet the same other work; the figures are of the sums.
     """
@@ -107,8 +119,7 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
     for _ in range(TUNE):
         state, _ = learned.draw(rng, state, True)
     schedules = {threads: replace(learned, options=Options(search=False, threads=threads)) for threads in (1, 2)}
-    numbers = np.random.default_rng(0).random((4, 2_048))
-    arithmetic(numbers[0], 1)
+    near = NearRows(state, rng)
     seconds = {(name, threads): 0.0 for name in ("draw", "leader sweep", "machine") for threads in (1, 2)}
     calls = dict.fromkeys(seconds, 0)
 
@@ -125,8 +136,8 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
                 for _ in range(5):
                     state, _ = timed("draw", threads, schedules[threads].draw, rng, state, False)
                 timed("leader sweep", threads, leader_sweep, rng, state, threads)
-            timed("machine", 1, lambda: [arithmetic(own, 5_000) for own in numbers])
-            timed("machine", 2, two.run, lambda start, stop: arithmetic(numbers[start], 5_000), 0, 4)
+            timed("machine", 1, near, 0, 4)
+            timed("machine", 2, two.run, near, 0, 4)
     print(f"{learned.n_sequential:.2f} sequential moves in a draw")
     for name in ("draw", "leader sweep", "machine"):
         one, both = (seconds[name, threads] / calls[name, threads] * 1e3 for threads in (1, 2))

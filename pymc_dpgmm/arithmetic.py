@@ -204,6 +204,12 @@ def below(bits, n):
 
 
 @inlined
+def new_key(bits):
+    """Draw the key of a stream of random numbers, for :func:`uniform_at`: one of 2^53."""
+    return below(bits, 1 << 53)
+
+
+@inlined
 def standard_normal(bits):
     """Draw a standard normal number (Box and Muller 1958)."""
     radius = math.sqrt(-2.0 * math.log(1.0 - uniform(bits)))

@@ -4,7 +4,7 @@ import contextlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -26,7 +26,9 @@ def available_threads() -> int:
 
 
 class Threads:
-    """Runs compiled code on ranges of indices, in threads if there are more than one.
+    """Runs compiled code on numbers or ranges of indices, in threads if there are more than one.
+
+    The calling thread is one of them: a processor that it has been working on need not be found for another one.
 
     Numba's parallel loops would not do: a process that has used its OpenMP layer cannot fork chains, and its own
     layer ends the process when two threads enter it. The threads end with the ``with`` block, so that none is
@@ -35,31 +37,40 @@ class Threads:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._others: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> "Threads":
         if self.n_threads > 1:
-            self._pool = ThreadPoolExecutor(self.n_threads)
+            self._others = ThreadPoolExecutor(self.n_threads - 1)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._others is not None:
+            self._others.shutdown()
 
     def run(self, call: Callable[[int, int], None], start: int, stop: int) -> None:
         """Call ``call(first, last)`` for ranges that make up ``start`` to ``stop``."""
-        n_ranges = min(2 * self.n_threads, stop - start)
-        if self._pool is None or n_ranges < 2:
-            call(start, stop)
-        else:
-            ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
-            list(self._pool.map(call, ends[:-1], ends[1:]))
+        self.begin(call, start, stop)()
+
+    def begin(self, call: Callable[[int, int], None], start: int, stop: int) -> Callable[[], None]:
+        """Let the other threads begin with this; return a function that does what is left, and waits for them."""
+        n_ranges = max(1, min(2 * self.n_threads, stop - start))
+        ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
+
+        def work(taken: Iterator[int]) -> None:
+            for i in taken:
+                call(ends[i], ends[i + 1])
+
+        return self._begin_sharing(work, n_ranges)
 
     def share(self, work: Callable[[Iterator[int]], None], n: int) -> None:
         """Call ``work(taken)`` in every thread, each of which takes numbers from 0 to n - 1 as it gets on.
 
         No thread waits for another one that is slower, by more than one number takes.
         """
+        self._begin_sharing(work, n)()
+
+    def _begin_sharing(self, work: Callable[[Iterator[int]], None], n: int) -> Callable[[], None]:
         left: SimpleQueue[int] = SimpleQueue()
         for i in range(n):
             left.put(i)
@@ -69,7 +80,13 @@ class Threads:
                 while True:
                     yield left.get_nowait()
 
-        if self._pool is None:
+        others: list[Future[None]] = []
+        if self._others is not None:
+            others = [self._others.submit(work, taken()) for _ in range(min(self.n_threads, n) - 1)]
+
+        def finish() -> None:
             work(taken())
-        else:
-            list(self._pool.map(lambda _: work(taken()), range(min(self.n_threads, n))))
+            for other in others:
+                other.result()
+
+        return finish

@@ -299,13 +299,16 @@ def test_quadratic_densities_are_those_of_the_component(family, d):
     order_key, uniform_key = (int(key) for key in again.integers(2**63, size=2))
     priority = np.array([bits_at(order_key, i) for i in range(300)])
     assert len(np.unique(priority)) == 300
-    leading = np.array([priority[before == k].min() for k in slots])
-    slots, leading = slots[np.argsort(leading)], np.sort(leading)
     log_weights = log_gamma_numbers(again, sizes[slots] - 0.0)
     table.array[:] = kept
     sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, state.capacity + 1)))
     component = base.family.component
     drawn = component.draw(again, table.shifted, sums)
+    # In the order of the leaders, from here on.
+    leading = np.array([priority[before == k].min() for k in slots])
+    order = np.argsort(leading)
+    slots, leading, log_weights = slots[order], leading[order], log_weights[order]
+    drawn = {name: values[order] for name, values in drawn.items()}
     log_density = log_weights + component.log_density(drawn, table.rows)
     log_density[priority[:, None] < leading] = -np.inf
     is_leader = np.isin(priority, leading)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import below, take_logarithms, uniform, uniform_at
+from pymc_dpgmm.arithmetic import below, new_key, take_logarithms, uniform, uniform_at
 from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     DONE,
@@ -53,8 +53,6 @@ from pymc_dpgmm.partitions import log_split
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
 LEAST_ROWS, MOST_ROWS = 8, 1_024
-# Keys of streams of random numbers are below this.
-MOST_KEYS = 1 << 53
 
 
 class DrawnRows(NamedTuple):
@@ -118,7 +116,7 @@ def find_candidates(s, drawn, k, share, excluded, found):
     kept = share / drawn.share
     if kept * s.n < s.sizes[k] - rows_elsewhere(s, k):
         # Rows are passed over in leaps of geometric length, some of which are drawn at once.
-        scale, key, place = 1.0 / math.log1p(-kept), below(s.bits, MOST_KEYS), -1.0
+        scale, key, place = 1.0 / math.log1p(-kept), new_key(s.bits), -1.0
         for first in range(0, s.n, LANES):
             for lane in range(LANES):
                 s.lanes[lane] = 1.0 - uniform_at(key, first + lane)

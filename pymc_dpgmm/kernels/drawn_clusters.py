@@ -18,6 +18,8 @@ from pymc_dpgmm.kernels.table import Table
 
 # Densities of a block, and its rows, where they are computed in NumPy.
 NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
+# Bytes of a cache line.
+LINE = 64
 
 
 class DrawnClusters(NamedTuple):
@@ -103,6 +105,10 @@ class LabelDraws:
         if self._others:
             most = NUMPY_DENSITIES // len(self._slots)
             self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
+        # NumPy takes a microsecond to tell where an array is.
+        self._addresses = [
+            array.ctypes.data for array in (self._slots, self._priorities, self._log_weights, self._views)
+        ]
 
     def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
         is_diagonal, d = root.ndim == 2, mean.shape[1]
@@ -122,11 +128,11 @@ class LabelDraws:
         self._most_columns = max(self._most_columns, d)
         self._n_quadratic += 1
 
-    def scratch(self) -> np.ndarray:
+    def scratch(self) -> "Scratch":
         """Return what one thread works with."""
-        return np.empty((len(self._slots) + self._most_columns + 4) * self._block)
+        return Scratch((len(self._slots) + self._most_columns + 4) * self._block)
 
-    def draw(self, start: int, stop: int, scratch: np.ndarray) -> int:
+    def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
         """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
         if not self._others:
             return self._draw_rows(start, stop, self._block, scratch, 0)
@@ -139,26 +145,37 @@ class LabelDraws:
             n_moved += self._draw_rows(first, last, last - first, scratch, densities.ctypes.data)
         return n_moved
 
-    def _draw_rows(self, start: int, stop: int, block: int, scratch: np.ndarray, given: int) -> int:
-        moved = np.zeros(1, dtype=np.int64)
-        draw_rows(
-            self._address,
-            self._clusters.order_key,
-            self._clusters.uniform_key,
-            start,
-            stop,
-            block,
-            len(self._slots),
-            self._slots.ctypes.data,
-            self._priorities.ctypes.data,
-            self._log_weights.ctypes.data,
-            self._views.ctypes.data,
-            self._n_quadratic,
-            given,
-            scratch.ctypes.data,
-            moved.ctypes.data,
+    def _draw_rows(self, start: int, stop: int, block: int, scratch: "Scratch", given: int) -> int:
+        return int(
+            draw_rows(
+                self._address,
+                self._clusters.order_key,
+                self._clusters.uniform_key,
+                start,
+                stop,
+                block,
+                len(self._slots),
+                *self._addresses,
+                self._n_quadratic,
+                given,
+                scratch.address,
+            )
         )
-        return int(moved[0])
+
+
+class Scratch:
+    """Memory that one thread works with.
+
+    Parameters
+    ----------
+    length : int
+        Numbers.
+    """
+
+    def __init__(self, length: int) -> None:
+        # Numbers that go through the processor together begin where one of its cache lines does.
+        self._numbers = np.empty(length + LINE // 8)
+        self.address = -(-self._numbers.ctypes.data // LINE) * LINE
 
 
 def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
@@ -183,7 +200,7 @@ def _keep_order(key, first, size, n_clusters, priorities, densities):
                     densities[other * size + r] = -math.inf
 
 
-@c_function(NOTHING(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS, INTS))
+@c_function(INT(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS))
 def draw_rows(
     slots,
     order_key,
@@ -199,14 +216,14 @@ def draw_rows(
     n_views,
     given,
     scratch,
-    moved,
 ):
     """Draw the slots of the rows from ``start`` to ``stop`` given weights and parameters of clusters.
+
+    Returns how many have changed.
 
     ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
     address of log densities (K, block) of one block of rows.
     """
-    # Other threads may count next to ``moved``, and processors would pass that memory to and fro.
     n_moved = 0
     for first in range(start, stop, block):
         size = min(block, stop - first)
@@ -245,7 +262,7 @@ def draw_rows(
                 slot = names[int(found[r])]
                 n_moved += slot != slots[first + r]
                 slots[first + r] = slot
-    moved[0] = n_moved
+    return n_moved
 
 
 @c_function(NOTHING(INTS, INT, INT, INTS))

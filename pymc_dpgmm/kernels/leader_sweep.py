@@ -51,20 +51,18 @@ class _Sweep:
         n_chunks = max(1, min(most, state.n // chunk))
         self.ends = np.linspace(0, state.n, n_chunks + 1).astype(np.int64)
         self.n_chunks = n_chunks
+        self.slots = state.order[: state.n_clusters].copy()
 
-    def _run_quickly(self, call: Callable[[int, int], None], stop: int, work: int) -> None:
-        """Call ``call(first, last)`` for ranges up to ``stop``, in threads only if there is much work."""
-        if work < WORTH_THREADS:
-            call(0, stop)
-        else:
-            self.threads.run(call, 0, stop)
+    def _begin(self, call: Callable[[int, int], None], stop: int, work: int) -> Callable[[], None]:
+        """Let threads begin with ranges up to ``stop`` if there is much work; return a function that ends it."""
+        return self.threads.begin(call, 0, stop) if work >= WORTH_THREADS else lambda: call(0, stop)
 
     def _memory(self) -> State:
         """Return the memory of the chunks, with scratch of its own where other threads work on it."""
         return self.outside if self.threads.n_threads == 1 else self.outside.sharing()
 
-    def find_leaders(self) -> None:
-        """Find the first row of each cluster in the order, and bring the clusters into that of their leaders."""
+    def look_for_leaders(self) -> Callable[[], np.ndarray]:
+        """Begin to look for the first row of each cluster; return a function that tells its place in the order."""
         found: list[np.ndarray] = []
 
         def run(start: int, stop: int) -> None:
@@ -72,52 +70,54 @@ class _Sweep:
             find_first(self.state.slots.ctypes.data, self.order_key, start, stop, self.stride, own.ctypes.data)
             found.append(own)
 
-        self._run_quickly(run, self.state.n, self.state.n)
-        of_slots = np.min(found, axis=0)
-        used = self.state.order[: self.state.n_clusters]
-        self.slots = np.ascontiguousarray(used[np.argsort(of_slots[used])])
-        self.priorities = np.ascontiguousarray(of_slots[self.slots])
+        finish = self._begin(run, self.state.n, self.state.n)
 
-    def take_all(self, n_clusters: int) -> None:
-        """Let all rows join any of the clusters 1 to K, as if their leaders came before all rows."""
-        self.slots = np.arange(1, n_clusters + 1)
-        self.priorities = np.full(n_clusters, np.iinfo(np.int64).min)
+        def priorities() -> np.ndarray:
+            finish()
+            own: np.ndarray = np.min(found, axis=0)[self.slots]
+            return own
+
+        return priorities
 
     def draw_clusters(self, rng: np.random.Generator, given: State, sizes: np.ndarray) -> None:
         """Draw the weights and parameters of the clusters, given statistics and numbers of rows in their slots."""
-        log_weights, drawn = draw_clusters(
-            rng, given.tables, self.slots, sizes[self.slots] - self.state.prior[DISCOUNT]
+        shapes = sizes[self.slots] - self.state.prior[DISCOUNT]
+        self.log_weights, self.drawn = draw_clusters(rng, given.tables, self.slots, shapes)
+
+    def take_leaders(self, priorities: np.ndarray) -> None:
+        """Bring the clusters into the order of their leaders."""
+        order = np.argsort(priorities, kind="stable")
+        self.slots = self.slots[order]
+        drawn = [{name: values[order] for name, values in own.items()} for own in self.drawn]
+        self.clusters = DrawnClusters(
+            self.slots, priorities[order], self.log_weights[order], drawn, self.order_key, self.uniform_key
         )
-        clusters = DrawnClusters(self.slots, self.priorities, log_weights, drawn, self.order_key, self.uniform_key)
-        self.labels = LabelDraws(clusters, self.state.tables, self.state.slots)
+
+    def make_room(self) -> None:
+        """Make memory for the statistics of each chunk."""
+        self.outside = self.state.shadow(self.stride * (1 + self.n_chunks))
+        self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
 
     def draw_labels(self) -> int:
         """Draw the label of every row, and gather the rows of each cluster; return how many have moved."""
-        state = self.state
-        self.outside = state.shadow(self.stride * (1 + self.n_chunks))
+        labels = LabelDraws(self.clusters, self.state.tables, self.state.slots)
         # Memory that is there: pages of new memory cost more than what is written to them.
-        self.rows = state.own
-        self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
-        n_moved = np.zeros(self.n_chunks, dtype=np.int64)
+        self.rows = self.state.own
+        rows, begins, stride = self.rows.ctypes.data, self.begins.ctypes.data, self.begins.strides[0]
+        ends = self.ends.tolist()
+        n_moved = [0] * self.n_chunks
 
         def run(chunks: Iterator[int]) -> None:
             memory = self._memory()
-            scratch = self.labels.scratch()
+            scratch = labels.scratch()
             for c in chunks:
-                first, last = self.ends[c : c + 2].tolist()
-                n_moved[c] = self.labels.draw(first, last, scratch)
-                gather_chunk(
-                    memory.address,
-                    self.stride * (1 + c),
-                    self.stride,
-                    first,
-                    last,
-                    self.rows.ctypes.data,
-                    self.begins[c].ctypes.data,
-                )
+                first, last = ends[c : c + 2]
+                n_moved[c] = labels.draw(first, last, scratch)
+                offset = self.stride * (1 + c)
+                gather_chunk(memory.address, offset, self.stride, first, last, rows, begins + c * stride)
 
         self.threads.share(run, self.n_chunks)
-        return int(n_moved.sum())
+        return sum(n_moved)
 
     def settle(self) -> None:
         """Give the state the statistics of its clusters, and their rows."""
@@ -137,7 +137,7 @@ class _Sweep:
                 self.ends.ctypes.data,
             )
 
-        self._run_quickly(run, len(slots), self.outside.tables[0].array.size if state.tables else 0)
+        self._begin(run, len(slots), self.outside.tables[0].array.size if state.tables else 0)()
         for table, united in zip(state.tables, self.outside.tables, strict=True):
             table.array[slots] = united.array[slots]
         state.sizes[slots] = np.diff(self.begins, axis=1).sum(axis=0)[slots]
@@ -231,8 +231,10 @@ def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: 
     """
     with Threads(n_threads) as threads:
         sweep = _Sweep(rng, state, threads, chunk)
-        sweep.find_leaders()
+        priorities = sweep.look_for_leaders()
         sweep.draw_clusters(rng, state, state.sizes)
+        sweep.make_room()
+        sweep.take_leaders(priorities())
         n_moved = sweep.draw_labels()
         sweep.settle()
     return n_moved
@@ -262,8 +264,11 @@ def place_rows(rng: np.random.Generator, state: State, members: Sequence[np.ndar
     state.relabel(np.arange(state.n) % n_clusters)
     with Threads(n_threads) as threads:
         sweep = _Sweep(rng, state, threads, CHUNK)
-        sweep.take_all(n_clusters)
+        sweep.slots = np.arange(1, n_clusters + 1)
         sweep.draw_clusters(rng, given, sizes)
+        sweep.make_room()
+        # All rows may join any of the clusters, as if their leaders came before all rows.
+        sweep.take_leaders(np.full(n_clusters, np.iinfo(np.int64).min))
         sweep.draw_labels()
         sweep.settle()
     if state.sizes[sweep.slots].min() == 0:

@@ -6,6 +6,7 @@ from pymc_dpgmm.kernels.births import births_and_deaths
 from pymc_dpgmm.kernels.carving import carvings
 from pymc_dpgmm.kernels.leader_sweep import leader_sweep
 from pymc_dpgmm.kernels.memory import RUN
+from pymc_dpgmm.kernels.moves_at_once import sequential_moves
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
@@ -16,6 +17,8 @@ ROWS_FOR_LEADERS = 20_000
 # one of so many, but not fewer than so many in all, in runs of neighbours in memory.
 N_BIRTHS, N_CARVINGS = 200, 50
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
+# From so many rows on, sequential moves take so long that threads share them.
+ROWS_FOR_THREADS = 200_000
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
 
@@ -67,5 +70,8 @@ def sweep_many(
         redraw_alpha(rng, state)
         n_moved += scan(rng, state, n_scans, n_leader_sweeps, n_threads)
         carvings(rng, state, N_CARVINGS)
-        split_merge(rng, state, n_random, n_sequential)
+        takes_threads = state.n >= ROWS_FOR_THREADS
+        split_merge(rng, state, n_random, 0 if takes_threads else n_sequential)
+        if takes_threads:
+            sequential_moves(rng, state, n_sequential, n_threads)
     return n_moved

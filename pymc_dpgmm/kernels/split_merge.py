@@ -532,33 +532,54 @@ def accept_merge(s, left_place, right_place, size, union):
 
 
 @inlined
-def move_once(s, prior, kind):
-    """Run a move, which leaves the posterior of the partition invariant; at least ``ROOM`` slots must be free.
+def propose_move(s, prior, kind, first):
+    """Propose a move in the ``ROOM`` free slots from place ``first`` of the list on.
 
     It is a split or a merge with probability 1/2, and accepted with the probability of Metropolis and Hastings.
     ``tally`` counts, per kind: splits tried, accepted, and rows in the smaller halves of accepted ones; the same
     of merges; rows in all clusters proposed to.
+
+    Returns
+    -------
+    is_accepted, is_split : bool
+    left_place, right_place, size : int
+        See :func:`accept_move`.
     """
-    n_clusters = s.head[N_CLUSTERS]
     halves = s.halves
-    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
-    counts = shifted(halves, 2)
-    union = s.order[n_clusters + 2]
+    halves[LEFT], halves[RIGHT] = s.order[first + 1], s.order[first]
     tally = shifted(s.tally, kind * N_TALLIED)
     log_u = math.log(uniform(s.bits))
-    if uniform(s.bits) < 0.5:
+    is_split = uniform(s.bits) < 0.5
+    if is_split:
         tally[SPLITS_TRIED] += 1
-        log_ratio, place, size = propose_split(s, prior, kind, halves, counts)
-        tally[WORK] += size
-        if log_u < log_ratio:
-            n_right = accept_split(s, place, size, halves)
-            tally[SPLITS] += 1
-            tally[SPLIT_ROWS] += min(n_right, size - n_right)
+        log_ratio, left_place, size = propose_split(s, prior, kind, halves, shifted(halves, 2))
+        right_place = left_place
     else:
         tally[MERGES_TRIED] += 1
+        counts, union = shifted(halves, 2), s.order[first + 2]
         log_ratio, left_place, right_place, size = propose_merge(s, prior, kind, halves, counts, union, log_u)
-        tally[WORK] += size
-        if log_u < log_ratio:
-            n_right = accept_merge(s, left_place, right_place, size, union)
-            tally[MERGES] += 1
-            tally[MERGED_ROWS] += min(n_right, size - n_right)
+    tally[WORK] += size
+    return log_u < log_ratio, is_split, left_place, right_place, size
+
+
+@inlined
+def accept_move(s, kind, first, is_split, left_place, right_place, size):
+    """Make a proposed move; the places are those of the clusters, of which a split has one."""
+    tally = shifted(s.tally, kind * N_TALLIED)
+    if is_split:
+        n_right = accept_split(s, left_place, size, s.halves)
+        tally[SPLITS] += 1
+        tally[SPLIT_ROWS] += min(n_right, size - n_right)
+    else:
+        n_right = accept_merge(s, left_place, right_place, size, s.order[first + 2])
+        tally[MERGES] += 1
+        tally[MERGED_ROWS] += min(n_right, size - n_right)
+
+
+@inlined
+def move_once(s, prior, kind):
+    """Run a move, which leaves the posterior of the partition invariant; at least ``ROOM`` slots must be free."""
+    first = s.head[N_CLUSTERS]
+    is_accepted, is_split, left_place, right_place, size = propose_move(s, prior, kind, first)
+    if is_accepted:
+        accept_move(s, kind, first, is_split, left_place, right_place, size)

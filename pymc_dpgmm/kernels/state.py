@@ -80,6 +80,8 @@ N_KINDS, N_TALLIED = 2, 7
 # What moves change, and what they work with.
 _SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
 _COPIED = tuple(name for name in ARRAYS if name not in _SHARED)
+# Of what moves work with, that which has a number for every row.
+_WORKED_WITH = ("own", "side", "picked", "gathered")
 
 
 class State:
@@ -118,7 +120,7 @@ class State:
             self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
         self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
         self.slots = labels + 1
-        for name in ("queue", "gathered", "own", "side", "picked"):
+        for name in ("queue", *_WORKED_WITH):
             setattr(self, name, np.zeros(n, dtype=np.int64))
         self.queue[:] = np.arange(n)
         self.tally = np.zeros((N_KINDS, N_TALLIED), dtype=np.int64)
@@ -135,6 +137,8 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
+        # Memory of other threads, kept from one of their moves to the next.
+        self._rooms: list[np.ndarray] = []
         self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
         self._make_slots(capacity)
         self._point()
@@ -302,7 +306,7 @@ class State:
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bits": None}
+        return {**self.__dict__, "_bits": None, "_rooms": []}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -353,6 +357,17 @@ class State:
         other.tables = [table.sharing() for table in self.tables]
         for name in ("log_weights", "cumulative", "owns", "lone", "lanes"):
             setattr(other, name, getattr(self, name).copy())
+        other._point()
+        return other
+
+    def apart(self, t: int) -> "State":
+        """Return the same partition with all that a move works with of its own, for another thread, number t."""
+        other = self.sharing()
+        while len(self._rooms) <= t:
+            self._rooms.append(np.empty((len(_WORKED_WITH), self.n), dtype=np.int64))
+        for name, room in zip(_WORKED_WITH, self._rooms[t], strict=True):
+            setattr(other, name, room)
+        other.halves, other.tally = np.zeros_like(self.halves), np.zeros_like(self.tally)
         other._point()
         return other
 

@@ -1,0 +1,81 @@
+"""Sequential moves that threads propose at once: exactness, and the same draws for any number of threads."""
+
+import exact
+import numpy as np
+import pytest
+from test_leader_sweep import PRIORS, SETS, after_sweeps
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.kernels import many_rows
+from pymc_dpgmm.kernels.moves_at_once import sequential_moves
+from pymc_dpgmm.kernels.schedule import Options, Schedule
+from pymc_dpgmm.kernels.split_merge import MERGES, MERGES_TRIED, SEQUENTIAL, SPLITS, SPLITS_TRIED
+from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.partitions import chinese_restaurant
+
+
+def moves(n_threads):
+    def move(rng, state):
+        sequential_moves(rng, state, 4, n_threads)
+        return state.labels()
+
+    return move
+
+
+@pytest.mark.parametrize(("cases", "prior"), SETS)
+def test_moves_leave_the_posterior_invariant(cases, prior):
+    exact.assert_matches(*after_sweeps(cases, prior, 10_000, moves(3)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("prior", PRIORS)
+def test_moves_leave_the_posterior_invariant_in_many_draws(prior):
+    exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves(4)))
+
+
+def overlapping(n):
+    rng = np.random.default_rng(2)
+    rows = rng.normal(size=(n, 2)) + 2.0 * rng.integers(3, size=(n, 1))
+    base = dp.NormalInverseWishart.from_data(rows)
+    state = State([View(base.family, base.numbers(2), rows)], np.arange(n) % 20)
+    state.set_prior(chinese_restaurant(1.0))
+    return state
+
+
+def test_draws_do_not_depend_on_the_number_of_threads():
+    found = []
+    for n_threads in (1, 2, 4):
+        state, rng = overlapping(200), np.random.default_rng(1)
+        state.tally[:] = 0
+        drawn = []
+        for _ in range(40):
+            sequential_moves(rng, state, 7, n_threads)
+            drawn.append(state.labels())
+        found.append((np.array(drawn), state.tally.copy(), state.log_joint()))
+    (labels, tally, log_joint), *others = found
+    for own, counted, density in others:
+        assert np.array_equal(own, labels)
+        assert np.array_equal(counted, tally)
+        assert density == log_joint
+    # Each move is counted once, and enough of them are accepted for others to be proposed again.
+    tallied = tally[SEQUENTIAL]
+    assert tallied[SPLITS_TRIED] + tallied[MERGES_TRIED] == 280
+    assert tallied[SPLITS] + tallied[MERGES] > 20
+    fresh = overlapping(200)
+    fresh.relabel(labels[-1])
+    assert fresh.log_joint() == pytest.approx(log_joint, rel=1e-10)
+
+
+def test_draws_of_the_default_mix_do_not_depend_on_the_number_of_threads(monkeypatch):
+    monkeypatch.setattr(many_rows, "ROWS_FOR_THREADS", 1_000)
+    found = []
+    for n_threads in (1, 3):
+        options = Options(search=False, threads=n_threads, leader_sweeps=1, sequential=5)
+        state, rng, schedule = overlapping(2_000), np.random.default_rng(1), Schedule(options, 10)
+        for _ in range(20):
+            state, drawn = schedule.draw(rng, state, False)
+        found.append((state.labels(), drawn.tally))
+        assert drawn.tally[SEQUENTIAL][[SPLITS_TRIED, MERGES_TRIED]].sum() == 5
+    assert np.array_equal(found[0][0], found[1][0])
+    assert np.array_equal(found[0][1], found[1][1])
