@@ -34,11 +34,11 @@ def test_moves_leave_the_posterior_invariant_in_many_draws(prior):
     exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves(4)))
 
 
-def overlapping(n):
+def overlapping(n, n_clusters=20):
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(n, 2)) + 2.0 * rng.integers(3, size=(n, 1))
     base = dp.NormalInverseWishart.from_data(rows)
-    state = State([View(base.family, base.numbers(2), rows)], np.arange(n) % 20)
+    state = State([View(base.family, base.numbers(2), rows)], np.arange(n) % n_clusters)
     state.set_prior(chinese_restaurant(1.0))
     return state
 
@@ -65,6 +65,19 @@ def test_draws_do_not_depend_on_the_number_of_threads():
     fresh = overlapping(200)
     fresh.relabel(labels[-1])
     assert fresh.log_joint() == pytest.approx(log_joint, rel=1e-10)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 5, 8])
+@pytest.mark.parametrize("n_before", [1, 5, 40])
+def test_there_is_room_for_moves_of_few_clusters(n_clusters, n_before):
+    """Slots that a state has left over from more clusters may be too few, or enough."""
+    found = []
+    for n_threads in (1, 3, 4, 9):
+        own = overlapping(200, n_before)
+        own.relabel(np.arange(200) % n_clusters)
+        sequential_moves(np.random.default_rng(3), own, 9, n_threads)
+        found.append((own.labels().tolist(), own.capacity))
+    assert all(other == found[0] for other in found)
 
 
 def test_draws_of_the_default_mix_do_not_depend_on_the_number_of_threads(monkeypatch):

@@ -289,6 +289,11 @@ class ChunkedPartition:
         is_wanted = np.isin(found.rows, wanted)
         order = np.argsort(~is_wanted, kind="stable")
         n_elsewhere = found.sums[:, 0]
+        if (n_elsewhere + np.bincount(found.labels[is_wanted], minlength=len(n_elsewhere)) == 0).any():
+            raise FloatingPointError(
+                "the row that leads a cluster has no density there: numbers in the data are too large for their "
+                "squares, or a family's own functions return NaN; rescale the data"
+            )
         has_come = np.bincount(found.labels[~is_wanted], minlength=len(n_elsewhere)) == n_elsewhere
         elsewhere, leaders = found.sums.copy(), found.leaders.copy()
         elsewhere[has_come], leaders[has_come] = 0.0, LAST

@@ -65,12 +65,15 @@ def sequential_moves(rng: np.random.Generator, state: State, n_moves: int, n_thr
     with Threads(n_threads) as threads:
         while done < n_moves:
             done += _propose_some(state, keys[done : done + min(n_threads, MOST_AT_ONCE)], threads)
+    state.check_prior()
 
 
 def _propose_some(state: State, keys: list[int], threads: Threads) -> int:
     """Propose a move for each key, all at once, and make the first accepted one; return how many count."""
-    while state.n_clusters + ROOM * len(keys) > state.capacity:
-        state.grow()
+    # As much for one thread as for many, since other moves look at how many slots there are.
+    needed = state.n_clusters + ROOM * MOST_AT_ONCE
+    if needed > state.capacity:
+        state.grow(needed)
     memories = [state, *(state.apart(t) for t in range(len(keys) - 1))]
     generators = [np.random.Generator(np.random.PCG64(key)) for key in keys]
     told = np.zeros((len(keys), TOLD), dtype=np.int64)

@@ -95,8 +95,8 @@ class State:
         Of rows, or of units.
     elsewhere : sequence of Table, optional
         For every view, sums of rows that are elsewhere, in slots 0 to K - 1 of K clusters. Labels are then in 0 to
-        K - 1. Scans of the rows here, births and deaths are all that there is for such a state, unless there is no
-        row elsewhere.
+        K - 1. Scans of the rows here, births and deaths, carvings, and moves of clusters that are wholly here are
+        all that there is for such a state, unless there is no row elsewhere.
     """
 
     slots: np.ndarray
@@ -371,9 +371,10 @@ class State:
         other._point()
         return other
 
-    def grow(self) -> None:
-        """Make more slots."""
-        old, capacity, n, reserved = self.capacity, _room_for(self.n_clusters), self.n, self._n_reserved
+    def grow(self, least: int = 0) -> None:
+        """Make more slots: as many as clusters usually need, and ``least`` at least."""
+        old, n, reserved = self.capacity, self.n, self._n_reserved
+        capacity = max(_room_for(self.n_clusters), least)
         first, last = old + reserved + 1, capacity + reserved + 1
         for name in ("following", "preceding"):
             more = np.arange(n + first, n + last)
@@ -484,9 +485,13 @@ class State:
                 "the density of a row in a cluster of others is not a number: numbers in the data are too large "
                 "for their squares, or a family's own functions return NaN; rescale the data"
             )
+        self.check_prior()
+        return int(self.head[N_MOVED])
+
+    def check_prior(self) -> None:
+        """Raise an error if the series of a prior has been cut off where it must not be."""
         if len(self.log_v):
             check_series(self.log_v)
-        return int(self.head[N_MOVED])
 
     def log_joint(self) -> float:
         """Log probability of the partition and the data, given the parameters of both."""
