@@ -62,7 +62,7 @@ def test_carvings_of_drawn_rows_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("share", [0.2, 0.5])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_carvings_of_drawn_rows_leave_the_posterior_invariant_in_many_draws(share, prior):
-    exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves_of_drawn_rows(share)))
+    exact.assert_matches(*after_sweeps(("niw",), prior, 100_000, moves_of_drawn_rows(share)))
 
 
 class Matrix:

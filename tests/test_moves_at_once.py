@@ -31,7 +31,8 @@ def test_moves_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 def test_moves_leave_the_posterior_invariant_in_many_draws(prior):
-    exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves(4)))
+    # With more threads the draws are the same, and take longer.
+    exact.assert_matches(*after_sweeps(("niw",), prior, 200_000, moves(1)))
 
 
 def overlapping(n, n_clusters=20):
