@@ -25,7 +25,7 @@ def moves(n_threads):
 
 @pytest.mark.parametrize(("cases", "prior"), SETS)
 def test_moves_leave_the_posterior_invariant(cases, prior):
-    exact.assert_matches(*after_sweeps(cases, prior, 10_000, moves(3)))
+    exact.assert_matches(*after_sweeps(cases, prior, 3_000, moves(3)))
 
 
 @pytest.mark.slow
