@@ -26,7 +26,7 @@ from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.schedule import BESIDE_LEADERS, SETTLED_SHARE, largest_change
 from pymc_dpgmm.kernels.search import log_sum
 from pymc_dpgmm.kernels.split_merge import LARGEST_DIVIDED
-from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.kernels.sweep import split_merge
 from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import GibbsType, log_eppf
@@ -290,10 +290,7 @@ class ChunkedPartition:
         order = np.argsort(~is_wanted, kind="stable")
         n_elsewhere = found.sums[:, 0]
         if (n_elsewhere + np.bincount(found.labels[is_wanted], minlength=len(n_elsewhere)) == 0).any():
-            raise FloatingPointError(
-                "the row that leads a cluster has no density there: numbers in the data are too large for their "
-                "squares, or a family's own functions return NaN; rescale the data"
-            )
+            raise FloatingPointError(f"the row that leads a cluster has no density there: {WHY_NO_DENSITY}")
         has_come = np.bincount(found.labels[~is_wanted], minlength=len(n_elsewhere)) == n_elsewhere
         elsewhere, leaders = found.sums.copy(), found.leaders.copy()
         elsewhere[has_come], leaders[has_come] = 0.0, LAST

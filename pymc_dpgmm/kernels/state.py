@@ -75,6 +75,10 @@ from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
 # Per kind of split and merge move: what is counted, see kernels/split_merge.py.
 N_KINDS, N_TALLIED = 2, 7
+# How a density can be missing or not a number, and what to do.
+WHY_NO_DENSITY = (
+    "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
+)
 
 
 # What moves change, and what they work with.
@@ -482,8 +486,7 @@ class State:
             self.grow()
         if told == NOT_A_NUMBER:
             raise FloatingPointError(
-                "the density of a row in a cluster of others is not a number: numbers in the data are too large "
-                "for their squares, or a family's own functions return NaN; rescale the data"
+                f"the density of a row in a cluster of others is not a number: {WHY_NO_DENSITY}"
             )
         self.check_prior()
         return int(self.head[N_MOVED])
