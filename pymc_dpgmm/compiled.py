@@ -134,6 +134,16 @@ bits_of = _cast(INT, FLOAT, "bitcast")
 float_of = _cast(FLOAT, INT, "bitcast")
 
 
+@intrinsic
+def take_next(typing_context, counter):  # type: ignore[no-untyped-def]  # noqa: ANN201
+    """Return the whole number at a pointer, and add one to it, so that no two threads are given the same."""
+
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.atomic_rmw("add", arguments[0], context.get_constant(INT, 1), "seq_cst")
+
+    return INT(counter), generate
+
+
 def bits_of_generator(rng: Any) -> tuple[int, int]:
     """Return the addresses of a generator's function for uniform numbers and of its state."""
     interface = rng.bit_generator.ctypes

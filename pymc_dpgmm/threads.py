@@ -4,7 +4,7 @@ import contextlib
 import multiprocessing
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from queue import Empty, SimpleQueue
 
 import numpy as np
@@ -23,6 +23,21 @@ def available_threads() -> int:
     says otherwise.
     """
     return 1 if multiprocessing.parent_process() is not None else int(config.NUMBA_NUM_THREADS)
+
+
+class InTurn(Iterator[int]):
+    """The numbers 0 to n - 1, each of which one thread takes."""
+
+    def __init__(self, n: int) -> None:
+        self._left: SimpleQueue[int] = SimpleQueue()
+        for i in range(n):
+            self._left.put(i)
+
+    def __next__(self) -> int:
+        try:
+            return self._left.get_nowait()
+        except Empty:
+            raise StopIteration from None
 
 
 class Threads:
@@ -48,45 +63,42 @@ class Threads:
         if self._others is not None:
             self._others.shutdown()
 
-    def run(self, call: Callable[[int, int], None], start: int, stop: int) -> None:
-        """Call ``call(first, last)`` for ranges that make up ``start`` to ``stop``."""
-        self.begin(call, start, stop)()
+    def together(self, work: Callable[[], None], most: int | None = None) -> None:
+        """Call ``work()`` in every thread, or in ``most`` of them, which share what there is to do."""
+        self.begin_together(work, most)()
 
-    def begin(self, call: Callable[[int, int], None], start: int, stop: int) -> Callable[[], None]:
-        """Let the other threads begin with this; return a function that does what is left, and waits for them."""
-        n_ranges = max(1, min(2 * self.n_threads, stop - start))
-        ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
-
-        def work(taken: Iterator[int]) -> None:
-            for i in taken:
-                call(ends[i], ends[i + 1])
-
-        return self._begin_sharing(work, n_ranges)
-
-    def share(self, work: Callable[[Iterator[int]], None], n: int) -> None:
-        """Call ``work(taken)`` in every thread, each of which takes numbers from 0 to n - 1 as it gets on.
-
-        No thread waits for another one that is slower, by more than one number takes.
-        """
-        self._begin_sharing(work, n)()
-
-    def _begin_sharing(self, work: Callable[[Iterator[int]], None], n: int) -> Callable[[], None]:
-        left: SimpleQueue[int] = SimpleQueue()
-        for i in range(n):
-            left.put(i)
-
-        def taken() -> Iterator[int]:
-            with contextlib.suppress(Empty):
-                while True:
-                    yield left.get_nowait()
-
-        others: list[Future[None]] = []
-        if self._others is not None:
-            others = [self._others.submit(work, taken()) for _ in range(min(self.n_threads, n) - 1)]
+    def begin_together(self, work: Callable[[], None], most: int | None = None) -> Callable[[], None]:
+        """Let the other threads begin with this; return a function that calls it too, and waits for them."""
+        n_threads = self.n_threads if most is None else min(self.n_threads, most)
+        others = [self._others.submit(work) for _ in range(n_threads - 1)] if self._others else []
 
         def finish() -> None:
-            work(taken())
+            work()
             for other in others:
                 other.result()
 
         return finish
+
+    def run(self, call: Callable[[int, int], None], start: int, stop: int) -> None:
+        """Call ``call(first, last)`` for ranges that make up ``start`` to ``stop``."""
+        n_ranges = max(1, min(2 * self.n_threads, stop - start))
+        ends = np.linspace(start, stop, n_ranges + 1).astype(int).tolist()
+
+        def work(numbers: Iterator[int]) -> None:
+            for i in numbers:
+                call(ends[i], ends[i + 1])
+
+        self.share(work, n_ranges)
+
+    def share(self, work: Callable[[Iterator[int]], None], n: int) -> None:
+        """Call ``work(numbers)`` in every thread, each of which takes numbers from 0 to n - 1 as it gets on.
+
+        No thread waits for another one that is slower, by more than one number takes.
+        """
+        numbers = InTurn(n)
+        self.together(lambda: work(numbers), n)
+
+
+def lent(threads: "int | Threads") -> contextlib.AbstractContextManager[Threads]:
+    """Return threads for a ``with`` block: those that are there, which stay alive, or so many new ones."""
+    return contextlib.nullcontext(threads) if isinstance(threads, Threads) else Threads(threads)

@@ -93,3 +93,20 @@ def test_draws_of_the_default_mix_do_not_depend_on_the_number_of_threads(monkeyp
         assert drawn.tally[SEQUENTIAL][[SPLITS_TRIED, MERGES_TRIED]].sum() == 5
     assert np.array_equal(found[0][0], found[1][0])
     assert np.array_equal(found[0][1], found[1][1])
+
+
+def test_moves_of_many_rows_come_in_batches(monkeypatch):
+    """So many of them on average as planned, where no user has given their number."""
+    monkeypatch.setattr(many_rows, "ROWS_FOR_THREADS", 100)
+    state, rng, n = overlapping(200), np.random.default_rng(1), 4_000
+    for planned, possible in ((0.3, {0, 8}), (2, {0, 8}), (8, {8}), (20, {16, 24})):
+        schedule = Schedule(Options(search=False), 10, n_sequential=planned)
+        drawn = [schedule.sequential_moves(rng, state) for _ in range(n)]
+        assert set(drawn) == possible
+        assert abs(np.mean(drawn) - planned) <= 4.0 * np.std(drawn) / np.sqrt(n)
+    given = Schedule(Options(search=False, sequential=5), 10, n_sequential=5)
+    assert {given.sequential_moves(rng, state) for _ in range(20)} == {5}
+    # Of fewer rows, every draw has as many.
+    few = Schedule(Options(search=False), 10, n_sequential=2)
+    monkeypatch.setattr(many_rows, "ROWS_FOR_THREADS", 1_000)
+    assert {few.sequential_moves(rng, state) for _ in range(20)} == {2}

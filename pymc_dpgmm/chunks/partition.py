@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dpgmm.chunks.passes import FIRST, LAST, Gathered, Sent, sums_table
+from pymc_dpgmm.chunks.passes import FIRST, Gathered, Sent, sums_table
 from pymc_dpgmm.compiled import bits_of_generator
 from pymc_dpgmm.families.verbs import N_KEPT
 from pymc_dpgmm.families.view import View
@@ -19,6 +19,7 @@ from pymc_dpgmm.kernels.births import births_and_deaths_in_part
 from pymc_dpgmm.kernels.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
 from pymc_dpgmm.kernels.concentration import drawn_concentration
 from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
+from pymc_dpgmm.kernels.leader_sweep import LAST
 from pymc_dpgmm.kernels.many_rows import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
 from pymc_dpgmm.kernels.memory import MOST_DIVIDED
 from pymc_dpgmm.kernels.part_search import ROWS_OF_PART

@@ -16,8 +16,8 @@ from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws
 from pymc_dpgmm.kernels.leader_sweep import find_first
 from pymc_dpgmm.kernels.table import Table
 
-# The place in an order of rows that comes after all rows, and the one before.
-LAST, FIRST = np.iinfo(np.int64).max, np.iinfo(np.int64).min
+# The place in an order of rows that comes before all rows.
+FIRST = np.iinfo(np.int64).min
 
 
 class Sent(NamedTuple):

@@ -17,6 +17,7 @@ from pymc_dpgmm.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.kernels.memory import (
     DONE,
     N_CLUSTERS,
+    N_LANES,
     N_MOVED,
     NEEDS_ROOM,
     POSITION,
@@ -48,7 +49,6 @@ from pymc_dpgmm.kernels.split_merge import (
     unite_statistics,
 )
 from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import log_split
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
@@ -115,20 +115,23 @@ def find_candidates(s, drawn, k, share, excluded, found):
     # Of the drawn rows, so many.
     kept = share / drawn.share
     if kept * s.n < s.sizes[k] - rows_elsewhere(s, k):
-        # Rows are passed over in leaps of geometric length, some of which are drawn at once.
+        # Rows are passed over in leaps of geometric length. Many are drawn at once, and what is found is written
+        # before it is known whether it counts: rows are far from each other in memory, and a branch would wait for
+        # each of them.
         scale, key, place = 1.0 / math.log1p(-kept), new_key(s.bits), -1.0
-        for first in range(0, s.n, LANES):
-            for lane in range(LANES):
+        for first in range(0, s.n, N_LANES):
+            for lane in range(N_LANES):
                 s.lanes[lane] = 1.0 - uniform_at(key, first + lane)
-            take_logarithms(s.lanes, LANES)
-            for lane in range(LANES):
+            take_logarithms(s.lanes, N_LANES)
+            for lane in range(N_LANES):
                 place += 1.0 + math.floor(s.lanes[lane] * scale)
-                if place >= s.n:
+                s.lanes[lane] = place
+            for lane in range(N_LANES):
+                if s.lanes[lane] >= s.n:
                     return n
-                i = int(place)
-                if s.slots[i] == k and i != excluded and may_leave(drawn, i):
-                    found[n] = i
-                    n += 1
+                i = int(s.lanes[lane])
+                found[n] = i
+                n += 1 if (s.slots[i] == k) & (i != excluded) & may_leave(drawn, i) else 0
         return n
     i = s.following[s.n + k]
     while i < s.n:

@@ -9,9 +9,21 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import add_to_all, bits_at, raise_all, uniform_at
-from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.compiled import (
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    c_function,
+    called_at,
+    floats_at,
+    inlined,
+    ints_at,
+    shifted,
+)
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, begin_densities, rows_of_block
 from pymc_dpgmm.kernels.table import Table
@@ -20,6 +32,11 @@ from pymc_dpgmm.kernels.table import Table
 NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
 # Bytes of a cache line.
 LINE = 64
+
+# Places in what tells how labels are drawn: addresses of the labels, of the clusters' slots, priorities and log
+# weights, and of the views, and numbers.
+LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS, N_SLOTS, N_QUADRATIC, ORDER_KEY, UNIFORM_KEY, BLOCK = range(10)
+TOLD_LENGTH = 10
 
 
 class DrawnClusters(NamedTuple):
@@ -87,8 +104,7 @@ class LabelDraws:
         self._clusters, self._first = clusters, first_row
         self._slots, self._priorities = clusters.slots, clusters.priorities
         self._log_weights = clusters.log_weights.copy()
-        # Rows are counted from the first of all: addresses are where that one would be.
-        self._labels, self._address = labels, labels.ctypes.data - 8 * first_row
+        self._labels = labels
         # Views whose densities compiled code computes, and the others.
         self._views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
         self._n_quadratic = 0
@@ -105,10 +121,25 @@ class LabelDraws:
         if self._others:
             most = NUMPY_DENSITIES // len(self._slots)
             self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
+        self.told = np.array(
+            [
+                # Rows are counted from the first of all: addresses are where that one would be.
+                labels.ctypes.data - 8 * first_row,
+                *(a.ctypes.data for a in (self._slots, self._priorities, self._log_weights, self._views)),
+                len(self._slots),
+                self._n_quadratic,
+                clusters.order_key,
+                clusters.uniform_key,
+                self._block,
+            ]
+        )
         # NumPy takes a microsecond to tell where an array is.
-        self._addresses = [
-            array.ctypes.data for array in (self._slots, self._priorities, self._log_weights, self._views)
-        ]
+        self._address = self.told.ctypes.data
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether compiled code computes all densities."""
+        return not self._others
 
     def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
         is_diagonal, d = root.ndim == 2, mean.shape[1]
@@ -134,33 +165,17 @@ class LabelDraws:
 
     def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
         """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
-        if not self._others:
-            return self._draw_rows(start, stop, self._block, scratch, 0)
+        if self.are_compiled:
+            return int(draw_rows(self._address, start, stop, self._block, 0, scratch.address))
         n_moved = 0
         for first in range(start, stop, self._block):
             last = min(first + self._block, stop)
             own = slice(first - self._first, last - self._first)
             total = sum(component.log_density(drawn, values[own]) for component, drawn, values in self._others)
             densities = np.ascontiguousarray(np.asarray(total).T)
-            n_moved += self._draw_rows(first, last, last - first, scratch, densities.ctypes.data)
+            given = densities.ctypes.data
+            n_moved += draw_rows(self._address, first, last, last - first, given, scratch.address)
         return n_moved
-
-    def _draw_rows(self, start: int, stop: int, block: int, scratch: "Scratch", given: int) -> int:
-        return int(
-            draw_rows(
-                self._address,
-                self._clusters.order_key,
-                self._clusters.uniform_key,
-                start,
-                stop,
-                block,
-                len(self._slots),
-                *self._addresses,
-                self._n_quadratic,
-                given,
-                scratch.address,
-            )
-        )
 
 
 class Scratch:
@@ -200,30 +215,17 @@ def _keep_order(key, first, size, n_clusters, priorities, densities):
                     densities[other * size + r] = -math.inf
 
 
-@c_function(INT(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, FLOATS, INTS, INT, INT, FLOATS))
-def draw_rows(
-    slots,
-    order_key,
-    uniform_key,
-    start,
-    stop,
-    block,
-    n_clusters,
-    names,
-    priorities,
-    log_weights,
-    views,
-    n_views,
-    given,
-    scratch,
-):
-    """Draw the slots of the rows from ``start`` to ``stop`` given weights and parameters of clusters.
+@c_function(INT(INTS, INT, INT, INT, INT, FLOATS))
+def draw_rows(told, start, stop, block, given, scratch):
+    """Draw the slots of the rows from ``start`` to ``stop``, by blocks, as ``told``; return how many have changed.
 
-    Returns how many have changed.
-
-    ``names`` are the clusters' slots, in the order of the ``priorities`` of their leaders. ``given`` is 0, or the
-    address of log densities (K, block) of one block of rows.
+    ``given`` is 0, or the address of log densities (K, block) of one block of rows.
     """
+    slots, n_clusters = ints_at(told[LABELS]), told[N_SLOTS]
+    # In the order of the leaders.
+    names, priorities, log_weights = ints_at(told[SLOTS]), ints_at(told[PRIORITIES]), floats_at(told[LOG_WEIGHTS])
+    views, n_views = ints_at(told[VIEWS]), told[N_QUADRATIC]
+    order_key, uniform_key = told[ORDER_KEY], told[UNIFORM_KEY]
     n_moved = 0
     for first in range(start, stop, block):
         size = min(block, stop - first)
@@ -263,6 +265,12 @@ def draw_rows(
                 n_moved += slot != slots[first + r]
                 slots[first + r] = slot
     return n_moved
+
+
+@intrinsic
+def call_draw_rows(typing_context, address, told, start, stop, block, given, scratch):
+    """Call :func:`draw_rows`, which is at an address."""
+    return called_at(draw_rows.signature)
 
 
 @c_function(NOTHING(INTS, INT, INT, INTS))

@@ -14,18 +14,28 @@ key and of i, so that what is drawn does not depend on the number of threads.
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import bits_at
-from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function, shifted
-from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
+from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at, inlined, shifted, take_next
+from pymc_dpgmm.kernels.drawn_clusters import (
+    BLOCK,
+    DrawnClusters,
+    LabelDraws,
+    call_draw_rows,
+    draw_clusters,
+    draw_rows,
+)
 from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
 from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.threads import Threads, lent
 
 # Numbers of a table, or rows, from which threads are worth while for what is quickly done.
 WORTH_THREADS = 500_000
 # Rows of a chunk, at least, and the most chunks.
 CHUNK, MOST_CHUNKS = 8_192, 64
+# The place in an order of rows that comes after all rows.
+LAST = 0x7FFFFFFFFFFFFFFF
 # Numbers in the tables of all chunks, at most, beside those of two chunks.
 MOST_NUMBERS = 8_000_000
 
@@ -48,14 +58,9 @@ class _Sweep:
         self.stride = state.capacity + 1
         width = sum(table.width for table in state.tables)
         most = max(2, min(MOST_CHUNKS, MOST_NUMBERS // max(self.stride * width, 1)))
-        n_chunks = max(1, min(most, state.n // chunk))
-        self.ends = np.linspace(0, state.n, n_chunks + 1).astype(np.int64)
-        self.n_chunks = n_chunks
+        self.n_chunks = max(1, min(most, state.n // chunk))
+        self.ends = np.linspace(0, state.n, self.n_chunks + 1).astype(np.int64)
         self.slots = state.order[: state.n_clusters].copy()
-
-    def _begin(self, call: Callable[[int, int], None], stop: int, work: int) -> Callable[[], None]:
-        """Let threads begin with ranges up to ``stop`` if there is much work; return a function that ends it."""
-        return self.threads.begin(call, 0, stop) if work >= WORTH_THREADS else lambda: call(0, stop)
 
     def _memory(self) -> State:
         """Return the memory of the chunks, with scratch of its own where other threads work on it."""
@@ -64,13 +69,17 @@ class _Sweep:
     def look_for_leaders(self) -> Callable[[], np.ndarray]:
         """Begin to look for the first row of each cluster; return a function that tells its place in the order."""
         found: list[np.ndarray] = []
+        slots, ends = self.state.slots.ctypes.data, self.ends.ctypes.data
+        taken = np.zeros(1, dtype=np.int64)
 
-        def run(start: int, stop: int) -> None:
+        def run() -> None:
             own = np.empty(self.stride, dtype=np.int64)
-            find_first(self.state.slots.ctypes.data, self.order_key, start, stop, self.stride, own.ctypes.data)
+            find_first_in_chunks(
+                slots, self.order_key, ends, self.n_chunks, taken.ctypes.data, self.stride, own.ctypes.data
+            )
             found.append(own)
 
-        finish = self._begin(run, self.state.n, self.state.n)
+        finish = self.threads.begin_together(run) if self.state.n >= WORTH_THREADS else run
 
         def priorities() -> np.ndarray:
             finish()
@@ -96,27 +105,45 @@ class _Sweep:
     def make_room(self) -> None:
         """Make memory for the statistics of each chunk."""
         self.outside = self.state.shadow(self.stride * (1 + self.n_chunks))
-        self.begins = np.zeros((self.n_chunks, self.stride + 1), dtype=np.int64)
+        self.parts = np.empty((self.n_chunks, 3, self.stride), dtype=np.int64)
 
     def draw_labels(self) -> int:
         """Draw the label of every row, and gather the rows of each cluster; return how many have moved."""
         labels = LabelDraws(self.clusters, self.state.tables, self.state.slots)
-        # Memory that is there: pages of new memory cost more than what is written to them.
-        self.rows = self.state.own
-        rows, begins, stride = self.rows.ctypes.data, self.begins.ctypes.data, self.begins.strides[0]
-        ends = self.ends.tolist()
-        n_moved = [0] * self.n_chunks
+        n_moved: list[int] = []
+        taken = np.zeros(1, dtype=np.int64)
+        ends, parts, stride = self.ends.tolist(), self.parts.ctypes.data, self.parts.strides[0]
+        longest = -(-self.state.n // self.n_chunks)
 
-        def run(chunks: Iterator[int]) -> None:
-            memory = self._memory()
-            scratch = labels.scratch()
+        def run() -> None:
+            memory, scratch, rows = self._memory(), labels.scratch(), np.empty(longest, dtype=np.int64)
+            moved = draw_chunks(
+                draw_rows.address,
+                gather_chunk.address,
+                labels.told.ctypes.data,
+                scratch.address,
+                memory.address,
+                self.stride,
+                rows.ctypes.data,
+                self.ends.ctypes.data,
+                self.n_chunks,
+                taken.ctypes.data,
+                parts,
+            )
+            n_moved.append(moved)
+
+        def run_in_numpy(chunks: Iterator[int]) -> None:
+            memory, scratch, rows = self._memory(), labels.scratch(), np.empty(longest, dtype=np.int64)
             for c in chunks:
                 first, last = ends[c : c + 2]
-                n_moved[c] = labels.draw(first, last, scratch)
-                offset = self.stride * (1 + c)
-                gather_chunk(memory.address, offset, self.stride, first, last, rows, begins + c * stride)
+                n_moved.append(labels.draw(first, last, scratch))
+                offset, own = self.stride * (1 + c), parts + c * stride
+                gather_chunk(memory.address, offset, self.stride, first, last, rows.ctypes.data, own)
 
-        self.threads.share(run, self.n_chunks)
+        if labels.are_compiled:
+            self.threads.together(run, self.n_chunks)
+        else:
+            self.threads.share(run_in_numpy, self.n_chunks)
         return sum(n_moved)
 
     def settle(self) -> None:
@@ -126,64 +153,106 @@ class _Sweep:
         def run(start: int, stop: int) -> None:
             memory = self._memory()
             unite_chunks(
-                memory.address,
-                slots.ctypes.data,
-                start,
-                stop,
-                self.n_chunks,
-                self.stride,
-                self.rows.ctypes.data,
-                self.begins.ctypes.data,
-                self.ends.ctypes.data,
+                memory.address, slots.ctypes.data, start, stop, self.n_chunks, self.stride, self.parts.ctypes.data
             )
 
-        self._begin(run, len(slots), self.outside.tables[0].array.size if state.tables else 0)()
+        if state.tables and self.outside.tables[0].array.size >= WORTH_THREADS:
+            self.threads.run(run, 0, len(slots))
+        else:
+            run(0, len(slots))
         for table, united in zip(state.tables, self.outside.tables, strict=True):
             table.array[slots] = united.array[slots]
-        state.sizes[slots] = np.diff(self.begins, axis=1).sum(axis=0)[slots]
+        state.sizes[slots] = self.parts[:, 0, slots].sum(axis=0)
 
 
-@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS))
-def find_first(slots, key, start, stop, stride, priorities):
-    """Find, for every slot, the place in the order of the first of its rows in ``start`` to ``stop``."""
-    for k in range(stride):
-        priorities[k] = 0x7FFFFFFFFFFFFFFF
+@inlined
+def _note_first(slots, key, start, stop, priorities):
+    """Lower ``priorities`` to the place in the order of the first row of each slot in ``start`` to ``stop``."""
     for i in range(start, stop):
         priority = bits_at(key, i)
         k = slots[i]
         priorities[k] = min(priorities[k], priority)
 
 
-@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS, INTS))
-def gather_chunk(head, offset, stride, start, stop, rows, begins):
-    """Sort the rows of a chunk by slot, and gather those of slot k in the slot ``offset + k``.
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS))
+def find_first(slots, key, start, stop, stride, priorities):
+    """Find, for every slot, the place in the order of the first of its rows in ``start`` to ``stop``."""
+    for k in range(stride):
+        priorities[k] = LAST
+    _note_first(slots, key, start, stop, priorities)
 
-    ``rows[start:stop]`` become the rows, those of slot k from ``start + begins[k]`` to ``start + begins[k + 1]``.
+
+@c_function(NOTHING(INTS, INT, INTS, INT, INTS, INT, INTS))
+def find_first_in_chunks(slots, key, ends, n_chunks, taken, stride, priorities):
+    """Find the same in chunks that threads take in turn, for as long as there are some."""
+    for k in range(stride):
+        priorities[k] = LAST
+    c = take_next(taken)
+    while c < n_chunks:
+        _note_first(slots, key, ends[c], ends[c + 1], priorities)
+        c = take_next(taken)
+
+
+@c_function(INT(INT, INT, INTS, FLOATS, INTS, INT, INTS, INTS, INT, INTS, INTS))
+def draw_chunks(draw, gather, told, scratch, head, stride, rows, ends, n_chunks, taken, parts):
+    """Draw the labels of chunks that threads take in turn, and gather their rows; return how many have moved.
+
+    ``draw`` and ``gather`` are the addresses of :func:`draw_rows` and :func:`gather_chunk`.
+    """
+    n_moved = 0
+    c = take_next(taken)
+    while c < n_chunks:
+        first, last = ends[c], ends[c + 1]
+        n_moved += call_draw_rows(draw, told, first, last, told[BLOCK], 0, scratch)
+        _call_gather_chunk(
+            gather, head, stride * (1 + c), stride, first, last, rows, shifted(parts, 3 * stride * c)
+        )
+        c = take_next(taken)
+    return n_moved
+
+
+@c_function(NOTHING(INTS, INT, INT, INT, INT, INTS, INTS))
+def gather_chunk(head, offset, stride, start, stop, rows, parts):
+    """Sort the rows of a chunk by slot into ``rows``, link those of each slot, and gather them.
+
+    Those of slot k are gathered in the slot ``offset + k``. ``parts`` tells of every slot how many there are, the
+    first and the last, in three arrays of ``stride`` numbers; of slots without any, only that there are none.
     """
     s = memory_at(head)
-    for k in range(stride + 1):
-        begins[k] = 0
+    sizes, firsts, lasts = parts, shifted(parts, stride), shifted(parts, 2 * stride)
+    for k in range(stride):
+        sizes[k] = 0
     for i in range(start, stop):
-        begins[s.slots[i]] += 1
-    # Ends, which become beginnings while rows are put in from the back.
-    for k in range(1, stride + 1):
-        begins[k] += begins[k - 1]
+        sizes[s.slots[i]] += 1
+    # Where those of a slot end, which becomes where they begin while rows are put in from the back.
+    begins, end = lasts, 0
+    for k in range(stride):
+        end += sizes[k]
+        begins[k] = end
+        firsts[k] = -1
     for i in range(stop - 1, start - 1, -1):
         k = s.slots[i]
         begins[k] -= 1
-        rows[start + begins[k]] = i
+        rows[begins[k]] = i
+        following = firsts[k]
+        if following >= 0:
+            s.following[i] = following
+            s.preceding[following] = i
+        firsts[k] = i
     for k in range(stride):
-        size = begins[k + 1] - begins[k]
-        own = shifted(rows, start + begins[k])
-        for t in range(1, size):
-            s.following[own[t - 1]] = own[t]
-            s.preceding[own[t]] = own[t - 1]
-        if size > 0:
-            gather(s, offset + k, own, size, 1)
+        if sizes[k] > 0:
+            own = shifted(rows, begins[k])
+            gather(s, offset + k, own, sizes[k], 1)
+            lasts[k] = own[sizes[k] - 1]
 
 
-@c_function(NOTHING(INTS, INTS, INT, INT, INT, INT, INTS, INTS, INTS))
-def unite_chunks(head, slots, start, stop, n_chunks, stride, rows, begins, ends):
+@intrinsic
+def _call_gather_chunk(typing_context, address, head, offset, stride, start, stop, rows, parts):
+    return called_at(gather_chunk.signature)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, INT, INT, INTS))
+def unite_chunks(head, slots, start, stop, n_chunks, stride, parts):
     """Unite what chunks have gathered in ``slots[start:stop]``, and join their rows into rings."""
     s = memory_at(head)
     for q in range(start, stop):
@@ -192,23 +261,22 @@ def unite_chunks(head, slots, start, stop, n_chunks, stride, rows, begins, ends)
         last = ring
         is_first = True
         for c in range(n_chunks):
-            own = shifted(begins, c * (stride + 1))
-            size = own[k + 1] - own[k]
-            if size == 0:
+            own = shifted(parts, 3 * stride * c + k)
+            if own[0] == 0:
                 continue
             if is_first:
                 gather(s, k, slots, 0, 1)
                 is_first = False
             merge(s, k, stride * (1 + c) + k)
-            first = rows[ends[c] + own[k]]
+            first = own[stride]
             s.following[last] = first
             s.preceding[first] = last
-            last = rows[ends[c] + own[k + 1] - 1]
+            last = own[2 * stride]
         s.following[last] = ring
         s.preceding[ring] = last
 
 
-def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: int = CHUNK) -> int:
+def leader_sweep(rng: np.random.Generator, state: State, threads: int | Threads, chunk: int = CHUNK) -> int:
     """Draw all labels given weights and parameters of the clusters there are, which are drawn and forgotten.
 
     The posterior of the labels is left invariant. The number of clusters stays what it is: other moves open and
@@ -219,8 +287,8 @@ def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: 
     rng : numpy.random.Generator
     state : State
         Of rows that are in no groups and no units. Changed in place.
-    n_threads : int, >= 1
-        What is drawn does not depend on it.
+    threads : int, >= 1, or Threads
+        What is drawn does not depend on their number.
     chunk : int, >= 1
         Rows that a thread works on at a time, at least.
 
@@ -229,8 +297,8 @@ def leader_sweep(rng: np.random.Generator, state: State, n_threads: int, chunk: 
     int
         Number of rows that changed their cluster.
     """
-    with Threads(n_threads) as threads:
-        sweep = _Sweep(rng, state, threads, chunk)
+    with lent(threads) as own:
+        sweep = _Sweep(rng, state, own, chunk)
         priorities = sweep.look_for_leaders()
         sweep.draw_clusters(rng, state, state.sizes)
         sweep.make_room()

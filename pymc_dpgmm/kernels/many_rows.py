@@ -10,6 +10,7 @@ from pymc_dpgmm.kernels.moves_at_once import sequential_moves
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import redraw_alpha, split_merge, sweep
+from pymc_dpgmm.threads import Threads
 
 # From so many rows on, leader sweeps take the place of most of the collapsed scans.
 ROWS_FOR_LEADERS = 20_000
@@ -19,6 +20,8 @@ N_BIRTHS, N_CARVINGS = 200, 50
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 # From so many rows on, sequential moves take so long that threads share them.
 ROWS_FOR_THREADS = 200_000
+# Then a draw has so many of them or none, unless a user gives a number.
+MOVES_AT_ONCE = 8
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
 
@@ -26,6 +29,11 @@ LEADERS_CHEAPER = 6.0
 def takes_leaders(state: State) -> bool:
     """Tell whether there can be leader sweeps: rows must be in no groups and no units, and the tables not wide."""
     return not (state.uses_scratch or state.is_grouped)
+
+
+def proposes_at_once(state: State) -> bool:
+    """Tell whether threads share sequential moves."""
+    return state.n >= ROWS_FOR_THREADS
 
 
 def scan_some(rng: np.random.Generator, state: State) -> int:
@@ -41,14 +49,16 @@ def scan_some(rng: np.random.Generator, state: State) -> int:
     return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
 
 
-def scan(rng: np.random.Generator, state: State, n_scans: int, n_leader_sweeps: int, n_threads: int) -> int:
+def scan(
+    rng: np.random.Generator, state: State, n_scans: int, n_leader_sweeps: int, threads: int | Threads
+) -> int:
     """Run scans, of some of the rows after leader sweeps if there are any; return relocations of single rows."""
     if n_leader_sweeps == 0:
         return sweep(rng, state, 1, n_scans, 0, 0)
     n_moved = 0
     for _ in range(n_scans):
         for _ in range(n_leader_sweeps):
-            n_moved += leader_sweep(rng, state, n_threads)
+            n_moved += leader_sweep(rng, state, threads)
         n_moved += births_and_deaths(rng, state, N_BIRTHS)
         n_moved += scan_some(rng, state)
     return n_moved
@@ -65,13 +75,13 @@ def sweep_many(
     n_sequential: int,
 ) -> int:
     """Do what :func:`~pymc_dpgmm.kernels.sweep.sweep` does, with scans that are made of leader sweeps."""
-    n_moved = 0
-    for _ in range(n_sweeps):
-        redraw_alpha(rng, state)
-        n_moved += scan(rng, state, n_scans, n_leader_sweeps, n_threads)
-        carvings(rng, state, N_CARVINGS)
-        takes_threads = state.n >= ROWS_FOR_THREADS
-        split_merge(rng, state, n_random, 0 if takes_threads else n_sequential)
-        if takes_threads:
-            sequential_moves(rng, state, n_sequential, n_threads)
+    n_moved, at_once = 0, proposes_at_once(state)
+    with Threads(n_threads) as threads:
+        for _ in range(n_sweeps):
+            redraw_alpha(rng, state)
+            n_moved += scan(rng, state, n_scans, n_leader_sweeps, threads)
+            carvings(rng, state, N_CARVINGS)
+            split_merge(rng, state, n_random, 0 if at_once else n_sequential)
+            if at_once:
+                sequential_moves(rng, state, n_sequential, threads)
     return n_moved

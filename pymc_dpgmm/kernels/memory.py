@@ -117,6 +117,9 @@ ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
 # of its right half in it, and a part of the log density of openers.
 GAMMA, GAMMA_SHAPE, GAMMA_RATE, REST, WHOLE, RIGHT_SHARE, LOG_SEATED = range(7, 14)
 N_PRIOR = 14
+# Numbers in ``lanes``. Those that go through the processor at once are slow to read where they have just been
+# written one by one, so that there is room for several times as many.
+N_LANES = 64
 
 
 class Memory(NamedTuple):

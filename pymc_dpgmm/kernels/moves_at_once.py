@@ -2,10 +2,13 @@
 
 Such a move looks at all rows of a large cluster, and is rarely accepted. So the next moves are proposed before it
 is known whether this one is accepted: each from the same partition, with its own random numbers, in memory of its
-own. They are then looked at in their order. Those up to the first accepted one count. Those after it are proposed
-again, with the same random numbers, from the partition that it has made. What is drawn is the same as if one move
-were made after the other, for any number of threads.
+thread. Those up to the first accepted one count. Those after it are proposed again, with the same random numbers,
+from the partition that it has made. What is drawn is the same as if one move were made after the other, for any
+number of threads.
 """
+
+import threading
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -13,7 +16,7 @@ from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.kernels.memory import N_CLUSTERS, memory_at, prior_of, swap_places
 from pymc_dpgmm.kernels.split_merge import RIGHT, ROOM, SEQUENTIAL, accept_move, propose_move
 from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.threads import InTurn, Threads, lent
 
 # Moves that are proposed at once, at most: each needs memory for the rows of the clusters it looks at.
 MOST_AT_ONCE = 4
@@ -46,7 +49,7 @@ def accept_sequential(head, n_passed, told):
     accept_move(s, SEQUENTIAL, n_clusters + n_passed, told[1] != 0, told[2], told[3], told[4])
 
 
-def sequential_moves(rng: np.random.Generator, state: State, n_moves: int, n_threads: int) -> None:
+def sequential_moves(rng: np.random.Generator, state: State, n_moves: int, threads: int | Threads) -> None:
     """Run sequential split and merge moves; ``state.tally`` counts them.
 
     The posterior of the labels is left invariant.
@@ -57,40 +60,73 @@ def sequential_moves(rng: np.random.Generator, state: State, n_moves: int, n_thr
     state : State
         Of rows that are in no groups and no units. Changed in place.
     n_moves : int, >= 0
-    n_threads : int, >= 1
-        What is drawn does not depend on it.
+    threads : int, >= 1, or Threads
+        What is drawn does not depend on their number.
     """
     keys = rng.integers(2**63, size=n_moves).tolist()
     done = 0
-    with Threads(n_threads) as threads:
+    with lent(threads) as own:
         while done < n_moves:
-            done += _propose_some(state, keys[done : done + min(n_threads, MOST_AT_ONCE)], threads)
+            done += _Proposals(state, keys[done:]).run(own)
     state.check_prior()
 
 
-def _propose_some(state: State, keys: list[int], threads: Threads) -> int:
-    """Propose a move for each key, all at once, and make the first accepted one; return how many count."""
-    # As much for one thread as for many, since other moves look at how many slots there are.
-    needed = state.n_clusters + ROOM * MOST_AT_ONCE
-    if needed > state.capacity:
-        state.grow(needed)
-    memories = [state, *(state.apart(t) for t in range(len(keys) - 1))]
-    generators = [np.random.Generator(np.random.PCG64(key)) for key in keys]
-    told = np.zeros((len(keys), TOLD), dtype=np.int64)
-    for memory, own in zip(memories, generators, strict=True):
-        memory.use(own)
+class _Proposals:
+    """Moves that are proposed from one partition, until one of them is accepted.
 
-    def propose(start: int, stop: int) -> None:
-        for t in range(start, stop):
-            propose_sequential(memories[t].address, ROOM * t, told[t].ctypes.data)
+    Parameters
+    ----------
+    state : State
+    keys : list of int
+        Of the random numbers of each move.
+    """
 
-    threads.run(propose, 0, len(keys))
-    for t, memory in enumerate(memories):
-        if told[t, 0]:
-            accept_sequential(memory.address, ROOM * t, told[t].ctypes.data)
+    def __init__(self, state: State, keys: list[int]) -> None:
+        self._state, self._keys = state, keys
+        self._told = np.zeros((len(keys), TOLD), dtype=np.int64)
+        self._tallies = np.zeros((len(keys), *state.tally.shape), dtype=np.int64)
+        # The first accepted move, and the place of the thread that has proposed it.
+        self._first, self._place = len(keys), 0
+        self._lock = threading.Lock()
+
+    def run(self, threads: Threads) -> int:
+        """Propose moves, and make the first accepted one; return how many count."""
+        state = self._state
+        n_threads = min(threads.n_threads, MOST_AT_ONCE, len(self._keys))
+        # As much for one thread as for many, since other moves look at how many slots there are.
+        needed = state.n_clusters + ROOM * MOST_AT_ONCE
+        if needed > state.capacity:
+            state.grow(needed)
+        memories = [state, *(state.apart(t) for t in range(n_threads - 1))]
+        moves = InTurn(len(self._keys))
+
+        def work(places: Iterator[int]) -> None:
+            for place in places:
+                self._propose(moves, memories[place], place)
+
+        threads.share(work, n_threads)
+        if self._first < len(self._keys):
+            memory = memories[self._place]
+            accept_sequential(memory.address, ROOM * self._place, self._told[self._first].ctypes.data)
             state.head[N_CLUSTERS] = memory.head[N_CLUSTERS]
-        if t > 0:
-            state.tally += memory.tally
-        if told[t, 0]:
-            return t + 1
-    return len(keys)
+            if memory is not state:
+                state.tally += memory.tally
+        n_counted = min(self._first + 1, len(self._keys))
+        state.tally += self._tallies[:n_counted].sum(axis=0)
+        return n_counted
+
+    def _propose(self, moves: Iterator[int], memory: State, place: int) -> None:
+        """Propose one move after the other, until one before the next, or this thread's last, is accepted."""
+        before = memory.tally.copy()
+        for m in moves:
+            if m > self._first:
+                break
+            memory.use(np.random.Generator(np.random.PCG64(self._keys[m])))
+            propose_sequential(memory.address, ROOM * place, self._told[m].ctypes.data)
+            self._tallies[m] = memory.tally - before
+            memory.tally[:] = before
+            if self._told[m, 0]:
+                with self._lock:
+                    if m < self._first:
+                        self._first, self._place = m, place
+                break

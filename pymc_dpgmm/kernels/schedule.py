@@ -279,9 +279,7 @@ class Schedule:
         if self.n_sweeps == 0:
             self._plan(state.n * state.n_clusters / mix.cheaper, mix.moves)
         state.tally[:] = 0
-        n_sequential = int(self.n_sequential)
-        if n_sequential != self.n_sequential:
-            n_sequential += int(rng.random() < self.n_sequential - n_sequential)
+        n_sequential = self.sequential_moves(rng, state)
         if mix.divides and tuning and self.options.sequential is None:
             n_sequential = MOST_MOVES
         n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, self.n_random, n_sequential)
@@ -292,6 +290,16 @@ class Schedule:
             self.draws += 1
             self._plan(self.pairs / self.draws, mix.moves)
         return state, Drawn(n_moved, state.log_joint(), tally, False)
+
+    def sequential_moves(self, rng: np.random.Generator, state: State) -> int:
+        """Draw how many sequential moves the next draw has: the planned number, on average."""
+        batch = 1
+        if self.options.sequential is None and many_rows.proposes_at_once(state):
+            # Threads share many moves better than few, since some take much longer than others.
+            batch = many_rows.MOVES_AT_ONCE
+        whole = int(self.n_sequential / batch)
+        rest = self.n_sequential / batch - whole
+        return batch * (whole + int(rest > 0.0 and rng.random() < rest))
 
     def _mix(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> Mix:
         """Return how a draw sweeps."""

@@ -40,6 +40,7 @@ from pymc_dpgmm.kernels.memory import (
     N_CLUSTERS,
     N_ELSEWHERE,
     N_GROUPS,
+    N_LANES,
     N_LOG_COMPONENTS,
     N_LOG_V,
     N_MOVED,
@@ -68,7 +69,6 @@ from pymc_dpgmm.kernels.memory import (
 from pymc_dpgmm.kernels.scans import scan_rows
 from pymc_dpgmm.kernels.split_merge import LARGEST_DIVIDED, allocate_in_turn
 from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.lanes import LANES
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, check_series, log_eppf, log_series
 
 # What only rows in groups need.
@@ -84,8 +84,12 @@ WHY_NO_DENSITY = (
 # What moves change, and what they work with.
 _SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
 _COPIED = tuple(name for name in ARRAYS if name not in _SHARED)
-# Of what moves work with, that which has a number for every row.
+PLACES = {name: FIRST_ARRAY + position for position, name in enumerate(ARRAYS)}
+# Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
+# whether they count.
 _WORKED_WITH = ("own", "side", "picked", "gathered")
+# What every thread has of its own.
+_OF_THREADS = ("log_weights", "cumulative", "owns", "lone", "lanes")
 
 
 class State:
@@ -124,9 +128,9 @@ class State:
             self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
         self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
         self.slots = labels + 1
-        for name in ("queue", *_WORKED_WITH):
-            setattr(self, name, np.zeros(n, dtype=np.int64))
-        self.queue[:] = np.arange(n)
+        for name in _WORKED_WITH:
+            setattr(self, name, np.zeros(n + 1, dtype=np.int64))
+        self.queue = np.arange(n)
         self.tally = np.zeros((N_KINDS, N_TALLIED), dtype=np.int64)
         # Slots of the two halves of a proposal, and their numbers of rows.
         self.halves = np.zeros(4, dtype=np.int64)
@@ -210,7 +214,7 @@ class State:
         # Of so many rows at a time as a scan looks ahead.
         self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
         self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self.lanes = np.zeros(2 * LANES)
+        self.lanes = np.zeros(N_LANES)
         self.head[CAPACITY] = capacity
 
     def _make_group_slots(self) -> None:
@@ -291,17 +295,21 @@ class State:
         end_draw(self.address)
 
     def _point(self) -> None:
-        """Set the addresses of all arrays."""
-        for position, name in enumerate(ARRAYS):
-            self.head[FIRST_ARRAY + position] = getattr(self, name).ctypes.data
-        for v, table in enumerate(self.tables):
-            self.views[v] = table.block
+        """Set the addresses of all arrays and functions."""
+        self._point_to(ARRAYS)
         for position, function in enumerate(IN_VIEWS):
             self.head[FIRST_FUNCTION + position] = function.address
         self.head[ALLOCATE] = allocate_in_turn.address
         self.head[ACCUMULATE] = accumulate_weights.address
         self.head[SCAN_ROWS] = scan_rows.address
         self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
+
+    def _point_to(self, names: Sequence[str]) -> None:
+        """Set the addresses of some arrays, and of the tables."""
+        for name in names:
+            self.head[PLACES[name]] = getattr(self, name).ctypes.data
+        for v, table in enumerate(self.tables):
+            self.views[v] = table.block
         self.address = self.head.ctypes.data
 
     def _fill(self, n_clusters: int) -> None:
@@ -350,7 +358,7 @@ class State:
         for table in other.tables:
             table.resize(capacity)
         other._make_weights(capacity)
-        other._point()
+        other._point_to(("seats", "seats_left", *_OF_THREADS))
         return other
 
     def sharing(self) -> "State":
@@ -359,20 +367,20 @@ class State:
         other.__dict__.update(self.__dict__)
         other.head, other.views = self.head.copy(), self.views.copy()
         other.tables = [table.sharing() for table in self.tables]
-        for name in ("log_weights", "cumulative", "owns", "lone", "lanes"):
+        for name in _OF_THREADS:
             setattr(other, name, getattr(self, name).copy())
-        other._point()
+        other._point_to((*_OF_THREADS, "views"))
         return other
 
     def apart(self, t: int) -> "State":
         """Return the same partition with all that a move works with of its own, for another thread, number t."""
         other = self.sharing()
         while len(self._rooms) <= t:
-            self._rooms.append(np.empty((len(_WORKED_WITH), self.n), dtype=np.int64))
+            self._rooms.append(np.empty((len(_WORKED_WITH), self.n + 1), dtype=np.int64))
         for name, room in zip(_WORKED_WITH, self._rooms[t], strict=True):
             setattr(other, name, room)
         other.halves, other.tally = np.zeros_like(self.halves), np.zeros_like(self.tally)
-        other._point()
+        other._point_to((*_WORKED_WITH, "halves", "tally"))
         return other
 
     def grow(self, least: int = 0) -> None:
