@@ -353,3 +353,27 @@ def test_spawned_processes():
     same = sample(mixture_model(), draws=5, tune=5, random_seed=1)
     assert np.array_equal(idata.posterior["y_labels"], same.posterior["y_labels"])
     assert "pymc_dpgmm" in sys.modules
+
+
+@pytest.mark.parametrize(("n", "is_data"), [(40, False), (20_000, False), (20_000, True)])
+def test_the_progress_bar_tells_rows_per_second_where_there_are_many(n, is_data):
+    rows = np.random.default_rng(1).normal(size=(n, 1))
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        observed = pm.Data("rows", rows) if is_data else rows
+        dp.DPMixture("y", alpha, dp.NormalInverseGamma.from_data(rows), observed=observed)
+        step = dp.DPMixtureStep()
+    columns, shown = step._progressbar_config(2)
+    _, (statistics,) = step.step(model.initial_point())
+    (update,) = step._make_progressbar_update_functions()
+    told = update(statistics)
+    assert set(told) == set(shown)
+    # How many rows data have is not known before they are drawn.
+    assert len(told) == (2 if n == 20_000 and not is_data else 1)
+    assert told["y_labels_n_clusters"] == statistics["y_labels_n_clusters"]
+    (column,) = columns
+    assert all(f"{{task.fields[{name}]}}" in column.text_format for name in told)
+    if len(told) == 2:
+        number, unit = told["y_labels_rows_per_second"][:-3], told["y_labels_rows_per_second"][-3:]
+        rate = float(number) * {"k/s": 1e3, "M/s": 1e6}[unit]
+        assert rate == pytest.approx(n / statistics["y_labels_seconds"], rel=0.06)

@@ -11,6 +11,7 @@ Rows are worked on in chunks, of which threads take one at a time. The random nu
 key and of i, so that what is drawn does not depend on the number of threads.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -63,8 +64,10 @@ class _Sweep:
         self.slots = state.order[: state.n_clusters].copy()
 
     def _memory(self) -> State:
-        """Return the memory of the chunks, with scratch of its own where other threads work on it."""
-        return self.outside if self.threads.n_threads == 1 else self.outside.sharing()
+        """Return the memory of the chunks, with scratch of its own for every thread but the first that asks."""
+        with contextlib.suppress(IndexError):
+            return self._not_taken.pop()
+        return self.outside.sharing()
 
     def look_for_leaders(self) -> Callable[[], np.ndarray]:
         """Begin to look for the first row of each cluster; return a function that tells its place in the order."""
@@ -105,6 +108,7 @@ class _Sweep:
     def make_room(self) -> None:
         """Make memory for the statistics of each chunk."""
         self.outside = self.state.shadow(self.stride * (1 + self.n_chunks))
+        self._not_taken = [self.outside]
         self.parts = np.empty((self.n_chunks, 3, self.stride), dtype=np.int64)
 
     def draw_labels(self) -> int:
@@ -150,16 +154,15 @@ class _Sweep:
         """Give the state the statistics of its clusters, and their rows."""
         state, slots = self.state, np.sort(self.slots)
 
-        def run(start: int, stop: int) -> None:
-            memory = self._memory()
+        def unite(memory: State, start: int, stop: int) -> None:
             unite_chunks(
                 memory.address, slots.ctypes.data, start, stop, self.n_chunks, self.stride, self.parts.ctypes.data
             )
 
         if state.tables and self.outside.tables[0].array.size >= WORTH_THREADS:
-            self.threads.run(run, 0, len(slots))
+            self.threads.run(lambda start, stop: unite(self.outside.sharing(), start, stop), 0, len(slots))
         else:
-            run(0, len(slots))
+            unite(self.outside, 0, len(slots))
         for table, united in zip(state.tables, self.outside.tables, strict=True):
             table.array[slots] = united.array[slots]
         state.sizes[slots] = self.parts[:, 0, slots].sum(axis=0)

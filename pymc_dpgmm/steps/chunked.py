@@ -10,8 +10,6 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 from pytensor.graph.basic import Variable
-from rich.progress import TextColumn
-from rich.table import Column
 
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.chunks.partition import ChunkedPartition, DrawnPartition, Scheme
@@ -128,7 +126,6 @@ class ChunkedStep(PartitionSampler):
     """
 
     name = "chunked"
-    shown = ("n_clusters", "rows_per_second")
     _state_class = ChunkedStepState
 
     def __init__(
@@ -213,15 +210,8 @@ class ChunkedStep(PartitionSampler):
             DRAWN: None if self.tune else partition.last,
         }
 
-    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
-        columns, stats = super()._progressbar_config(n_chains)
-        # PyMC tells seconds for a draw.
-        for target in self.targets:
-            name = f"{target.name}_rows_per_second"
-            text = f"{{task.fields[{name}]:.0e}}"
-            columns.append(TextColumn(text, table_column=Column("Rows/s", ratio=1)))
-            stats[name] = [0.0] * n_chains
-        return columns, stats
+    def _n_rows(self, target: ChunkedTarget) -> int:
+        return int(target.source.n)
 
 
 def with_clusters(idata: Any) -> Any:

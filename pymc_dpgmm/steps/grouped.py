@@ -20,7 +20,7 @@ from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.topics import FEWEST_WORDS, TopicState
 from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.steps.points import PointFunction
-from pymc_dpgmm.steps.targets import Kept, LabelsTarget, MixtureTarget, is_plain_mixture, same_rows
+from pymc_dpgmm.steps.targets import Kept, LabelsTarget, MixtureTarget, is_plain_mixture, n_labels, same_rows
 
 
 class GroupedTarget(LabelsTarget):
@@ -117,6 +117,7 @@ class TopicsTarget:
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
         self.name, self.dtype = value.name, value.dtype
+        self.n_rows = n_labels(rv)
         depending = dependents(model, rv)
         if len(depending) != 1 or not is_plain_mixture(model, rv, depending[0]):
             names = ", ".join(other.name for other in depending) or "nothing"

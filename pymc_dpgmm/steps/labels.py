@@ -87,6 +87,9 @@ class LabelsStep(PartitionSampler):
 
     _state_class = LabelsStepState
 
+    def _n_rows(self, target: LabelsTarget) -> int:
+        return target.n_rows
+
     def _setup(
         self,
         vars: Sequence[Any] | None,

@@ -9,6 +9,7 @@ import pymc as pm
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_dpgmm.kernels.many_rows import ROWS_FOR_LEADERS
 from pymc_dpgmm.pymc_internals import BlockedStep
 
 
@@ -16,12 +17,10 @@ class PartitionSampler(BlockedStep):
     """A step that draws one vector of labels after the other, each with what belongs to it.
 
     A *target* is a vector of labels with what a step reads of it from a model. The progress bar shows the number
-    of clusters of each.
+    of clusters of each and, of many rows, how many are drawn in a second.
     """
 
     targets: Sequence[Any]
-    # Statistics that the progress bar shows of each.
-    shown: Sequence[str] = ("n_clusters",)
 
     def _sample(
         self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
@@ -53,16 +52,50 @@ class PartitionSampler(BlockedStep):
         """Draw one target, set it in the point, and return its statistics."""
         raise NotImplementedError
 
+    def _n_rows(self, target: Any) -> int:
+        """Return how many rows a target has; 0 if that is not known before it is drawn."""
+        return 0
+
+    def _many_rows(self) -> dict[str, int]:
+        """Return the numbers of rows of the targets that have many, by name."""
+        n_rows = {target.name: self._n_rows(target) for target in self.targets}
+        return {name: n for name, n in n_rows.items() if n >= ROWS_FOR_LEADERS}
+
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
         # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
-        columns, stats = [], {}
+        columns: list[Any] = []
+        stats: dict[str, Any] = {}
+        many_rows = self._many_rows()
         for target in self.targets:
             name = f"{target.name}_n_clusters"
             header = "Clusters" if len(self.targets) == 1 else target.name
-            columns.append(TextColumn(f"{{task.fields[{name}]}}", table_column=Column(header, ratio=1)))
+            text = f"{{task.fields[{name}]}}"
             stats[name] = [0] * n_chains
+            if target.name in many_rows:
+                # PyMC tells seconds for a draw.
+                name = f"{target.name}_rows_per_second"
+                header += " rows/s"
+                text += f" {{task.fields[{name}]}}"
+                stats[name] = [""] * n_chains
+            columns.append(TextColumn(text, table_column=Column(header, ratio=1)))
         return columns, stats
 
     def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
-        shown = [f"{target.name}_{statistic}" for target in self.targets for statistic in self.shown]
-        return (lambda stats: {name: stats[name] for name in shown if name in stats},)
+        shown, many_rows = [f"{target.name}_n_clusters" for target in self.targets], self._many_rows()
+
+        def update(stats: Mapping[str, Any]) -> dict[str, Any]:
+            told = {name: stats[name] for name in shown if name in stats}
+            for name, n in many_rows.items():
+                if f"{name}_seconds" in stats:
+                    told[f"{name}_rows_per_second"] = _short(n / stats[f"{name}_seconds"])
+            return told
+
+        return (update,)
+
+
+def _short(rate: float) -> str:
+    """Write a number in a second in few characters."""
+    for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= unit:
+            return f"{rate / unit:.{int(rate < 10 * unit)}f}{letter}/s"
+    return f"{rate:.0f}/s"

@@ -31,6 +31,7 @@ from pymc_dpgmm.kernels.imputation import impute
 from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.partitions import GibbsType, canonical_labels, cluster_sizes
+from pymc_dpgmm.pymc_internals import constant_fold
 from pymc_dpgmm.steps.dependents import Dependents
 from pymc_dpgmm.steps.points import PointFunction
 
@@ -170,6 +171,12 @@ def check_range(name: str, labels: np.ndarray) -> None:
         )
 
 
+def n_labels(rv: Variable) -> int:
+    """Return how many labels there are; 0 if the model's data may change that."""
+    (n,) = constant_fold([rv.shape[0]], raise_not_constant=False)
+    return 0 if isinstance(n, Variable) else int(n)
+
+
 class LabelsTarget:
     """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
 
@@ -182,6 +189,7 @@ class LabelsTarget:
             )
         self.name = value.name
         self.dtype = value.dtype
+        self.n_rows = n_labels(rv)
         mixtures, others = self._dependents(model, rv)
         self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
         self.dependents = Dependents(model, rv, value, others) if others else None
