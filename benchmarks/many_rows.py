@@ -101,7 +101,7 @@ class NearRows:
 
     def __call__(self, start, stop):
         for labels in self.draws[start:stop]:
-            scratch = labels.scratch()
+            scratch = labels.scratch(self.n)
             for _ in range(250):
                 labels.draw(0, self.n, scratch)
 

@@ -17,6 +17,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.arithmetic import bits_at, scrambled, uniform_at
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.kernels import super_clusters
 from pymc_dpgmm.kernels.births import births_and_deaths
 from pymc_dpgmm.kernels.carving import carvings
 from pymc_dpgmm.kernels.drawn_clusters import log_gamma_numbers
@@ -89,18 +90,33 @@ def test_a_sweep_leaves_the_posterior_invariant(cases, prior):
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
 
 
+@pytest.fixture
+def pairs(monkeypatch):
+    """Super-clusters of two clusters, where there are three or more."""
+    monkeypatch.setattr(super_clusters, "MANY_CLUSTERS", 3)
+    monkeypatch.setattr(super_clusters, "MOST_CLUSTERS", 2)
+
+
+@pytest.mark.parametrize(("cases", "prior"), SETS)
+def test_a_sweep_within_super_clusters_leaves_the_posterior_invariant(cases, prior, pairs):
+    exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",), ("nig", "categorical")])
-def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior):
+@pytest.mark.parametrize("has_pairs", [False, True])
+def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior, has_pairs, request):
+    if has_pairs:
+        request.getfixturevalue("pairs")
     exact.assert_matches(*after_sweeps(cases, prior, 60_000, two_sweeps))
 
 
 class Twin:
     """One sweep as the proof tells it, row by row, for rows of one view; with a mistake if one is named."""
 
-    def __init__(self, mistake=None):
-        self.mistake = mistake
+    def __init__(self, mistake=None, groups=None):
+        self.mistake, self.groups = mistake, groups
 
     def __call__(self, rng, state):
         (table,) = state.tables
@@ -119,19 +135,25 @@ class Twin:
         if self.mistake == "weights are shares":
             log_weights = np.log(sizes)
         log_density = log_weights + component.log_density(drawn, table.values)
+        # Numbers of super-clusters: those of clusters that are next to each other.
+        by = {"parameters": log_density[0], "labels": sizes + 0.1 * np.arange(n_clusters)}.get(self.groups)
+        groups = None if by is None else np.argsort(np.argsort(by)) // 2
         for i in range(n):
             may = np.array([place[leaders[k]] < place[i] or leaders[k] == i for k in range(n_clusters)])
             if i in leaders and self.mistake != "leaders move":
                 may = leaders == i
             if self.mistake == "rows join any cluster":
                 may = (leaders == i) if i in leaders else np.ones(n_clusters, dtype=bool)
+            if self.groups is not None:
+                may &= groups == groups[labels[i]]
             p = np.exp(log_softmax(np.where(may, log_density[i], -np.inf)))
             labels[i] = rng.choice(n_clusters, p=p / p.sum())
         return canonical_labels(labels)[0]
 
 
-def test_the_twin_leaves_the_posterior_invariant():
-    exact.assert_matches(*after_sweeps(("nig",), "pitman-yor", 5_000, Twin()))
+@pytest.mark.parametrize("groups", [None, "parameters"])
+def test_the_twin_leaves_the_posterior_invariant(groups):
+    exact.assert_matches(*after_sweeps(("nig",), "pitman-yor", 5_000, Twin(groups=groups)))
 
 
 SLIGHT = ["rows join any cluster", "weights without the discount", "weights are shares"]
@@ -139,10 +161,14 @@ SLIGHT = ["rows join any cluster", "weights without the discount", "weights are 
 
 @pytest.mark.parametrize(
     ("mistake", "n_draws"),
-    [("leaders move", 2_000), *(pytest.param(m, 20_000, marks=pytest.mark.slow) for m in SLIGHT)],
+    [
+        ("leaders move", 2_000),
+        ("super-clusters that depend on labels", 4_000),
+        *(pytest.param(m, 20_000, marks=pytest.mark.slow) for m in SLIGHT),
+    ],
 )
 def test_mistakes_are_seen(mistake, n_draws):
-    twin = Twin(mistake)
+    twin = Twin(mistake, "labels" if mistake.startswith("super-clusters") else None)
 
     def four_sweeps(rng, state):
         for _ in range(4):
@@ -281,10 +307,47 @@ def test_many_rows_keep_their_prior(family):
     assert np.all(np.abs(np.mean(seen, axis=0) - expected) < 4 * errors)
 
 
+def slowly(rng, responsibilities, most):
+    """Super-clusters, by loops over clusters: the number of each cluster's."""
+    n_clusters = responsibilities.shape[1]
+    shared = np.zeros((n_clusters, n_clusters))
+    for row in responsibilities:
+        own = np.where(row >= np.sort(row)[-4:][0], row, 0.0)
+        shared += np.outer(own, own)
+    found = np.full(n_clusters, -1)
+    n_super = -(-n_clusters // most)
+    ends = [int(n_clusters * g / n_super) for g in range(n_super + 1)]
+    for g in range(n_super):
+        k = rng.choice([k for k in range(n_clusters) if found[k] < 0])
+        for t in range(ends[g + 1] - ends[g]):
+            if t > 0:
+                inside = np.flatnonzero(found == g)
+                k = max(
+                    (k for k in range(n_clusters) if found[k] < 0), key=lambda k: (shared[inside, k].sum(), -k)
+                )
+            found[k] = g
+    return found
+
+
+def test_super_clusters_are_of_clusters_that_share_rows():
+    # Rows that could belong to both clusters of a pair: 0 and 1, 2 and 3, and so on.
+    r = np.zeros((400, 64))
+    rows, pair = np.arange(400), np.arange(400) % 32
+    r[rows, 2 * pair], r[rows, 2 * pair + 1] = 0.6, 0.4
+    found = super_clusters.super_clusters(np.random.default_rng(1), r)
+    assert [len(members) for members in found] == [16, 16, 16, 16]
+    assert sorted(np.concatenate(found)) == list(range(64))
+    for members in found:
+        assert np.array_equal(members[1::2], members[::2] + 1)
+
+
+@pytest.mark.parametrize("has_pairs", [False, True])
 @pytest.mark.parametrize("d", [1, 2, 3, 6, 9])
 @pytest.mark.parametrize("family", ["NormalInverseWishart", "NormalInverseGamma"])
-def test_quadratic_densities_are_those_of_the_component(family, d):
+def test_quadratic_densities_are_those_of_the_component(family, d, has_pairs, request):
     """Compiled sweeps choose as NumPy does, given the same clusters and numbers."""
+    if has_pairs:
+        request.getfixturevalue("pairs")
     rng = np.random.default_rng(d)
     rows = rng.normal(size=(300, d)) * 3.0 + 40.0
     base = getattr(dp, family).from_data(rows)
@@ -310,9 +373,17 @@ def test_quadratic_densities_are_those_of_the_component(family, d):
     slots, leading, log_weights = slots[order], leading[order], log_weights[order]
     drawn = {name: values[order] for name, values in drawn.items()}
     log_density = log_weights + component.log_density(drawn, table.rows)
+    groups = np.zeros(len(slots), dtype=int)
+    if has_pairs:
+        chosen = again.integers(300, size=8 * len(slots))
+        groups = slowly(again, np.exp(log_softmax(log_density[chosen], axis=1)), 2)
+        assert len(slots) == 7
+        assert np.bincount(groups).tolist() == [1, 2, 2, 2]
     log_density[priority[:, None] < leading] = -np.inf
+    log_density[groups[np.array([np.flatnonzero(slots == k)[0] for k in before])][:, None] != groups] = -np.inf
     is_leader = np.isin(priority, leading)
     log_density[is_leader] = np.where(leading == priority[is_leader][:, None], 0.0, -np.inf)
+    # One super-cluster after the other: clusters of the others have no weight.
     shares = np.exp(log_density - logsumexp(log_density, axis=1)[:, None]).cumsum(axis=1)
     uniforms = np.array([uniform_at(uniform_key, i) for i in range(300)])
     np.testing.assert_array_equal(slots[(shares <= uniforms[:, None]).sum(axis=1)], state.slots)

@@ -90,7 +90,7 @@ def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndar
     if len(clusters.slots) == 1:
         return labels, table
     draws = LabelDraws(clusters, [table], labels, first_row)
-    draws.draw(first_row, first_row + len(values), draws.scratch())
+    draws.draw(first_row, first_row + len(values), draws.scratch(len(values)))
     return labels, table
 
 

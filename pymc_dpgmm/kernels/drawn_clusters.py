@@ -4,6 +4,7 @@ What is drawn for the clusters, and who leads them, is all that the labels of ro
 :mod:`pymc_dpgmm.kernels.leader_sweep`.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -34,9 +35,9 @@ NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
 LINE = 64
 
 # Places in what tells how labels are drawn: addresses of the labels, of the clusters' slots, priorities and log
-# weights, and of the views, and numbers.
-LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS, N_SLOTS, N_QUADRATIC, ORDER_KEY, UNIFORM_KEY, BLOCK = range(10)
-TOLD_LENGTH = 10
+# weights, of the views, of where super-clusters end and of that of every slot, and numbers.
+LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS, ENDS, SUPER_CLUSTERS = range(7)
+N_SUPER_CLUSTERS, N_QUADRATIC, ORDER_KEY, UNIFORM_KEY, BLOCK = range(7, 12)
 
 
 class DrawnClusters(NamedTuple):
@@ -45,7 +46,7 @@ class DrawnClusters(NamedTuple):
     Parameters
     ----------
     slots : (K,) int64 array
-        The clusters, in the order of their leaders.
+        The clusters, one super-cluster after the other, in each in the order of their leaders.
     priorities : (K,) int64 array
         Places of the leaders in the order of the rows.
     log_weights : (K,) array
@@ -54,6 +55,9 @@ class DrawnClusters(NamedTuple):
         For each view, parameters of the clusters, for rows in the form that the family makes.
     order_key, uniform_key : int
         Of the order of the rows, and of their random numbers.
+    ends : (S + 1,) int64 array, optional
+        Where super-clusters begin, and the last one ends: a row joins only clusters of the super-cluster that its
+        cluster is in. By default there is one, so that labels do not depend on earlier ones.
     """
 
     slots: np.ndarray
@@ -62,6 +66,7 @@ class DrawnClusters(NamedTuple):
     drawn: list[Drawn]
     order_key: int
     uniform_key: int
+    ends: np.ndarray | None = None
 
 
 def draw_clusters(
@@ -117,16 +122,23 @@ class LabelDraws:
                 self._others.append((component, component.restore(drawn, table.origin), table.values))
             else:
                 self._add_quadratic(table, *component.quadratic(drawn))
-        self._block = rows_of_block(len(self._slots), self._most_columns)
+        self._ends = np.array([0, len(self._slots)]) if clusters.ends is None else clusters.ends
+        self.n_super_clusters = len(self._ends) - 1
+        sizes = np.diff(self._ends)
+        self._most_clusters = int(sizes.max())
+        self._super_clusters = np.zeros(int(self._slots.max()) + 1, dtype=np.int64)
+        self._super_clusters[self._slots] = np.repeat(np.arange(len(sizes)), sizes)
+        self._block = rows_of_block(self._most_clusters, self._most_columns)
         if self._others:
-            most = NUMPY_DENSITIES // len(self._slots)
+            most = NUMPY_DENSITIES // self._most_clusters
             self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
+        arrays = (self._slots, self._priorities, self._log_weights, self._views, self._ends, self._super_clusters)
         self.told = np.array(
             [
                 # Rows are counted from the first of all: addresses are where that one would be.
                 labels.ctypes.data - 8 * first_row,
-                *(a.ctypes.data for a in (self._slots, self._priorities, self._log_weights, self._views)),
-                len(self._slots),
+                *(array.ctypes.data for array in arrays),
+                self.n_super_clusters,
                 self._n_quadratic,
                 clusters.order_key,
                 clusters.uniform_key,
@@ -159,23 +171,54 @@ class LabelDraws:
         self._most_columns = max(self._most_columns, d)
         self._n_quadratic += 1
 
-    def scratch(self) -> "Scratch":
-        """Return what one thread works with."""
-        return Scratch((len(self._slots) + self._most_columns + 4) * self._block)
+    def scratch(self, n_rows: int) -> "Scratch":
+        """Return what one thread works with, for so many rows at a time, at most."""
+        length = (self._most_clusters + self._most_columns + 4) * self._block
+        return Scratch(length, n_rows, self.n_super_clusters)
 
     def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
         """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
-        if self.are_compiled:
-            return int(draw_rows(self._address, start, stop, self._block, 0, scratch.address))
+        rows, begins = scratch.rows, scratch.begins
+        list_rows(self._address, start, stop, rows.ctypes.data, begins.ctypes.data)
         n_moved = 0
-        for first in range(start, stop, self._block):
-            last = min(first + self._block, stop)
-            own = slice(first - self._first, last - self._first)
-            total = sum(component.log_density(drawn, values[own]) for component, drawn, values in self._others)
-            densities = np.ascontiguousarray(np.asarray(total).T)
-            given = densities.ctypes.data
-            n_moved += draw_rows(self._address, first, last, last - first, given, scratch.address)
+        for g, (first, last) in enumerate(itertools.pairwise(begins.tolist())):
+            # All rows of a super-cluster go together where compiled code computes all densities.
+            step = self._block if self._others else max(last - first, 1)
+            for begin in range(first, last, step):
+                own = rows[begin : min(begin + step, last)]
+                densities = self._densities(own, slice(*self._ends[g : g + 2]))
+                given = 0 if densities is None else densities.ctypes.data
+                n_moved += draw_listed(
+                    self._address, g, own.ctypes.data, len(own), self._block, given, scratch.address
+                )
         return n_moved
+
+    def _densities(self, rows: np.ndarray, clusters: slice) -> np.ndarray | None:
+        """Return the log densities (K, n) that NumPy computes, of some rows in some of the clusters."""
+        if not self._others:
+            return None
+        total = sum(
+            component.log_density({name: own[clusters] for name, own in drawn.items()}, values[rows - self._first])
+            for component, drawn, values in self._others
+        )
+        return np.ascontiguousarray(np.asarray(total).T)
+
+    def responsibilities(self, rows: np.ndarray) -> np.ndarray:
+        """Return the probabilities (n, K) of the clusters of some rows, as if leaders had no say.
+
+        There must be one super-cluster.
+        """
+        n_clusters, scratch = len(self._slots), self.scratch(0)
+        found = np.empty((len(rows), n_clusters))
+        for first in range(0, len(rows), self._block):
+            own = np.ascontiguousarray(rows[first : first + self._block])
+            densities = self._densities(own, slice(None))
+            given = 0 if densities is None else densities.ctypes.data
+            weigh_listed(self._address, own.ctypes.data, len(own), given, scratch.address)
+            found[first : first + len(own)] = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
+        found -= found.max(axis=1, keepdims=True)
+        np.exp(found, out=found)
+        return found / found.sum(axis=1, keepdims=True)
 
 
 class Scratch:
@@ -185,12 +228,18 @@ class Scratch:
     ----------
     length : int
         Numbers.
+    n_rows, n_super_clusters : int
+        Of so many rows there are lists, one for each super-cluster.
     """
 
-    def __init__(self, length: int) -> None:
+    def __init__(self, length: int, n_rows: int, n_super_clusters: int) -> None:
         # Numbers that go through the processor together begin where one of its cache lines does.
-        self._numbers = np.empty(length + LINE // 8)
-        self.address = -(-self._numbers.ctypes.data // LINE) * LINE
+        numbers = np.empty(length + LINE // 8)
+        begin = -numbers.ctypes.data % LINE // 8
+        self.numbers = numbers[begin : begin + length]
+        self.address = self.numbers.ctypes.data
+        self.rows = np.empty(n_rows, dtype=np.int64)
+        self.begins = np.empty(n_super_clusters + 1, dtype=np.int64)
 
 
 def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
@@ -200,11 +249,57 @@ def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray
 
 
 @inlined
-def _keep_order(key, first, size, n_clusters, priorities, densities):
+def put_in_lists(told, start, stop, rows, begins):
+    """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
+    slots, of_slots, n = ints_at(told[LABELS]), ints_at(told[SUPER_CLUSTERS]), told[N_SUPER_CLUSTERS]
+    begins[0], begins[n] = 0, stop - start
+    if n == 1:
+        for i in range(start, stop):
+            rows[i - start] = i
+        return
+    for g in range(n):
+        begins[g] = 0
+    for i in range(start, stop):
+        begins[of_slots[slots[i]]] += 1
+    # Where lists end, which becomes where they begin while rows are put in from the back.
+    for g in range(1, n):
+        begins[g] += begins[g - 1]
+    for i in range(stop - 1, start - 1, -1):
+        g = of_slots[slots[i]]
+        begins[g] -= 1
+        rows[begins[g]] = i
+
+
+@c_function(NOTHING(INTS, INT, INT, INTS, INTS))
+def list_rows(told, start, stop, rows, begins):
+    """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
+    put_in_lists(told, start, stop, rows, begins)
+
+
+@inlined
+def _weigh(told, rows, size, first_cluster, n_clusters, given, scratch):
+    """Write log weights and densities (K, size) of rows in clusters to the beginning of ``scratch``."""
+    views, n_views = ints_at(told[VIEWS]), told[N_QUADRATIC]
+    found = shifted(scratch, n_clusters * size)
+    columns = shifted(found, 4 * size)
+    begin_densities(shifted(floats_at(told[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
+    for v in range(n_views):
+        view = shifted(views, v * VIEW_LENGTH)
+        add_quadratic(view, rows, size, first_cluster, n_clusters, columns, found, scratch)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))
+def weigh_listed(told, rows, size, given, scratch):
+    """Write log weights and densities (K, size) of a block of rows in all clusters to ``scratch``."""
+    _weigh(told, rows, size, 0, ints_at(told[ENDS])[told[N_SUPER_CLUSTERS]], given, scratch)
+
+
+@inlined
+def _keep_order(key, rows, size, n_clusters, priorities, densities):
     """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
     latest = priorities[n_clusters - 1]
     for r in range(size):
-        priority = bits_at(key, first + r)
+        priority = bits_at(key, rows[r])
         if priority <= latest:
             k = n_clusters - 1
             while k >= 0 and priorities[k] > priority:
@@ -215,29 +310,29 @@ def _keep_order(key, first, size, n_clusters, priorities, densities):
                     densities[other * size + r] = -math.inf
 
 
-@c_function(INT(INTS, INT, INT, INT, INT, FLOATS))
-def draw_rows(told, start, stop, block, given, scratch):
-    """Draw the slots of the rows from ``start`` to ``stop``, by blocks, as ``told``; return how many have changed.
+@c_function(INT(INTS, INT, INTS, INT, INT, INT, FLOATS))
+def draw_listed(told, g, rows, n_rows, block, given, scratch):
+    """Draw the slots of the listed rows of a super-cluster, by blocks, as ``told``; return how many have changed.
 
     ``given`` is 0, or the address of log densities (K, block) of one block of rows.
     """
-    slots, n_clusters = ints_at(told[LABELS]), told[N_SLOTS]
+    slots, ends = ints_at(told[LABELS]), ints_at(told[ENDS])
+    first_cluster, n_clusters = ends[g], ends[g + 1] - ends[g]
     # In the order of the leaders.
-    names, priorities, log_weights = ints_at(told[SLOTS]), ints_at(told[PRIORITIES]), floats_at(told[LOG_WEIGHTS])
-    views, n_views = ints_at(told[VIEWS]), told[N_QUADRATIC]
+    names, priorities = (
+        shifted(ints_at(told[SLOTS]), first_cluster),
+        shifted(ints_at(told[PRIORITIES]), first_cluster),
+    )
     order_key, uniform_key = told[ORDER_KEY], told[UNIFORM_KEY]
     n_moved = 0
-    for first in range(start, stop, block):
-        size = min(block, stop - first)
+    for first in range(0, n_rows, block):
+        size = min(block, n_rows - first)
+        own = shifted(rows, first)
         densities = scratch
         found = shifted(scratch, n_clusters * size)
         largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
-        columns = shifted(found, 4 * size)
-        begin_densities(log_weights, given, size, n_clusters, densities)
-        for v in range(n_views):
-            view = shifted(views, v * VIEW_LENGTH)
-            add_quadratic(view, first, size, n_clusters, columns, found, densities)
-        _keep_order(order_key, first, size, n_clusters, priorities, densities)
+        _weigh(told, own, size, first_cluster, n_clusters, given, scratch)
+        _keep_order(order_key, own, size, n_clusters, priorities, densities)
         for r in range(size):
             # What is not a number is never the largest, and has no weight.
             largest[r] = -math.inf
@@ -252,7 +347,7 @@ def draw_rows(told, start, stop, block, given, scratch):
             before = out
         for r in range(size):
             # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
-            total[r] = before[r] * min(uniform_at(uniform_key, first + r), 0.9999999999999998)
+            total[r] = before[r] * min(uniform_at(uniform_key, own[r]), 0.9999999999999998)
             found[r] = 0.0
         for k in range(n_clusters):
             out = shifted(densities, k * size)
@@ -262,15 +357,15 @@ def draw_rows(told, start, stop, block, given, scratch):
             # Where all densities underflow, the row stays: no such state has any weight.
             if largest[r] > -math.inf and found[r] < n_clusters:
                 slot = names[int(found[r])]
-                n_moved += slot != slots[first + r]
-                slots[first + r] = slot
+                n_moved += slot != slots[own[r]]
+                slots[own[r]] = slot
     return n_moved
 
 
 @intrinsic
-def call_draw_rows(typing_context, address, told, start, stop, block, given, scratch):
-    """Call :func:`draw_rows`, which is at an address."""
-    return called_at(draw_rows.signature)
+def call_draw_listed(typing_context, address, told, g, rows, n_rows, block, given, scratch):
+    """Call :func:`draw_listed`, which is at an address."""
+    return called_at(draw_listed.signature)
 
 
 @c_function(NOTHING(INTS, INT, INT, INTS))

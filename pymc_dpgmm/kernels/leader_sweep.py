@@ -19,13 +19,16 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.arithmetic import bits_at
 from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at, inlined, shifted, take_next
+from pymc_dpgmm.kernels import super_clusters
 from pymc_dpgmm.kernels.drawn_clusters import (
     BLOCK,
+    N_SUPER_CLUSTERS,
     DrawnClusters,
     LabelDraws,
-    call_draw_rows,
+    call_draw_listed,
     draw_clusters,
-    draw_rows,
+    draw_listed,
+    put_in_lists,
 )
 from pymc_dpgmm.kernels.memory import DISCOUNT, gather, memory_at, merge
 from pymc_dpgmm.kernels.state import State
@@ -97,13 +100,19 @@ class _Sweep:
         self.log_weights, self.drawn = draw_clusters(rng, given.tables, self.slots, shapes)
 
     def take_leaders(self, priorities: np.ndarray) -> None:
-        """Bring the clusters into the order of their leaders."""
+        """Bring the clusters into the order of their leaders, in each super-cluster."""
         order = np.argsort(priorities, kind="stable")
         self.slots = self.slots[order]
         drawn = [{name: values[order] for name, values in own.items()} for own in self.drawn]
         self.clusters = DrawnClusters(
             self.slots, priorities[order], self.log_weights[order], drawn, self.order_key, self.uniform_key
         )
+
+    def form_super_clusters(self, rng: np.random.Generator) -> None:
+        """Bring together clusters that rows go between, so that a row looks at few of many clusters."""
+        if len(self.slots) >= super_clusters.MANY_CLUSTERS:
+            labels = LabelDraws(self.clusters, self.state.tables, self.state.slots)
+            self.clusters = super_clusters.in_super_clusters(rng, self.clusters, labels, self.state.n)
 
     def make_room(self) -> None:
         """Make memory for the statistics of each chunk."""
@@ -120,15 +129,16 @@ class _Sweep:
         longest = -(-self.state.n // self.n_chunks)
 
         def run() -> None:
-            memory, scratch, rows = self._memory(), labels.scratch(), np.empty(longest, dtype=np.int64)
+            memory, scratch = self._memory(), labels.scratch(longest)
             moved = draw_chunks(
-                draw_rows.address,
+                draw_listed.address,
                 gather_chunk.address,
                 labels.told.ctypes.data,
                 scratch.address,
                 memory.address,
                 self.stride,
-                rows.ctypes.data,
+                scratch.rows.ctypes.data,
+                scratch.begins.ctypes.data,
                 self.ends.ctypes.data,
                 self.n_chunks,
                 taken.ctypes.data,
@@ -137,12 +147,12 @@ class _Sweep:
             n_moved.append(moved)
 
         def run_in_numpy(chunks: Iterator[int]) -> None:
-            memory, scratch, rows = self._memory(), labels.scratch(), np.empty(longest, dtype=np.int64)
+            memory, scratch = self._memory(), labels.scratch(longest)
             for c in chunks:
                 first, last = ends[c : c + 2]
                 n_moved.append(labels.draw(first, last, scratch))
                 offset, own = self.stride * (1 + c), parts + c * stride
-                gather_chunk(memory.address, offset, self.stride, first, last, rows.ctypes.data, own)
+                gather_chunk(memory.address, offset, self.stride, first, last, scratch.rows.ctypes.data, own)
 
         if labels.are_compiled:
             self.threads.together(run, self.n_chunks)
@@ -196,17 +206,20 @@ def find_first_in_chunks(slots, key, ends, n_chunks, taken, stride, priorities):
         c = take_next(taken)
 
 
-@c_function(INT(INT, INT, INTS, FLOATS, INTS, INT, INTS, INTS, INT, INTS, INTS))
-def draw_chunks(draw, gather, told, scratch, head, stride, rows, ends, n_chunks, taken, parts):
+@c_function(INT(INT, INT, INTS, FLOATS, INTS, INT, INTS, INTS, INTS, INT, INTS, INTS))
+def draw_chunks(draw, gather, told, scratch, head, stride, rows, begins, ends, n_chunks, taken, parts):
     """Draw the labels of chunks that threads take in turn, and gather their rows; return how many have moved.
 
-    ``draw`` and ``gather`` are the addresses of :func:`draw_rows` and :func:`gather_chunk`.
+    ``draw`` and ``gather`` are the addresses of :func:`draw_listed` and :func:`gather_chunk`.
     """
     n_moved = 0
     c = take_next(taken)
     while c < n_chunks:
         first, last = ends[c], ends[c + 1]
-        n_moved += call_draw_rows(draw, told, first, last, told[BLOCK], 0, scratch)
+        put_in_lists(told, first, last, rows, begins)
+        for g in range(told[N_SUPER_CLUSTERS]):
+            own, n_rows = shifted(rows, begins[g]), begins[g + 1] - begins[g]
+            n_moved += call_draw_listed(draw, told, g, own, n_rows, told[BLOCK], 0, scratch)
         _call_gather_chunk(
             gather, head, stride * (1 + c), stride, first, last, rows, shifted(parts, 3 * stride * c)
         )
@@ -306,6 +319,7 @@ def leader_sweep(rng: np.random.Generator, state: State, threads: int | Threads,
         sweep.draw_clusters(rng, state, state.sizes)
         sweep.make_room()
         sweep.take_leaders(priorities())
+        sweep.form_super_clusters(rng)
         n_moved = sweep.draw_labels()
         sweep.settle()
     return n_moved

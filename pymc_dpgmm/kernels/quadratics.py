@@ -35,14 +35,18 @@ def begin_densities(log_weights, given, size, n_clusters, densities):
 
 
 @inlined
-def add_quadratic(view, first, size, n_clusters, columns, found, densities):
-    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the rows from ``first`` on."""
+def add_quadratic(view, listed, size, first_cluster, n_clusters, columns, found, densities):
+    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the listed rows, in some clusters."""
     rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
-    shift, root = floats_at(view[SHIFT]), floats_at(view[ROOT])
+    width = d if view[IS_DIAGONAL] != 0 else d * d
+    shift, root = (
+        shifted(floats_at(view[SHIFT]), first_cluster * d),
+        shifted(floats_at(view[ROOT]), first_cluster * width),
+    )
     for j in range(d):
         own = shifted(columns, j * size)
         for r in range(size):
-            own[r] = rows[(first + r) * stride + j]
+            own[r] = rows[listed[r] * stride + j]
     for k in range(n_clusters):
         out = shifted(densities, k * size)
         if view[IS_DIAGONAL] != 0:

@@ -21,6 +21,7 @@ from pymc_dpgmm.kernels.split_merge import (
     WORK,
 )
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.super_clusters import clusters_looked_at
 from pymc_dpgmm.kernels.sweep import redraw_alpha, sweep
 from pymc_dpgmm.kernels.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.threads import available_threads
@@ -309,7 +310,9 @@ class Schedule:
             # more there are of them.
             return Mix(BESIDE_SCANS, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
         if n_leader_sweeps:
-            cheaper = 1.0 / (n_leader_sweeps / many_rows.LEADERS_CHEAPER + 1.0 / many_rows.ROWS_PER_SCANNED)
+            looked_at = clusters_looked_at(state.n_clusters) / state.n_clusters
+            of_sweeps = n_leader_sweeps * looked_at / many_rows.LEADERS_CHEAPER
+            cheaper = 1.0 / (of_sweeps + 1.0 / many_rows.ROWS_PER_SCANNED)
             own = partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads)
             return Mix(BESIDE_LEADERS, cheaper, own)
         return Mix(BESIDE_SCANS, 1.0, partial(sweep, rng, state))
