@@ -95,6 +95,7 @@ def pairs(monkeypatch):
     """Super-clusters of two clusters, where there are three or more."""
     monkeypatch.setattr(super_clusters, "MANY_CLUSTERS", 3)
     monkeypatch.setattr(super_clusters, "MOST_CLUSTERS", 2)
+    monkeypatch.setattr(super_clusters, "ROWS_PER_CHOSEN", 0)
 
 
 @pytest.mark.parametrize(("cases", "prior"), SETS)
@@ -252,14 +253,16 @@ def test_the_twin_of_births_and_its_mistake(mistake):
 
 
 @pytest.mark.parametrize("family", [*BASES, None])
-@pytest.mark.parametrize("start", ["together", "some", "apart"])
-def test_bookkeeping(family, start):
+@pytest.mark.parametrize("start", ["together", "some", "apart", "some in super-clusters"])
+def test_bookkeeping(family, start, request):
     """Any number of threads gives the same state."""
+    if start == "some in super-clusters":
+        request.getfixturevalue("pairs")
     n, alpha = 400, 30.0
     rng = np.random.default_rng(3)
     rows = rng.normal(size=(n, 2)) + 6.0 * rng.integers(3, size=(n, 1))
     base, ends = BASES.get(family, {}), []
-    labels = {"together": np.zeros(n), "some": np.arange(n) % 40, "apart": np.arange(n)}[start]
+    labels = {"together": np.zeros(n), "some": np.arange(n) % 40, "apart": np.arange(n)}[start.split()[0]]
     for threads in (1, 2, 5):
         rng, state = np.random.default_rng(7), state_at(labels, rows, family, base)
         state.set_prior(chinese_restaurant(alpha))
@@ -331,14 +334,28 @@ def slowly(rng, responsibilities, most):
 
 def test_super_clusters_are_of_clusters_that_share_rows():
     # Rows that could belong to both clusters of a pair: 0 and 1, 2 and 3, and so on.
-    r = np.zeros((400, 64))
-    rows, pair = np.arange(400), np.arange(400) % 32
-    r[rows, 2 * pair], r[rows, 2 * pair + 1] = 0.6, 0.4
-    found = super_clusters.super_clusters(np.random.default_rng(1), r)
+    pair = np.arange(400) % 32
+    places = np.column_stack([2 * pair, 2 * pair + 1])
+    found = super_clusters.super_clusters(np.random.default_rng(1), 64, places, np.tile([0.6, 0.4], (400, 1)))
     assert [len(members) for members in found] == [16, 16, 16, 16]
     assert sorted(np.concatenate(found)) == list(range(64))
     for members in found:
         assert np.array_equal(members[1::2], members[::2] + 1)
+
+
+def test_super_clusters_of_rows_that_tell_nothing():
+    found = super_clusters.super_clusters(
+        np.random.default_rng(1), 50, np.zeros((3, 4), dtype=np.int64), np.zeros((3, 4))
+    )
+    assert sorted(np.concatenate(found)) == list(range(50))
+    assert [len(members) for members in found] == [12, 13, 12, 13]
+
+
+def test_few_rows_for_each_cluster_are_not_looked_at_in_super_clusters():
+    assert not super_clusters.has_super_clusters(10**6, 35)
+    assert super_clusters.has_super_clusters(10**6, 36)
+    assert not super_clusters.has_super_clusters(20_000, 200)
+    assert super_clusters.clusters_looked_at(10**6, 400) < super_clusters.clusters_looked_at(20_000, 400) == 400
 
 
 @pytest.mark.parametrize("has_pairs", [False, True])

@@ -203,22 +203,27 @@ class LabelDraws:
         )
         return np.ascontiguousarray(np.asarray(total).T)
 
-    def responsibilities(self, rows: np.ndarray) -> np.ndarray:
-        """Return the probabilities (n, K) of the clusters of some rows, as if leaders had no say.
+    def most_probable(self, rows: np.ndarray, n_places: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return places (n, n_places) of the most probable clusters of some rows, and their probabilities.
 
-        There must be one super-cluster.
+        Leaders have no say in it. A row without any density has probabilities 0. There must be one super-cluster.
         """
         n_clusters, scratch = len(self._slots), self.scratch(0)
-        found = np.empty((len(rows), n_clusters))
+        places = np.empty((len(rows), n_places), dtype=np.int64)
+        probabilities = np.empty((len(rows), n_places))
         for first in range(0, len(rows), self._block):
             own = np.ascontiguousarray(rows[first : first + self._block])
             densities = self._densities(own, slice(None))
             given = 0 if densities is None else densities.ctypes.data
             weigh_listed(self._address, own.ctypes.data, len(own), given, scratch.address)
-            found[first : first + len(own)] = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
-        found -= found.max(axis=1, keepdims=True)
-        np.exp(found, out=found)
-        return found / found.sum(axis=1, keepdims=True)
+            weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
+            largest = weights.max(axis=1, keepdims=True)
+            weights = np.exp(weights - np.where(np.isfinite(largest), largest, np.inf))
+            weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+            part = slice(first, first + len(own))
+            places[part] = np.argpartition(weights, n_clusters - n_places, axis=1)[:, n_clusters - n_places :]
+            probabilities[part] = np.take_along_axis(weights, places[part], axis=1)
+        return places, np.nan_to_num(probabilities)
 
 
 class Scratch:

@@ -110,7 +110,7 @@ class _Sweep:
 
     def form_super_clusters(self, rng: np.random.Generator) -> None:
         """Bring together clusters that rows go between, so that a row looks at few of many clusters."""
-        if len(self.slots) >= super_clusters.MANY_CLUSTERS:
+        if super_clusters.has_super_clusters(self.state.n, len(self.slots)):
             labels = LabelDraws(self.clusters, self.state.tables, self.state.slots)
             self.clusters = super_clusters.in_super_clusters(rng, self.clusters, labels, self.state.n)
 

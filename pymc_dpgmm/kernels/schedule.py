@@ -310,7 +310,7 @@ class Schedule:
             # more there are of them.
             return Mix(BESIDE_SCANS, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
         if n_leader_sweeps:
-            looked_at = clusters_looked_at(state.n_clusters) / state.n_clusters
+            looked_at = clusters_looked_at(state.n, state.n_clusters) / state.n_clusters
             of_sweeps = n_leader_sweeps * looked_at / many_rows.LEADERS_CHEAPER
             cheaper = 1.0 / (of_sweeps + 1.0 / many_rows.ROWS_PER_SCANNED)
             own = partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads)

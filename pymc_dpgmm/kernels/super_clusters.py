@@ -7,18 +7,25 @@ other where these rows could belong to both. ``docs/moves.md`` has the proof.
 """
 
 import numpy as np
+from scipy import sparse
 
 from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws
 
 # From so many clusters on there are super-clusters, which have so many clusters each, at most.
 MANY_CLUSTERS, MOST_CLUSTERS = 36, 16
-# Rows that tell which clusters are near each other, for each cluster, and how many of their clusters do.
-ROWS_PER_CLUSTER, CLUSTERS_OF_ROW = 8, 4
+# Rows that tell which clusters are near each other, for each cluster, and how many of their clusters do. They are
+# not more than one row of so many.
+ROWS_PER_CLUSTER, CLUSTERS_OF_ROW, ROWS_PER_CHOSEN = 8, 4, 16
 
 
-def clusters_looked_at(n_clusters: int) -> int:
+def has_super_clusters(n: int, n_clusters: int) -> bool:
+    """Tell whether so many clusters of n rows are brought together in super-clusters."""
+    return n_clusters >= MANY_CLUSTERS and n >= ROWS_PER_CHOSEN * ROWS_PER_CLUSTER * n_clusters
+
+
+def clusters_looked_at(n: int, n_clusters: int) -> int:
     """Return how many clusters a row looks at, if putting rows into lists counts as looking at as many again."""
-    return n_clusters if n_clusters < MANY_CLUSTERS else 2 * MOST_CLUSTERS
+    return 2 * MOST_CLUSTERS if has_super_clusters(n, n_clusters) else n_clusters
 
 
 def in_super_clusters(
@@ -35,8 +42,10 @@ def in_super_clusters(
     n : int
         Number of rows.
     """
-    chosen = rng.integers(n, size=ROWS_PER_CLUSTER * len(clusters.slots))
-    members = super_clusters(rng, labels.responsibilities(chosen))
+    n_clusters = len(clusters.slots)
+    chosen = rng.integers(n, size=ROWS_PER_CLUSTER * n_clusters)
+    places, probabilities = labels.most_probable(chosen, min(CLUSTERS_OF_ROW, n_clusters))
+    members = super_clusters(rng, n_clusters, places, probabilities)
     order = np.concatenate(members)
     return DrawnClusters(
         clusters.slots[order],
@@ -49,7 +58,9 @@ def in_super_clusters(
     )
 
 
-def super_clusters(rng: np.random.Generator, responsibilities: np.ndarray) -> list[np.ndarray]:
+def super_clusters(
+    rng: np.random.Generator, n_clusters: int, places: np.ndarray, probabilities: np.ndarray
+) -> list[np.ndarray]:
     """Return the clusters of each super-cluster, in increasing order.
 
     One begins with a cluster chosen at random. The cluster that shares most rows with those that are in it joins
@@ -58,26 +69,26 @@ def super_clusters(rng: np.random.Generator, responsibilities: np.ndarray) -> li
     Parameters
     ----------
     rng : numpy.random.Generator
-    responsibilities : (m, K) array
-        Probabilities with which some rows belong to the clusters.
+    n_clusters : int
+    places : (m, p) int64 array
+        Some clusters of some rows.
+    probabilities : (m, p) array
+        With which the rows belong to them.
     """
-    n_clusters = responsibilities.shape[1]
-    # Sums in a fixed order, which a product of matrices does not have: its order may depend on threads.
-    n_places = min(CLUSTERS_OF_ROW, n_clusters)
-    places = np.argpartition(responsibilities, n_clusters - n_places, axis=1)[:, n_clusters - n_places :]
-    largest = np.take_along_axis(responsibilities, places, axis=1)
-    pairs = n_clusters * places[:, :, None] + places[:, None, :]
-    products = largest[:, :, None] * largest[:, None, :]
-    shared = np.bincount(pairs.ravel(), products.ravel(), n_clusters**2).reshape(n_clusters, n_clusters)
+    pairs = (np.repeat(places, places.shape[1], axis=1).ravel(), np.tile(places, places.shape[1]).ravel())
+    products = (probabilities[:, :, None] * probabilities[:, None, :]).ravel()
+    shared = sparse.coo_array((products, pairs), shape=(n_clusters, n_clusters)).tocsr()
+    begins, others, values = shared.indptr.tolist(), shared.indices, shared.data
     left, members = np.ones(n_clusters, dtype=bool), []
     n_super_clusters = -(-n_clusters // MOST_CLUSTERS)
     for size in np.diff(np.linspace(0, n_clusters, n_super_clusters + 1).astype(int)).tolist():
+        near = np.where(left, 0.0, -np.inf)
         own = [int(rng.choice(np.flatnonzero(left)))]
-        near = np.zeros(n_clusters)
         for _ in range(size - 1):
-            left[own[-1]] = False
-            near += shared[own[-1]]
-            own.append(int(np.argmax(np.where(left, near, -1.0))))
-        left[own[-1]] = False
+            k = own[-1]
+            near[k] = -np.inf
+            near[others[begins[k] : begins[k + 1]]] += values[begins[k] : begins[k + 1]]
+            own.append(int(np.argmax(near)))
+        left[own] = False
         members.append(np.sort(own))
     return members
