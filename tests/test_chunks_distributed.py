@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -37,9 +38,9 @@ def rows(n):
     return da.from_array(three_groups(n)[0], chunks=(n // 6, 2))
 
 
-def sample(array, callback=None):
+def sample(array, callback=None, base=None):
     with pm.Model():
-        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=array)
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=array)
         return pm.sample(
             draws=20, tune=10, chains=2, callback=callback, dpmixture={"chunks": {"scanned": 200}}, **RUN
         )
@@ -58,6 +59,19 @@ def test_draws_are_those_of_threads(client):
     with dask.config.set(scheduler="threads"):
         assert_same_draws(sample(array), found)
         np.testing.assert_array_equal(labels, dp.chunked_labels(found, "y", array))
+
+
+def test_a_family_of_a_notebook_gets_to_the_workers(client):
+    # Workers cannot import what a notebook defines.
+    source = (Path(__file__).parents[1] / "docs" / "gamma_exponential.py").read_text()
+    own = {"__name__": "__main__"}
+    exec(compile(source.split("\nif __name__")[0], "a cell", "exec"), own)
+    times = np.random.default_rng(1).exponential(np.where(np.arange(6_000) % 2, 0.1, 5.0))
+    array, base = da.from_array(times[:, None], chunks=(1_000, 1)), own["GammaExponential"](1.0, 1.0)
+    found = sample(array, base=base)
+    client.close()
+    with dask.config.set(scheduler="threads"):
+        assert_same_draws(sample(array, base=base), found)
 
 
 def test_draws_survive_a_worker(client):

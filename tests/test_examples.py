@@ -1,6 +1,7 @@
 """Examples and the documented family of one's own run, and recover known truth."""
 
 import importlib.util
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pymc_dpgmm.families.family import KNOWN
 from pymc_dpgmm.testing import check_family
 
 ROOT = Path(__file__).parent.parent
@@ -31,6 +33,32 @@ def test_a_family_of_ones_own_keeps_the_contract():
             own.TIMES,
             lambda values, a, b: own.slow_log_marginal(values, a, 1.1 * b),
         )
+
+
+def in_a_cell(change=("", "")):
+    """The same as a notebook defines it, where no other process can import it from."""
+    source = (ROOT / "docs" / "gamma_exponential.py").read_text().split("\nif __name__")[0]
+    own = {"__name__": "__main__"}
+    exec(compile(source.replace(*change), "a cell", "exec"), own)
+    return own["GammaExponential"].family
+
+
+def test_a_family_of_a_notebook_gets_to_other_processes():
+    other = in_a_cell(("value -= (p.a[j] + n)", "value -= 2.0 * (p.a[j] + n)"))
+    family = in_a_cell()
+    told = pickle.dumps((family, family.params(np.ones(1), np.ones(1))))
+    assert pickle.loads(told)[0] is family
+    # A process that knows no family of this name, or one that was defined before.
+    for before in ({}, {family.name: other}):
+        KNOWN.pop(family.name)
+        KNOWN.update(before)
+        again, numbers = pickle.loads(told)
+        assert again is not family
+        assert again is not other
+        assert again.stamp == family.stamp != other.stamp
+        assert isinstance(numbers, again.params)
+        assert again.component.bounds == family.component.bounds
+    KNOWN[family.name] = family
 
 
 @pytest.mark.slow

@@ -21,19 +21,23 @@ They are compiled, but stay functions of Python that take arrays. What they call
 :func:`pymc_dpgmm.compiled.inlined`, and they cannot make arrays.
 """
 
+import hashlib
 import importlib
 import math
+import pickle
 from collections import namedtuple
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.expected import Expected
 from pymc_dpgmm.families.supports import Parameter
+from pymc_dpgmm.fingerprints import fingerprint
 
 
 def _accept(*_: Any) -> None:
@@ -46,6 +50,10 @@ def _as_floats(params: Any, values: np.ndarray) -> tuple[Any, Any]:
 
 def _unshifted(params: Any, origin: Any) -> Any:
     return params
+
+
+def _no_scratch(params: Any) -> int:
+    return 0
 
 
 def _nothing_more(*_: Any) -> dict[str, Any]:
@@ -74,16 +82,22 @@ def _known(module: str, name: str) -> "Family":
     return KNOWN[name]
 
 
-def _restored(module: str, name: str, kind: str, values: tuple[Any, ...]) -> Any:
+def _brought(name: str, stamp: str, fields: bytes) -> "Family":
+    """Return a family that was defined where no other process can import it: this one's, if it is the same."""
+    known = KNOWN.get(name)
+    return known if known is not None and known.stamp == stamp else Family(**pickle.loads(fields))
+
+
+def _restored(family: "Family", kind: str, values: tuple[Any, ...]) -> Any:
     """Return numbers of a family that were pickled."""
-    return getattr(_known(module, name), kind)(*values)
+    return getattr(family, kind)(*values)
 
 
 def _numbers_class(family: "Family", kind: str, fields: list[str]) -> Any:
     """Return a ``namedtuple`` class, an attribute of a family, that can be pickled."""
 
     def reduce(self: Any) -> Any:
-        return _restored, (family.update.__module__, family.name, kind, tuple(self))
+        return _restored, (family, kind, tuple(self))
 
     base: Any = namedtuple("numbers", fields)  # type: ignore[misc]
     name = f"{family.name}{kind.capitalize()}"
@@ -231,7 +245,7 @@ class Family:
     gather: Callable[..., Any] | None = None
     log_predictive_present: Callable[..., Any] | None = None
     draw_absent: Callable[..., Any] | None = None
-    scratch: Callable[[Any], int] = lambda params: 0
+    scratch: Callable[[Any], int] = _no_scratch
     check_together: Callable[[Any], None] = _accept
     check_values: Callable[[Any, Any], None] = _accept
     represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
@@ -256,7 +270,25 @@ class Family:
         return self
 
     def __reduce__(self) -> Any:
+        if self.update.__module__ == "__main__":
+            return _brought, (self.name, self.stamp, self._pickled)
         return _known, (self.update.__module__, self.name)
+
+    @cached_property
+    def stamp(self) -> str:
+        """A digest of the family's functions: another family of the same name has another one."""
+        own = [*self._fields.values(), *vars(self.component).values()]
+        text = "".join(fingerprint(function) for function in own if callable(function))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def _pickled(self) -> bytes:
+        found: bytes = cloudpickle.dumps(self._fields)
+        return found
+
+    @property
+    def _fields(self) -> dict[str, Any]:
+        return {own.name: getattr(self, own.name) for own in fields(self)}
 
     @property
     def title(self) -> str:

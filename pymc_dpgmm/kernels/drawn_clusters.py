@@ -217,13 +217,14 @@ class LabelDraws:
             given = 0 if densities is None else densities.ctypes.data
             weigh_listed(self._address, own.ctypes.data, len(own), given, scratch.address)
             weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
-            largest = weights.max(axis=1, keepdims=True)
-            weights = np.exp(weights - np.where(np.isfinite(largest), largest, np.inf))
+            # What is not a number has no weight.
+            largest = np.fmax.reduce(weights, axis=1, keepdims=True)
+            weights = np.nan_to_num(np.exp(weights - np.where(np.isfinite(largest), largest, np.inf)))
             weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
             part = slice(first, first + len(own))
             places[part] = np.argpartition(weights, n_clusters - n_places, axis=1)[:, n_clusters - n_places :]
             probabilities[part] = np.take_along_axis(weights, places[part], axis=1)
-        return places, np.nan_to_num(probabilities)
+        return places, probabilities
 
 
 class Scratch:
