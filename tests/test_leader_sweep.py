@@ -110,7 +110,7 @@ def test_a_sweep_within_super_clusters_leaves_the_posterior_invariant(cases, pri
 def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior, has_pairs, request):
     if has_pairs:
         request.getfixturevalue("pairs")
-    exact.assert_matches(*after_sweeps(cases, prior, 60_000, two_sweeps))
+    exact.assert_matches(*after_sweeps(cases, prior, 30_000 if has_pairs else 60_000, two_sweeps))
 
 
 class Twin:

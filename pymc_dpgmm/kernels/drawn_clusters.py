@@ -26,7 +26,7 @@ from pymc_dpgmm.compiled import (
     shifted,
 )
 from pymc_dpgmm.families.component import Component, Drawn
-from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, begin_densities, rows_of_block
+from pymc_dpgmm.kernels.quadratics import VIEW_LENGTH, add_quadratic, begin_densities, read_listed, rows_of_block
 from pymc_dpgmm.kernels.table import Table
 
 # Densities of a block, and its rows, where they are computed in NumPy.
@@ -291,7 +291,8 @@ def _weigh(told, rows, size, first_cluster, n_clusters, given, scratch):
     begin_densities(shifted(floats_at(told[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
     for v in range(n_views):
         view = shifted(views, v * VIEW_LENGTH)
-        add_quadratic(view, rows, size, first_cluster, n_clusters, columns, found, scratch)
+        read_listed(view, rows, size, columns)
+        add_quadratic(view, size, first_cluster, n_clusters, columns, found, scratch)
 
 
 @c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))

@@ -35,18 +35,32 @@ def begin_densities(log_weights, given, size, n_clusters, densities):
 
 
 @inlined
-def add_quadratic(view, listed, size, first_cluster, n_clusters, columns, found, densities):
-    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of the listed rows, in some clusters."""
-    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
-    width = d if view[IS_DIAGONAL] != 0 else d * d
-    shift, root = (
-        shifted(floats_at(view[SHIFT]), first_cluster * d),
-        shifted(floats_at(view[ROOT]), first_cluster * width),
-    )
-    for j in range(d):
+def read_block(view, first, size, columns):
+    """Write the columns (d, size) of the rows from ``first`` on."""
+    rows, stride = floats_at(view[ROWS]), view[STRIDE]
+    for j in range(view[COLUMNS]):
+        own = shifted(columns, j * size)
+        for r in range(size):
+            own[r] = rows[(first + r) * stride + j]
+
+
+@inlined
+def read_listed(view, listed, size, columns):
+    """Write the columns (d, size) of the listed rows."""
+    rows, stride = floats_at(view[ROWS]), view[STRIDE]
+    for j in range(view[COLUMNS]):
         own = shifted(columns, j * size)
         for r in range(size):
             own[r] = rows[listed[r] * stride + j]
+
+
+@inlined
+def add_quadratic(view, size, first_cluster, n_clusters, columns, found, densities):
+    """Add to ``densities`` (K, size) minus half of |root (x - mean)|^2 of rows in some clusters, given columns."""
+    d = view[COLUMNS]
+    width = d if view[IS_DIAGONAL] != 0 else d * d
+    shift = shifted(floats_at(view[SHIFT]), first_cluster * d)
+    root = shifted(floats_at(view[ROOT]), first_cluster * width)
     for k in range(n_clusters):
         out = shifted(densities, k * size)
         if view[IS_DIAGONAL] != 0:

@@ -20,6 +20,7 @@ from pymc_dpgmm.kernels.quadratics import (
     VIEW_LENGTH,
     add_quadratic,
     begin_densities,
+    read_block,
 )
 
 # Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
@@ -105,7 +106,9 @@ def respond(start, stop, block, n_clusters, log_weights, views, n_views, given, 
         begin_densities(log_weights, given, size, n_clusters, densities)
         for v in range(n_views):
             # What is found of two rows of a root is where sums over clusters go later.
-            add_quadratic(shifted(views, v * MOMENTS_LENGTH), first, size, n_clusters, columns, largest, densities)
+            view = shifted(views, v * MOMENTS_LENGTH)
+            read_block(view, first, size, columns)
+            add_quadratic(view, size, 0, n_clusters, columns, largest, densities)
         _normalize(size, n_clusters, densities, largest, total, dot)
         if weights != 0:
             weight = shifted(floats_at(weights), first)
