@@ -326,10 +326,8 @@ def draw_listed(told, g, rows, n_rows, block, given, scratch):
     slots, ends = ints_at(told[LABELS]), ints_at(told[ENDS])
     first_cluster, n_clusters = ends[g], ends[g + 1] - ends[g]
     # In the order of the leaders.
-    names, priorities = (
-        shifted(ints_at(told[SLOTS]), first_cluster),
-        shifted(ints_at(told[PRIORITIES]), first_cluster),
-    )
+    names = shifted(ints_at(told[SLOTS]), first_cluster)
+    priorities = shifted(ints_at(told[PRIORITIES]), first_cluster)
     order_key, uniform_key = told[ORDER_KEY], told[UNIFORM_KEY]
     n_moved = 0
     for first in range(0, n_rows, block):

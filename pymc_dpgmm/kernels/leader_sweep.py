@@ -100,7 +100,7 @@ class _Sweep:
         self.log_weights, self.drawn = draw_clusters(rng, given.tables, self.slots, shapes)
 
     def take_leaders(self, priorities: np.ndarray) -> None:
-        """Bring the clusters into the order of their leaders, in each super-cluster."""
+        """Bring the clusters into the order of their leaders."""
         order = np.argsort(priorities, kind="stable")
         self.slots = self.slots[order]
         drawn = [{name: values[order] for name, values in own.items()} for own in self.drawn]
