@@ -68,6 +68,16 @@ class DrawnClusters(NamedTuple):
     uniform_key: int
     ends: np.ndarray | None = None
 
+    def in_order(self, order: np.ndarray, ends: np.ndarray | None = None) -> "DrawnClusters":
+        """Return the same clusters in another order, and in other super-clusters."""
+        return self._replace(
+            slots=self.slots[order],
+            priorities=self.priorities[order],
+            log_weights=self.log_weights[order],
+            drawn=[{name: own[order] for name, own in drawn.items()} for drawn in self.drawn],
+            ends=ends,
+        )
+
 
 def draw_clusters(
     rng: np.random.Generator, tables: Sequence[Table], slots: np.ndarray, shapes: np.ndarray

@@ -101,12 +101,11 @@ class _Sweep:
 
     def take_leaders(self, priorities: np.ndarray) -> None:
         """Bring the clusters into the order of their leaders."""
-        order = np.argsort(priorities, kind="stable")
-        self.slots = self.slots[order]
-        drawn = [{name: values[order] for name, values in own.items()} for own in self.drawn]
-        self.clusters = DrawnClusters(
-            self.slots, priorities[order], self.log_weights[order], drawn, self.order_key, self.uniform_key
+        clusters = DrawnClusters(
+            self.slots, priorities, self.log_weights, self.drawn, self.order_key, self.uniform_key
         )
+        self.clusters = clusters.in_order(np.argsort(priorities, kind="stable"))
+        self.slots = self.clusters.slots
 
     def form_super_clusters(self, rng: np.random.Generator) -> None:
         """Bring together clusters that rows go between, so that a row looks at few of many clusters."""

@@ -46,16 +46,7 @@ def in_super_clusters(
     chosen = rng.integers(n, size=ROWS_PER_CLUSTER * n_clusters)
     places, probabilities = labels.most_probable(chosen, min(CLUSTERS_OF_ROW, n_clusters))
     members = super_clusters(rng, n_clusters, places, probabilities)
-    order = np.concatenate(members)
-    return DrawnClusters(
-        clusters.slots[order],
-        clusters.priorities[order],
-        clusters.log_weights[order],
-        [{name: own[order] for name, own in drawn.items()} for drawn in clusters.drawn],
-        clusters.order_key,
-        clusters.uniform_key,
-        np.cumsum([0, *map(len, members)]),
-    )
+    return clusters.in_order(np.concatenate(members), np.cumsum([0, *map(len, members)]))
 
 
 def super_clusters(
