@@ -31,6 +31,7 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic, overload, register_jitable
 
 from pymc_dpgmm.fingerprints import digest, fingerprint, is_outside, own_sources
+from pymc_dpgmm.interrupts import interrupted_later
 
 # Where users of PyMC look for what their sampler tells.
 logger = logging.getLogger("pymc.dpgmm")
@@ -243,11 +244,12 @@ class CFunction:
         return self._compiled.address
 
     def prepare(self) -> None:
-        """Compile the function, or find it on disk, if that has not been done."""
+        """Compile the function, or find it on disk, if that has not been done. Ctrl-C waits until it is."""
         if self._compiled is None:
-            compiled = self._made()
-            compiled.compile()
-            self._compiled = compiled
+            with interrupted_later():
+                compiled = self._made()
+                compiled.compile()
+                self._compiled = compiled
 
     def is_at_hand(self) -> bool:
         """Tell whether the function is compiled, or kept on disk."""

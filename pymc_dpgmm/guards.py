@@ -11,6 +11,7 @@ import xarray as xr
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.distributions.chunked_partition import chunked_names
+from pymc_dpgmm.interrupts import is_interrupt
 from pymc_dpgmm.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.steps.convergence import checked_without_labels
@@ -121,7 +122,11 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
     """Return PyMC's sampling of one chain in this process, which says what an interruption has left of it."""
 
     def sample(**arguments: Any) -> None:
-        function(**arguments)
+        try:
+            function(**arguments)
+        except SystemError as error:
+            if not is_interrupt(error):
+                raise
         trace, draws, tune = (arguments[key] for key in ("trace", "draws", "tune"))
         if len(trace) >= draws or not has_step(arguments["step"], PartitionSampler):
             return

@@ -19,6 +19,7 @@ from rich.progress import (
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions.models import digests_of
+from pymc_dpgmm.interrupts import is_interrupt
 from pymc_dpgmm.pymc_internals import (
     CompoundStep,
     MultiTrace,
@@ -163,7 +164,9 @@ class ResumableRun:
                             saved = time.monotonic()
             if checkpoint is not None:
                 self.save(checkpoint)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemError) as error:
+            if not is_interrupt(error):
+                raise
             if checkpoint is not None:
                 self.save(checkpoint)
             if min(len(chain["draws"]) for chain in self._chains) == 0:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -12,7 +13,8 @@ import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.guards import told_of_interrupted_tuning
+from pymc_dpgmm.guards import told_of_interrupted_chain, told_of_interrupted_tuning
+from pymc_dpgmm.interrupts import interrupted_later, is_interrupt
 from pymc_dpgmm.steps.convergence import checked_without_labels
 
 # A process that samples again and again, and says how each run ended. The signals go to all of its children too,
@@ -20,6 +22,7 @@ from pymc_dpgmm.steps.convergence import checked_without_labels
 VICTIM = """
 import sys, warnings, logging
 import numpy as np, pymc as pm, pymc_dpgmm as dp
+from pymc_dpgmm.interrupts import is_interrupt
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
 cores, n = int(sys.argv[1]), int(sys.argv[2])
@@ -34,10 +37,8 @@ def run():
         idata = pm.sample(200, tune=100, chains=2, cores=cores, progressbar=False, model=model)
     except ValueError as error:
         return "tuning" if "stopped while tuning" in str(error) else repr(error)
-    except KeyboardInterrupt:
-        return "interrupt"
     except BaseException as error:
-        return repr(error)
+        return "interrupt" if is_interrupt(error) else repr(error)
     labels = idata.posterior["y_labels"].to_numpy()
     return "draws" if labels.shape[2] == n and labels.min() == 0 else repr(labels)
 
@@ -50,8 +51,8 @@ for _ in range(int(sys.argv[3])):
 
 
 # A run ends with draws, tells that it was still tuning, or is stopped before it starts. PyMC's own processes end
-# without an answer where they are stopped while they start.
-HOW_RUNS_END = {"draws", "tuning", "interrupt", "EOFError()"}
+# without an answer where they are stopped while they start, or do not read what they are sent.
+HOW_RUNS_END = {"draws", "tuning", "interrupt", "EOFError()", "BrokenPipeError(32,_'Broken_pipe')"}
 
 
 def interrupted(cores, n_rows, n_interrupts, cache, seed, pause):
@@ -130,6 +131,53 @@ def test_pymc_says_so():
         dp.DPMixture("y", 1.0, observed=np.arange(6.0))
         with pytest.raises(ValueError, match=r"stopped while tuning, after 1[0-9] of 50 tuning draws"):
             pm.sample(20, tune=50, chains=1, cores=1, progressbar=False, callback=stop)
+
+
+def test_interrupts_wait_until_a_body_is_done():
+    usual, done = signal.getsignal(signal.SIGINT), []
+
+    def work():
+        with interrupted_later():
+            signal.raise_signal(signal.SIGINT)
+            done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is usual
+    with pytest.raises(ZeroDivisionError), interrupted_later():
+        1 / 0  # noqa: B018
+    assert signal.getsignal(signal.SIGINT) is usual
+
+
+def test_interrupts_of_another_thread_are_left_alone():
+    found = []
+
+    def other():
+        with interrupted_later():
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    assert found == [signal.getsignal(signal.SIGINT)]
+
+
+def test_a_chain_that_is_stopped_in_compiled_code_is_kept():
+    def stopped(cause):
+        def sample(**arguments):
+            raise SystemError("returned a result with an exception set") from cause
+
+        return sample
+
+    whole = {"trace": range(7), "draws": 7, "tune": 2, "step": None, "chain": 0}
+    told_of_interrupted_chain(stopped(KeyboardInterrupt()))(**whole)
+    inner = SystemError("returned a result with an exception set")
+    inner.__cause__ = KeyboardInterrupt()
+    told_of_interrupted_chain(stopped(inner))(**whole)
+    with pytest.raises(SystemError):
+        told_of_interrupted_chain(stopped(ValueError()))(**whole)
+    assert not is_interrupt(ValueError())
 
 
 def test_draws_are_kept_where_the_check_of_convergence_is_stopped(monkeypatch, caplog):

@@ -14,6 +14,7 @@ import xarray as xr
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions.chunked_partition import chunked_names
+from pymc_dpgmm.interrupts import interrupted_later
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.steps.grouped import is_openers
 from pymc_dpgmm.steps.targets import is_labels
@@ -41,6 +42,9 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         others = [rv.name for rv in model.free_RVs if rv.name not in unnamed and rv.name in posterior]
         found = []
         try:
+            with interrupted_later():
+                # PyMC imports it here, and scipy.ndimage behind it cannot be imported again if that is stopped.
+                import arviz_stats  # noqa: F401
             if others:
                 without = idata.copy()
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
