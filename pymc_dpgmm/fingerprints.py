@@ -31,8 +31,9 @@ def digest(*paths: str) -> str:
 def fingerprint(function: Callable[..., Any]) -> str:
     """Return a digest of what a function computes, the empty text for one of :func:`own_sources`.
 
-    It is made of the function's code, and of the functions and numbers that it refers to, also through modules.
-    So it also serves functions without a file, such as those of a notebook, and sees a change in another file.
+    It is made of the function's code, the name of its module, and the functions and numbers that it refers to,
+    also through modules. So it also serves functions without a file, such as those of a notebook, and sees a
+    change in another file.
     """
     return hashlib.sha256("\n".join(_parts(function, set())).encode()).hexdigest() if is_outside(function) else ""
 
@@ -49,6 +50,8 @@ def _parts(function: Any, seen: set[int]) -> Iterator[str]:
     if id(code) in seen:
         return
     seen.add(id(code))
+    # Compiled code on disk looks for the modules that it was made from.
+    yield str(function.__module__)
     yield from _parts_of_code(code, function.__doc__)
     yield repr(function.__defaults__)
     names = sorted(_names(code))

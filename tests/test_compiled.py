@@ -134,6 +134,38 @@ def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
         assert run(shift, power) == [7.0 * power + shift, 14.0 * power + shift, 7000.0]
 
 
+RENAMED = """
+import importlib, sys
+sys.path.insert(0, sys.argv[1])
+from pymc_dpgmm.compiled import FLOAT, compiling, specialized
+
+def template(x):
+    return of_a_user(x)
+
+doubled = importlib.import_module(sys.argv[2]).doubled
+function = specialized(template, "of_a_renamed_file", {"of_a_user": doubled}, FLOAT(FLOAT), (doubled,))
+print(function(4.0), compiling._compiled)
+"""
+
+
+def test_code_of_a_file_that_was_renamed_is_compiled_anew(tmp_path):
+    """What is on disk looks for the modules that it was made from."""
+    (tmp_path / "program.py").write_text(RENAMED)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    lines = ["from pymc_dpgmm.compiled import inlined", "@inlined", "def doubled(x):", "    return 2.0 * x"]
+    (tmp_path / "first.py").write_text("\n".join(lines))
+
+    def run(module):
+        command = [sys.executable, "-B", str(tmp_path / "program.py"), str(tmp_path), module]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    assert [run("first"), run("first")] == [["8.0", "1"], ["8.0", "0"]]
+    (tmp_path / "first.py").rename(tmp_path / "second.py")
+    assert run("second") == ["8.0", "1"]
+
+
 def test_a_user_is_told_of_compilation_once(caplog, monkeypatch):
     @c_function(INT(INT))
     def twice(x):
