@@ -1,5 +1,6 @@
 """Ctrl-C and kill at random moments: no crash, nothing lost that could be kept, and words that say what is."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -20,9 +21,10 @@ from pymc_dpgmm.steps.convergence import checked_without_labels
 # A process that samples again and again, and says how each run ended. The signals go to all of its children too,
 # as those of a terminal do.
 VICTIM = """
-import sys, warnings, logging
+import sys, warnings, logging, signal
 import numpy as np, pymc as pm, pymc_dpgmm as dp
 from pymc_dpgmm.interrupts import is_interrupt
+signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)
 cores, n = int(sys.argv[1]), int(sys.argv[2])
@@ -133,15 +135,23 @@ def test_pymc_says_so():
             pm.sample(20, tune=50, chains=1, cores=1, progressbar=False, callback=stop)
 
 
-def test_interrupts_wait_until_a_body_is_done():
-    usual, done = signal.getsignal(signal.SIGINT), []
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN])
+def usual(request):
+    """What a process does at Ctrl-C: one that a shell starts in the background takes no notice."""
+    before = signal.signal(signal.SIGINT, request.param)
+    yield request.param
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupts_wait_until_a_body_is_done(usual):
+    done = []
 
     def work():
         with interrupted_later():
             signal.raise_signal(signal.SIGINT)
             done.append(1)
 
-    with pytest.raises(KeyboardInterrupt):
+    with contextlib.nullcontext() if usual == signal.SIG_IGN else pytest.raises(KeyboardInterrupt):
         work()
     assert done == [1]
     assert signal.getsignal(signal.SIGINT) is usual
