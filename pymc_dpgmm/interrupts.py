@@ -1,6 +1,7 @@
 """Ctrl-C where other libraries are not ready for it."""
 
 import contextlib
+import importlib
 import signal
 import threading
 from collections.abc import Iterator
@@ -11,8 +12,7 @@ from typing import Any
 def interrupted_later() -> Iterator[None]:
     """Let Ctrl-C wait until the body is done.
 
-    An import that is stopped may leave half a package that cannot be imported again in the same process, and
-    numba's compiler takes part of its orders from callbacks, in which Python drops exceptions.
+    Numba's compiler, for one, takes part of its orders from callbacks, in which Python drops exceptions.
     """
     usual = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(usual):
@@ -27,6 +27,15 @@ def interrupted_later() -> Iterator[None]:
         signal.signal(signal.SIGINT, usual)
     if came:
         usual(*came[0])
+
+
+def imported(module: str) -> Any:
+    """Import a module when it is needed; Ctrl-C waits until it is imported.
+
+    Behind ArviZ is scipy.ndimage, which cannot be imported again in the same process if its import was stopped.
+    """
+    with interrupted_later():
+        return importlib.import_module(module)
 
 
 def is_interrupt(error: BaseException | None) -> bool:

@@ -43,16 +43,19 @@ print(compiled.compiling._compiled, "compiled")
 """
 
 
+def said(folder, *arguments):
+    """Run Python, with a folder for compiled code, and return what it prints."""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(folder / "cache")}
+    done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_code_is_found_on_disk_until_a_source_changes(tmp_path):
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     source = tmp_path / "source.py"
 
     def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM, *arguments], env=environment, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
+        return said(tmp_path, "-c", PROGRAM, *arguments).strip()
 
     assert [run(), run()] == ["2 compiled", "0 compiled"]
     source.write_text("one = 1")
@@ -119,16 +122,13 @@ def raised(x):
 @pytest.mark.slow
 def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
     """In a cell that is run again, in a constant or function of other files, or of two that have one name."""
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     (tmp_path / "lib").mkdir()
 
     def run(shift, power):
         (tmp_path / "lib" / "helper.py").write_text(HELPER.format(shift=shift))
         (tmp_path / "lib" / "further.py").write_text(FURTHER.format(power=power))
-        command = [sys.executable, "-B", "-c", NOTEBOOK, str(tmp_path / "lib"), CELL]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return [float(value) for value in done.stdout.split()]
+        told = said(tmp_path, "-B", "-c", NOTEBOOK, str(tmp_path / "lib"), CELL)
+        return [float(value) for value in told.split()]
 
     for shift, power in [(0.0, 1.0), (0.5, 1.0), (0.5, 3.0), (0.0, 1.0)]:
         assert run(shift, power) == [7.0 * power + shift, 14.0 * power + shift, 7000.0]
@@ -151,15 +151,11 @@ print(function(4.0), compiling._compiled)
 def test_code_of_a_file_that_was_renamed_is_compiled_anew(tmp_path):
     """What is on disk looks for the modules that it was made from."""
     (tmp_path / "program.py").write_text(RENAMED)
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     lines = ["from pymc_dpgmm.compiled import inlined", "@inlined", "def doubled(x):", "    return 2.0 * x"]
     (tmp_path / "first.py").write_text("\n".join(lines))
 
     def run(module):
-        command = [sys.executable, "-B", str(tmp_path / "program.py"), str(tmp_path), module]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.split()
+        return said(tmp_path, "-B", str(tmp_path / "program.py"), str(tmp_path), module).split()
 
     assert [run("first"), run("first")] == [["8.0", "1"], ["8.0", "0"]]
     (tmp_path / "first.py").rename(tmp_path / "second.py")

@@ -9,6 +9,7 @@ import xarray as xr
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.chunks.records import sums_as_dataset
 from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
+from pymc_dpgmm.interrupts import imported
 from pymc_dpgmm.pymc_internals import MultiTrace, NDArray
 from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source
 from pymc_dpgmm.variational.rows import RowsAnywhere
@@ -241,8 +242,7 @@ class VariationalFit:
             ``pareto_k``, NaN where the draws from the approximation are too few different partitions for a tail;
             and ``elbo``.
         """
-        from arviz_stats.base import array_stats
-
+        array_stats = imported("arviz_stats.base").array_stats
         rng = self._generator(random_seed)
         target, name = self._target, self._target.labels.name
         starts = self.initvals(chains, random_seed=rng.spawn(1)[0])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from pymc_dpgmm.interrupts import imported
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.partitions import (
     canonical_draws,
@@ -121,8 +122,7 @@ def warn_if_apart(found: xr.Dataset, warn: bool = True) -> None:
 
 def _worst_r_hat(distances: np.ndarray) -> float:
     """Return the largest R-hat of distances (chain, draw, reference); 1 where none varies."""
-    from arviz_stats.base import array_stats
-
+    array_stats = imported("arviz_stats.base").array_stats
     found = [1.0]
     for own in np.moveaxis(distances, -1, 0):
         # Chains that stand still at one partition each have no spread within, whatever is between them.

@@ -9,6 +9,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
+from pymc_dpgmm.interrupts import imported
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components
@@ -193,8 +194,7 @@ def summary(
     >>> found.clusters["size"].tolist()
     [3, 3]
     """
-    import arviz as az
-
+    az = imported("arviz")
     draws = MixtureDraws(idata, name, model)
     found = diagnostics_of(idata, draws.drawn, None, 3)
     warn_if_apart(found)

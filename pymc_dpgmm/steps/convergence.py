@@ -14,7 +14,7 @@ import xarray as xr
 
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions.chunked_partition import chunked_names
-from pymc_dpgmm.interrupts import interrupted_later
+from pymc_dpgmm.interrupts import imported
 from pymc_dpgmm.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.steps.grouped import is_openers
 from pymc_dpgmm.steps.targets import is_labels
@@ -42,9 +42,8 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         others = [rv.name for rv in model.free_RVs if rv.name not in unnamed and rv.name in posterior]
         found = []
         try:
-            with interrupted_later():
-                # PyMC imports it here, and scipy.ndimage behind it cannot be imported again if that is stopped.
-                import arviz_stats  # noqa: F401
+            # PyMC would import it in its check.
+            imported("arviz_stats")
             if others:
                 without = idata.copy()
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
@@ -64,8 +63,7 @@ _WHAT_TELLS = "; dp.partition_diagnostics tells whether the chains are at the sa
 
 def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TELLS) -> Iterator[Any]:
     """Return a warning for every vector of labels of which chains disagree, or have few effective draws."""
-    from arviz_stats.base import array_stats
-
+    array_stats = imported("arviz_stats.base").array_stats
     statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
     for name in labels:
         worst, fewest = (1.0, ""), (np.inf, "")
