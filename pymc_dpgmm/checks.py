@@ -1,10 +1,37 @@
 """Checks of what a user passes, which many rooms need."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
+
+
+def is_variable(value: Any) -> bool:
+    """Tell a model variable (any symbolic tensor) from a number, an array or a table."""
+    # Tables have their columns for attributes, of whatever name.
+    return not isinstance(value, pd.DataFrame | pd.Series) and hasattr(value, "owner") and hasattr(value, "type")
+
+
+def is_sparse(values: Any) -> bool:
+    """Tell a SciPy sparse matrix or array from an array."""
+    # Nobody has one where SciPy's module of them has not been imported.
+    sparse = sys.modules.get("scipy.sparse")
+    return sparse is not None and bool(sparse.issparse(values))
+
+
+def stacked(value: Any) -> Any:
+    """Return a list that has variables in it, or lists of these, as one variable; anything else as it is."""
+    if not isinstance(value, list | tuple) or not _has_variables(value):
+        return value
+    import pytensor.tensor as pt
+
+    return pt.stack([pt.as_tensor(without_dims(stacked(own)), dtype="float64") for own in value])
+
+
+def _has_variables(value: Any) -> bool:
+    return is_variable(value) or (isinstance(value, list | tuple) and any(map(_has_variables, value)))
 
 
 def has_dims(value: Any) -> bool:
@@ -89,39 +116,6 @@ def check_units(unit: Any, n: int) -> int:
             f"rows: {shown}; pandas.factorize numbers units of any names"
         )
     return len(counts)
-
-
-def rows_in_order(what: str, value: Any, index: pd.Index | None) -> Any:
-    """Return what a user gives for every row in the order of the rows.
-
-    Parameters
-    ----------
-    what : str
-        Name of the user's argument.
-    value : Series, DataFrame or anything else
-    index : Index or None
-        Of the rows.
-
-    Returns
-    -------
-    A pandas object in the order of the rows; one with the default index, and anything else, as it is.
-
-    Raises
-    ------
-    ValueError
-        If it has an index of other rows.
-    """
-    if index is None or not isinstance(value, pd.Series | pd.DataFrame) or value.index.equals(index):
-        return value
-    own = value.index
-    if isinstance(own, pd.RangeIndex) and own.equals(pd.RangeIndex(len(own))):
-        return value
-    if len(own) == len(index) and own.is_unique and index.is_unique and own.isin(index).all():
-        return value.loc[index]
-    raise ValueError(
-        f"{what} has the index of other rows than observed: give it that of observed, or an array, which goes by "
-        "position"
-    )
 
 
 def is_chunked(observed: Any) -> bool:

@@ -1,12 +1,14 @@
 """Mixtures of rows in chunks: what a dask array or DataFrame as ``observed`` adds to a model."""
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array, names_in
+from pymc_dpgmm.checks import is_variable
+from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array, kinds_in, names_in
 from pymc_dpgmm.chunks.partition import ChunkedPartition
 from pymc_dpgmm.distributions import CRP
 from pymc_dpgmm.distributions.chunked_partition import ChunkedClusters, ChunkedSource, EvidenceOp, shared_state
@@ -15,9 +17,11 @@ from pymc_dpgmm.distributions.observed import check_values
 from pymc_dpgmm.distributions.partition_priors import prior_record
 from pymc_dpgmm.distributions.records import add_record, numbers, stored
 from pymc_dpgmm.families import BaseMeasure, Family
-from pymc_dpgmm.families.base_measure import check_base, is_variable
+from pymc_dpgmm.families.base_measure import check_base
 from pymc_dpgmm.families.default_base import default_base
 from pymc_dpgmm.guards import guard_chunks
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.table import Table
 
 # Rows that default base measures, and the origin of the sums, are made from.
 ROWS_LOOKED_AT = 20_000
@@ -67,13 +71,22 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
         # Where it is not known yet what the rows are of, this names those that cannot be of anything.
         rows.check_raw(check_values)
     is_made = not isinstance(base, BaseMeasure)
-    base = _base_for(base, sample)
+    table = read_table(sample)
+    kinds = kinds_in(arguments["observed"]) or table.kinds
+    base = _base_for(base, replace(table, kinds=kinds, variable=array))
     _check_given(base)
     base.check_shape(array.shape)
     reader = Reader(type(base).restored({}, base.given))
     values = reader.read(sample)
     rows.read_with(reader, values.shape[1])
     family, ranges = _family_for(base, rows, is_made)
+    if is_made and base.takes_categories and ranges[0].min() >= 1:
+        warnings.warn(
+            "no row of observed has the code 0, which keeps its prior probability; subtract 1 from codes that "
+            "begin at 1",
+            UserWarning,
+            stacklevel=5,
+        )
     d = 1 if array.ndim == 1 else int(array.shape[1])
     lengths = base.lengths(d)
     params = {
@@ -118,10 +131,10 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     return mixture
 
 
-def _base_for(base: Any, sample: np.ndarray) -> BaseMeasure:
+def _base_for(base: Any, sample: Table) -> BaseMeasure:
     """Return a base measure, made from some of the rows if it is not given."""
     if base is None:
-        return default_base(sample.dtype, sample)
+        return default_base(sample)
     if isinstance(base, type) and issubclass(base, BaseMeasure):
         return base.from_data(sample)
     check_base(base)

@@ -16,9 +16,9 @@ from pymc_dpgmm.checks import (
     check_count,
     check_units,
     is_chunked,
+    is_sparse,
+    is_variable,
     listed,
-    refuse_dims,
-    rows_in_order,
     without_dims,
 )
 from pymc_dpgmm.distributions import (
@@ -36,17 +36,22 @@ from pymc_dpgmm.distributions.grouped_labels import (
     add_topic_labels,
     numbered_groups,
 )
+from pymc_dpgmm.distributions.lengths import note_lengths
 from pymc_dpgmm.distributions.models import unchanged_on_error
+from pymc_dpgmm.distributions.named_rows import check_columns_of_coords, coords_of, note_rows
 from pymc_dpgmm.distributions.observed import Observed, check_observed
 from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.families import (
     BaseMeasure,
     DirichletCategorical,
 )
-from pymc_dpgmm.families.base_measure import check_base, is_variable
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.base_measure import check_base
 from pymc_dpgmm.families.default_base import default_base
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
+from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.reading import factorized, read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
 from pymc_dpgmm.tokens import read_tokens
 
 
@@ -258,6 +263,8 @@ def LDA(  # noqa: N802
     *,
     observed: Any,
     group: Any = None,
+    words: Any = None,
+    dims: tuple[str, str] | None = None,
     initval: Any = None,
 ) -> Any:
     r"""Add a topic model, latent Dirichlet allocation (Blei, Ng and Jordan 2003), to the current model.
@@ -284,9 +291,15 @@ def LDA(  # noqa: N802
     observed : (J, V) array_like, DataFrame or sparse matrix, or (n,) array_like
         How often each document has each word. Index and columns of a DataFrame name documents and words. Or all
         words one by one, as names or categories; then ``group`` says which document each is from. Documents
-        without words are allowed: their weights have their prior.
+        without words are allowed: their weights have their prior. Categories that no document has are part of the
+        vocabulary.
     group : (n,) array_like, optional
         The document of each word, if words are given one by one.
+    words : (V,) sequence, optional
+        Names of the columns of a matrix that has none itself, as ``vectorizer.get_feature_names_out()`` of a
+        ``CountVectorizer`` of scikit-learn.
+    dims : (str, str), optional
+        Dimensions of documents and words, by whose coordinates in the model they are named.
     initval : (n,) integer array_like, optional
         Starting topics, by default random ones.
 
@@ -313,9 +326,10 @@ def LDA(  # noqa: N802
     model = pm.modelcontext(None)
     check_count("n_topics", n_topics, 1)
     with unchanged_on_error(model):
-        tokens = read_tokens(observed, group)
+        documents, vocabulary = _names_of_words(model, dims, words)
+        tokens = read_tokens(observed, group, words=vocabulary, documents=documents)
         dim = f"{name}_token"
-        model.add_coord(dim, length=len(tokens.words))
+        model.add_coord(dim, length=tokens.words.n_rows)
         given = MixtureArguments(
             observed=tokens.words,
             shape=None,
@@ -329,8 +343,21 @@ def LDA(  # noqa: N802
         )
         prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
         groups = NamedGroups(tokens.document, tokens.documents)
-        base = DirichletCategorical(_one_for_each_word(eta, len(tokens.words.cat.categories)))
+        base = DirichletCategorical(_one_for_each_word(eta, len(tokens.vocabulary)))
         return _add_mixture(_Request(name, prior, base, given, groups))
+
+
+def _names_of_words(model: pm.Model, dims: Any, words: Any) -> tuple[Any, Any]:
+    """Return the names of documents and words that dimensions of the model, or a user, give."""
+    if dims is None:
+        return None, words
+    if isinstance(dims, str) or len(dims) != 2:
+        raise ValueError(f"dims must name two dimensions, of documents and of words, got {dims!r}")
+    absent = [dim for dim in dims if dim not in model.dim_lengths]
+    if absent:
+        raise ValueError(f"the model has no coords for the dimensions {listed(absent)} of dims")
+    documents, named = (model.coords.get(dim) for dim in dims)
+    return documents, named if words is None else words
 
 
 def _one_for_each_word(eta: Any, n_words: int) -> Any:
@@ -357,34 +384,46 @@ class _Request(NamedTuple):
 
 
 class _View:
-    """One view: its data as far as it is given, and its base measure."""
+    """One view: its data as far as it is given, and its base measure.
 
-    def __init__(self, name: str, base: Any, observed: Any, offset: Any, unit: Any, impute: bool) -> None:
-        self.name = name
-        self.impute = impute
-        self.given = observed
-        self.offset = offset
-        self.unit = unit
+    Parameters
+    ----------
+    name : str
+    base : BaseMeasure, class of one, or None
+    table : Table or None
+        Its data.
+    arguments : mapping
+        ``offset``, ``unit`` and ``impute``.
+    rows : Rows
+        Names of its rows, into whose order it is put.
+    """
+
+    def __init__(
+        self, name: str, base: Any, table: Table | None, arguments: Mapping[str, Any], rows: Rows
+    ) -> None:
+        self.name, self.rows = name, rows
+        self.impute, self.offset = arguments["impute"], arguments["offset"]
         self.checked: Observed | None = None
         self.base = base
         is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
         if base is not None and not is_class:
             check_base(base)
-        if observed is None:
+        if table is None:
             if base is None or is_class:
                 raise ValueError(
                     "without observed= the mixture is latent, and a latent mixture needs base= with numbers or "
                     "variables for its parameters, such as "
                     "dp.NormalInverseGamma(mu=0, kappa=0.1, a=2, b=1): there is no data to make one from"
                 )
+            self.unit = rows.entries("unit", arguments["unit"])
             return
+        table = rows.arrange(table)
+        self.unit = rows.entries("unit", arguments["unit"])
         if is_class:
-            given = observed.get_value(borrow=True) if isinstance(observed, SharedVariable) else observed
-            base = self.base = base.from_data(given)
-        self.checked = check_observed(observed, base if isinstance(base, BaseMeasure) else None)
-        self.unit = rows_in_order("unit", unit, self.checked.index)
+            base = self.base = base.from_data(table)
         if base is None:
-            self.base = default_base(getattr(observed, "dtype", None), self.checked.values)
+            base = self.base = default_base(table)
+        self.checked = check_observed(table, base)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
         """Return the number of rows, which may change where the data is pm.Data."""
@@ -409,7 +448,12 @@ def _add_mixture(request: _Request) -> Any:
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
         shape, dims = given["shape"], given["dims"]
-        view = _View(name, request.base, given["observed"], given["offset"], given["unit"], given["impute"])
+        table = None if observed is None else read_table(observed)
+        dims = _own_dims(model, table, dims)
+        if table is not None:
+            check_columns_of_coords(model, table, dims)
+        rows = Rows("observed", coords=coords_of(model, dims))
+        view = _View(name, request.base, table, given, rows)
         if view.checked is None:
             shape = _shape_of_dims(model, dims) if shape is None else shape
             if shape is None:
@@ -424,11 +468,36 @@ def _add_mixture(request: _Request) -> Any:
             if shape is not None and tuple(np.atleast_1d(shape)) != view.checked.values.shape:
                 raise ValueError(f"shape is {shape}, but observed has shape {view.checked.values.shape}")
             shape = view.checked.values.shape
-            dims = _named_dims(model, name, name, view, dims)
+            dims = _named_dims(model, name, name, view.checked, dims)
         dims = (dims,) if isinstance(dims, str) else dims
         _check_dims(model, dims, shape)
         labels = _add_labels(model, request, [(view, shape)], dims and dims[:1])
         return _add_view(model, view, labels, shape, dims)
+
+
+def _own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
+    """Return the dimensions of data: those that are given or, of an object of xarray, its own.
+
+    Raises
+    ------
+    ValueError
+        If an object of xarray has other dimensions than those that are given.
+    """
+    if table is None or table.dims is None:
+        return dims
+    if dims is None:
+        own = [(dim, names) for dim, names in zip(table.dims, (table.rows, table.columns), strict=False)]
+        for dim, names in own:
+            if names is not None and model.coords.get(dim) is None and dim not in model.named_vars:
+                model.add_coord(dim, coordinates(names))
+        return table.dims if all(model.coords.get(dim) is not None for dim, _ in own) else None
+    wanted = (dims,) if isinstance(dims, str) else tuple(dims)
+    if set(wanted) == set(table.dims) and wanted != table.dims:
+        raise ValueError(
+            f"observed has the dimensions {table.dims}, and dims are {wanted}: transpose it, as by "
+            f"observed.transpose{wanted}"
+        )
+    return dims
 
 
 def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
@@ -442,10 +511,14 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     offsets = _by_view("offset", given["offset"], split)
     unit = given["unit"]
     units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
-    views = {}
-    for key, (base, data) in split.items():
+    coords = coords_of(model, dims)
+    # Rows of views without units are those that have labels, and are in one order.
+    of_labels, views = Rows("observed", coords=coords), {}
+    for key, (base, table) in split.items():
         with _naming(key):
-            views[key] = _View(f"{name}_{key}", base, data, offsets.get(key), units.get(key), impute)
+            own = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
+            rows = of_labels if own["unit"] is None else Rows("observed", coords=coords)
+            views[key] = _View(f"{name}_{key}", base, table, own, rows)
     if not views:
         raise ValueError("base has no views")
     if impute:
@@ -457,7 +530,9 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
                 "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
             )
     shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
-    named = {key: _view_dims(model, name, view, dims) for key, view in views.items()}
+    # Where some rows are those of units, the rows of each view are others.
+    in_common = name if all(view.unit is None for view in views.values()) else None
+    named = {key: _view_dims(model, in_common or view.name, view, dims) for key, view in views.items()}
     for key in views:
         _check_dims(model, named[key], shapes[key])
     row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
@@ -506,12 +581,14 @@ def _add_labels(
         if names is not None:
             row_dims = (f"{request.name}_unit",)
             model.add_coord(row_dims[0], names)
-    # Units have no index: what is known of them goes by their order.
-    indices = [view.checked.index for view, _ in views if view.checked is not None and view.unit is None]
-    index = indices[0] if indices else None
-    own = {
-        key: rows_in_order(key, request.arguments[key], index) for key in ("known_labels", "must_link", "initval")
-    }
+    rows = Rows("the units", None if names is None else pd.Index(names))
+    for view, _ in views:
+        if view.unit is None and names is None:
+            rows = view.rows
+        elif view.unit is None and view.checked is not None:
+            view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
+            view.rows = rows
+    own = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link", "initval")}
     name = f"{request.name}_labels"
     if request.group is None:
         labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **own)
@@ -519,15 +596,22 @@ def _add_labels(
         if any(view.unit is not None for view, _ in views):
             # A unit whose rows are in several groups would have no weights of its own to join a cluster by.
             raise NotImplementedError("unit is not supported together with group")
-        groups = numbered_groups(rows_in_order("group", request.group, index), next(iter(numbers.values())))
-        labels = request.prior(name, groups=groups, dims=row_dims, **own)
+        group = request.group
+        if not isinstance(group, NamedGroups):
+            group = numbered_groups(rows.entries("group", group), next(iter(numbers.values())))
+        labels = request.prior(name, groups=group, dims=row_dims, **own)
+    note_rows(labels, rows)
+    if request.group is not None:
+        note_lengths(labels, {"group": group.codes})
+    if len(views) > 1:
+        of_rows = [(view.name, view.checked) for view, _ in views if view.unit is None]
+        note_lengths(labels, {f"observed of {view}": own.in_model for view, own in of_rows if own is not None})
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
 
 
 def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     """Return the number of each row's unit, how many units there are, and their names unless they may change."""
-    refuse_dims("unit", unit)
     if is_variable(unit):
         if not isinstance(unit, SharedVariable):
             raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")
@@ -538,33 +622,33 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
         return values, n_units, np.arange(n_units)
     if values.dtype.kind not in "OUS":
         raise TypeError(f"unit must be integers or names, got dtype {values.dtype}")
-    codes, names = pd.factorize(values, sort=True)
+    codes, names = factorized("unit", values)
     if np.any(codes < 0):
         raise ValueError(f"unit has {np.sum(codes < 0)} missing values")
-    return codes, check_units(codes, n_rows), np.asarray(names)
+    return codes, check_units(codes, n_rows), names
 
 
 def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any, Any]]:
     """Return base measure and data of each view."""
-    if isinstance(observed, pd.DataFrame):
+    if isinstance(observed, Mapping):
+        if set(observed) != set(bases):
+            raise ValueError(
+                f"base and observed must have the same views, got {sorted(bases)} and {sorted(observed)}"
+            )
+        views = {view: (base, read_table(observed[view])) for view, base in bases.items()}
+    else:
+        table = None if observed is None else read_table(observed)
+        if table is None or table.columns is None or table.is_vector:
+            raise TypeError(
+                "with a dict of base measures, observed must be a DataFrame or a dict of the same views"
+            )
         views = {}
         for view, entry in bases.items():
             if not isinstance(entry, tuple) or len(entry) != 2:
                 raise TypeError(f"with a DataFrame, base[{view!r}] must be (columns, base), got {entry!r}")
             columns, base = entry
-            wanted = list(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else columns
-            missing = [c for c in np.atleast_1d(np.asarray(wanted, dtype=object)) if c not in observed.columns]
-            if missing:
-                raise ValueError(f"observed has no columns {listed(missing)}, which the view {view!r} names")
-            views[view] = (base, observed[wanted])
-    elif isinstance(observed, Mapping):
-        if set(observed) != set(bases):
-            raise ValueError(
-                f"base and observed must have the same views, got {sorted(bases)} and {sorted(observed)}"
-            )
-        views = {view: (base, observed[view]) for view, base in bases.items()}
-    else:
-        raise TypeError("with a dict of base measures, observed must be a DataFrame or a dict of the same views")
+            with _naming(view):
+                views[view] = (base, table.of_columns(columns))
     taken = [view for view in views if view in ("labels", "n_clusters")]
     if taken:
         raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
@@ -580,10 +664,10 @@ def _naming(view: str) -> Iterator[None]:
         raise type(error)(f"view {view!r}: {error}") from None
 
 
-def _view_dims(model: pm.Model, name: str, view: _View, rows: str | None) -> Any:
+def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None) -> Any:
     """Dims of one view: the rows', and its columns'."""
     assert view.checked is not None
-    named = _named_dims(model, name, view.name, view, None)
+    named = _named_dims(model, named_after, view.name, view.checked, None)
     if rows is None or view.checked.values.ndim == 1:
         return (rows,) if rows else named
     # PyMC has no dims of which only some are named.
@@ -591,7 +675,6 @@ def _view_dims(model: pm.Model, name: str, view: _View, rows: str | None) -> Any
 
 
 def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
-    data = None if view.checked is None else view.given
     named = None
     if view.checked is not None and is_sparse(view.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
@@ -602,11 +685,12 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         view.name,
         labels,
         view.base,
-        observed=data,
+        observed=view.checked,
         shape=shape,
         dims=dims,
         offset=view.offset,
         impute=view.impute,
+        rows=view.rows,
     )
     if named is not None and named[1] in model.coords:
         names = np.asarray(model.coords[named[1]]).tolist()
@@ -614,20 +698,26 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
     return mixture
 
 
-def _named_dims(model: pm.Model, rows: str, columns: str, view: _View, dims: Any) -> Any:
-    """Return the dims of the data, adding coords from a pandas object where none are given."""
-    if dims is not None or view.checked is None:
+def _named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims: Any) -> Any:
+    """Return the dims of the data, adding coords of its own names where none are given."""
+    if dims is not None:
         return dims
-    if isinstance(view.given, SharedVariable):
-        return model.named_vars_to_dims.get(view.given.name)
-    if view.checked.index is None:
-        return None
-    named = [(f"{rows}_obs", view.checked.index)]
-    if view.checked.columns is not None:
-        named.append((f"{columns}_feature", view.checked.columns))
-    for dim, values in named:
-        model.add_coord(dim, np.asarray(values))
-    return tuple(dim for dim, _ in named)
+    if isinstance(checked.data, SharedVariable):
+        return model.named_vars_to_dims.get(checked.data.name)
+    table = checked.table
+    if table.is_vector:
+        if table.rows is None:
+            return None
+        names: list[tuple[str, Any]] = [(f"{rows}_obs", table.rows)]
+    else:
+        if table.rows is None and table.columns is None:
+            return None
+        of_rows = range(table.n_rows) if table.rows is None else table.rows
+        of_columns = range(table.values.shape[1]) if table.columns is None else table.columns
+        names = [(f"{rows}_obs", of_rows), (f"{columns}_feature", of_columns)]
+    for dim, values in names:
+        model.add_coord(dim, coordinates(values))
+    return tuple(dim for dim, _ in names)
 
 
 def _shape_of_dims(model: pm.Model, dims: Any) -> tuple[int, ...] | None:

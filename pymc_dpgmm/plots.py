@@ -267,7 +267,7 @@ def plot_density(
     found = density_of(draws, x, own, given, probability, random_seed)
     data = _dense(view.data(0, completed=False))[:, chosen]
     if draws.groups is not None and group is not None:
-        data = data[draws.groups.group == draws.groups.names.index(str(group))]
+        data = data[draws.groups.group == draws.groups.position(group)]
     figure, (axes,) = _axes(plt, ax, (7, 4))
     axes.set_xlabel(str(names[chosen[0]]))
     if len(chosen) == 2:
@@ -546,10 +546,8 @@ def plot_groups(
         raise ValueError(f"{view.name} has one column; plot_group_weights shows what groups differ in")
     names = draws.column_names(view)
     j, i = [0, 1] if columns is None else draws.positions(view, columns)
-    chosen = draws.groups.names[:_MOST_NAMED] if groups is None else [str(group) for group in groups]
-    unknown = [group for group in chosen if group not in draws.groups.names]
-    if unknown:
-        raise ValueError(f"there are no groups {listed(unknown)}, only {listed(draws.groups.names)}")
+    wanted = draws.groups.names[:_MOST_NAMED] if groups is None else groups
+    chosen = [draws.groups.names[draws.groups.position(group)] for group in wanted]
     labels = draws.reference(partition)
     sizes = np.bincount(labels)
     largest_first = np.argsort(-sizes, kind="stable")
@@ -559,7 +557,7 @@ def plot_groups(
         n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True
     )
     for group, axes in zip(chosen, array.ravel(), strict=False):
-        of_group = draws.groups.group == draws.groups.names.index(group)
+        of_group = draws.groups.group == draws.groups.position(group)
         for rank, k in enumerate(largest_first):
             own = of_group & (labels == k)
             axes.scatter(data[own, j], data[own, i], **_points(rank, sizes[k] == 1))

@@ -58,7 +58,7 @@ def DirichletProcess(  # noqa: N802
         Dimension of the rows, followed by those of an atom if it has any. With a dict, that of the rows.
     prior : distribution, optional
         Another prior on partitions, in place of the one with ``alpha``: ``dp.PitmanYor.dist(alpha, discount, n)``,
-        ``dp.FiniteDirichlet.dist(alpha, n_components, n)`` or ``dp.MFM.dist(gamma, components, n)``.
+        ``dp.FiniteDirichlet.dist(alpha, n_components, n)`` or ``dp.MFM.dist(gamma, n, components=...)``.
     known_labels, must_link : (n,) array_like, optional
         As in :class:`CRP`.
     initval : (n,) integer array_like, optional

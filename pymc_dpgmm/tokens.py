@@ -1,14 +1,21 @@
 """Words of documents, as tokens: read from a matrix of counts, or from the words themselves."""
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import listed, refuse_dims
-from pymc_dpgmm.families.base_measure import is_variable
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.checks import is_sparse, is_variable, listed, refuse_dims
+from pymc_dpgmm.tables.kinds import as_numbers
+from pymc_dpgmm.tables.names import check_columns
+from pymc_dpgmm.tables.reading import factorized, read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
+
+_COUNT_TEXTS = (
+    "from sklearn.feature_extraction.text import CountVectorizer; vectorizer = CountVectorizer({}); "
+    "counts = vectorizer.fit_transform({}); and then observed=counts, words=vectorizer.get_feature_names_out()"
+)
 
 
 class Tokens(NamedTuple):
@@ -16,26 +23,40 @@ class Tokens(NamedTuple):
 
     Parameters
     ----------
-    words : Series of category dtype (n,)
-        The word of each token; its categories are the vocabulary.
+    words : Table
+        One column of categories: the word of each token; the levels are the vocabulary.
     document : (n,) int64 array
         Number of each token's document.
     documents : (J,) array
         Names of the documents, also of those without words.
     """
 
-    words: pd.Series
+    words: Table
     document: np.ndarray
     documents: np.ndarray
 
+    @property
+    def codes(self) -> np.ndarray:
+        """Number of each token's word in the vocabulary: (n,) int64 array."""
+        return self.words.values.astype(np.int64)
 
-def as_tokens(observed: Any) -> pd.DataFrame:
+    @property
+    def vocabulary(self) -> tuple[Any, ...]:
+        """The words that tokens may have."""
+        (levels,) = self.words.levels
+        assert levels is not None
+        return levels
+
+
+def as_tokens(observed: Any, words: Any = None) -> pd.DataFrame:
     """Return the words of documents one by one, given how often each document has each word.
 
     Parameters
     ----------
     observed : (J, V) array_like, DataFrame or sparse matrix
         Counts. Index and columns of a DataFrame name documents and words.
+    words : (V,) sequence, optional
+        Names of the columns of a matrix that has none itself.
 
     Returns
     -------
@@ -58,22 +79,21 @@ def as_tokens(observed: Any) -> pd.DataFrame:
     1  cat    first
     2  dog   second
     """
-    if np.ndim(observed) != 2 and not is_sparse(observed):
-        raise ValueError(f"observed must be a matrix of counts, got shape {np.shape(observed)}")
-    tokens = read_tokens(observed, None)
-    return pd.DataFrame({"word": tokens.words, "document": tokens.documents[tokens.document]})
+    tokens = read_tokens(observed, None, words=words)
+    words = pd.Categorical.from_codes(tokens.codes, categories=pd.Index(tokens.vocabulary))
+    return pd.DataFrame({"word": words, "document": tokens.documents[tokens.document]})
 
 
-def read_tokens(observed: Any, group: Any, *, warn: bool = True) -> Tokens:
+def read_tokens(observed: Any, group: Any, *, words: Any = None, documents: Any = None) -> Tokens:
     """Return the tokens of documents.
 
     Parameters
     ----------
-    observed : (J, V) array_like, DataFrame or sparse matrix of counts, or (n,) array_like of words
+    observed : (J, V) array_like, frame or sparse matrix of counts, or (n,) array_like of words
     group : (n,) array_like or None
         The document of each word, None with a matrix.
-    warn : bool
-        Whether to warn of words that no document has.
+    words, documents : sequence, optional
+        Names of the columns and rows of a matrix that has none itself.
 
     Raises
     ------
@@ -83,36 +103,45 @@ def read_tokens(observed: Any, group: Any, *, warn: bool = True) -> Tokens:
     refuse_dims("observed", observed)
     if is_variable(observed):
         raise TypeError("observed must be counts or words; variables and pm.Data are not supported")
-    is_matrix = is_sparse(observed) or np.ndim(observed) == 2
-    if is_matrix and group is not None:
-        raise ValueError(
-            "group and a matrix of counts exclude each other: the rows of the matrix are the documents. With "
-            "group=, observed must be the words one by one, shape (n,)"
-        )
-    if is_matrix:
-        return _from_matrix(observed, warn)
-    if np.ndim(observed) != 1:
-        raise ValueError(
-            f"observed must be a matrix of counts or a vector of words, got shape {np.shape(observed)}"
-        )
+    _refuse_texts(observed, group)
+    table = read_table(observed)
+    if not table.is_vector:
+        if group is not None:
+            raise ValueError(
+                "group and a matrix of counts exclude each other: the rows of the matrix are the documents. With "
+                "group=, observed must be the words one by one, shape (n,)"
+            )
+        return _from_matrix(table, words, documents)
     if group is None:
         raise ValueError("words one by one need group=, the document of each of them")
-    return _from_words(observed, group)
+    if words is not None:
+        raise ValueError("words= names the columns of a matrix of counts; words one by one have their names")
+    return _from_words(table, group)
 
 
-def _from_matrix(observed: Any, warn: bool) -> Tokens:
-    n_documents, n_words = observed.shape if is_sparse(observed) else np.shape(observed)
-    vocabulary, documents = np.arange(n_words), np.arange(n_documents)
-    if isinstance(observed, pd.DataFrame):
-        vocabulary, documents = observed.columns.to_numpy(), observed.index.to_numpy()
-        observed = observed.to_numpy()
+def _refuse_texts(observed: Any, group: Any) -> None:
+    """Raise TypeError for whole texts, or lists of words, in place of counts."""
+    if is_sparse(observed) or group is not None:
+        return
+    entries = list(observed) if isinstance(observed, list | tuple) or np.ndim(observed) == 1 else []
+    if entries and all(isinstance(own, list | tuple) and own and isinstance(own[0], str) for own in entries):
+        made = _COUNT_TEXTS.format("analyzer=list", "lists")
+        raise TypeError(f"observed must be counts of words, got lists of words: {made}")
+    if entries and all(isinstance(own, str) for own in entries):
+        raise TypeError(
+            f"observed must be counts of words, got texts: {_COUNT_TEXTS.format('', 'texts')}. "
+            "Words one by one need group=, the document of each of them"
+        )
+
+
+def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
+    counts = as_numbers(table)
+    vocabulary = _names("words", words, table.columns, counts.shape[1], "columns")
+    check_columns("observed", vocabulary.tolist())
+    named = _names("documents", documents, table.rows, counts.shape[0], "rows")
     from scipy.sparse import csr_array
 
-    if not is_sparse(observed):
-        observed = np.asarray(observed)
-        if observed.dtype.kind not in "biuf":
-            raise TypeError(f"observed must be counts, got dtype {observed.dtype}")
-    counts = csr_array(observed)
+    counts = csr_array(counts)
     counts.sum_duplicates()
     values = counts.data
     bad = ~((values >= 0) & (values == np.floor(values)))
@@ -120,44 +149,48 @@ def _from_matrix(observed: Any, warn: bool) -> Tokens:
         first = int(np.flatnonzero(bad)[0])
         row = int(np.searchsorted(counts.indptr, first, side="right")) - 1
         raise ValueError(
-            f"counts must be whole numbers >= 0, but {listed(documents[row : row + 1].tolist())} has "
-            f"{values[first]} of the word {listed(vocabulary[counts.indices[first:][:1]].tolist())}"
+            f"counts must be whole numbers >= 0, but {listed(named[row : row + 1].tolist())} has "
+            f"{values[first]:g} of the word {listed(vocabulary[counts.indices[first:][:1]].tolist())}"
         )
     repeats = values.astype(np.int64)
     if not repeats.sum():
         raise ValueError("there are no words: all counts are 0")
     codes = np.repeat(counts.indices, repeats)
-    document = np.repeat(np.repeat(np.arange(len(documents)), np.diff(counts.indptr)), repeats)
-    unused = np.flatnonzero(np.bincount(codes, minlength=len(vocabulary)) == 0)
-    if warn and len(unused):
-        warnings.warn(
-            f"no document has {len(unused)} of the {len(vocabulary)} words: "
-            f"{listed(vocabulary[unused].tolist(), 5)}. They take part with their eta; leave out their columns if "
-            "that is not meant",
-            UserWarning,
-            stacklevel=4,
-        )
-    return Tokens(_named(codes, vocabulary), document.astype(np.int64), documents)
+    document = np.repeat(np.repeat(np.arange(len(named)), np.diff(counts.indptr)), repeats)
+    return Tokens(_words(codes, vocabulary.tolist()), document.astype(np.int64), named)
 
 
-def _named(codes: np.ndarray, vocabulary: np.ndarray) -> pd.Series:
-    return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(vocabulary)))
+def _names(what: str, given: Any, own: Any, n: int, of: str) -> np.ndarray:
+    """Return names of rows or columns: those that a matrix has itself, those that are given, or numbers."""
+    if given is None:
+        return np.arange(n) if own is None else np.asarray(pd.Index(own), dtype=object)
+    names = np.asarray(list(given), dtype=object)
+    if len(names) != n:
+        raise ValueError(f"{what} must name the {n} {of} of observed, got {len(names)} names")
+    if own is not None and list(names) != list(own):
+        raise ValueError(f"the {of} of observed have names of their own: leave out {what}=")
+    return names
 
 
-def _from_words(observed: Any, group: Any) -> Tokens:
-    words = observed if isinstance(observed, pd.Series) else pd.Series(np.asarray(observed))
-    if words.isna().any():
-        raise ValueError(f"observed has {int(words.isna().sum())} missing words")
-    if words.dtype.kind == "f":
-        raise TypeError("observed must be words or their codes, got real numbers")
-    if isinstance(group, pd.Series) and isinstance(observed, pd.Series) and not group.index.equals(words.index):
-        raise ValueError("group must have the index of observed")
-    names = np.asarray(group)
-    if names.shape != (len(words),):
-        raise ValueError(f"group must have one document for each of {len(words)} words, got shape {names.shape}")
-    document, documents = pd.factorize(names, sort=True)
+def _words(codes: np.ndarray, vocabulary: list[Any]) -> Table:
+    """Return the words of tokens as a table."""
+    return Table("the words of observed", codes.astype(np.float64), ("category",), (tuple(vocabulary),))
+
+
+def _from_words(table: Table, group: Any) -> Tokens:
+    missing = int(np.isnan(table.values).sum())
+    if missing and table.kinds[0] in ("integer", "text", "category"):
+        raise ValueError(f"observed has {missing} missing words")
+    if table.kinds[0] not in ("integer", "text", "category"):
+        raise TypeError(f"observed must be words or their codes, got {table.kinds[0]} numbers")
+    names = Rows("observed", table.rows).entries("group", group)
+    if names.shape != (table.n_rows,):
+        raise ValueError(f"group must have one document for each of {table.n_rows} words, got shape {names.shape}")
+    document, documents = factorized("group", names)
     if np.any(document < 0):
         raise ValueError(f"group has {int(np.sum(document < 0))} missing entries; every word has a document")
-    if not isinstance(words.dtype, pd.CategoricalDtype):
-        words = words.astype("category")
-    return Tokens(words.reset_index(drop=True), document.astype(np.int64), np.asarray(documents))
+    levels, codes = table.levels[0], table.values
+    if levels is None:
+        found, codes = np.unique(table.values.astype(np.int64), return_inverse=True)
+        levels = tuple(found.tolist())
+    return Tokens(_words(codes.astype(np.int64), list(levels)), document.astype(np.int64), documents)

@@ -516,11 +516,6 @@ BAD = {
     "unknown": (lambda: da.ones((10, 2), chunks=(5, 2))[da.ones(10, chunks=5) > 0], ValueError, "compute_chunk"),
     "infinite": (lambda: da.where(da.arange(10, chunks=5) == 8, np.inf, 1.0), ValueError, "rows 5 to 9"),
     "text": (lambda: da.from_array(np.array(["a", "b"])), TypeError, "real numbers"),
-    "nullable": (
-        lambda: dd.from_pandas(pd.DataFrame({"a": pd.array([1, 2, 3], dtype="Int64")}), npartitions=1),
-        TypeError,
-        "nullable",
-    ),
     "three": (lambda: da.ones((4, 2, 2)), ValueError, "3 dimensions"),
     "empty": (lambda: da.ones((0, 2)), ValueError, "at least one row"),
     "frame": (

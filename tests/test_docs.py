@@ -1,5 +1,6 @@
 """The documentation names everything that is public, and its links lead somewhere."""
 
+import ast
 import inspect
 import re
 from pathlib import Path
@@ -39,3 +40,40 @@ def test_the_readme_is_short():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert lines.index("## Features") <= 60
     assert all(len(line) <= 115 for line in lines if not line.startswith("!["))
+
+
+SOURCES = sorted(Path(dp.__file__).parent.rglob("*.py"))
+CALL = re.compile(r"`+((?:with pm\.Model\(\): )?(?:\w+ = )?dp\.[A-Za-z_.]+\([^`]*\))`+")
+
+
+def shown_calls(path):
+    """Return the calls of public functions that prose, a docstring or a message shows."""
+    text = re.sub(r"\s*\n\s*(?:#\s*)?", " ", path.read_text())
+    for found in CALL.finditer(text):
+        try:
+            tree = ast.parse(found.group(1).partition("= ")[2] if " = dp." in found.group(1) else found.group(1))
+        except SyntaxError:
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                yield node
+
+
+@pytest.mark.parametrize("path", [*PAGES, *SOURCES], ids=lambda path: str(path.relative_to(ROOT)))
+def test_calls_that_are_shown_have_arguments_that_there_are(path):
+    for call in shown_calls(path):
+        name = ast.unparse(call.func)
+        if not name.startswith("dp."):
+            continue
+        public = dp
+        for part in name.removeprefix("dp.").split("."):
+            public = getattr(public, part)
+        given = [ast.unparse(argument) for argument in call.args]
+        keywords = {keyword.arg: "" for keyword in call.keywords if keyword.arg is not None}
+        is_whole = "..." not in given and "Ellipsis" not in given
+        signature = inspect.signature(public)
+        given = [argument for argument in given if argument != "..."]
+        try:
+            (signature.bind if is_whole and (given or keywords) else signature.bind_partial)(*given, **keywords)
+        except TypeError as error:
+            pytest.fail(f"{ast.unparse(call)}: {error}")

@@ -194,6 +194,7 @@ def test_documents_held_out():
     np.testing.assert_allclose(found.attrs["perplexity"], np.exp(-float(found["log_likelihood"][0]) / 3))
 
 
+@pytest.mark.filterwarnings("ignore:no row has 1 of the 2 levels of the words")
 def test_topics_without_words_have_their_own_alpha():
     """Documents held out, and new words, where topics without words differ in alpha."""
     words, document, eta = np.zeros(4, dtype=int), np.zeros(4, dtype=int), np.full(2, 0.1)
@@ -251,6 +252,7 @@ def test_weights_of_groups_vary_with_the_shares():
         dp.group_weights(idata, "y", reference, probability=95)
 
 
+@pytest.mark.filterwarnings("ignore:no row has 1 of the 3 levels of the words")
 def test_words_of_topics():
     """Means and standard deviations are those of the enumerated posterior, names matched to a reference."""
     words, document = np.array([0, 0, 0, 2, 2, 2]), np.array([0, 0, 0, 1, 1, 1])

@@ -13,6 +13,7 @@ MODELS = ("pymc", "pytensor")
 LABELS = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
 BELOW = [
     "pymc_dpgmm.partitions",
+    "pymc_dpgmm.tables.rows",
     "pymc_dpgmm.families",
     "pymc_dpgmm.kernels.gibbs",
     "pymc_dpgmm.kernels.marginal",

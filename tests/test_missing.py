@@ -234,7 +234,7 @@ def test_categories_with_gaps():
     [
         (dp.DirichletMultinomial([1.0, 1.0]), [[1, np.nan], [2, 1]], "DirichletMultinomial does not take"),
         (dp.BetaBernoulli(1.0, 1.0), [[1, np.nan], [2, 1]], "binary columns must be 0 or 1, got 2.0 in row 1"),
-        (None, [np.nan, np.nan], "all entries of column 0 are missing"),
+        (None, [np.nan, np.nan], "all entries of (column 0 of )?observed are missing"),
     ],
 )
 def test_bad_input(base, observed, message):

@@ -40,7 +40,10 @@ LABELS = np.array([0, 1, 0, 2, 1, 1, 0, 0, 2, 2, 1, 0])
 
 
 def test_views_of_a_table():
-    with pm.Model() as model:
+    with (
+        pm.Model() as model,
+        pytest.warns(UserWarning, match=r"levels of column 'region' of observed: \['east'\]"),
+    ):
         views = dp.DPMixture("y", 0.8, VIEWS, observed=FRAME)
     assert list(views) == list(VIEWS)
     assert views["body"] is model["y_body"]
@@ -368,8 +371,8 @@ def test_pandas_objects_go_by_their_index():
         with pm.Model(), pytest.raises(ValueError, match=f"{argument} has the index of other rows than observed"):
             dp.DPMixture("y", 1.0, observed=frame["a"], **{argument: other})
     with pm.Model():
-        # A default index is none: these go by position.
-        dp.DPMixture("y", 1.0, observed=frame["a"], offset=pd.Series(np.arange(8.0)))
+        # What has no index goes by position.
+        dp.DPMixture("y", 1.0, observed=frame["a"], offset=np.arange(8.0))
 
 
 def test_columns_of_sparse_counts_have_the_names_of_their_dimension():

@@ -281,7 +281,10 @@ def test_bad_input(changed, message):
 
 
 def test_a_word_that_no_document_has_is_named():
-    with pm.Model(), pytest.warns(UserWarning, match="no document has 1 of the 2 words: \\['b'\\]"):
+    with (
+        pm.Model(),
+        pytest.warns(UserWarning, match=r"no row has 1 of the 2 levels of the words of observed: \['b'\]"),
+    ):
         dp.LDA("w", 2, 0.5, 0.1, observed=pd.DataFrame({"a": [1, 2], "b": [0, 0]}))
 
 

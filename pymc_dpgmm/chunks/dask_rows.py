@@ -269,6 +269,21 @@ def names_in(observed: Any) -> list[str] | None:
     return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
 
 
+def _all_floats(part: Any) -> Any:
+    """Return a partition of a dask DataFrame or Series with float64 columns, NaN where an entry is missing."""
+    values = part.to_numpy(dtype=np.float64, na_value=np.nan)
+    named = {"columns": part.columns} if hasattr(part, "columns") else {"name": part.name}
+    return type(part)(values, index=part.index, **named)
+
+
+def kinds_in(observed: Any) -> tuple[str, ...] | None:
+    """Return the kinds of the columns of a dask DataFrame or Series; None for an array, whose dtype tells."""
+    if not hasattr(observed, "to_dask_array"):
+        return None
+    dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
+    return tuple({"b": "bool", "f": "real"}.get(dtype.kind, "integer") for _, dtype in dtypes.items())
+
+
 def as_dask_array(observed: Any) -> Any:
     """Return a dask array of whole rows.
 
@@ -283,13 +298,14 @@ def as_dask_array(observed: Any) -> Any:
         dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
         bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
         if bad:
-            raise TypeError(f"the columns {', '.join(bad)} of observed are not numbers: leave them out")
-        nullable = [str(c) for c, dtype in dtypes.items() if not isinstance(dtype, np.dtype)]
-        if nullable:
             raise TypeError(
-                f"the columns {', '.join(nullable)} of observed have a nullable dtype: convert them first, "
-                "observed.astype(float)"
+                f"the columns {', '.join(bad)} of observed are not numbers: leave them out, or make codes of "
+                "their categories, observed[column].cat.codes"
             )
+        own = [dtype for _, dtype in dtypes.items()]
+        if any(not isinstance(dtype, np.dtype) for dtype in own) or len({dtype.kind == "b" for dtype in own}) > 1:
+            # What is missing in a nullable dtype is missing; bools among numbers are 0 and 1.
+            observed = observed.map_partitions(_all_floats, meta=_all_floats(observed._meta))
         # Files of which only some columns are read may become fewer chunks than there were partitions.
         observed = observed.to_dask_array().compute_chunk_sizes()
     if observed.dtype.kind not in "biuf":

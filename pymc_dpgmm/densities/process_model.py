@@ -12,6 +12,7 @@ from pymc_dpgmm.densities.atom_densities import AtomDensities
 from pymc_dpgmm.densities.row_terms import RowTerms
 from pymc_dpgmm.distributions import dependents, fixed_rows
 from pymc_dpgmm.distributions.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.distributions.lengths import explain_lengths
 from pymc_dpgmm.distributions.models import with_densities
 
 
@@ -32,7 +33,7 @@ class ProcessModel:
     """
 
     def __init__(self, model: pm.Model, labels: Variable, compile_kwargs: Any = None) -> None:
-        self.labels = labels
+        self.labels, self._model = labels, model
         self.parameters = [rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] is labels]
         own = set(self.parameters)
         strangers = [other.name for other in dependents(model, labels) if other not in own]
@@ -56,7 +57,13 @@ class ProcessModel:
             return
         self.densities.at(point)
         seeds = iter(range(1_000))
-        self.terms.confirm(lambda n: self.densities.draws(next(seeds), n), point)
+        try:
+            self.terms.confirm(lambda n: self.densities.draws(next(seeds), n), point)
+        except ValueError as error:
+            names = ", ".join(str(rv.name) for rv in self.parameters)
+            densities = [term.expression for term in self.terms.terms]
+            explain_lengths(error, self._model, names, self.n, densities)
+            raise
         self._is_confirmed = True
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
@@ -15,19 +14,23 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.rewriting.basic import register_canonicalize
 
-from pymc_dpgmm.checks import rows_in_order, without_dims
+from pymc_dpgmm.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.distributions.drawn_rows import PosteriorRowsRV, PriorRowsRV
 from pymc_dpgmm.distributions.layout import Layout, MixtureInputs, mixture_inputs, of_units
+from pymc_dpgmm.distributions.lengths import note_lengths
 from pymc_dpgmm.distributions.missing_entries import MissingEntries
 from pymc_dpgmm.distributions.models import unchanged_on_error
-from pymc_dpgmm.distributions.observed import check_observed, count_missing
+from pymc_dpgmm.distributions.named_rows import check_columns_of_coords, rows_of
+from pymc_dpgmm.distributions.observed import Observed, check_observed, count_missing
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.distributions.partition_priors import PartitionRV, fixed_rows
 from pymc_dpgmm.distributions.records import add_record, stored
 from pymc_dpgmm.distributions.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.families import BaseMeasure, Family
-from pymc_dpgmm.families.base_measure import check_base, is_variable, named_kinds
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.base_measure import check_base, named_kinds
+from pymc_dpgmm.tables.names import as_plain, as_text
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -150,6 +153,8 @@ class CollapsedMixture(pm.Distribution):
         them.
     dims : tuple of str, optional
         Names of the dimensions of the data.
+    rows : Rows, optional
+        Names of the rows, where they are known already; by default those of the labels.
 
     Raises
     ------
@@ -186,21 +191,30 @@ class CollapsedMixture(pm.Distribution):
         shape: Sequence[int] | None = None,
         offset: Any = None,
         impute: bool = False,
+        rows: Rows | None = None,
         **kwargs: Any,
     ) -> Any:
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
             check_base(base)
-            index = observed.index if isinstance(observed, pd.Series | pd.DataFrame) else None
-            base, offset = base.for_rows(index), rows_in_order("offset", without_dims(offset), index)
+            rows = rows_of(model, labels, kwargs.get("dims")) if rows is None else rows
+            checked, columns = None, None
+            if observed is not None:
+                if not isinstance(observed, Observed):
+                    table = read_table(observed)
+                    check_columns_of_coords(model, table, kwargs.get("dims"))
+                    observed = rows.arrange(table)
+                checked = check_observed(observed, base)
+                columns = None if checked.table.is_vector else checked.table.columns
+            by_column = [field for field, letter in base.family.given.items() if letter == "d"]
+            base = base.for_rows(rows, dict.fromkeys(by_column, columns))
+            offset = rows.numbers("offset", without_dims(stacked(offset)), columns)
             if offset is not None:
                 kwargs["offset"] = offset
-            names = _names_in(observed, base)
-            if observed is None:
+            if checked is None:
                 if not base.family.has_data_gradient:
                     raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
             else:
-                checked = check_observed(observed, base)
                 if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
                     raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
                 shape, observed = checked.values.shape, checked.data
@@ -221,7 +235,17 @@ class CollapsedMixture(pm.Distribution):
                 }
             importlib.import_module("pymc_dpgmm.guards").guard_results()
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
-            _add_record(model, mixture, shape, base, offset, names)
+            unit = of_units(mixture_inputs(mixture).labels)[1]
+            note_lengths(
+                mixture,
+                {
+                    "observed": None if checked is None else checked.in_model,
+                    "offset": offset,
+                    "unit": unit.data if isinstance(unit, Constant) else unit,
+                    **base.given,
+                },
+            )
+            _add_record(model, mixture, shape, base, offset, _names_in(checked))
             return mixture
 
     @classmethod
@@ -297,6 +321,7 @@ def _add_record(
                 field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
             },
             "given": {field: stored(model, value) for field, value in base.given.items()},
+            "given_names": {field: [as_plain(n) for n in own] for field, own in base.given_names().items()},
             "has_unit": unit is not None,
             "unit": None if unit is None else stored(model, unit),
             "has_offset": offset is not None,
@@ -311,12 +336,16 @@ def _add_record(
     )
 
 
-def _names_in(observed: Any, base: BaseMeasure) -> dict[str, Any]:
-    """Return the names that a pandas object has for a column without dims, and for categories."""
-    categories, name = base.categories(observed), getattr(observed, "name", None)
+def _names_in(checked: Observed | None) -> dict[str, Any]:
+    """Return the names that data has for a column without dims, and for categories."""
+    if checked is None:
+        return {"categories": None, "levels": None, "column": None}
+    levels, columns = checked.levels, checked.table.columns
+    there = any(own is not None for own in levels)
     return {
-        "categories": categories and [own and [str(value) for value in own] for own in categories],
-        "column": name if isinstance(observed, pd.Series) and isinstance(name, str) else None,
+        "categories": [own and [as_text(value) for value in own] for own in levels] if there else None,
+        "levels": [own and [as_plain(value) for value in own] for own in levels] if there else None,
+        "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
     }
 
 
@@ -326,8 +355,6 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
         raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
     if not is_variable(offset):
         offset = np.asarray(offset)
-        if offset.dtype.kind not in "biuf":
-            raise TypeError(f"offset must be real numbers or a variable, got dtype {offset.dtype}")
         if not np.all(np.isfinite(offset)):
             raise ValueError("offset must be finite, got NaN or infinite values")
     offset = pt.as_tensor(offset).astype("float64")

@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 
-from pymc_dpgmm.checks import refuse_dims, without_dims
+from pymc_dpgmm.checks import is_variable, without_dims
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, NumbersOp, partition_sizes
 from pymc_dpgmm.distributions.partition_priors import (
     RandomStartRV,
@@ -19,7 +18,6 @@ from pymc_dpgmm.distributions.partition_priors import (
     dtype_of_labels,
 )
 from pymc_dpgmm.distributions.records import add_record, numbers, stored
-from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.grouped_partitions import (
     Groups,
     count_by_group,
@@ -31,6 +29,8 @@ from pymc_dpgmm.grouped_partitions import (
 )
 from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.tables.names import as_plain, coordinates
+from pymc_dpgmm.tables.reading import factorized, read_entries
 
 
 class _GroupsAt:
@@ -325,12 +325,9 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
     TypeError, ValueError
         If there is not one name or number for each row, or one is missing.
     """
-    if isinstance(group, NamedGroups):
-        return group
-    refuse_dims("group", group)
     if is_variable(group):
         raise TypeError("group must be an array of names or numbers; variables and pm.Data are not supported")
-    values = group.to_numpy() if isinstance(group, pd.Series | pd.Index) else np.asarray(group)
+    values = read_entries(group, "group")
     if values.shape != (n,):
         raise ValueError(
             f"group must have one entry for each row, shape ({n},) as {observed} has {n}, got {values.shape}"
@@ -341,7 +338,7 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
         np.isnan(values) | (np.isfinite(values) & (values == np.floor(values)))
     ):
         raise TypeError("group must be names or integers, got fractional or infinite numbers")
-    codes, names = pd.factorize(values, sort=True)
+    codes, names = factorized("group", values)
     if np.any(codes < 0):
         raise ValueError(f"group has {np.sum(codes < 0)} missing entries; every row belongs to a group")
     if names.dtype.kind == "f":
@@ -378,7 +375,7 @@ def _begin(name: str, groups: NamedGroups, known: Mapping[str, Any]) -> tuple[pm
             # Rows that are known to share a cluster would be moved as one, which scans by group do not do.
             raise NotImplementedError(f"{key} is not supported together with groups")
     model, mixture = pm.modelcontext(None), name.removesuffix("_labels")
-    model.add_coord(f"{mixture}_group", groups.names)
+    model.add_coord(f"{mixture}_group", coordinates(groups.names))
     return model, mixture
 
 
@@ -466,7 +463,7 @@ def _add_record(
         },
         "is_constrained": False,
         "group": numbers(groups.codes),
-        "groups": [str(name) for name in groups.names],
+        "groups": [as_plain(name) for name in groups.names],
         "openers": openers,
     }
     add_record(model, labels.name, content)

@@ -12,11 +12,12 @@ from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dpgmm.checks import without_dims
+from pymc_dpgmm.checks import is_variable, without_dims
 from pymc_dpgmm.constraints import allow, draw_constrained_start, make_constraints, n_known
+from pymc_dpgmm.distributions.lengths import note_lengths
+from pymc_dpgmm.distributions.named_rows import coords_of, note_rows
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored, with_gamma_law
-from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.partitions import (
     LAST_SHARE,
     N_TERMS,
@@ -31,10 +32,14 @@ from pymc_dpgmm.partitions import (
     pitman_yor,
     solve_for_n_clusters,
 )
+from pymc_dpgmm.tables.reading import read_entries
+from pymc_dpgmm.tables.rows import Rows
 
 # Mass of the prior on the number of components that may be missing, and the most numbers looked at for it.
 _MISSING = 1e-6
 _MOST_TERMS = 2**20
+# What may be known of rows.
+_KNOWN = ("known_labels", "must_link")
 # Labels of at most this many rows are stored in two bytes each.
 _MOST_ROWS_INT16 = 32_767
 
@@ -214,28 +219,47 @@ class PartitionPrior(pm.Discrete):
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
+        rows = Rows("the labels", coords=coords_of(pm.modelcontext(kwargs.get("model")), dims))
+        kwargs |= {key: rows.entries(key, kwargs[key]) for key in _KNOWN if key in kwargs}
+        initval = rows.entries("initval", initval)
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
             initval = checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
         labels = super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
+        note_rows(labels, rows)
+        own = {"initval": None if isinstance(initval, str) else initval}
+        note_lengths(labels, own | {key: kwargs.get(key) for key in _KNOWN})
         _add_record(labels)
         return labels
 
     @classmethod
     def _made(cls, params: list[Any], n: Any, kwargs: dict[str, Any]) -> Any:
-        constraints = _constraints(n, kwargs.pop("known_labels", None), kwargs.pop("must_link", None))
+        rows = Rows("the labels")
+        known = [rows.entries(key, kwargs.pop(key, None)) for key in _KNOWN]
+        constraints = _constraints(n, *known)
         n, dtype = _checked_rows(n)
         kwargs.pop("shape", None)
-        return super().dist(
+        labels = super().dist(
             [*params, n if constraints is None else pt.constant(constraints)], dtype=dtype, **kwargs
         )
+        note_rows(labels, rows)
+        return labels
 
 
 def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval: Any) -> Any:
     """Add labels made with ``.dist`` to a model."""
+    rows = Rows("the labels", coords=coords_of(model, dims))
+    made = labels.tag.rows.names
+    if made is not None and rows.order("what is known of the labels in prior=", made) is not None:
+        raise ValueError(
+            "what is known of the labels in prior= has the names of the rows in another order than the coords of "
+            "the model: put it into the same one"
+        )
+    initval = rows.entries("initval", initval)
     if initval is not None and not isinstance(initval, str):
         initval = checked_start(initval, fixed_rows(labels), constraints_on(labels)).astype(labels.dtype)
     labels = model.register_rv(labels, name, dims=dims, initval=initval, default_transform=None)
+    note_rows(labels, rows)
     _add_record(labels)
     return labels
 
@@ -742,13 +766,18 @@ def dtype_of_labels(n: int) -> str:
 
 def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None:
     """Return constraints, None where nothing is known."""
-    given = [groups for groups in (known_labels, must_link) if groups is not None]
+    for name, groups in zip(_KNOWN, (known_labels, must_link), strict=True):
+        if is_variable(groups):
+            raise TypeError(f"{name} must be an array of names or numbers, not a variable or pm.Data")
+    given = [
+        read_entries(groups, name)
+        for name, groups in zip(_KNOWN, (known_labels, must_link), strict=True)
+        if groups is not None
+    ]
     if not given:
         return None
-    if any(map(is_variable, given)):
-        raise TypeError("known_labels and must_link must be arrays, not variables")
     # Data that may change has as many rows as are told of now.
-    n = len(np.atleast_1d(np.asarray(given[0]))) if is_variable(n) else checked_integer("n", n)
+    n = len(given[0]) if is_variable(n) else checked_integer("n", n)
     return make_constraints(n, known_labels, must_link)
 
 

@@ -19,9 +19,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.checks import has_dims
+from pymc_dpgmm.checks import has_dims, is_variable
 from pymc_dpgmm.distributions.models import replace_data
-from pymc_dpgmm.families.base_measure import is_variable
 from pymc_dpgmm.pymc_internals import constant_fold
 
 # Larger arrays are stored as bytes in place of numbers that can be read.

@@ -1,53 +1,38 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from numbers import Real
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
 
-from pymc_dpgmm.checks import refuse_dims, rows_in_order, without_dims
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.families.defaults import warn_of_scales
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.tables.kinds import as_numbers, check_finite
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows, order_of_columns
+from pymc_dpgmm.tables.table import Table
+
+# The sums of squares of larger numbers are infinite.
+LARGEST = 1e100
 
 FAMILIES: dict[str, Family] = {}
 BASE_MEASURES: dict[str, "type[BaseMeasure]"] = {}
 
 
-def is_variable(value: Any) -> bool:
-    """Tell a model variable (any symbolic tensor) from a number or array."""
-    # Tables have their columns for attributes, of whatever name.
-    return not isinstance(value, pd.DataFrame | pd.Series) and hasattr(value, "owner") and hasattr(value, "type")
+class Coded(NamedTuple):
+    """Data as the numbers of a family, and what codes of categories stand for.
 
-
-def as_reals(what: str, data: Any) -> np.ndarray:
-    """Return data as float64 numbers, NaN where it is masked.
-
-    Raises
-    ------
-    TypeError
-        If it is not made of real numbers; columns of a DataFrame are named.
+    Parameters
+    ----------
+    values : (n,) or (n, d) float64 array, or sparse matrix
+    levels : tuple of d tuples or None
+        Of a column of codes, what these stand for; None for other columns, and for codes that stand for nothing.
     """
-    if hasattr(data, "columns"):
-        bad = [str(c) for c, dtype in zip(data.columns, data.dtypes, strict=True) if dtype.kind not in "biuf"]
-        bad = [c for c in bad if not converts(data[c])]
-        if bad:
-            raise TypeError(f"{what} must be real numbers, but the columns {', '.join(bad)} are not")
-    if not converts(data):
-        raise TypeError(f"{what} must be real numbers, got dtype {np.asarray(data).dtype}")
-    if isinstance(data, np.ma.MaskedArray):
-        return np.ma.filled(data.astype(np.float64), np.nan)
-    return np.asarray(data, dtype=np.float64)
 
-
-def converts(data: Any) -> bool:
-    """Tell whether data can be made into float64 numbers."""
-    try:
-        np.asarray(data, dtype=np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
+    values: Any
+    levels: tuple[tuple[Any, ...] | None, ...]
 
 
 class BaseMeasure:
@@ -79,6 +64,8 @@ class BaseMeasure:
     """
 
     family: ClassVar[Family]
+    # Whether columns of categories and of text are taken, as codes.
+    takes_categories: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -90,9 +77,10 @@ class BaseMeasure:
 
     def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
-        self.given = {name: self._checked_given(name, value) for name, value in (given or {}).items()}
-        # What comes with the rows as a pandas object has an index of them.
-        self._indexed = {k: v for k, v in (given or {}).items() if isinstance(v, pd.Series | pd.DataFrame)}
+        read = {name: checked_given(name, value) for name, value in (given or {}).items()}
+        # What comes with the rows, and what names its own rows and columns have.
+        self._tables: dict[str, Table] = {name: table for name, (_, table) in read.items() if table is not None}
+        self.given = {name: value for name, (value, _) in read.items()}
         # Errors that need no data are raised here: this is where the user's values enter.
         lengths = self._implied_lengths()
         for letter in sorted(set("".join(self.family.axes.values()))):
@@ -110,22 +98,48 @@ class BaseMeasure:
     def restored(cls, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Make one from parameters, and what is given with every row, as another one has kept them."""
         base = cls.__new__(cls)
-        base.parameters, base.given, base._indexed = dict(parameters), dict(given), {}
+        base.parameters, base.given, base._tables = dict(parameters), dict(given), {}
         return base
 
-    def for_rows(self, index: Any) -> Self:
-        """Return the same for rows with a pandas index, what is given with them being in their order.
+    def for_rows(self, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None = None) -> Self:
+        """Return the same for rows with names, what is given with them being in their order.
+
+        Parameters
+        ----------
+        rows : Rows
+            Names of the rows.
+        columns : dict, optional
+            For what is given, the names of the columns whose order its own are to have, if they have names: those
+            of the data or, of new rows, those that were given before.
 
         Raises
         ------
         ValueError
-            If something that is given has an index of other rows.
+            If something that is given has the names of other rows, or of other columns.
         """
-        ordered = {name: rows_in_order(name, value, index) for name, value in self._indexed.items()}
-        if all(ordered[name] is value for name, value in self._indexed.items()):
+        moved = {name: _in_order(name, own, rows, columns) for name, own in self._tables.items()}
+        if not moved:
             return self
-        moved = {name: np.asarray(value, dtype=np.float64) for name, value in ordered.items()}
-        return self.restored(self.parameters, {**self.given, **moved})
+        found = self.restored(self.parameters, self.given | {name: table.values for name, table in moved.items()})
+        found._tables = moved
+        return found
+
+    @staticmethod
+    def given_for(
+        given: Mapping[str, Any], rows: Rows, columns: Mapping[str, Sequence[Any] | None]
+    ) -> dict[str, Any]:
+        """Return numbers that come with new rows, checked and in the order of these; see :meth:`for_rows`."""
+        found = {}
+        for name, value in given.items():
+            found[name], table = checked_given(name, value)
+            if table is not None:
+                found[name] = _in_order(name, table, rows, columns).values
+        return found
+
+    def given_names(self) -> dict[str, list[Any]]:
+        """Return the names of the columns of what is given, where they have names."""
+        found = {name: table for name, table in self._tables.items() if not table.is_vector}
+        return {name: list(table.columns) for name, table in found.items() if table.columns is not None}
 
     @classmethod
     def from_data(cls, data: Any) -> Self:
@@ -149,28 +163,23 @@ class BaseMeasure:
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
-        if is_sparse(data):
+        table = read_table(data, "data")
+        if is_sparse(table.values):
             if not cls.family.takes_sparse:
                 raise TypeError(
                     f"data is sparse, which {cls.family.name} does not take; use .toarray(), or "
                     "DirichletMultinomial"
                 )
-            sums: dict[str, Any] = cls.family.from_data(data)
+            sums: dict[str, Any] = cls.family.from_data(table.values)
             return cls(**sums)
-        rows = as_reals("data", data)
+        rows = as_numbers(table, cls.__name__)
+        check_finite(table, LARGEST)
         rows = rows[:, None] if rows.ndim == 1 else rows
-        n_bad = int(np.sum(np.isinf(rows)))
-        if n_bad:
-            raise ValueError(f"data has {n_bad} values that are infinite")
-        if rows.ndim != 2 or rows.size == 0:
-            raise ValueError(
-                f"data must be (n,) or (n, d) finite numbers with n and d at least 1, got shape {np.shape(data)}"
-            )
         empty = np.flatnonzero(np.all(np.isnan(rows), axis=0))
         if len(empty):
-            raise ValueError(f"all entries of column {empty[0]} are missing; give the parameters")
+            raise ValueError(f"all entries of {table.column_name(empty[0])} are missing; give the parameters")
         if not cls.family.component.is_discrete:
-            names = getattr(data, "columns", range(rows.shape[1]))
+            names = range(rows.shape[1]) if table.columns is None else table.columns
             warn_of_scales(cls.family.name, rows, [str(name) for name in names])
         defaults: dict[str, Any] = cls.family.from_data(rows)
         return cls(**defaults)
@@ -240,13 +249,15 @@ class BaseMeasure:
         known = {name: None if is_variable(value) else value for name, value in self.parameters.items()}
         family.check_values(family.params(**known), values)
 
-    def to_numpy(self, observed: Any) -> np.ndarray:
-        """Turn a pandas object into an array of numbers."""
-        return observed.to_numpy()
+    def read(self, table: Table) -> Coded:
+        """Return the rows of a table as the numbers of the family.
 
-    def categories(self, observed: Any) -> list[list[Any] | None] | None:
-        """Return the categories of each column of a pandas object that are turned into codes, if any are."""
-        return None
+        Raises
+        ------
+        TypeError
+            If the table has columns that the family does not take; the message says what to do.
+        """
+        return Coded(as_numbers(table, type(self).__name__), (None,) * len(table.kinds))
 
     def given_columns(self, shape: Sequence[int], data: Any = None) -> list[Any]:
         """Return what is given with rows of this shape: matrices, or variables, with n rows.
@@ -295,7 +306,7 @@ class BaseMeasure:
             2: f"a ({', '.join(letters)}) matrix",
         }[len(letters)]
         ndims = (0, 1) if len(letters) == 1 else (len(letters),)
-        value = without_dims(value)
+        value = without_dims(stacked(value))
         if is_variable(value):
             if value.ndim not in ndims:
                 raise ValueError(f"{name} must be {allowed}, got a variable with {value.ndim} dimensions")
@@ -310,24 +321,6 @@ class BaseMeasure:
         self.family.check(name, array)
         return array
 
-    def _checked_given(self, name: str, value: Any) -> Any:
-        refuse_dims(name, value)
-        if is_variable(value):
-            if not hasattr(value, "get_value"):
-                raise TypeError(f"{name} must be numbers or pm.Data, got an expression of variables")
-            if value.ndim not in (1, 2):
-                raise ValueError(f"{name} must have one or two dimensions, got a variable with {value.ndim}")
-            return value
-        array = np.asarray(value)
-        if array.dtype.kind not in "biuf":
-            raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")
-        array = array.astype(np.float64)
-        if array.ndim > 2 or array.size == 0:
-            raise ValueError(f"{name} must be a scalar, (n,) or two-dimensional, got shape {array.shape}")
-        if not np.all(np.isfinite(array)):
-            raise ValueError(f"{name} must be finite, got NaN or infinite values")
-        return array
-
     def _implied_lengths(self) -> dict[str, dict[str, int]]:
         """Lengths of axes that the numeric parameters imply, by parameter and letter."""
         return {
@@ -335,6 +328,38 @@ class BaseMeasure:
             for name, value in self.parameters.items()
             if not is_variable(value) and np.ndim(value) > 0
         }
+
+
+def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
+    """Return what comes with every row as numbers or a variable, and its table if it has names."""
+    refuse_dims(name, value)
+    if is_variable(value):
+        if not hasattr(value, "get_value"):
+            raise TypeError(f"{name} must be numbers or pm.Data, got an expression of variables")
+        if value.ndim not in (1, 2):
+            raise ValueError(f"{name} must have one or two dimensions, got a variable with {value.ndim}")
+        return value, None
+    table = None
+    if isinstance(value, Real | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
+        array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")
+        array = array.astype(np.float64)
+    else:
+        table = read_table(value, name)
+        array = as_numbers(table)
+    if not np.all(np.isfinite(array)):
+        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    return array, table if table is not None and (table.rows is not None or table.columns is not None) else None
+
+
+def _in_order(name: str, table: Table, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None) -> Table:
+    """Return what comes with rows in their order, and in that of the columns that its own have the names of."""
+    at = None
+    if not table.is_vector:
+        at = order_of_columns(name, table.columns, (columns or {}).get(name), "the data")
+    table = table if at is None else table.in_column_order(at)
+    return table.in_row_order(rows.order(name, table.rows), rows.names)
 
 
 def named_kinds(chosen: Callable[[Family], bool] = lambda family: True) -> str:

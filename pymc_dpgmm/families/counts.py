@@ -1,12 +1,12 @@
 """What families of counts share: checks of values, missing ones, and ratios of gamma functions."""
 
 import math
-import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.checks import is_sparse
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.family import Family, Ragged
 
@@ -72,13 +72,6 @@ def with_missing(family: Family) -> Family:
         takes_missing=True,
     )
     return replace(family, incomplete=incomplete)
-
-
-def is_sparse(values: Any) -> bool:
-    """Tell a SciPy sparse matrix or array from an array."""
-    # Nobody has one where SciPy's module of them has not been imported.
-    sparse = sys.modules.get("scipy.sparse")
-    return sparse is not None and bool(sparse.issparse(values))
 
 
 def as_triplets(matrix: Any) -> np.ndarray:

@@ -16,15 +16,18 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.arithmetic import fast_log
+from pymc_dpgmm.checks import is_variable
 from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
-from pymc_dpgmm.families.categories import categories_of, codes_of, numbers_of_levels
+from pymc_dpgmm.families.base_measure import BaseMeasure, Coded
+from pymc_dpgmm.families.categories import code_columns, numbers_of_levels
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
 from pymc_dpgmm.families.counts import log_rising, sums_of_logs
 from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, real, refuse_where
 from pymc_dpgmm.special import digamma
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.table import Table
 
 
 def _update(p, n, s, x, sign):
@@ -238,8 +241,9 @@ FAMILY = replace(
 class DirichletCategorical(BaseMeasure):
     """Base measure of columns of category codes that are independent within a cluster, for (n,) or (n, d) data.
 
-    In each cluster, the probabilities of the levels of each column are ``p ~ Dirichlet(a)``. The codes of a column
-    are 0..levels - 1.
+    In each cluster, the probabilities of the levels of each column are ``p ~ Dirichlet(a)``. Columns of
+    categories, of text or of bools are taken as they are. The codes of a column of numbers are 0..levels - 1, or
+    1..levels where they do not fit the former.
 
     Parameters
     ----------
@@ -253,9 +257,9 @@ class DirichletCategorical(BaseMeasure):
 
     Notes
     -----
-    ``from_data`` sets a = 1. The levels are the categories of the categorical columns of a DataFrame, or the
-    largest code plus one. Wherever data is taken, categorical columns are turned into their codes, and columns of
-    text into the codes of their sorted values.
+    ``from_data`` sets a = 1. The levels of a categorical column are its categories, also those that no row has,
+    which a warning tells of; those of text are its sorted values; those of whole numbers are 0 to the largest one,
+    or 1 to the largest one where none is 0. Wherever data is taken, categories and text are turned into codes.
 
     Examples
     --------
@@ -267,6 +271,7 @@ class DirichletCategorical(BaseMeasure):
     """
 
     family = FAMILY
+    takes_categories = True
 
     def __init__(self, a: Any, levels: Any = None) -> None:
         if levels is None:
@@ -298,13 +303,9 @@ class DirichletCategorical(BaseMeasure):
 
     @classmethod
     def from_data(cls, data: Any) -> "DirichletCategorical":
-        """Make a base measure from columns of codes, or a DataFrame; see the class."""
-        return cls(1.0, numbers_of_levels(data))
+        """Make a base measure from columns of categories, text or codes; see the class."""
+        return cls(1.0, numbers_of_levels(read_table(data, "data")))
 
-    def categories(self, observed: Any) -> list[list[Any] | None] | None:
-        """Return the categories of each column of a pandas object that has such, None for one of codes."""
-        return categories_of(observed)
-
-    def to_numpy(self, observed: Any) -> np.ndarray:
-        """Turn a pandas object into codes: those of categorical columns, NaN where one has no category."""
-        return codes_of(observed)
+    def read(self, table: Table) -> Coded:
+        """Return columns of categories, text or codes as codes 0..levels - 1, NaN where an entry is missing."""
+        return Coded(*code_columns(table, self.parameters["levels"].astype(int)))

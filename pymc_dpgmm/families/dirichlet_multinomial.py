@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.checks import is_sparse, is_variable
 from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet
-from pymc_dpgmm.families.counts import as_ragged, check_counts, is_sparse, log_rising
+from pymc_dpgmm.families.counts import as_ragged, check_counts, log_rising
 from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family, Ragged
 from pymc_dpgmm.families.supports import positive

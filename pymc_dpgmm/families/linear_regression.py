@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.arithmetic import fast_log
+from pymc_dpgmm.checks import is_variable
 from pymc_dpgmm.compiled import inlined, shifted
-from pymc_dpgmm.families.base_measure import BaseMeasure, is_variable
+from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn
 from pymc_dpgmm.families.expected import Linear, as_packed, expected_log_variance
 from pymc_dpgmm.families.family import Family

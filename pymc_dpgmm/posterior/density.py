@@ -8,12 +8,16 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import listed
+from pymc_dpgmm.checks import is_sparse, listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.processes import density_of_process
+from pymc_dpgmm.tables.names import as_text, coordinates
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
 
 # Points along each axis of a grid of one and of two columns.
 _ONE, _TWO = 200, 50
@@ -102,10 +106,12 @@ def density_of(
     view = draws.sole()
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
-    points, dims, coords = _points(view, x, chosen, [names[j] for j in chosen])
-    full = np.full((len(points), view.d), np.nan)
-    full[:, chosen] = points
-    values = draws.check_new(view, full if columns is not None else points, given)
+    points, dims, coords, rows = _points(draws, view, x, chosen, names)
+    full: Any = points
+    if columns is not None:
+        full = np.full((len(points), view.d), np.nan)
+        full[:, chosen] = points
+    values = view.check_new(full, draws.given_of(view, given), rows)
     found = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
     shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)
     return xr.Dataset(
@@ -116,34 +122,39 @@ def density_of(
 
 
 def _points(
-    view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
-) -> tuple[np.ndarray, tuple[str, ...], dict[str, Any]]:
-    """Return points (m, c), and the dimensions and coordinates of what is known of them."""
+    draws: MixtureDraws, view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
+) -> tuple[Any, tuple[str, ...], dict[str, Any], Rows]:
+    """Return points (m, c) as they are stored, dimensions and coordinates of what is known of them, and names."""
+    own = [names[j] for j in chosen]
     if x is None:
         if len(chosen) > 2:
             raise ValueError(
                 f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
-                f"{listed(names)}"
+                f"{listed(own)}"
             )
         axes = [grid(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
         if len(axes) == 1:
-            return axes[0][:, None], ("x",), {"x": axes[0]}
+            return axes[0][:, None], ("x",), {"x": axes[0]}, Rows("x")
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-        dims = (str(names[0]), str(names[1]))
-        return points, dims, dict(zip(dims, axes, strict=True))
-    if isinstance(x, pd.DataFrame) and set(names) <= set(x.columns):
-        x = x[list(names)]
-    points = np.asarray(x, dtype=np.float64)
-    if points.ndim < 2 and len(chosen) == 1:
-        points = points.reshape(-1, 1)
-    if points.ndim != 2 or points.shape[1] != len(chosen) or not len(points):
-        kind = "(m,)" if len(chosen) == 1 else f"(m, {len(chosen)})"
-        raise ValueError(f"x must have shape {kind} for the columns {listed(names)}, got {np.shape(x)}")
-    if not np.all(np.isfinite(points)):
+        dims = (as_text(own[0]), as_text(own[1]))
+        return points, dims, dict(zip(dims, axes, strict=True)), Rows("x")
+    of_chosen = view.of_columns(chosen)
+    table = of_chosen.read_new(x, own, draws.axis(view, "d", view.d)[0], "x")
+    points = of_chosen.codes(table)
+    if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
+    rows = Rows("x", table.rows)
+    shown = points if is_sparse(points) else table.values
     if len(chosen) == 1:
-        return points, ("x",), {"x": points[:, 0]}
-    return points, ("point",), {str(name): ("point", points[:, j]) for j, name in enumerate(names)}
+        return points, ("x",), {"x": _shown(table, 0, shown)}, rows
+    return points, ("point",), {as_text(n): ("point", _shown(table, j, shown)) for j, n in enumerate(own)}, rows
+
+
+def _shown(table: Table, j: int, values: Any) -> np.ndarray:
+    """Return a column of points as it was given: text where that was text."""
+    levels = table.levels[j]
+    column = values[:, [j]].toarray()[:, 0] if is_sparse(values) else values[:, j]
+    return column if levels is None else np.array([levels[int(code)] for code in column])
 
 
 def membership(
@@ -215,13 +226,11 @@ def membership(
     if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
         # One row of a table.
         x = x.to_frame().T.infer_objects()
-    values = _new_rows(draws, x, given)
+    values, names = _new_rows(draws, x, given)
     labels = draws.reference(reference, random_seed)
     some = draws.numbers.only(values)
     found = membership_of(some, [values[view.name] for view in some.views], labels)
-    given_rows = next(iter(x.values())) if isinstance(x, Mapping) else x
     n_new, n_clusters = found.probability.shape
-    names = given_rows.index if isinstance(given_rows, pd.DataFrame | pd.Series) else np.arange(n_new)
     dim = draws.cluster_dim()
     return xr.Dataset(
         {
@@ -230,23 +239,38 @@ def membership(
             "log_density": ("new_row", found.log_density),
         },
         coords=draws.drawn.coords()
-        | {"new_row": names, dim: np.arange(n_clusters), "reference": (draws.row, labels)},
+        | {
+            "new_row": np.arange(n_new) if names is None else coordinates(names),
+            dim: np.arange(n_clusters),
+            "reference": (draws.row, labels),
+        },
     )
 
 
-def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> dict[str, Any]:
-    """Return checked new rows of each view that they are given for."""
-    if isinstance(x, pd.DataFrame) and len(draws.views) > 1:
-        x = draws.by_view(x)
+def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> tuple[dict[str, Any], pd.Index | None]:
+    """Return checked new rows of each view that they are given for, and the names of the rows."""
+    rows = Rows("the new rows")
+    if not isinstance(x, Mapping) and len(draws.views) > 1:
+        table = read_table(x, "new rows")
+        if table.columns is None or table.is_vector:
+            draws.sole()
+        rows = Rows("the new rows", table.rows)
+        x = draws.by_view(table)
     if not isinstance(x, Mapping):
         view = draws.sole()
-        return {view.name: draws.check_new(view, x, given)}
+        table = draws.read_new(view, x)
+        rows = Rows("the new rows", table.rows)
+        return {view.name: view.check_new(view.codes(table), draws.given_of(view, given), rows)}, rows.names
     known = {draws.view_name(view): view for view in draws.views}
     unknown = [view for view in x if view not in known]
     if unknown or not x:
         raise ValueError(f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}")
-    values = {known[v].name: draws.check_new(known[v], rows, (given or {}).get(v)) for v, rows in x.items()}
+    values = {}
+    for key, own in x.items():
+        view = known[key]
+        table = rows.arrange(draws.read_new(view, own))
+        values[view.name] = view.check_new(view.codes(table), draws.given_of(view, given), rows)
     counts = {view: rows.shape[0] for view, rows in values.items()}
     if len(set(counts.values())) > 1:
-        raise ValueError(f"all views must have as many new rows, got {counts}")
-    return values
+        raise ValueError(f"all views must have the same number of new rows, got {counts}")
+    return values, rows.names

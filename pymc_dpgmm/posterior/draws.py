@@ -8,6 +8,8 @@ import xarray as xr
 
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions.records import parse_record, record_name
+from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.rows import Rows
 
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
 GROUPS = ("posterior", "thinned")
@@ -165,13 +167,11 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarr
     rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
     if isinstance(partition, xr.Dataset):
         partition = partition["labels"]
-    if isinstance(partition, xr.DataArray) and drawn.row in partition.coords:
-        partition = partition.to_series()
-    if isinstance(partition, pd.Series) and rows is not None and len(partition) == drawn.n:
-        index = partition.index
-        if index.is_unique and set(index) == set(rows.tolist()):
-            partition = partition.loc[rows]
-    values = np.asarray(partition)
+    own = Rows("the draws", None if rows is None else pd.Index(rows))
+    if hasattr(partition, "index") and not callable(partition.index):
+        # Names of the draws are those of the data as they were stored.
+        partition = pd.Series(partition).set_axis(pd.Index(coordinates(partition.index)))
+    values = np.asarray(own.entries(name, partition))
     if values.dtype.kind not in "iuUO":
         raise TypeError(f"{name} must be integers or text, got dtype {values.dtype}")
     if values.shape != (drawn.n,):

@@ -4,8 +4,10 @@ The numbers are in :mod:`pymc_dpgmm.posterior.arrays.mixtures`, where they are s
 :mod:`pymc_dpgmm.posterior.stored`.
 """
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dataclasses import field as default
 from typing import Any
 
 import numpy as np
@@ -13,11 +15,11 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import listed
+from pymc_dpgmm.checks import is_sparse, listed
 from pymc_dpgmm.distributions import mixture_inputs, of_units
 from pymc_dpgmm.families import FAMILIES, BaseMeasure
-from pymc_dpgmm.families.base_measure import as_reals
-from pymc_dpgmm.families.counts import is_sparse
+from pymc_dpgmm.families.base_measure import BASE_MEASURES
+from pymc_dpgmm.families.categories import codes_of_new
 from pymc_dpgmm.partitions import GibbsType
 from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
@@ -32,6 +34,11 @@ from pymc_dpgmm.posterior.stored import (
     read_records,
     record_of,
 )
+from pymc_dpgmm.tables.kinds import as_numbers
+from pymc_dpgmm.tables.names import plain_names
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
 
 # What the letters are that families have for dimensions of parameters.
 _AXES = {"l": "category", "p": "covariate"}
@@ -47,16 +54,22 @@ class NamedView(ViewDraws):
         Whether the data is (n,).
     categories : list, optional
         Of each column the names of the categories that are stored as codes.
-    column : str, optional
+    levels : list, optional
+        Of each column what codes stand for, which may be numbers.
+    column : str or number, optional
         The name of (n,) data.
     columns : tuple of str and list of str, optional
         The dimension and the names of the columns of sparse data, which is stored without these.
+    given_names : dict
+        Names of the columns of what is given with rows.
     """
 
     is_vector: bool
     categories: list[list[str] | None] | None = None
-    column: str | None = None
-    columns: tuple[str, list[str]] | None = None
+    levels: list[list[Any] | None] | None = None
+    column: Any = None
+    columns: tuple[str, list[Any]] | None = None
+    given_names: Mapping[str, list[Any]] = default(default_factory=dict)
 
     def category_names(self, length: int) -> np.ndarray | None:
         """Return the names of categories that are stored as codes.
@@ -76,14 +89,21 @@ class NamedView(ViewDraws):
         names = np.array([[*own, *[""] * (length - len(own))] if own else codes for own in self.categories])
         return names[0] if np.all(names == names[0]) and "" not in names else names
 
-    def _base_of_new(self, given: Mapping[str, Any] | None, fields: Collection[str] | None = None) -> BaseMeasure:
+    def _base_of_new(self, given: Any, rows: Rows, fields: Collection[str] | None = None) -> BaseMeasure:
         """Return the base measure for new rows, which come with ``given``: by default what the data came with."""
         wanted = sorted(self.given if fields is None else fields)
-        if given is not None and set(given) != set(wanted):
-            raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {sorted(given)}")
+        if given is not None and (not isinstance(given, Mapping) or set(given) != set(wanted)):
+            got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
+            raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {got}")
         if given is None and any(np.ndim(self.given.get(field, [])) for field in wanted):
-            raise ValueError(f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}")
-        return self.base(given=None if given is None else {k: np.asarray(v) for k, v in given.items()})
+            raise ValueError(
+                f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}, one entry for "
+                "each new row"
+            )
+        if given is None:
+            return self.base()
+        read = BaseMeasure.given_for(given, rows, self.given_names)
+        return self.base(given=read)
 
     def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
         """Return what is given with new rows, which may be one line for all of them."""
@@ -104,68 +124,107 @@ class NamedView(ViewDraws):
             If it is not given, or for another number of rows.
         """
         # Also what a family takes from the rows themselves, where there are any.
-        base = self._base_of_new(given, self.family.given)
+        base = self._base_of_new(given, Rows("the new rows"), self.family.given)
         columns = self._given_columns(base, np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
-    def _codes(self, x: Any, names: Sequence[Any]) -> np.ndarray:
-        """Return the codes that the data's categories give to columns of a pandas object."""
-        frame = x.to_frame() if isinstance(x, pd.Series) else x
-        codes = []
-        for name, column, categories in zip(names, frame, self.categories or [], strict=True):
-            values = frame[column]
-            if categories is not None:
-                texts = values.astype(object).where(values.isna(), values.astype(str))
-                unknown = sorted(set(texts.dropna()) - set(categories))
-                if unknown:
-                    raise ValueError(f"{name} has the categories {categories}, but new rows have {unknown}")
-                found = pd.Categorical(texts, categories=categories).codes
-                values = pd.Series(np.where(found < 0, np.nan, found))
-            codes.append(values.to_numpy(dtype=np.float64))
-        return np.column_stack(codes)
+    def of_columns(self, chosen: Sequence[int]) -> "NamedView":
+        """Return a view of some of the columns only, to read new rows of these with."""
+        own = list(range(self.d))
+        if list(chosen) == own:
+            return self
+        some = copy.copy(self)
+        some.d, some.is_vector = len(chosen), False
+        some.levels = None if self.levels is None else [self.levels[j] for j in chosen]
+        return some
 
-    def check_new(self, x: Any, names: Sequence[Any], given: Mapping[str, Any] | None) -> Any:
-        """Return new rows as checked values (m, c), with columns for what is given with them.
+    def read_new(self, x: Any, names: Sequence[Any], dim: str, what: str = "") -> Table:
+        """Return new rows as a table with the columns of the data, in their order.
 
-        ``names`` are those of the columns, by which columns of a DataFrame are taken.
+        Parameters
+        ----------
+        x : array_like, frame, series or Table
+        names : sequence
+            Of the columns of the data, by which columns that have names are taken.
+        dim : str
+            Of the columns, by which an object of xarray is turned.
+        what : str
+            Name of the user's argument, for messages.
 
         Raises
         ------
         TypeError, ValueError
-            If they are not of the kind of the data; the message says of what width they must be.
+            If columns are lacking; the message says of what width rows must be.
         """
-        base = self._base_of_new(given)
-        if isinstance(x, pd.DataFrame) and not isinstance(names[0], int):
-            absent = [name for name in names if name not in x.columns]
-            if absent:
-                raise ValueError(
-                    f"new rows of {self.name} have no columns {listed(absent)}, only {listed(x.columns)}"
-                )
-            x = x[list(names)]
-        if isinstance(x, pd.DataFrame | pd.Series):
-            x = base.to_numpy(x) if self.categories is None else self._codes(x, names)
-        if not is_sparse(x):
-            x = np.asarray(x)
-            if x.dtype.kind in "US" and self.categories is not None:
-                x = self._codes(pd.DataFrame(x.reshape(len(x), -1)), names)
-            if x.dtype.kind == "O":
-                # None is a missing entry.
-                x = as_reals(f"new rows of {self.name}", x)
-            if x.dtype.kind not in "biuf":
-                raise TypeError(f"new rows of {self.name} must be real numbers, got dtype {x.dtype}")
-            x = x.astype(np.float64)
-            if x.ndim < 2 and self.d == 1:
-                x = x.reshape(-1, 1)
-            if x.ndim < 2:
-                x = x.reshape(1, -1)
-        if x.ndim != 2 or x.shape[1] != self.d:
+        what = what or f"new rows of {self.name}"
+        if getattr(x, "dims", ()) and dim in x.dims and x.dims[-1] != dim:
+            x = x.transpose(..., dim)
+        if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
+            if self.d > 1 and np.ndim(x) == 1:
+                x = [list(x)]
+            elif np.ndim(x) == 0:
+                x = [x]
+            if np.shape(x)[:1] == (0,):
+                raise ValueError(f"{what}: there are none")
+        table = read_table(x, what)
+        if table.columns is not None and not table.is_vector:
+            own = plain_names(table.columns)
+            table = replace(table, columns=tuple(own))
+            absent = [name for name in names if name not in own]
+            if not absent:
+                table = table.of_columns(list(names))
+            elif not isinstance(names[0], int):
+                raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(own)}")
+        if table.is_vector:
+            table = replace(table, values=table.values[:, None])
+        if table.values.shape[1] != self.d:
             kind = "(m,)" if self.d == 1 else f"(m, {self.d})"
-            raise ValueError(f"new rows of {self.name} must have shape {kind}, got {np.shape(x)}")
-        if x.shape[0] == 0:
+            raise ValueError(
+                f"{what} must have shape {kind} for the columns {listed(names)}, got {table.values.shape}"
+            )
+        return table
+
+    def codes(self, table: Table) -> Any:
+        """Return new rows as the numbers that the data is stored as: (m, d) array or sparse matrix.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are of other kinds, or have other categories.
+        """
+        if is_sparse(table.values):
+            return table.values
+        base = BASE_MEASURES[self.family.name]
+        if not base.takes_categories:
+            values = as_numbers(table, base.__name__)
+        else:
+            levels = self.levels or [None] * self.d
+            values = np.column_stack([codes_of_new(table, j, own) for j, own in enumerate(levels)])
+        if np.isinf(values).any():
+            raise ValueError(f"{table.what} must be finite, got infinite values")
+        return values
+
+    def check_new(self, values: Any, given: Any, rows: Rows) -> Any:
+        """Return new rows as checked values (m, c), with columns for what is given with them.
+
+        Parameters
+        ----------
+        values : (m, d) array or sparse matrix
+            As :meth:`codes` returns them.
+        given : dict or None
+        rows : Rows
+            Their names, by which what is given is put into their order.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not of the kind of the data.
+        """
+        base = self._base_of_new(given, rows)
+        if values.shape[0] == 0:
             raise ValueError(f"there are no new rows of {self.name}")
-        if not is_sparse(x) and np.any(np.isinf(x)):
-            raise ValueError(f"new rows of {self.name} must be finite, got infinite values")
-        values = x if is_sparse(x) else np.concatenate([x, *self._given_columns(base, x)], axis=1)
+        if not is_sparse(values):
+            values = np.concatenate([values, *self._given_columns(base, values)], axis=1)
         # What is missing is of any kind.
         self.family.check_values(self.params(0), values if is_sparse(values) else np.nan_to_num(values, nan=0.0))
         return values
@@ -217,6 +276,8 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         unit=unit,
         is_vector=bool(record["is_vector"]),
         categories=record["categories"],
+        levels=record.get("levels", record["categories"]),
+        given_names=record.get("given_names", {}),
         column=record["column"],
         columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
     )
@@ -339,7 +400,7 @@ class MixtureDraws:
         """Return the name of a view without that of the mixture."""
         return view.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
 
-    def by_view(self, table: pd.DataFrame) -> dict[str, Any]:
+    def by_view(self, table: Table) -> dict[str, Table]:
         """Return the columns of a table that each view has.
 
         Raises
@@ -347,7 +408,8 @@ class MixtureDraws:
         ValueError
             If some are not there, or those of a view have no names.
         """
-        found = {}
+        there = plain_names(table.columns or ())
+        table, found = replace(table, columns=tuple(there)), {}
         for view in self.views:
             short, names = self.view_name(view), self.column_names(view)
             if (view.is_vector and view.column is None) or (not view.is_vector and isinstance(names[0], int)):
@@ -355,14 +417,26 @@ class MixtureDraws:
                     f"the columns of the view {short!r} have no names: give new rows as a dict of "
                     f"{[self.view_name(v) for v in self.views]}"
                 )
-            absent = [name for name in names if name not in table.columns]
+            absent = [name for name in names if name not in there]
             if absent:
                 raise ValueError(
                     f"the table of new rows has no columns {listed(absent)}, which the view {short!r} has; "
                     "for some of the views, give a dict"
                 )
-            found[short] = table[names[0]] if view.is_vector else table[names]
+            found[short] = table.of_columns(names[0] if view.is_vector else list(names))
         return found
+
+    def given_of(self, view: NamedView, given: Any) -> Any:
+        """Return what is given with new rows of a view.
+
+        It may be under the name of the view, and must be so where there are several.
+        """
+        if not isinstance(given, Mapping):
+            return given
+        named = {view.name, self.view_name(view)} & set(given)
+        if named and not named & set(view.family.given):
+            return given[next(iter(named))]
+        return given if len(self.views) == 1 else None
 
     def depends_on(self) -> list[str]:
         """Return the names of the variables that prior and base measures depend on."""
@@ -431,13 +505,15 @@ class MixtureDraws:
         dim = str(found.dims[-1])
         return dim, found[dim].to_numpy() if dim in found.coords else np.arange(length)
 
-    def check_new(self, view: NamedView, x: Any, given: Mapping[str, Any] | None) -> Any:
-        """Return new rows of a view, checked: see :meth:`NamedView.check_new`."""
-        return view.check_new(x, self.column_names(view), given)
+    def read_new(self, view: NamedView, x: Any) -> Table:
+        """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
+        return view.read_new(x, self.column_names(view), self.axis(view, "d", view.d)[0])
 
     def column_names(self, view: NamedView) -> list[Any]:
         """Return the names of a view's columns; that of (n,) data is its Series' or its own."""
-        return [view.column or view.name] if view.is_vector else self.axis(view, "d", view.d)[1].tolist()
+        if view.is_vector:
+            return [view.name if view.column is None else view.column]
+        return plain_names(pd.Index(self.axis(view, "d", view.d)[1]))
 
     def positions(self, view: NamedView, columns: Any) -> list[int]:
         """Return the positions of columns that a user gives, one or several, by name or position.

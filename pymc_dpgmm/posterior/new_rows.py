@@ -76,11 +76,7 @@ def sample_new_rows(
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
-    sole = len(draws.views) == 1
-    comes_with = [
-        view.check_given(int(n_rows), given if sole else (given or {}).get(draws.view_name(view)))
-        for view in draws.views
-    ]
+    comes_with = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
     drawn = draw_new_rows(draws.numbers, int(n_rows), comes_with, np.random.default_rng(random_seed))
     each = ("chain", "draw", "new_row")
     variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(drawn.clusters))}

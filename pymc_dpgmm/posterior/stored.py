@@ -30,6 +30,7 @@ from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
 from pymc_dpgmm.posterior.draws import DrawnLabels
 from pymc_dpgmm.special import gammaincinv
+from pymc_dpgmm.tables.names import as_text
 
 # Groups of results in which variables are looked for, those of draws first.
 _GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
@@ -226,17 +227,27 @@ class StoredGroups:
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
         self.group = parse_numbers(record["group"])
-        self.names = [str(group) for group in record["groups"]]
+        self.names = list(record["groups"])
         self._parameters = {
             field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
         }
         self._openers = None if record["openers"] is None else source.variable(record["openers"])
-        self._chosen = None if chosen is None else self._position(chosen)
+        self._chosen = None if chosen is None else self.position(chosen)
 
-    def _position(self, chosen: Any) -> int:
-        if str(chosen) not in self.names:
+    def position(self, chosen: Any) -> int:
+        """Return the number of the group of a name, which may be given as text.
+
+        Raises
+        ------
+        ValueError
+            If there is none; the message says what there is.
+        """
+        if chosen in self.names:
+            return self.names.index(chosen)
+        texts, wanted = [as_text(name) for name in self.names], as_text(chosen)
+        if wanted not in texts:
             raise ValueError(f"there is no group {chosen!r}, only {listed(self.names)}")
-        return self.names.index(str(chosen))
+        return texts.index(wanted)
 
     def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GroupedSeats:
         """Return what a draw says of the weights of its clusters."""

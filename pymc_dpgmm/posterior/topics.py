@@ -12,6 +12,8 @@ from pymc_dpgmm.checks import check_count, listed
 from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.tables.names import as_text, coordinates
+from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tokens import read_tokens
 
 
@@ -88,7 +90,7 @@ def group_weights(
             "overlap": (dim, found.overlap),
             "size": (dim, sizes),
         },
-        coords={group: draws.groups.names, dim: names},
+        coords={group: coordinates(draws.groups.names), dim: names},
     )
 
 
@@ -262,10 +264,11 @@ def held_out_log_likelihood(
     check_count("n_particles", n_particles, 1)
     draws = _grouped(MixtureDraws(idata, name, model))
     _, vocabulary = _words_of(draws)
-    tokens = read_tokens(_with_words(observed, vocabulary), group, warn=False)
-    places = pd.Index(vocabulary).get_indexer(tokens.words.astype(str).astype(object))
+    tokens = read_tokens(observed, group, words=_names_for(observed, vocabulary))
+    found_words = np.array([as_text(word) for word in tokens.vocabulary], dtype=object)
+    places = pd.Index(vocabulary).get_indexer(found_words)[tokens.codes]
     if np.any(places < 0):
-        unknown = sorted(set(tokens.words[places < 0].astype(str)))
+        unknown = sorted(set(found_words[tokens.codes[places < 0]]))
         raise ValueError(f"new documents have words that the data has not: {listed(unknown)}; leave them out")
     order = np.argsort(tokens.document, kind="stable")
     lengths = np.bincount(tokens.document, minlength=len(tokens.documents))
@@ -283,19 +286,19 @@ def held_out_log_likelihood(
             "n_words": ("document", lengths),
             "weight": (("document", "topic"), found.weights),
         },
-        coords={"document": np.asarray(tokens.documents), "topic": names},
+        coords={"document": coordinates(tokens.documents), "topic": names},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
     )
 
 
-def _with_words(observed: Any, vocabulary: np.ndarray) -> Any:
-    """Return counts whose columns have names: those that they have, or those of the data."""
-    if np.ndim(observed) != 2 or isinstance(observed, pd.DataFrame):
-        return observed
-    if observed.shape[1] != len(vocabulary):
-        raise ValueError(f"new documents have {observed.shape[1]} words, but the data has {len(vocabulary)}")
-    dense = observed.toarray() if hasattr(observed, "toarray") else np.asarray(observed)
-    return pd.DataFrame(dense, columns=vocabulary)
+def _names_for(observed: Any, vocabulary: np.ndarray) -> np.ndarray | None:
+    """Return the names of the columns of counts that have none themselves: those of the words of the data."""
+    table = read_table(observed)
+    if table.is_vector or table.columns is not None:
+        return None
+    if table.values.shape[1] != len(vocabulary):
+        raise ValueError(f"new documents have {table.values.shape[1]} words, but the data has {len(vocabulary)}")
+    return vocabulary
 
 
 def _grouped(draws: MixtureDraws) -> MixtureDraws:

@@ -24,6 +24,7 @@ from pymc_dpgmm.distributions import (
     of_units,
     prior_parameters,
 )
+from pymc_dpgmm.distributions.lengths import check_lengths
 from pymc_dpgmm.distributions.observed import check_values, count_missing
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.kernels import constrained
@@ -51,6 +52,7 @@ class MixtureTarget:
         self.name = mixture.name
         op, inputs = mixture.owner.op, mixture_inputs(mixture)
         self.family: Family = op.layout.family
+        check_lengths(mixture, inputs.labels)
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
         self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
         self._params = PointFunction(model, inputs.params)

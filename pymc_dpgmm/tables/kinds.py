@@ -1,0 +1,121 @@
+"""What is said of columns that are not what a base measure takes, the same for all of them."""
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.checks import listed
+from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
+
+_DAYS = "days = (t - t.min()) / pandas.Timedelta('1D')"
+# What to do with columns that are no numbers.
+_ADVICE = {
+    "text": "numbers written as text become numbers with pandas.to_numeric(x), and categories are taken by "
+    "dp.DirichletCategorical",
+    "category": "categories are taken by dp.DirichletCategorical, and become numbers, if they are, with "
+    "x.astype(float)",
+    "date": f"dates become numbers as days since the first of them, t = pandas.to_datetime(x); {_DAYS}",
+    "period": f"periods become numbers as days since the first of them, t = x.dt.to_timestamp(); {_DAYS}",
+    "duration": "durations become numbers with x / pandas.Timedelta('1h')",
+}
+# Up to so many columns a message writes out a mixture of several views.
+_WRITTEN_OUT = 12
+
+
+def as_numbers(table: Table, taker: str = "") -> Any:
+    """Return the values of a table that is all numbers.
+
+    Parameters
+    ----------
+    table : Table
+    taker : str
+        Name of the base measure that takes it, for the message.
+
+    Raises
+    ------
+    TypeError
+        If some columns are no numbers. The message names them, and says what to do.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dpgmm.tables.reading import read_table
+    >>> as_numbers(read_table(np.array(["1", "2"])), "NormalInverseGamma")
+    Traceback (most recent call last):
+    ...
+    TypeError: observed must be real numbers for NormalInverseGamma, but it is text: numbers written as text ...
+    """
+    check_kinds(table, NUMBERS, "real numbers", taker)
+    return table.values
+
+
+def check_kinds(table: Table, taken: Collection[str], must: str, taker: str) -> None:
+    """Raise TypeError where columns are of none of the kinds that are taken; see :func:`as_numbers`."""
+    bad = [j for j, kind in enumerate(table.kinds) if kind not in taken]
+    if bad:
+        of = f" for {taker}" if taker else ""
+        raise TypeError(f"{table.what} must be {must}{of}, but {_told(table, bad)}{_advice(table, bad)}")
+
+
+def _told(table: Table, bad: list[int]) -> str:
+    """Return which columns are of which kinds."""
+    if table.is_vector:
+        return f"it is {_plural(table.kinds[0])}"
+    by_kind: dict[str, list[Any]] = {}
+    for j in bad:
+        by_kind.setdefault(table.kinds[j], []).append(j if table.columns is None else table.columns[j])
+    return " and ".join(
+        f"the {'columns' if len(names) > 1 else 'column'} {listed(names)} {'are' if len(names) > 1 else 'is'} "
+        f"{_plural(kind)}"
+        for kind, names in by_kind.items()
+    )
+
+
+def _plural(kind: str) -> str:
+    return {"category": "categories", "text": "text"}.get(kind, f"{kind}s" if kind in _ADVICE else kind)
+
+
+def _advice(table: Table, bad: list[int]) -> str:
+    kinds = dict.fromkeys(table.kinds[j] for j in bad)
+    told = [_ADVICE[kind] for kind in kinds if kind in _ADVICE]
+    advice = f": {'; '.join(told)}" if told else ""
+    if table.is_vector:
+        return advice
+    return f"{advice}. {in_views(table)}"
+
+
+def in_views(table: Table) -> str:
+    """Return how a table with columns of several kinds is passed: a view of each kind."""
+    views = {
+        "numbers": ([j for j, kind in enumerate(table.kinds) if kind in ("integer", "real")], "dp.{}"),
+        "binary": ([j for j, kind in enumerate(table.kinds) if kind == "bool"], "dp.BetaBernoulli"),
+        "categories": ([j for j, kind in enumerate(table.kinds) if kind in CATEGORIES], "dp.DirichletCategorical"),
+    }
+    there = {view: own for view, own in views.items() if own[0]}
+    if not there:
+        return "Leave these columns out"
+    if table.columns is None:
+        return "Leave these columns out, or make a mixture of several views: pass a DataFrame, and a dict as base"
+    written = []
+    for view, (at, base) in there.items():
+        names = [table.columns[j] for j in at]
+        shown = repr(names) if len(names) <= _WRITTEN_OUT else f"[{names[0]!r}, ...]"
+        kind = base.format("NormalInverseGamma" if len(at) == 1 else "NormalInverseWishart")
+        written.append(f"'{view}': ({shown}, {kind})")
+    if len(written) == 1 and all(kind in NUMBERS + CATEGORIES for kind in table.kinds):
+        return f"Give base={written[0].rpartition(', ')[2][:-1]}"
+    return f"Leave these columns out, or make a mixture of several views: base={{{', '.join(written)}}}"
+
+
+def check_finite(table: Table, largest: float) -> None:
+    """Raise ValueError where numbers are infinite, or too large for their squares to be numbers."""
+    entries = table.values.data if hasattr(table.values, "indptr") else table.values
+    if np.isinf(entries).any():
+        raise ValueError(f"{table.what} must be finite, got infinite values")
+    if hasattr(table.values, "indptr") and np.isnan(entries).any():
+        raise ValueError(f"{table.what} must be finite, got NaN or infinite values")
+    if entries.size and np.nanmax(np.abs(entries), initial=0.0) > largest:
+        raise ValueError(
+            f"{table.what} must be within {largest:g} of 0, got {np.nanmax(np.abs(entries)):g}; rescale the data"
+        )

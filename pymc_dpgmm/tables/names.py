@@ -1,0 +1,132 @@
+"""Names of rows and columns as coordinates of results, which can be written to a file."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_dpgmm.checks import listed
+
+
+def coordinates(names: Any) -> np.ndarray:
+    """Return names as an array of numbers, dates without a time zone, or text: what a NetCDF file can hold.
+
+    Numbers, bools, durations and dates without a time zone stay what they are. Everything else becomes text: the
+    names of several levels are joined by commas, and bytes are decoded.
+
+    Parameters
+    ----------
+    names : Index or sequence
+
+    Returns
+    -------
+    (n,) array
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> coordinates(pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]))
+    array(['a, 1', 'a, 2'], dtype=object)
+    >>> coordinates([3, 1])
+    array([3, 1])
+    """
+    index = names if isinstance(names, pd.Index) else _index_of(list(names))
+    if index.nlevels > 1:
+        return _as_texts(index)
+    if isinstance(index, pd.CategoricalIndex):
+        index = pd.Index(index.to_list(), dtype=object)
+    if index.dtype == object and not index.hasnans:
+        # Numbers among objects are numbers if all of them are.
+        index = index.infer_objects()
+    if isinstance(index.dtype, np.dtype) and index.dtype.kind in "biufmM":
+        return index.to_numpy()
+    if index.dtype.kind in "biuf" and not index.hasnans:
+        # The numbers of nullable dtypes, and of those of Arrow.
+        return index.to_numpy(dtype=getattr(index.dtype, "numpy_dtype", np.float64))
+    return _as_texts(index)
+
+
+def plain_names(names: Any) -> list[Any]:
+    """Return names as they can be compared with those of results, which may have been saved: numbers or text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> plain_names(pd.date_range("2024-01-01", periods=2)), plain_names(["a", 1])
+    (['2024-01-01 00:00:00', '2024-01-02 00:00:00'], ['a', '1'])
+    """
+    own = coordinates(names)
+    return [as_text(name) for name in pd.Index(own)] if own.dtype.kind in "mM" else own.tolist()
+
+
+def _as_texts(names: Any) -> np.ndarray:
+    return np.array([as_text(name) for name in names], dtype=object)
+
+
+def _index_of(names: list[Any]) -> pd.Index:
+    """Return names as an index, tuples among them as names of one level."""
+    return pd.Index(pd.Series(names, dtype=object), dtype=object).infer_objects()
+
+
+def as_text(name: Any) -> str:
+    """Return the name of a row or column as text.
+
+    Examples
+    --------
+    >>> as_text(("mean", b"length")), as_text(None)
+    ('mean, length', 'None')
+    """
+    if isinstance(name, tuple):
+        return ", ".join(as_text(part) for part in name)
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def as_plain(name: Any) -> int | float | bool | str:
+    """Return a name as what JSON can hold, and gives back as it was if it is a number or text."""
+    if isinstance(name, np.generic):
+        name = name.item()
+    return name if isinstance(name, bool | int | float | str) else as_text(name)
+
+
+def check_columns(what: str, columns: Sequence[Any]) -> None:
+    """Raise ValueError where two columns have the same name, or would have as text.
+
+    Parameters
+    ----------
+    what : str
+        Name of the user's argument.
+    columns : sequence
+        Names of its columns.
+    """
+    for names in (list(columns), coordinates(columns).tolist()):
+        doubled = pd.Series(names, dtype=object)
+        doubled = doubled[doubled.duplicated()]
+        if len(doubled):
+            raise ValueError(
+                f"{what} has several columns named {listed(dict.fromkeys(doubled), 3)}, which could not be told "
+                "apart in results: rename them, as in frame.columns = ['a', 'b', ...], or leave out "
+                "what is there twice, frame.loc[:, ~frame.columns.duplicated()]"
+            )
+
+
+def check_coordinates(dim: str, names: Any) -> None:
+    """Raise ValueError for coordinates of a model that would let all draws be lost after sampling.
+
+    Parameters
+    ----------
+    dim : str
+        Name of the dimension.
+    names : sequence
+        Its coordinates in the model.
+    """
+    odd = next((name for name in names if not isinstance(name, _SAVED)), None)
+    if odd is not None:
+        raise ValueError(
+            f"the coords of dimension {dim!r} have entries that results cannot hold or save, such as {odd!r} of "
+            f"type {type(odd).__name__}: make them text or numbers, as in coords={{{dim!r}: "
+            "[str(name) for name in names]}"
+        )
+
+
+_SAVED = (str, int, float, np.number, np.bool_, np.str_, np.datetime64, np.timedelta64, pd.Timestamp, pd.Timedelta)

@@ -1,0 +1,435 @@
+"""From the containers that people have data in to a :class:`Table`. Only this module knows containers.
+
+Frames and series of any library are read through narwhals, by columns; its kinds of columns decide what they are.
+Arrays are read by their dtype, and what has none, such as a list, by its values.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_dpgmm.checks import is_sparse, is_variable, refuse_dims
+from pymc_dpgmm.tables.names import check_columns
+from pymc_dpgmm.tables.table import Table
+
+# Kinds of columns by the kinds of NumPy's dtypes, and by what pandas infers of objects.
+_OF_DTYPES = {
+    "b": "bool",
+    "i": "integer",
+    "u": "integer",
+    "f": "real",
+    "U": "text",
+    "S": "text",
+    "M": "date",
+    "m": "duration",
+    "c": "complex",
+}
+_OF_OBJECTS = {
+    "boolean": "bool",
+    "integer": "integer",
+    "floating": "real",
+    "mixed-integer-float": "real",
+    "decimal": "real",
+    "empty": "real",
+    "string": "text",
+    "bytes": "text",
+    "datetime64": "date",
+    "datetime": "date",
+    "date": "date",
+    "time": "date",
+    "timedelta64": "duration",
+    "timedelta": "duration",
+    "complex": "complex",
+    "period": "period",
+    "categorical": "category",
+}
+
+
+def read_table(value: Any, what: str = "observed") -> Table:
+    """Return what a user has passed as a table.
+
+    Parameters
+    ----------
+    value : array_like, frame, series, sparse matrix, DataArray or pm.Data, or a Table
+        Frames and series are those of pandas, polars, pyarrow and whatever else narwhals knows.
+    what : str
+        Name of the user's argument, for messages.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no table, or its columns cannot be told apart.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = read_table(pd.DataFrame({"size": [1.0, None], "kind": ["b", "a"]}))
+    >>> table.kinds, table.levels
+    (('real', 'text'), (None, ('a', 'b')))
+    >>> table.values
+    array([[ 1.,  1.],
+           [nan,  0.]])
+    """
+    if isinstance(value, Table):
+        return value
+    refuse_dims(what, value)
+    if is_variable(value):
+        return _of_variable(value, what)
+    if is_sparse(value):
+        return _of_sparse(value, what)
+    if type(value).__module__.startswith("xarray"):
+        return _of_xarray(value, what)
+    if isinstance(value, Mapping):
+        raise TypeError(
+            f"{what} is a dict, which only a mixture of several views takes, whose base is a dict too. For one "
+            "table, pass pandas.DataFrame of it"
+        )
+    has_names = not isinstance(value, pd.Index | pd.api.extensions.ExtensionArray | np.ndarray)
+    value = _as_known(value)
+    if not _is_frame_or_series(value):
+        return _of_array(value, what)
+    table = _of_columns(value, what)
+    return table if has_names else replace(table, rows=None)
+
+
+def row_names(value: Any) -> pd.Index | None:
+    """Return the names that a user's container has for its rows, None if it has none."""
+    if isinstance(value, Table):
+        return value.rows
+    if isinstance(value, pd.Series | pd.DataFrame):
+        return value.index
+    if type(value).__module__.startswith("xarray"):
+        found: pd.Index | None = value.indexes.get(value.dims[0]) if value.ndim else None
+        return found
+    # Frames of libraries that look like those of pandas.
+    own = getattr(value, "index", None)
+    return own.to_pandas() if hasattr(own, "to_pandas") else None  # type: ignore[union-attr]
+
+
+def read_entries(value: Any, what: str) -> np.ndarray:
+    """Return names or numbers that a user has passed for every row, of any kinds: integers, floats or objects.
+
+    What is missing is None among objects. Categories are what they stand for.
+
+    Parameters
+    ----------
+    value : (n,) array_like, series, DataArray
+    what : str
+        Name of the user's argument, for messages.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> read_entries(pd.Series([2, None], dtype="Int64"), "unit")
+    array([2, None], dtype=object)
+    """
+    refuse_dims(what, value)
+    if type(value).__module__.startswith("xarray"):
+        value = value.to_numpy()
+    value = _as_known(value)
+    if _is_frame_or_series(value):
+        value = _entries_of_series(value, what)
+    if isinstance(value, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(value)
+        value = _without_masked(value, mask) if mask.any() else np.ma.getdata(value)
+    # NumPy would make names of numbers in a list with names, and of what is missing.
+    entries = value if isinstance(value, np.ndarray) else _as_objects(value)
+    if entries.dtype != object:
+        return entries
+    missing = np.array([_is_missing(own) for own in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
+    kind = pd.api.types.infer_dtype(entries[~missing], skipna=False)
+    if kind in ("floating", "mixed-integer-float"):
+        return np.where(missing, np.nan, np.where(missing, 0.0, entries)).astype(np.float64)
+    if missing.any():
+        entries = entries.copy()
+        entries[missing] = None
+        return entries
+    return entries.astype({"integer": np.int64, "boolean": np.bool_}.get(kind, object))
+
+
+def factorized(what: str, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the number of each entry's name, -1 where it is missing, and the sorted names.
+
+    Raises
+    ------
+    TypeError
+        If the names are of kinds that have no common order.
+    """
+    try:
+        codes, names = pd.factorize(entries, sort=True)
+    except TypeError:
+        raise TypeError(f"{what} mixes names of several kinds, such as numbers and text: make them text") from None
+    return codes, np.asarray(names)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+
+
+def _without_masked(array: Any, mask: np.ndarray) -> np.ndarray:
+    objects = np.array(array, dtype=object)
+    objects[mask] = None
+    return objects
+
+
+def _as_objects(value: Any) -> np.ndarray:
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    entries = list(value) if np.iterable(value) else [value]
+    found = np.empty(len(entries), dtype=object)
+    found[:] = entries
+    nested = any(isinstance(own, list | tuple | np.ndarray) and np.ndim(own) for own in entries)
+    return np.asarray(entries) if nested else found
+
+
+def _entries_of_series(value: Any, what: str) -> np.ndarray:
+    narwhals = _narwhals()
+    own = narwhals.from_native(value, allow_series=True)
+    if isinstance(own, narwhals.DataFrame):
+        if len(own.columns) != 1:
+            raise ValueError(f"{what} must be one column, one entry for every row, got {len(own.columns)} columns")
+        own = own[:, 0]
+    if isinstance(value, pd.Series) and isinstance(value.dtype, np.dtype) and value.dtype != object:
+        return value.to_numpy()
+    found = np.empty(len(own), dtype=object)
+    found[:] = own.to_list()
+    return found
+
+
+def _as_known(value: Any) -> Any:
+    """Return values of pandas and pyarrow that are no frame or series as such; other things as they are."""
+    if isinstance(value, pd.Index):
+        return pd.Series(value.array)
+    if isinstance(value, pd.api.extensions.ExtensionArray):
+        return pd.Series(value)
+    if isinstance(value, np.ndarray) and value.dtype.names:
+        return pd.DataFrame(value)
+    pyarrow = sys.modules.get("pyarrow")
+    if pyarrow is not None and isinstance(value, pyarrow.Array):
+        return pyarrow.chunked_array([value])
+    if pyarrow is not None and isinstance(value, pyarrow.RecordBatch):
+        return pyarrow.Table.from_batches([value])
+    return value
+
+
+def _narwhals() -> Any:
+    import narwhals.stable.v2
+
+    return narwhals.stable.v2
+
+
+def _is_frame_or_series(value: Any) -> bool:
+    """Tell whether narwhals knows a container; arrays and what Python has itself never are."""
+    if value is None or isinstance(value, _OF_PYTHON):
+        return False
+    if isinstance(value, pd.Series | pd.DataFrame):
+        return True
+    narwhals = _narwhals()
+    return isinstance(
+        narwhals.from_native(value, allow_series=True, pass_through=True),
+        narwhals.DataFrame | narwhals.LazyFrame | narwhals.Series,
+    )
+
+
+def _of_variable(value: Any, what: str) -> Table:
+    if not hasattr(value, "get_value"):
+        raise TypeError(
+            f"{what} must be numbers or pm.Data, got an expression of variables, which PyMC does not allow as "
+            "observed data"
+        )
+    table = _of_array(value.get_value(borrow=True), what)
+    return Table(what, table.values, table.kinds, table.levels, variable=value)
+
+
+def _of_sparse(value: Any, what: str) -> Table:
+    from scipy.sparse import csr_array
+
+    kind = _OF_DTYPES.get(value.dtype.kind, str(value.dtype))
+    if kind not in ("bool", "integer", "real"):
+        raise TypeError(f"{what} must be real numbers, got a sparse matrix of dtype {value.dtype}")
+    if value.ndim != 2:
+        raise ValueError(f"{what} must have shape (n, d) if it is sparse, got {value.shape}")
+    matrix = csr_array(value, dtype=np.float64)
+    return Table(what, matrix, (kind,) * matrix.shape[1], (None,) * matrix.shape[1])
+
+
+def _of_xarray(value: Any, what: str) -> Table:
+    if not hasattr(value, "dims") or hasattr(value, "data_vars"):
+        raise TypeError(
+            f"{what} is a {type(value).__name__} of xarray, which holds several arrays: pass one of them, or a "
+            "table, dataset.to_dataframe()"
+        )
+    table = _of_array(value.to_numpy(), what)
+    names = [value.indexes.get(dim) for dim in value.dims]
+    columns = None if value.ndim < 2 or names[1] is None else tuple(names[1])
+    if columns is not None:
+        check_columns(what, columns)
+    return Table(
+        what,
+        table.values,
+        table.kinds,
+        table.levels,
+        rows=names[0] if names else None,
+        columns=columns,
+        dims=tuple(str(dim) for dim in value.dims),
+    )
+
+
+def _of_array(value: Any, what: str) -> Table:
+    """Return the table of an array, or of what NumPy makes an array of."""
+    mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
+    array = np.ma.getdata(value) if mask is not None else _as_array(value, what)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"{what} must have shape (n,) or (n, d), got {array.shape}")
+    if array.size == 0:
+        raise ValueError(f"{what} must have at least one row and one column, got shape {array.shape}")
+    kind = _OF_DTYPES.get(array.dtype.kind)
+    n_columns = 1 if array.ndim == 1 else array.shape[1]
+    if kind in ("bool", "integer", "real"):
+        values = np.array(array, dtype=np.float64)
+        if mask is not None:
+            values[mask] = np.nan
+        return Table(what, values, (kind,) * n_columns, (None,) * n_columns)
+    if mask is not None:
+        array = _without_masked(array, mask)
+    columns = [_of_objects(column, array.dtype) for column in array.reshape(len(array), -1).T]
+    values = np.column_stack([own[0] for own in columns])
+    return Table(
+        what,
+        values[:, 0] if array.ndim == 1 else values,
+        tuple(own[1] for own in columns),
+        tuple(own[2] for own in columns),
+    )
+
+
+def _as_array(value: Any, what: str) -> np.ndarray:
+    """Return an array; a list with names among numbers becomes one of objects."""
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{what} must have rows of equal lengths, as an array (n, d)") from None
+    if array.dtype.kind in "US" and not isinstance(value, np.ndarray):
+        array = np.asarray(value, dtype=object)
+    return array
+
+
+# Containers, and what stands for none, that no library of frames has to be asked about.
+_OF_PYTHON = (np.ndarray, np.generic, list, tuple, range, set, str, int, float, complex)
+
+# The values of a column as numbers, its kind, and what codes stand for.
+_Column = tuple[np.ndarray, str, tuple[Any, ...] | None]
+
+
+def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
+    """Return a column that is not of numbers by its dtype."""
+    kind = _OF_DTYPES.get(dtype.kind)
+    if dtype.kind == "O":
+        inferred = pd.api.types.infer_dtype(column, skipna=True)
+        kind = _OF_OBJECTS.get(inferred, f"objects ({inferred})")
+    if kind in ("bool", "integer", "real"):
+        missing = np.array([_is_missing(own) for own in column])
+        return np.where(missing, np.nan, np.where(missing, 0, column)).astype(np.float64), str(kind), None
+    if kind == "text":
+        return _of_text(column)
+    return np.full(len(column), np.nan), kind or f"objects of dtype {dtype}", None
+
+
+def _of_text(column: Any) -> _Column:
+    codes, levels = pd.factorize(np.asarray(column, dtype=object), sort=True)
+    return np.where(codes < 0, np.nan, codes), "text", tuple(levels)
+
+
+def _of_columns(value: Any, what: str) -> Table:
+    """Return the table of a frame or a series."""
+    narwhals = _narwhals()
+    names: list[Any]
+    index = row_names(value)
+    if isinstance(value, pd.DataFrame):
+        names = list(value.columns)
+        check_columns(what, names)
+        # Names of any kind, and of several levels, would be in the way.
+        value = value.set_axis([str(j) for j in range(len(names))], axis=1)
+    own = narwhals.from_native(value, allow_series=True)
+    if isinstance(own, narwhals.LazyFrame):
+        raise TypeError(f"{what} is not computed yet: pass what its .collect() returns")
+    is_series = isinstance(own, narwhals.Series)
+    if is_series:
+        columns, names = [own], [] if own.name in (None, "") else [getattr(value, "name", own.name)]
+    else:
+        columns = [own[:, j] for j in range(len(own.columns))]
+        if not isinstance(value, pd.DataFrame):
+            names = list(own.columns)
+            check_columns(what, names)
+    n_rows = len(own)
+    if n_rows == 0 or not columns:
+        raise ValueError(f"{what} must have at least one row and one column, got shape {(n_rows, len(columns))}")
+    if isinstance(value, pd.DataFrame) and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in value.dtypes):
+        values = value.to_numpy(dtype=np.float64, copy=True)
+        kinds = [_OF_DTYPES[dtype.kind] for dtype in value.dtypes]
+        levels: list[tuple[Any, ...] | None] = [None] * len(names)
+    else:
+        read = [_of_series(column, narwhals) for column in columns]
+        kinds, levels = [own[1] for own in read], [own[2] for own in read]
+        values = read[0][0] if is_series else np.column_stack([column for column, _, _ in read])
+    return Table(
+        what,
+        np.ascontiguousarray(values),
+        tuple(kinds),
+        tuple(levels),
+        rows=index,
+        columns=tuple(names) or None,
+    )
+
+
+def _of_series(column: Any, narwhals: Any) -> _Column:
+    """Return a column of a frame, as narwhals sees it."""
+    dtype, native = column.dtype, narwhals.to_native(column)
+    if isinstance(native, pd.Series) and isinstance(native.dtype, pd.SparseDtype):
+        dense: Any = native.sparse
+        column = narwhals.from_native(dense.to_dense(), series_only=True)
+        dtype = column.dtype
+    if isinstance(dtype, narwhals.Categorical | narwhals.Enum):
+        return _of_categories(column, native)
+    if isinstance(dtype, narwhals.Boolean) or dtype.is_numeric():
+        kind = "bool" if isinstance(dtype, narwhals.Boolean) else "integer" if dtype.is_integer() else "real"
+        return _as_floats(column, native), kind, None
+    if isinstance(dtype, narwhals.String):
+        return _of_text(column.to_list())
+    if isinstance(dtype, narwhals.Datetime | narwhals.Date | narwhals.Time):
+        return np.full(len(column), np.nan), "date", None
+    if isinstance(dtype, narwhals.Duration):
+        return np.full(len(column), np.nan), "duration", None
+    if isinstance(native, pd.Series) and not isinstance(native.dtype, np.dtype):
+        # Periods, intervals and the like.
+        kind = "period" if isinstance(native.dtype, pd.PeriodDtype) else str(native.dtype)
+        return np.full(len(column), np.nan), kind, None
+    entries = np.empty(len(column), dtype=object)
+    entries[:] = column.to_list()
+    return _of_objects(entries, np.asarray(native).dtype if isinstance(native, pd.Series) else entries.dtype)
+
+
+def _as_floats(column: Any, native: Any) -> np.ndarray:
+    if isinstance(native, pd.Series):
+        return native.to_numpy(dtype=np.float64, na_value=np.nan)
+    entries = column.cast(_narwhals().Float64()).to_numpy()
+    return np.array(entries, dtype=np.float64)
+
+
+def _of_categories(column: Any, native: Any) -> _Column:
+    if isinstance(native, pd.Series) and isinstance(native.dtype, pd.CategoricalDtype):
+        codes, levels = native.cat.codes.to_numpy(), native.cat.categories.tolist()
+    else:
+        entries = column.to_list()
+        if isinstance(column.dtype, _narwhals().Enum):
+            levels = list(column.dtype.categories)
+        elif hasattr(native, "unify_dictionaries"):
+            levels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
+        else:
+            # What polars would tell as categories are those of all columns that it has ever seen.
+            levels = sorted(set(entries) - {None})
+        codes = pd.Categorical(entries, categories=levels).codes
+    return np.where(codes < 0, np.nan, codes.astype(np.float64)), "category", tuple(levels)

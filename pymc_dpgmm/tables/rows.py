@@ -1,0 +1,206 @@
+"""Rows matched by their names: the one place where what comes with rows is put into their order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_dpgmm.checks import is_variable, listed, refuse_dims
+from pymc_dpgmm.tables.kinds import as_numbers
+from pymc_dpgmm.tables.reading import read_entries, read_table, row_names
+from pymc_dpgmm.tables.table import Table
+
+# How many names a message shows.
+_SHOWN = 3
+
+
+class Rows:
+    """Names of the rows of data, by which everything that comes with these rows is put into their order.
+
+    What has an index of names is matched by name; what has none goes by position. Where the data itself has no
+    names, the first thing that has some goes by position too, and lends its names to the rest. The coordinates
+    that a model has for the rows are names too, for what has just these.
+
+    Parameters
+    ----------
+    of : str
+        What the rows are of, for messages: ``"observed"``, ``"the new rows"``.
+    names : Index, optional
+        What the rows are called there.
+    coords : sequence, optional
+        What they are called by the coordinates of a model.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> rows = Rows("observed", pd.Index(["b", "a"]))
+    >>> rows.order("group", pd.Index(["a", "b"]))
+    array([1, 0])
+    """
+
+    def __init__(self, of: str, names: pd.Index | None = None, coords: Any = None) -> None:
+        self.of, self.names = of, names
+        self.coords = None if coords is None else pd.Index(coords)
+
+    def order(self, what: str, index: pd.Index | None) -> np.ndarray | None:
+        """Return the positions that bring something into the order of the rows, None if it is in order.
+
+        Parameters
+        ----------
+        what : str
+            Name of the user's argument.
+        index : Index or None
+            Names that it has for its own rows.
+
+        Raises
+        ------
+        ValueError
+            If these are not the names of the rows, or do not tell rows apart; the message shows three of them.
+        """
+        known = [own for own in (self.names, self.coords) if own is not None]
+        if index is None or any(index.equals(own) for own in known):
+            return None
+        for own in known:
+            if _are_the_same(own, index):
+                return index.get_indexer(own)
+        if self.names is None:
+            self.of, self.names = what, index
+            return None
+        raise ValueError(self._difference(what, index))
+
+    def arrange(self, table: Table) -> Table:
+        """Return a table in the order of the rows.
+
+        Raises
+        ------
+        ValueError
+            If its rows have other names, or the coordinates of the model have the same names in another order.
+        """
+        own, coords = table.rows, self.coords
+        if own is not None and coords is not None and not own.equals(coords) and _are_the_same(own, coords):
+            raise ValueError(
+                f"{table.what} has its rows in another order than the coords of the model: put them into the same "
+                f"one, as by {table.what}.loc[list(coords)]"
+            )
+        return table.in_row_order(self.order(table.what, own), self.names)
+
+    def entries(self, what: str, value: Any) -> Any:
+        """Return names or numbers that a user gives for every row, in the order of the rows.
+
+        Variables, text and None are returned as they are.
+
+        Parameters
+        ----------
+        what : str
+            Name of the user's argument.
+        value : (n,) array_like, series or variable
+        """
+        if value is None or isinstance(value, str) or is_variable(value):
+            refuse_dims(what, value)
+            return value
+        at, found = self.order(what, row_names(value)), read_entries(value, what)
+        return found if at is None else found[at]
+
+    def numbers(self, what: str, value: Any, columns: Sequence[Any] | None = None) -> Any:
+        """Return numbers that a user gives for every row, or row and column, in the order of the rows.
+
+        Variables and None are returned as they are, and so is one number for all rows.
+
+        Parameters
+        ----------
+        what : str
+            Name of the user's argument.
+        value : scalar, (n,) or (n, d) array_like, frame, series or variable
+        columns : sequence, optional
+            Names of the columns of the rows.
+        """
+        if value is None or is_variable(value):
+            return value
+        if np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
+            return value
+        table = read_table(value, what)
+        at = None if table.is_vector else order_of_columns(what, table.columns, columns, self.of)
+        table = table if at is None else table.in_column_order(at)
+        return as_numbers(table.in_row_order(self.order(what, table.rows), None))
+
+    def _difference(self, what: str, index: pd.Index) -> str:
+        """Return why names do not tell the order of the rows, and what to do."""
+        own, of = self.names, self.of
+        assert own is not None
+        cure = (
+            f"Give it the index of {of}. If its rows are in the order of those of {of}, let it go by position: "
+            f"pass it as an array, {what}.to_numpy()"
+        )
+        for which, names in ((what, index), (of, own)):
+            doubled = names[names.duplicated()].unique()
+            if len(doubled):
+                return (
+                    f"{what} cannot be matched with the rows of {of} by name, because {which} has several rows "
+                    f"named {listed(doubled, _SHOWN)}. {cure}"
+                )
+        absent, more = own.difference(index, sort=False), index.difference(own, sort=False)
+        told = []
+        if len(absent):
+            told.append(f"lacks the rows {listed(absent, _SHOWN)} of {of}")
+        if len(more):
+            told.append(f"has the rows {listed(more, _SHOWN)}, which {of} has not")
+        return f"{what} has the index of other rows than {of}: it {' and '.join(told)}. {cure}"
+
+
+def _are_the_same(one: pd.Index, other: pd.Index) -> bool:
+    """Tell whether two indices have the same names, each once, in whatever order."""
+    if len(one) != len(other) or not (one.is_unique and other.is_unique):
+        return False
+    try:
+        return bool((other.get_indexer(one) >= 0).all())
+    except (TypeError, ValueError):
+        # Such as dates with and without a time zone.
+        return False
+
+
+def order_of_columns(what: str, own: Sequence[Any] | None, wanted: Sequence[Any] | None, of: str) -> Any:
+    """Return the positions that bring columns into the order of others of the same names, None if they are.
+
+    Columns without names, and those that have none in common with the others, go by position.
+
+    Parameters
+    ----------
+    what : str
+        Name of the user's argument.
+    own, wanted : sequence or None
+        Names of its columns, and of those whose order they are to have.
+    of : str
+        What the latter are columns of, for the message.
+
+    Raises
+    ------
+    ValueError
+        If some of the names are the same, and not all.
+
+    Examples
+    --------
+    >>> order_of_columns("offset", ["y", "x"], ["x", "y"], "observed")
+    [1, 0]
+    """
+    if own is None or wanted is None or list(own) == list(wanted) or not set(own) & set(wanted):
+        return None
+    if len(own) == 1 and len(wanted) > 1:
+        # One column for all of them.
+        return None
+    if set(own) != set(wanted) or len(own) != len(wanted):
+        absent = [name for name in wanted if name not in own]
+        more = [name for name in own if name not in wanted]
+        raise ValueError(
+            f"the columns of {what} are not those of {of}: "
+            + "; ".join(
+                part
+                for part, names in (
+                    (f"it lacks {listed(absent, _SHOWN)}", absent),
+                    (f"it has {listed(more, _SHOWN)} besides", more),
+                )
+                if names
+            )
+            + f". Give it the columns {listed(wanted)}, or an array, which goes by position"
+        )
+    return [list(own).index(name) for name in wanted]

@@ -1,0 +1,115 @@
+"""The plain object that all data of a user becomes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_dpgmm.checks import listed
+
+# Kinds of columns that are numbers, and those that are categories of one name or another.
+NUMBERS = ("bool", "integer", "real")
+CATEGORIES = ("category", "text")
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows that a user has passed: numbers, and what is known of them besides.
+
+    Parameters
+    ----------
+    what : str
+        Name of the user's argument, for messages.
+    values : (n,) or (n, d) float64 array, or sparse matrix
+        Numbers, with NaN where an entry is missing. Categories and text are codes of their levels, and entries of
+        kinds that have no numbers are NaN.
+    kinds : tuple of d str
+        Of each column: ``"bool"``, ``"integer"``, ``"real"``, ``"category"``, ``"text"``, ``"date"``,
+        ``"duration"``, or a description of something else.
+    levels : tuple of d tuples or None
+        Of a column of categories or text, what its codes stand for. Levels that no row has are among them where a
+        categorical dtype names them.
+    rows : Index, optional
+        Names of the rows.
+    columns : tuple, optional
+        Names of the columns; of (n,) data one or none.
+    variable : optional
+        The ``pm.Data`` that the numbers are the current value of, or the array in chunks that they are a part of.
+    dims : tuple of str, optional
+        Names of the dimensions of an object of xarray.
+    """
+
+    what: str
+    values: Any
+    kinds: tuple[str, ...]
+    levels: tuple[tuple[Any, ...] | None, ...]
+    rows: pd.Index | None = None
+    columns: tuple[Any, ...] | None = None
+    variable: Any = None
+    dims: tuple[str, ...] | None = None
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether the rows are (n,)."""
+        return bool(self.values.ndim == 1)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return int(self.values.shape[0])
+
+    def column_name(self, j: int) -> str:
+        """Return how a column is named in a message."""
+        if self.columns is None:
+            return self.what if self.is_vector else f"column {j} of {self.what}"
+        return f"column {self.columns[j]!r} of {self.what}"
+
+    def of_columns(self, wanted: Any) -> "Table":
+        """Return a table of some of the columns, or a vector of one.
+
+        Raises
+        ------
+        ValueError
+            If there are no such columns.
+        """
+        assert self.columns is not None
+        names = list(wanted) if isinstance(wanted, Sequence | np.ndarray) and not isinstance(wanted, str) else None
+        if names is not None and isinstance(wanted, tuple) and wanted in self.columns:
+            # The name of one column of a table whose columns have several levels of names.
+            names = None
+        chosen = [wanted] if names is None else names
+        absent = [name for name in chosen if name not in self.columns]
+        if absent:
+            raise ValueError(f"{self.what} has no columns {listed(absent)}, only {listed(self.columns)}")
+        at = [self.columns.index(name) for name in chosen]
+        values = self.values[:, at[0]] if names is None else self.values[:, at]
+        return self._with_columns(at, values)
+
+    def in_column_order(self, at: Sequence[int]) -> "Table":
+        """Return the same columns in another order."""
+        return self._with_columns(at, self.values[:, list(at)])
+
+    def _with_columns(self, at: Sequence[int], values: Any) -> "Table":
+        return replace(
+            self,
+            values=values,
+            kinds=tuple(self.kinds[j] for j in at),
+            levels=tuple(self.levels[j] for j in at),
+            columns=None if self.columns is None else tuple(self.columns[j] for j in at),
+            dims=None,
+        )
+
+    def in_row_order(self, at: np.ndarray | None, rows: pd.Index | None) -> "Table":
+        """Return the rows in the order of positions, or as they are if these are None, under other names."""
+        return self if at is None else replace(self, values=self.values[at], rows=rows)
+
+
+def described(kinds: Sequence[str], columns: Sequence[Any] | None) -> str:
+    """Return the columns of each kind, for a message."""
+    named = range(len(kinds)) if columns is None else columns
+    found: dict[str, list[Any]] = {}
+    for kind, name in zip(kinds, named, strict=True):
+        found.setdefault(kind, []).append(name)
+    return ", ".join(f"{kind} {listed(names)}" for kind, names in found.items())
