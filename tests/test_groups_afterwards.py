@@ -47,6 +47,48 @@ def drawn(request):
     return idata, prior
 
 
+@pytest.mark.parametrize("group", ["a", None])
+def test_weights_of_components_are_those_of_a_group(drawn, group):
+    """Their moments, given each partition of two groups, by draws of the random measure that share no code."""
+    idata, prior = drawn
+    reference = [0, 0, 1, 1, 0]
+    found = dp.component_draws(idata, "y", reference, group=group, random_seed=1)
+    rng = np.random.default_rng(3)
+    labels = idata["posterior"]["y_labels"].to_numpy()[0]
+    openers = idata["posterior"]["y_openers"].to_numpy()[0] if "gamma" in prior else None
+    expected = np.empty(len(labels))
+    for s, own in enumerate(labels):
+        # The cluster that has most rows of the reference's first one, the first of these if there are several.
+        k = max(dict.fromkeys(own), key=lambda name: sum(own[i] == name for i in (0, 1, 4)))
+        in_k = own == k
+        if openers is not None:
+            # Tables of a cluster, of others, and a new one: beta by the aggregation of a Dirichlet distribution.
+            tables = openers[s][in_k].sum()
+            share = rng.beta(tables, openers[s].sum() - tables + prior["gamma"])
+        else:
+            share = 1.0 / prior["n_components"]
+        rows = (GROUP == 0) & (group == "a")
+        a = prior["alpha"] * share + (rows & in_k).sum()
+        b = prior["alpha"] * (1.0 - share) + (rows & ~in_k).sum()
+        expected[s] = rng.beta(a, b)
+    error = np.sqrt(2.0 / len(labels))
+    mean, sd = float(found["weight"][..., 0].mean()), float(found["weight"][..., 0].std())
+    assert abs(mean - expected.mean()) < 4.0 * expected.std() * error
+    assert sd == pytest.approx(expected.std(), rel=0.06)
+    total = found["weight"].isel(cluster=[0]).sum("cluster")
+    assert (total + found["new_weight"] <= 1.0 + 1e-9).all()
+
+
+def test_weights_of_a_group_that_has_a_concentration_of_its_own():
+    with pm.Model():
+        dp.HDPMixture("y", [0.5, 3.0], 1.0, dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
+        idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    with pytest.raises(ValueError, match="a new one has none: name one, group="):
+        dp.component_draws(idata, "y", [0, 0, 1, 1, 0])
+    assert dp.component_draws(idata, "y", [0, 0, 1, 1, 0], group="b")["weight"].sizes["cluster"] == 2
+    assert dp.summary(idata, "y", [0, 0, 1, 1, 0]).clusters["weight"].between(0.0, 1.0).all()
+
+
 @pytest.mark.parametrize("group", ["a", "b", None])
 def test_predictive_density_of_a_group(drawn, group):
     """It is a ratio of evidences, with the new row and without."""

@@ -630,6 +630,35 @@ def test_predictive_draws(clusters):
 
 
 @pytest.mark.interpreted
+def test_bands_of_a_density_are_those_of_the_random_measure():
+    """Clusters without rows have weights by stick-breaking: 64 equal ones would make bands far too narrow."""
+    rows, points = np.array([-12.0, -7.0, -6.5, 3.0, 3.2]), np.array([-20.0, -6.6, 0.0, 12.0])
+    alpha, sd = 4.0, 0.7
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", alpha, base=pm.Normal.dist(0.0, 10.0), shape=5)
+        pm.Normal("y", theta, sd, observed=rows)
+    idata = sampled.sample(model, 1_000, tune=300, chains=1, random_seed=1)
+    found = dp.density(idata, "theta", points, random_seed=2, model=model)
+    rng = np.random.default_rng(3)
+    expected = np.empty((1_000, len(points)))
+    drawn = (idata["posterior"][name].to_numpy()[0] for name in ("theta_labels", "theta"))
+    for s, (labels, values) in enumerate(zip(*drawn, strict=True)):
+        # The posterior of the measure given all rows' parameters: a Dirichlet process with atoms (Ferguson 1973),
+        # by sticks of its own.
+        _, first, counts = np.unique(labels, return_index=True, return_counts=True)
+        weights = rng.dirichlet([*counts, alpha])
+        sticks = rng.beta(1.0, alpha, 400)
+        rest = weights[-1] * sticks * np.cumprod([1.0, *(1.0 - sticks[:-1])])
+        atoms = np.append(values[first], rng.normal(0.0, 10.0, 400))
+        densities = np.exp(-0.5 * ((points - atoms[:, None]) / sd) ** 2) / (sd * np.sqrt(2.0 * np.pi))
+        expected[s] = np.append(weights[:-1], rest) @ densities
+    # Lower limits are nearly zero. Of the upper ones, the share of draws beyond, with errors of both samples.
+    beyond = (expected > found["upper"].to_numpy()).mean(axis=0)
+    assert (abs(beyond - 0.025) < 4.0 * np.sqrt(2.0 * 0.025 * 0.975 / 500)).all()
+    mean, error = found["mean"].to_numpy(), expected.std(axis=0) / np.sqrt(1_000 / 4.0)
+    assert (abs(mean - expected.mean(axis=0)) < 4.0 * error).all()
+
+
 def test_density_is_refused_where_rows_have_covariates():
     x = np.arange(6.0)
     with pm.Model() as model:

@@ -17,6 +17,7 @@ def component_draws(
     reference: Any = None,
     *,
     ragged: bool = False,
+    group: Any = None,
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
@@ -39,6 +40,9 @@ def component_draws(
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     ragged : bool
         Return all clusters of all draws instead, without aligning them to a reference.
+    group : str or int, optional
+        Where rows come in groups, the name of the group that the weights are of. By default it is a group of which
+        no row has been seen; where each group has a concentration of its own, one must be named.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed if an offset is an expression without a name, or if a prior on the number of components has random
@@ -79,7 +83,7 @@ def component_draws(
     >>> components["mean"].median(["chain", "draw"]).round().to_numpy()
     array([-2.,  4.])
     """
-    draws = mixture_draws(idata, name, model)
+    draws = mixture_draws(idata, name, model, group)
     rng = np.random.default_rng(random_seed)
     if ragged:
         if reference is not None:
@@ -88,9 +92,12 @@ def component_draws(
     return aligned_components(draws, draws.reference(reference), rng)
 
 
-def aligned_components(draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator) -> xr.Dataset:
-    """Return draws of the clusters that match those of a reference (n,)."""
-    found, by_chain = draw_aligned(draws.numbers, reference, rng), draws.drawn.by_chain
+def aligned_components(
+    draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
+) -> xr.Dataset:
+    """Return draws of the clusters that match those of a reference (n,), or the means of their weights."""
+    found = draw_aligned(draws.numbers, reference, rng, mean_weights=mean_weights)
+    by_chain = draws.drawn.by_chain
     each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference)
     variables: dict[str, Any] = {
         "weight": ((*each, dim), by_chain(found.weight)),

@@ -215,11 +215,12 @@ def density_of_process(
     data = np.asarray(value.data if isinstance(value, Constant) else value.eval())
     points = _points(data, x)
     function = process.process.densities.by_observation(process.model, rv)
-    found = np.empty((draws.numbers.n_draws, len(points)))
+    mean, found = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))
     for partition in draws.numbers.partitions():
         density = process.at(partition.draw)
-        fresh = density.draws(int(rng.integers(2**63)), N_FRESH)
-        weights = partition.seats.draw(rng)
+        # Clusters without rows have weights by stick-breaking, and atoms from the base.
+        weights, n_clusters = partition.seats.draw_of_new(rng), len(partition.sizes)
+        fresh = density.draws(int(rng.integers(2**63)), max(len(weights) - n_clusters, N_FRESH))
         atoms = [np.concatenate(pair) for pair in zip(process.atoms(partition.views[0]), fresh, strict=True)]
         if partition.draw == 0:
             some = (data.min(), np.sort(data)[len(data) // 2], data.max())
@@ -229,14 +230,14 @@ def density_of_process(
                     f"the rows of {rv.name} come with covariates or offsets of their own, so that there is no one "
                     "density of a new row; draw parameters with dp.sample_new_rows"
                 )
-        with np.errstate(divide="ignore"):
-            # The weight of a cluster of one row may be so small that it is zero.
-            own = np.append(np.log(weights[:-1]), np.full(N_FRESH, np.log(weights[-1] / N_FRESH)))
-        found[partition.draw] = np.exp(logsumexp(_in_blocks(function, atoms, points, data) + own[:, None], axis=0))
+        densities = np.exp(_in_blocks(function, atoms, points, data))
+        *seats, new = partition.seats.probabilities()
+        mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)
+        found[partition.draw] = weights @ densities[: len(weights)]
     tail = 0.5 * (1.0 - probability)
     lower, upper = np.quantile(found, [tail, 1.0 - tail], axis=0)
     return xr.Dataset(
-        {"mean": ("x", found.mean(axis=0)), "lower": ("x", lower), "upper": ("x", upper)},
+        {"mean": ("x", mean / len(found)), "lower": ("x", lower), "upper": ("x", upper)},
         coords={"x": points},
         attrs={"probability": probability, "columns": [rv.name]},
     )

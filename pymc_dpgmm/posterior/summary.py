@@ -215,7 +215,9 @@ def summary(
     scalars.attrs |= {"constant": constant, "approximation": idata["posterior"].attrs.get("approximation", "")}
     rng = np.random.default_rng(random_seed)
     labels = draws.reference(reference)
-    table = _cluster_table(aligned_components(draws, labels, rng), draws)
+    # A group without rows may have no concentration; the mean of its weights does not depend on it.
+    components = aligned_components(draws, labels, rng, mean_weights=draws.groups is not None)
+    table = _cluster_table(components, draws)
     of_rows = certainty_of_rows(labels, canonical_draws(draws.drawn.rows))
     table.insert(2, "certainty", np.bincount(labels, of_rows) / np.bincount(labels))
     row = draws.row if draws.row in draws.drawn.labels.coords else None

@@ -237,8 +237,9 @@ def held_out_log_likelihood(
     -------
     Dataset
         ``log_likelihood`` (document,), the log of the mean over draws; ``n_words`` (document,); ``weight``
-        (document, topic), the posterior mean of the weights of topics, by their names in the reference; and the
-        attribute ``perplexity``, the exponential of minus the mean log likelihood of a word.
+        (document, topic), the posterior mean of the weights of topics, by their names in the reference;
+        ``other_weight`` (document,), that of all topics that match none of these; and the attribute
+        ``perplexity``, the exponential of minus the mean log likelihood of a word.
 
     Raises
     ------
@@ -285,6 +286,7 @@ def held_out_log_likelihood(
             "log_likelihood": ("document", log_p),
             "n_words": ("document", lengths),
             "weight": (("document", "topic"), found.weights),
+            "other_weight": ("document", np.maximum(1.0 - found.weights.sum(axis=1), 0.0)),
         },
         coords={"document": coordinates(tokens.documents), "topic": names},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},

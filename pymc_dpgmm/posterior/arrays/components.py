@@ -29,8 +29,13 @@ class AlignedComponents(NamedTuple):
     parameters: Parameters
 
 
-def draw_aligned(mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.Generator) -> AlignedComponents:
-    """Draw weights and parameters of the clusters of every draw that match those of a reference (n,)."""
+def draw_aligned(
+    mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
+) -> AlignedComponents:
+    """Draw weights and parameters of the clusters of every draw that match those of a reference (n,).
+
+    With ``mean_weights``, the weights are their means given each partition.
+    """
     sizes = np.bincount(reference)
     n_draws, n_clusters = mixture.n_draws, len(sizes)
     weight, overlap, purity = (np.empty((n_draws, n_clusters)) for _ in range(3))
@@ -41,7 +46,7 @@ def draw_aligned(mixture: MixtureNumbers, reference: np.ndarray, rng: np.random.
         pairs = np.bincount(reference * n_own + partition.labels, minlength=n_clusters * n_own)
         shared = pairs.reshape(n_clusters, n_own)
         largest = shared.argmax(axis=1)
-        weights = partition.seats.draw(rng)
+        weights = partition.seats.probabilities() if mean_weights else partition.seats.draw(rng)
         weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
         purity[s] = shared.max(axis=1) / partition.sizes[largest]
         new_weight[s] = weights[-1]

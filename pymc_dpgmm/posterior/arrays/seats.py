@@ -30,7 +30,7 @@ class Seats(Protocol):
         """Return the probabilities with which one more row joins each cluster, or opens one: (K + 1,)."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights of the clusters over all rows, and of all others together: (K + 1,)."""
+        """Draw the weights, for rows that arrive, of the clusters and of all others together: (K + 1,)."""
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the weights of the clusters, and of J others that have no rows one by one: (n_groups, K + J)."""
@@ -142,6 +142,9 @@ class GroupedSeats:
 
     def probabilities(self) -> np.ndarray:
         """Return the predictive weights of the group, with shares of the clusters integrated out."""
+        if self.group is None:
+            # Whatever its concentration is.
+            return self._mean_shares()
         own, alpha = self._own(self.group)
         return (np.append(own, 0.0) + alpha * self._mean_shares()) / (own.sum() + alpha)
 
@@ -158,13 +161,18 @@ class GroupedSeats:
         return mean * (1.0 - mean) / (total + 1.0)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the shares of the clusters over all groups."""
+        """Draw the weights of the group that rows arrive in, those without rows added up."""
+        weights, n_clusters = self.draw_of_new(rng), len(self.tables)
+        return np.append(weights[:n_clusters], weights[n_clusters:].sum())
+
+    def _draw_known_shares(self, rng: np.random.Generator) -> np.ndarray:
+        """Draw the shares of the clusters over all groups, and of all others together."""
         return _dirichlet(rng, np.append(self.tables, self.gamma)) if self.gamma > 0.0 else self._mean_shares()
 
     def draw_shares(self, rng: np.random.Generator) -> np.ndarray:
         """Draw the shares of clusters, and of others that have no rows one by one."""
         if self.gamma > 0.0:
-            *shares, rest = self.draw(rng)
+            *shares, rest = self._draw_known_shares(rng)
             found: list[float] = []
             while rest > SMALLEST and len(found) < MOST:
                 share = rng.beta(1.0, self.gamma) * rest
@@ -192,7 +200,7 @@ class GroupedSeats:
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
         """Seat rows one after the other, given shares of the clusters."""
-        *shares, rest = self.draw(rng)
+        *shares, rest = self._draw_known_shares(rng)
         own, alpha = self._own(self.group)
         counts, shares = list(own.astype(float)), list(shares)
         if self.gamma == 0.0:
