@@ -630,6 +630,7 @@ def test_predictive_draws(clusters):
 
 
 @pytest.mark.interpreted
+@pytest.mark.interpreted(False)
 def test_bands_of_a_density_are_those_of_the_random_measure():
     """Clusters without rows have weights by stick-breaking: 64 equal ones would make bands far too narrow."""
     rows, points = np.array([-12.0, -7.0, -6.5, 3.0, 3.2]), np.array([-20.0, -6.6, 0.0, 12.0])
