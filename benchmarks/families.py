@@ -21,10 +21,10 @@ from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.counts import log_rising
 from pymc_dpgmm.kernels.state import State
 from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.special import log_rising
 
 REPEATS = 21
 OPTIONS = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}

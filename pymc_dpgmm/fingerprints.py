@@ -16,7 +16,10 @@ import numpy as np
 def own_sources() -> tuple[str, ...]:
     """Return the files of this package that compiled code is made from."""
     package = Path(__file__).parent
-    inside = [package / f"{name}.py" for name in ("partitions", "compiled", "arithmetic", "triangles")]
+    inside = [
+        package / f"{name}.py"
+        for name in ("partitions", "compiled", "special", "lanes", "arithmetic", "triangles")
+    ]
     return tuple(map(str, sorted([*inside, *package.glob("families/*.py"), *package.glob("kernels/*.py")])))
 
 

@@ -23,7 +23,7 @@ from pymc_dpgmm.compiled import (
     compiled_as,
     inlined,
 )
-from pymc_dpgmm.special import gammaln
+from pymc_dpgmm.special import log_rising, log_risings
 
 # The series of priors that have none.
 _EMPTY = np.empty(0)
@@ -167,13 +167,7 @@ def log_series(gamma, log_components, n_terms, reach, n, n_clusters):
     last = -math.inf
     stop = min(8 * n_clusters + N_TERMS + 4 * int(reach), n_terms + 1)
     for m in range(n_clusters, stop):
-        last = (
-            math.lgamma(m + 1.0)
-            - math.lgamma(m - n_clusters + 1.0)
-            + math.lgamma(gamma * m)
-            - math.lgamma(gamma * m + n)
-            + log_components[m - 1]
-        )
+        last = log_rising(m - n_clusters + 1.0, n_clusters) - log_rising(gamma * m, n) + log_components[m - 1]
         if last > largest:
             total = total * math.exp(largest - last) + 1.0
             largest = last
@@ -244,14 +238,13 @@ def log_eppf(prior, sizes, n_clusters):
     total = 0.0
     n = 0
     for k in range(n_clusters):
-        total += math.lgamma(sizes[k] - prior.discount)
+        total += log_rising(1.0 - prior.discount, sizes[k] - 1)
         n += sizes[k]
-    total -= n_clusters * math.lgamma(1.0 - prior.discount)
     if prior.n_log_v > 0:
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)
-    return total + math.lgamma(prior.alpha + 1.0) - math.lgamma(prior.alpha + n + prior.extra)
+    return total - log_rising(prior.alpha + 1.0, n + prior.extra - 1.0)
 
 
 @inlined
@@ -259,10 +252,8 @@ def log_split(prior, n_clusters, left, right):
     """Log ratio of the EPPFs after and before one of ``n_clusters`` splits into ``left`` and ``right`` rows."""
     return (
         log_seat_new(prior, n_clusters)
-        + math.lgamma(left - prior.discount)
-        + math.lgamma(right - prior.discount)
-        - math.lgamma(left + right - prior.discount)
-        - math.lgamma(1.0 - prior.discount)
+        + log_rising(1.0 - prior.discount, right - 1)
+        - log_rising(left - prior.discount, right)
     )
 
 
@@ -384,10 +375,8 @@ def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.
     gamma, n_clusters = -prior.discount, len(sizes)
     m = np.arange(n_clusters, len(prior.log_components) + 1)
     log_p = (
-        gammaln(m + 1.0)
-        - gammaln(m - n_clusters + 1.0)
-        + gammaln(gamma * m)
-        - gammaln(gamma * m + sizes.sum())
+        log_risings(m - n_clusters + 1.0, n_clusters)
+        - log_risings(gamma * m, sizes.sum())
         + prior.log_components[m - 1]
     )
     p = np.exp(log_p - log_p.max())

@@ -1,16 +1,22 @@
 """The cached factor after very many changes, on data that is hard to represent."""
 
+import warnings
+
 import numpy as np
+import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.arithmetic import below, uniform
 from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import View
+from pymc_dpgmm.families.defaults import column_variances
 from pymc_dpgmm.families.verbs import ERROR
 from pymc_dpgmm.kernels.memory import join, leave, memory_at
 from pymc_dpgmm.kernels.state import State
+from pymc_dpgmm.kernels.sweep import sweep
 from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.partitions import chinese_restaurant
 from pymc_dpgmm.triangles import unpacked
 
 
@@ -114,3 +120,111 @@ def test_a_row_that_leaves_little_is_not_told_from_inexact_sums(family):
     table.array[1, ERROR] = 1e-11
     assert np.isnan(table.log_predictive_without(5, 1))
     assert np.isfinite(table.log_predictive_without(0, 1))
+
+
+FAR = 1e11
+KINDS = [dp.NormalInverseGamma, dp.NormalInverseWishart, dp.SphericalNormalInverseGamma]
+
+
+def three_clusters(missing=False):
+    """Rows about 0 and 1e11, which are the same but for the shift, and their clusters."""
+    rng = np.random.default_rng(4)
+    labels = np.arange(150) % 3
+    far = FAR + np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])[labels] + rng.normal(size=(150, 2))
+    if missing:
+        far[::7, 1] = np.nan
+    return far - FAR, far, labels
+
+
+def log_joint(base, rows, labels):
+    state = State([View(base.family, base.numbers(2), rows)], labels)
+    state.set_prior(chinese_restaurant(1.0))
+    return state.log_joint()
+
+
+def numbers_of_clusters(base, rows):
+    """Of more than ten rows, in draws that begin with one cluster."""
+    rng, found = np.random.default_rng(1), []
+    state = State([View(base.family, base.numbers(2), rows)], np.zeros(150, dtype=int))
+    state.set_prior(chinese_restaurant(1.0))
+    for _ in range(200):
+        sweep(rng, state, 1, 1, 1, 3)
+        found.append(np.sum(np.bincount(state.labels()) > 10))
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_far_from_zero_keeps_its_clusters(kind):
+    """Numbers about 1e11 are 1.5e-5 apart, and a standard deviation of 1 has all its digits."""
+    near, far, truth = three_clusters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        here, there = kind.from_data(near), kind.from_data(far)
+    for name, value in here.parameters.items():
+        moved = there.parameters[name] - (FAR if name == "mu" else 0.0)
+        np.testing.assert_allclose(moved, value, rtol=1e-12, atol=2e-5 if name == "mu" else 0.0)
+    for labels in (truth, np.zeros(150, dtype=int), np.minimum(truth, 1), np.arange(150) % 30):
+        assert log_joint(there, far, labels) == pytest.approx(log_joint(here, near, labels), abs=1e-4)
+    for base, rows in ((here, near), (there, far)):
+        assert np.median(numbers_of_clusters(base, rows)[50:]) == 3
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize("kind", KINDS)
+def test_densities_of_data_far_from_zero(kind):
+    """Also with missing entries, and after the parameters of clusters have been drawn."""
+    near, far, labels = three_clusters(missing=kind is not dp.SphericalNormalInverseGamma)
+    found = []
+    for rows in (near, far):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, kind.from_data(rows), observed=rows)
+        point = model.initial_point(1) | {"y_labels": labels}
+        if "y_unobserved" in point:
+            point["y_unobserved"] = np.full_like(point["y_unobserved"], rows[0, 1])
+        found.append(float(model.compile_logp()(point)))
+    assert found[1] == pytest.approx(found[0], abs=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_columns_that_are_constant_up_to_rounding(kind):
+    rng = np.random.default_rng(2)
+    for value in (0.3, -7e11, 1e-20):
+        # The same number by several ways.
+        nearly = np.array([value, value / 3.0 * 3.0, (value + value * 1e-3) - value * 1e-3, value * 49.0 / 49.0])
+        rows = np.column_stack([rng.normal(size=400), np.tile(nearly, 100)])
+        with pytest.warns(UserWarning, match=r"column 1 is constant( up to rounding)?: it tells nothing"):
+            base = kind.from_data(rows)
+        (variance,) = column_variances(rows[:, 1:])
+        assert variance == (4.0 * np.finfo(np.float64).eps * np.abs(rows[:, 1]).max()) ** 2
+        for labels in (np.zeros(400, dtype=int), (rows[:, 0] > 0.0).astype(int)):
+            assert np.isfinite(log_joint(base, rows, labels))
+    assert column_variances(np.zeros((5, 1))) == 1.0
+
+
+def test_constant_columns_do_not_move_by_the_errors_of_their_sums():
+    """They have no say in the clusters, although their scale is that of rounding."""
+    rng = np.random.default_rng(2)
+    for n in (200, 100_000):
+        rows = np.column_stack([rng.normal(size=n), np.full(n, 0.1)])
+        with pytest.warns(UserWarning, match="column 1 is constant"):
+            base = dp.NormalInverseGamma.from_data(rows)
+        alone = dp.NormalInverseGamma.from_data(rows[:, 0])
+        assert base.parameters["mu"][1] == 0.1
+        halves = (rows[:, 0] > 0.0).astype(int)
+        table, own = (Table(View(b.family, b.numbers(d), rows[:, :d]), 3) for b, d in ((base, 2), (alone, 1)))
+        for each in (table, own):
+            for k in range(2):
+                each.gather(k, np.flatnonzero(halves == k))
+        # Clusters of as many rows gain as much from the column, however they lie.
+        gains = [table.log_evidence(k) - own.log_evidence(k) for k in range(2)]
+        half = np.bincount(halves)
+        table.gather(2, np.arange(half[0]))
+        other = Table(View(alone.family, alone.numbers(1), rows[:, :1]), 3)
+        other.gather(0, np.arange(half[0]))
+        assert table.log_evidence(2) - other.log_evidence(0) == pytest.approx(gains[0], rel=1e-9)
+
+
+def test_the_spread_of_a_column_is_that_of_scaled_ones():
+    rows = np.column_stack([three_clusters()[1], np.full(150, 0.7)])
+    for scale in (2.0**-40, 2.0**70):
+        np.testing.assert_array_equal(column_variances(rows * scale), column_variances(rows) * scale**2)

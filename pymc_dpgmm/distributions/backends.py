@@ -25,10 +25,14 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
+from pymc_dpgmm import special
 from pymc_dpgmm.distributions.atoms import SampledValueOp
 from pymc_dpgmm.distributions.callbacks import callback_of_node, callback_of_operation
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
+from pymc_dpgmm.distributions.rising import DigammaRise, LogRising
+from pymc_dpgmm.fingerprints import digest
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
+from pymc_dpgmm.special import digamma_rise, log_rising
 
 NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
@@ -93,6 +97,28 @@ def numba_partition_sizes(
         return found[:n_clusters].copy()
 
     return sizes, "pymc_dpgmm.PartitionSizesOp 1"
+
+
+@register_funcify_and_cache_key(LogRising)
+def numba_log_rising(op: LogRising, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
+    """Return compiled code for logs of ratios of gamma functions, and its key on disk."""
+
+    @numba_njit
+    def rising(x, m):
+        return log_rising(x, m)
+
+    return rising, f"{type(op).__name__} {digest(special.__file__)}"
+
+
+@register_funcify_and_cache_key(DigammaRise)
+def numba_digamma_rise(op: DigammaRise, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
+    """Return compiled code for their derivatives, and its key on disk."""
+
+    @numba_njit
+    def rise(x, m):
+        return digamma_rise(x, m)
+
+    return rise, f"{type(op).__name__} {digest(special.__file__)}"
 
 
 @numba_funcify.register(SampledValueOp)

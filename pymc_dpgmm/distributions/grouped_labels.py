@@ -18,6 +18,7 @@ from pymc_dpgmm.distributions.partition_priors import (
     dtype_of_labels,
 )
 from pymc_dpgmm.distributions.records import add_record, numbers, stored
+from pymc_dpgmm.distributions.rising import log_rising
 from pymc_dpgmm.grouped_partitions import (
     Groups,
     count_by_group,
@@ -203,7 +204,7 @@ class _Openers(pm.Discrete):
         own = pt.switch(inside, alpha, 1.0)
         # Groups at the end may have no rows.
         own = own[: len(sizes)] if own.ndim else own
-        value = (tables * pt.log(own) + pt.gammaln(own) - pt.gammaln(own + sizes)).sum() + log_others
+        value = (tables * pt.log(own) - log_rising(own, sizes)).sum() + log_others
         return pt.switch(inside, value, -np.inf)
 
 
@@ -229,8 +230,7 @@ class HDPLabels(_GroupedLabels):
         gamma = pt.switch(inside, gamma, 1.0)
         value = (
             tables.shape[0] * pt.log(gamma)
-            + pt.gammaln(gamma)
-            - pt.gammaln(gamma + tables.sum())
+            - log_rising(gamma, tables.sum())
             + pt.gammaln(tables).sum()
             + log_joined
         )
@@ -247,7 +247,7 @@ class GroupedFiniteDirichlet(_GroupedLabels):
         n_clusters = partition_sizes(value).shape[0]
         inside = pt.all(alpha > 0.0) & (n_components >= 1) & (n_clusters > 0) & (n_clusters <= m)
         alpha = pt.switch(inside, alpha, 1.0)
-        names = pt.gammaln(m + 1.0) - pt.gammaln(pt.switch(inside, m - n_clusters, 0) + 1.0)
+        names = log_rising(pt.switch(inside, m - n_clusters, 0) + 1.0, n_clusters)
         within = _log_dirichlet_counts(value, (alpha / m)[:, None], alpha, group, value.shape[0])
         return pt.switch(inside, names + within, -np.inf)
 
@@ -277,9 +277,7 @@ def _log_dirichlet_counts(value: Any, own: Any, total: Any, group: Any, n_labels
     entries = own[groups if own.type.shape[0] != 1 else 0, labels if own.type.shape[1] != 1 else 0]
     sizes = np.bincount(group.data)
     total = total[: len(sizes)]
-    return (pt.gammaln(entries + counts) - pt.gammaln(entries)).sum() + (
-        pt.gammaln(total) - pt.gammaln(total + sizes)
-    ).sum()
+    return log_rising(entries, counts).sum() - log_rising(total, sizes).sum()
 
 
 def grouped_labels_support_point(op: GroupedLabelsRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:

@@ -18,6 +18,7 @@ from pymc_dpgmm.distributions.lengths import note_lengths
 from pymc_dpgmm.distributions.named_rows import coords_of, note_rows
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, LabelsRV, as_numbers, partition_sizes
 from pymc_dpgmm.distributions.records import add_record, is_random, stored, with_gamma_law
+from pymc_dpgmm.distributions.rising import log_rising
 from pymc_dpgmm.partitions import (
     LAST_SHARE,
     N_TERMS,
@@ -185,13 +186,7 @@ class MFMRV(PartitionRV):
         reach = pt.lt(pt.cumsum(pt.exp(log_components)), 1.0 - 1e-12).sum()
         log_p = log_components[n_clusters - 1 : 8 * n_clusters + N_TERMS + 4 * reach - 1]
         m = n_clusters + pt.arange(log_p.shape[0])
-        terms = (
-            pt.gammaln(m + 1.0)
-            - pt.gammaln(m - n_clusters + 1.0)
-            + pt.gammaln(safe * m)
-            - pt.gammaln(safe * m + n)
-            + log_p
-        )
+        terms = log_rising(m - n_clusters + 1.0, n_clusters) - log_rising(safe * m, n) + log_p
         whole = Assert("the sum over the number of components was cut off: its prior has too heavy a tail")
         cut = terms[-1] > terms.max() + np.log(LAST_SHARE)
         log_v = n_clusters * pt.log(safe) + whole(pt.logsumexp(terms), ~cut)
@@ -683,7 +678,7 @@ def _sizes(value: Any, n: Any) -> Any:
 def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
     """Log EPPF of a Gibbs-type prior; see :class:`pymc_dpgmm.partitions.GibbsType`."""
     n_clusters = sizes.shape[0]
-    within = pt.gammaln(sizes - discount).sum() - n_clusters * pt.gammaln(1.0 - discount)
+    within = log_rising(1.0 - discount, sizes - 1).sum()
     return pt.switch(inside & (n_clusters > 0), log_v + within, -np.inf)
 
 
@@ -699,7 +694,7 @@ def _two_parameter_log_eppf(sizes: Any, n: Any, alpha: Any, discount: Any, insid
         opened = (n_clusters - 1) * pt.log(alpha)
     else:
         opened = pt.log(alpha + discount * pt.arange(1, n_clusters)).sum()
-    log_v = opened + pt.gammaln(alpha + 1.0) - pt.gammaln(alpha + n)
+    log_v = opened - log_rising(alpha + 1.0, n - 1)
     return _gibbs_type_logp(sizes, log_v, discount, inside)
 
 

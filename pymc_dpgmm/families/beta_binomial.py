@@ -18,7 +18,7 @@ from pymc_dpgmm.families.counts import check_counts, log_beta_ratio, missing_as_
 from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, refuse_where
-from pymc_dpgmm.special import digamma, gammaln
+from pymc_dpgmm.special import digamma, digamma_rises, gammaln
 
 
 def _update(p, n, s, x, sign):
@@ -46,11 +46,10 @@ def _log_predictive(p, n, s, c, x):
 
 def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
     """Gradient of the log evidence, given successes and failures of all clusters: (K, d) each."""
-    a_n, b_n = params.a + successes, params.b + failures
-    common = digamma(params.a + params.b) - digamma(a_n + b_n)
+    common = digamma_rises(params.a + params.b, successes + failures)
     return {
-        "a": np.sum(common + digamma(a_n) - digamma(params.a), axis=0),
-        "b": np.sum(common + digamma(b_n) - digamma(params.b), axis=0),
+        "a": np.sum(digamma_rises(params.a, successes) - common, axis=0),
+        "b": np.sum(digamma_rises(params.b, failures) - common, axis=0),
     }
 
 

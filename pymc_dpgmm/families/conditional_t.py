@@ -8,6 +8,7 @@ import math
 
 from pymc_dpgmm.arithmetic import standard_gamma, standard_normal
 from pymc_dpgmm.compiled import inlined, shifted
+from pymc_dpgmm.special import log_rising
 
 
 @inlined
@@ -69,8 +70,7 @@ def log_predictive_present(p, n, s, c, x, absent, scratch):
         log_det -= math.log(root[k * (k + 1) // 2 + k])
     present = d - m
     return (
-        math.lgamma(0.5 * (freedom + present))
-        - math.lgamma(0.5 * freedom)
+        log_rising(0.5 * freedom, 0.5 * present)
         - 0.5 * present * math.log(math.pi)
         + log_det
         - 0.5 * (freedom + present) * math.log1p(squared)

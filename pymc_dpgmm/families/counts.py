@@ -1,6 +1,5 @@
 """What families of counts share: checks of values, missing ones, and ratios of gamma functions."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -9,35 +8,7 @@ import numpy as np
 from pymc_dpgmm.checks import is_sparse
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.family import Family, Ragged
-
-# Up to so many factors a rising factorial is multiplied out, and from this base on Stirling's series has no error
-# that double precision would show.
-_FEW_FACTORS = 12
-_LARGE_BASE = 60.0
-
-
-@inlined
-def _stirling_tail(x):
-    """Tail of Stirling's series for log Gamma(x), for x >= 60."""
-    inverse = 1.0 / x
-    square = inverse * inverse
-    return inverse * (1.0 / 12.0 - square * (1.0 / 360.0 - square / 1260.0))
-
-
-@inlined
-def log_rising(x, m):
-    """Log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole.
-
-    A difference of two log gammas would lose digits for large x.
-    """
-    if m <= _FEW_FACTORS and m == math.floor(m):
-        product = 1.0
-        for i in range(int(m)):
-            product *= x + i
-        return math.log(product)
-    if x < _LARGE_BASE:
-        return math.lgamma(x + m) - math.lgamma(x)
-    return (x + m - 0.5) * math.log1p(m / x) + m * math.log(x) - m + _stirling_tail(x + m) - _stirling_tail(x)
+from pymc_dpgmm.special import log_rising
 
 
 @inlined

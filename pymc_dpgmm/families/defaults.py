@@ -5,10 +5,31 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# A column whose standard deviation is below this share of its largest absolute value is constant up to
-# rounding. The floor is a share of that value, or 1 for a column of zeros, which keeps the defaults
-# equivariant under column scaling.
-_SMALLEST_SPREAD = 1e-10
+# Numbers that a few operations give, each rounded, differ from what is meant by a few units in the last place, and
+# such a unit is at most eps times the number. A spread of no more than that is none.
+_ROUNDINGS = 4.0
+
+
+def _about_the_first(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first entry of each column that is there, and all entries less it.
+
+    Means and variances of the differences keep the digits that sums of entries far from zero would lose: the error
+    of a sum of n numbers is up to n eps times the largest. The difference of two numbers that are close is exact.
+    """
+    first = rows[np.argmax(~np.isnan(rows), axis=0), np.arange(rows.shape[1])]
+    return first, rows - first
+
+
+def _least_variances(rows: np.ndarray) -> np.ndarray:
+    """Variance of each column that rounding alone may explain; 1 for a column of zeros."""
+    largest = np.nanmax(np.abs(rows), axis=0)
+    return np.where(largest > 0, _ROUNDINGS * np.finfo(np.float64).eps * largest, 1.0) ** 2
+
+
+def column_means(rows: np.ndarray) -> np.ndarray:
+    """Mean of each column, without its missing entries (NaN)."""
+    first, differences = _about_the_first(rows)
+    return first + np.nanmean(differences, axis=0)
 
 
 def column_variances(rows: np.ndarray) -> np.ndarray:
@@ -22,12 +43,12 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
     Returns
     -------
     variances : (d,) float64 array, > 0
-        Divisor n. A column whose standard deviation is below 1e-10 times its largest absolute value
-        takes (1e-10 times that value) squared; a column of zeros takes 1.
+        Divisor n. A column whose standard deviation is below 4 eps times its largest absolute value, with eps =
+        2.2e-16 the precision of float64, takes the square of that; a column of zeros takes 1. Such a column is
+        constant up to rounding. The floor is a share of the column's values, so that the variances are those of
+        scaled columns whatever the scale.
     """
-    largest = np.nanmax(np.abs(rows), axis=0)
-    floor = np.where(largest > 0, _SMALLEST_SPREAD * largest, 1.0) ** 2
-    return np.maximum(np.nanvar(rows, axis=0), floor)
+    return np.maximum(np.nanvar(_about_the_first(rows)[1], axis=0), _least_variances(rows))
 
 
 # A row that makes more than this share of a column's sum of squares decides the column's scale alone.
@@ -54,13 +75,14 @@ def warn_of_scales(kind: str, rows: np.ndarray, names: Sequence[str]) -> None:
             "parameters"
         )
         return
-    smallest, largest = np.nanmin(rows, axis=0), np.nanmax(rows, axis=0)
-    constant = [name for name, low, high in zip(names, smallest, largest, strict=True) if low == high]
-    if constant:
+    constant = np.flatnonzero(column_variances(rows) <= _least_variances(rows))
+    if len(constant):
+        first = constant[0]
+        exactly = "" if np.nanmin(rows[:, first]) == np.nanmax(rows[:, first]) else " up to rounding"
         more = f" (and {len(constant) - 1} more columns)" if len(constant) > 1 else ""
         _warn(
-            f"column {constant[0]}{more} is constant: it tells nothing about clusters, and {kind}.from_data takes "
-            "a scale of almost zero from it. Leave it out, or give the parameters"
+            f"column {names[first]}{more} is constant{exactly}: it tells nothing about clusters, and "
+            f"{kind}.from_data takes a scale of almost zero from it. Leave it out, or give the parameters"
         )
     if len(rows) < _FEWEST_ROWS:
         return

@@ -21,11 +21,11 @@ from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure, Coded
 from pymc_dpgmm.families.categories import code_columns, numbers_of_levels
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
-from pymc_dpgmm.families.counts import log_rising, sums_of_logs
+from pymc_dpgmm.families.counts import sums_of_logs
 from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import positive, real, refuse_where
-from pymc_dpgmm.special import digamma
+from pymc_dpgmm.special import digamma, digamma_rises, log_rising
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
@@ -93,10 +93,10 @@ def _gradient(params: Any, s: Any) -> Drawn:
 def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
     """Gradient for clusters with so many entries in each column: (K, d) or (K, 1)."""
     totals = params.a.sum(axis=1)
-    common = digamma(totals) - digamma(totals + entries)
+    common = -digamma_rises(totals, entries)
     allowed = params.a > 0
     safe = np.where(allowed, params.a, 1.0)
-    gradient = np.sum(common[:, :, None] + digamma(safe + s.counts) - digamma(safe), axis=0)
+    gradient = np.sum(common[:, :, None] + digamma_rises(safe, s.counts), axis=0)
     return {"a": np.where(allowed, gradient, 0.0), "levels": np.zeros(len(totals))}
 
 

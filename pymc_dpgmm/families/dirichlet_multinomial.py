@@ -21,11 +21,11 @@ from pymc_dpgmm.checks import is_sparse, is_variable
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet
-from pymc_dpgmm.families.counts import as_ragged, check_counts, log_rising
+from pymc_dpgmm.families.counts import as_ragged, check_counts
 from pymc_dpgmm.families.expected import Linear
 from pymc_dpgmm.families.family import Family, Ragged
 from pymc_dpgmm.families.supports import positive
-from pymc_dpgmm.special import digamma, gammaln
+from pymc_dpgmm.special import digamma, digamma_rises, gammaln, log_rising
 
 # A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
 # of at most _FEW, is within it.
@@ -75,9 +75,8 @@ def _log_row(p, s, x, removed):
 
 
 def _gradient(params: Any, s: Any) -> Drawn:
-    sum_a = params.a.sum()
-    common = np.sum(digamma(sum_a) - digamma(sum_a + s.total))
-    return {"a": common + np.sum(digamma(params.a + s.counts) - digamma(params.a), axis=0)}
+    common = np.sum(digamma_rises(params.a.sum(), s.total))
+    return {"a": np.sum(digamma_rises(params.a, s.counts), axis=0) - common}
 
 
 def _expected(params: Any, s: Any) -> Linear:

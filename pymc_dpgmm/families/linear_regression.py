@@ -88,7 +88,7 @@ def _solve(p, s, c):
 @inlined
 def _kept_evidence(p, n, s, c):
     return (
-        log_gamma_ratio(p.a, p.b, p.a + 0.5 * n, c.squares[0])
+        log_gamma_ratio(p.a, p.b, 0.5 * n, c.squares[0])
         + p.half_log_det_precision
         - c.half_log_det[0]
         - 0.5 * n * math.log(2.0 * math.pi)

@@ -12,12 +12,13 @@ import numpy as np
 
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.component import Drawn, normal_component
-from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.defaults import column_means, column_variances
 from pymc_dpgmm.families.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, real
+from pymc_dpgmm.special import log_rising
 
 
 @inlined
@@ -31,7 +32,7 @@ def _posterior_scale(p, j, n, s):
 def log_evidence(p, j, n, s):
     """Log marginal likelihood of the entries of column ``j`` (Murphy 2007, eq. 203)."""
     return (
-        log_gamma_ratio(p.a[j], p.b[j], p.a[j] + 0.5 * n, _posterior_scale(p, j, n, s))
+        log_gamma_ratio(p.a[j], p.b[j], 0.5 * n, _posterior_scale(p, j, n, s))
         + 0.5 * math.log(p.kappa[j] / (p.kappa[j] + n))
         - 0.5 * n * math.log(2.0 * math.pi)
     )
@@ -58,7 +59,7 @@ def squared_deviation(c, j, x):
 def t_constant(p, j, n, c):
     """Return the log of the normalising constant of that density."""
     a_n = p.a[j] + 0.5 * n
-    return math.lgamma(a_n + 0.5) - math.lgamma(a_n) + math.log(c.rate[j]) - 0.5 * math.log(math.pi)
+    return log_rising(a_n, 0.5) + math.log(c.rate[j]) - 0.5 * math.log(math.pi)
 
 
 def posterior_means(params: Any, n: np.ndarray, s: Any) -> tuple[np.ndarray, ...]:
@@ -118,7 +119,7 @@ def _expected(params: Any, s: Any) -> Quadratic:
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
-    return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
+    return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
 
 
 # A family of such columns, but for its sums and the functions that run for every row.

@@ -27,14 +27,14 @@ from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Component, restore_mean
 from pymc_dpgmm.families.conditional_t import draw_absent, log_predictive_present
-from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.defaults import column_means, column_variances
 from pymc_dpgmm.families.expected import Quadratic
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.full_normal import draw_full_rows, log_diagonal, log_full_density
 from pymc_dpgmm.families.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, positive_definite, real
-from pymc_dpgmm.special import digamma, gammaln
+from pymc_dpgmm.special import digamma, digamma_rises, log_rising, log_risings
 from pymc_dpgmm.triangles import (
     cholesky_in_place,
     factors,
@@ -141,7 +141,7 @@ def _evidence(p, n, half_log_det):
     """Log marginal likelihood of n rows (Murphy 2007, eq. 266)."""
     total = 0.0
     for j in range(p.d):
-        total += math.lgamma(0.5 * (p.nu + n - j)) - math.lgamma(0.5 * (p.nu - j))
+        total += log_rising(0.5 * (p.nu - j), 0.5 * n)
     return (
         total
         - 0.5 * n * p.d * math.log(math.pi)
@@ -171,7 +171,7 @@ def _log_norms(params: Any, n: int) -> np.ndarray:
     nu_n = params.nu + rows
     # Gamma(x + 1) = x Gamma(x) links the ratios for n and n + 2: one logarithm each, and sums that stay small.
     steps = np.log(nu_n[:-2] + 1.0) - np.log(nu_n[:-2] + 1.0 - d)
-    ratios = gammaln(0.5 * (nu_n[:2] + 1.0)) - gammaln(0.5 * (nu_n[:2] + 1.0 - d))
+    ratios = log_risings(0.5 * (nu_n[:2] + 1.0 - d), 0.5 * d)
     log_ratios = np.empty(n + 1)
     for parity in range(min(2, n + 1)):
         log_ratios[parity::2] = ratios[parity] + np.concatenate([[0.0], np.cumsum(steps[parity::2])])
@@ -197,7 +197,7 @@ def _gradient(params: Any, s: Any) -> dict[str, Any]:
     pull = np.einsum("kij,kj->ki", inverse, posterior_mean - params.mu)
     quadratic = np.einsum("ki,ki->k", posterior_mean - params.mu, pull)
     columns = np.arange(d)
-    digammas = digamma(0.5 * (nu_n[:, None] - columns)) - digamma(0.5 * (params.nu - columns))
+    digammas = digamma_rises(0.5 * (params.nu - columns), 0.5 * s.n)
     return {
         "mu": params.kappa * (nu_n @ pull),
         "kappa": np.sum(0.5 * d * (1.0 / params.kappa - 1.0 / kappa_n) - 0.5 * nu_n * quadratic),
@@ -263,7 +263,7 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     return {
-        "mu": np.nanmean(rows, axis=0),
+        "mu": column_means(rows),
         "kappa": 0.01,
         "nu": rows.shape[1] + 2.0,
         "psi": np.diag(0.1 * column_variances(rows)),

@@ -24,7 +24,7 @@ import numpy as np
 from pymc_dpgmm.compiled import inlined
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.component import Drawn, normal_component
-from pymc_dpgmm.families.defaults import column_variances
+from pymc_dpgmm.families.defaults import column_means, column_variances
 from pymc_dpgmm.families.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
@@ -32,6 +32,7 @@ from pymc_dpgmm.families.moments import merge_squares, update_squares
 from pymc_dpgmm.families.normal_columns import draw_columns, gradient_in_means, posterior_means
 from pymc_dpgmm.families.origins import centred, shift_mean
 from pymc_dpgmm.families.supports import positive, real
+from pymc_dpgmm.special import log_rising
 
 
 def _update(p, n, s, x, sign):
@@ -61,7 +62,7 @@ def _log_evidence(p, n, s):
     for j in range(p.d):
         log_scales += math.log(p.scale[j])
     return (
-        log_gamma_ratio(p.a, p.b, p.a + 0.5 * p.d * n, _posterior_scale(p, n, s))
+        log_gamma_ratio(p.a, p.b, 0.5 * p.d * n, _posterior_scale(p, n, s))
         + 0.5 * p.d * math.log(p.kappa / (p.kappa + n))
         - 0.5 * n * p.d * math.log(2.0 * math.pi)
         - n * log_scales
@@ -107,7 +108,7 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
             half += 0.5
             distance += weight * difference * difference
             log_norm += 0.5 * math.log(weight / math.pi)
-    return math.lgamma(a_n + half) - math.lgamma(a_n) + log_norm - (a_n + half) * math.log(1.0 + distance)
+    return log_rising(a_n, half) + log_norm - (a_n + half) * math.log(1.0 + distance)
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
@@ -154,7 +155,7 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     scale = np.sqrt(column_variances(rows))
-    return {"mu": np.nanmean(rows, axis=0), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
+    return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
 
 
 class SphericalNormalInverseGamma(BaseMeasure):

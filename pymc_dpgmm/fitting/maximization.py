@@ -21,6 +21,7 @@ from pymc_dpgmm.checks import listed
 from pymc_dpgmm.distributions import as_numbers
 from pymc_dpgmm.distributions.models import SMALL_GRAPH
 from pymc_dpgmm.distributions.partition_priors import FiniteDirichletRV
+from pymc_dpgmm.distributions.rising import log_rising
 from pymc_dpgmm.variational.ascent import State
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
@@ -211,7 +212,7 @@ def _added_by_weights(model: pm.Model, prior: Any, fields: Mapping[str, Variable
     params = dict(zip(fields, model.replace_rvs_by_values(list(fields.values())), strict=True))
     alpha = pt.cast(params["alpha"], "float64")
     if isinstance(prior, FiniteDirichletRV):
-        return dirichlet_bound(pt.gammaln, alpha, params["n_components"], sizes, sizes.sum())
+        return dirichlet_bound(log_rising, alpha, params["n_components"], sizes, sizes.sum())
     later = pt.cumsum(sizes[::-1])[::-1] - sizes
     steps = pt.arange(1, sizes.shape[0] + 1)
-    return sticks_bound(pt.gammaln, alpha, params.get("discount", 0.0), sizes, later, steps)
+    return sticks_bound(log_rising, alpha, params.get("discount", 0.0), sizes, later, steps)

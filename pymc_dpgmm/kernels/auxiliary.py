@@ -16,6 +16,7 @@ import numpy as np
 from pymc_dpgmm.arithmetic import Bits, below, uniform
 from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
 from pymc_dpgmm.partitions import GibbsType, log_seat_new, named_by_appearance
+from pymc_dpgmm.special import log_rising
 
 # Places in the head of a scan.
 ROW, N_ACTIVE, NEXT, STOP, N_MOVED = range(5)
@@ -71,12 +72,12 @@ def _scan(
                 continue
             seat = math.log(sizes[slot] - discount)
             if weight > 1.0:
-                seat = math.lgamma(sizes[slot] + weight - discount) - math.lgamma(sizes[slot] - discount)
+                seat = log_rising(sizes[slot] - discount, weight)
             scratch[k] = seat + densities[slot * n + i]
             largest = max(largest, scratch[k])
         opened = log_new[n_active] - math.log(m)
         if weight > 1.0:
-            opened += math.lgamma(weight - discount) - math.lgamma(1.0 - discount)
+            opened += log_rising(1.0 - discount, weight - 1.0)
         for j in range(m):
             scratch[n_active + j] = opened + densities[auxiliary[j] * n + i]
             largest = max(largest, scratch[n_active + j])

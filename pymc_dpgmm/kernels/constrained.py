@@ -18,6 +18,7 @@ import numpy as np
 from pymc_dpgmm.families.component import Component
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.families.supports import real
+from pymc_dpgmm.special import log_rising
 
 # A row is a block: its number of rows, and its known cluster, below 0 if there is none.
 _ROWS, _KNOWN = range(2)
@@ -38,7 +39,7 @@ def _log_evidence(p, n, s):
         return 0.0
     if s.known[0] * s.known_squares[0] != s.known_sum[0] * s.known_sum[0]:
         return -math.inf
-    return math.lgamma(s.rows[0] - p.discount) - math.lgamma(n - p.discount)
+    return log_rising(n - p.discount, s.rows[0] - n)
 
 
 def _log_predictive(p, n, s, c, x):
@@ -46,11 +47,10 @@ def _log_predictive(p, n, s, c, x):
     if known >= 0.0 and s.known_sum[0] != known * s.known[0]:
         return -math.inf, 0.0, 1.0
     if n == 0.0:
-        return math.lgamma(size - p.discount) - math.lgamma(1.0 - p.discount), 0.0, 1.0
+        return log_rising(1.0 - p.discount, size - 1.0), 0.0, 1.0
     if size == 1.0:
         return math.log((s.rows[0] - p.discount) / (n - p.discount)), 0.0, 1.0
-    joined = math.lgamma(s.rows[0] + size - p.discount) - math.lgamma(s.rows[0] - p.discount)
-    return joined - math.log(n - p.discount), 0.0, 1.0
+    return log_rising(s.rows[0] - p.discount, size) - math.log(n - p.discount), 0.0, 1.0
 
 
 def _nothing_drawn(*_: Any) -> Any:

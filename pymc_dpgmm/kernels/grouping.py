@@ -47,6 +47,7 @@ from pymc_dpgmm.kernels.memory import (
     memory_at,
     shuffle,
 )
+from pymc_dpgmm.special import log_rising
 
 _FIRST = FIRST_ARRAY + ARRAYS.index("group")
 # How often openers, and the concentrations whose laws are given, are drawn at the beginning of a sweep.
@@ -230,7 +231,7 @@ def seat_rows(s, g):
         for t in range(g.starts[j], g.starts[j + 1]):
             g.visited[s.slots[g.rows[t]]] = 0
         n = g.starts[j + 1] - g.starts[j]
-        logs += opened * math.log(g.pulls[j]) + math.lgamma(g.pulls[j]) - math.lgamma(g.pulls[j] + n)
+        logs += opened * math.log(g.pulls[j]) - log_rising(g.pulls[j], n)
     s.prior[LOG_SEATED] = logs + math.log(product)
 
 
@@ -347,18 +348,18 @@ def log_prior(head):
             n_tables += tables
             total += math.lgamma(float(tables))
         gamma = s.prior[GAMMA]
-        total += n_clusters * math.log(gamma) + math.lgamma(gamma) - math.lgamma(gamma + n_tables)
+        total += n_clusters * math.log(gamma) - log_rising(gamma, n_tables)
         return total + s.prior[LOG_SEATED]
     most = s.prior[MOST]
-    total = math.lgamma(most + 1.0) - math.lgamma(most - n_clusters + 1.0)
+    total = log_rising(most - n_clusters + 1.0, n_clusters)
     for j in range(g.n_groups):
         pull = g.pulls[j] / most
         n = g.starts[j + 1] - g.starts[j]
-        total += math.lgamma(g.pulls[j]) - math.lgamma(g.pulls[j] + n)
+        total -= log_rising(g.pulls[j], n)
         for place in range(n_clusters):
             size = g.counts[j * (s.capacity + 1) + s.order[place]]
             if size > 0:
-                total += math.lgamma(pull + size) - math.lgamma(pull)
+                total += log_rising(pull, size)
     return total
 
 
@@ -401,11 +402,6 @@ def _guess_tables(pull, n):
     return 1.0 + pull * math.log1p((n - 1.0) / (pull + 1.0))
 
 
-@inlined
-def _log_rising(a, n):
-    return math.lgamma(a + n) - math.lgamma(a)
-
-
 @c_function(FLOAT(INTS, INT, INT, INT))
 def divide_share(head, size, n_clusters, forced):
     """Do what :func:`log_division` does."""
@@ -427,7 +423,7 @@ def divide_share(head, size, n_clusters, forced):
             j = g.touched[r]
             left, right = g.halves[2 * j], g.halves[2 * j + 1]
             pull = g.pulls[j] / s.prior[MOST]
-            total += _log_rising(pull, left) + _log_rising(pull, right) - _log_rising(pull, left + right)
+            total += log_rising(pull, left) + log_rising(pull, right) - log_rising(pull, left + right)
         return total
     n_right = 0
     for t in range(size):
@@ -462,9 +458,9 @@ def divide_share(head, size, n_clusters, forced):
         left, right = g.halves[2 * j], g.halves[2 * j + 1]
         pull = g.pulls[j] * whole
         total += (
-            _log_rising(pull * (1.0 - share), left)
-            + _log_rising(pull * share, right)
-            - _log_rising(pull, left + right)
+            log_rising(pull * (1.0 - share), left)
+            + log_rising(pull * share, right)
+            - log_rising(pull, left + right)
         )
     return total
 

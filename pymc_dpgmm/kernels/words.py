@@ -34,11 +34,14 @@ from pymc_dpgmm.compiled import (
     small_ints_at,
 )
 from pymc_dpgmm.grouped_partitions import Groups
+from pymc_dpgmm.special import log_rising
 
 # A topic is found by sums of so many weights, and then one by one.
 BLOCK = 8
 # Larger counts have their gamma functions computed.
 MOST_FACTORS = 12
+# Products of so many larger ones could overflow.
+_LARGEST_FACTOR = 1e6
 
 # What a scan works on: whole numbers, then addresses of arrays.
 N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = range(9)
@@ -321,8 +324,8 @@ def log_words(head, n_words):
         for r in range(s.places[w], s.places[w] + s.lengths[w]):
             count = s.counts[r]
             # Most counts are small: a product of a few factors stands for a quotient of gamma functions.
-            if count > MOST_FACTORS:
-                total += math.lgamma(s.eta[w] + count) - math.lgamma(s.eta[w])
+            if count > MOST_FACTORS or s.eta[w] > _LARGEST_FACTOR:
+                total += log_rising(s.eta[w], count)
                 continue
             for c in range(count):
                 product *= s.eta[w] + c
@@ -332,7 +335,7 @@ def log_words(head, n_words):
     total += math.log(product)
     eta_sum = s.numbers[ETA_SUM]
     for k in range(head[N_TOPICS]):
-        total += math.lgamma(eta_sum) - math.lgamma(eta_sum + s.totals[k])
+        total -= log_rising(eta_sum, s.totals[k])
     return total
 
 
@@ -360,7 +363,7 @@ def log_topics(head):
                 product = 1.0
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] = 0.0
-        total -= math.lgamma(pull * shares + n) - math.lgamma(pull * shares)
+        total -= log_rising(pull * shares, n)
     return total + math.log(product)
 
 

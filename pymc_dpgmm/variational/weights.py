@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.special import digamma, gammaln
+from pymc_dpgmm.special import digamma, digamma_rises, gammaln, log_risings
 
 # Rounds in which sticks and concentration are updated in turn, and the relative change at which they end.
 _MOST_ROUNDS, _LEAST_CHANGE = 200, 1e-13
@@ -40,18 +40,16 @@ class Weights(NamedTuple):
     parameters: np.ndarray
 
 
-def _log_beta(log_gamma: Callable[[Any], Any], a: Any, b: Any) -> Any:
-    return log_gamma(a) + log_gamma(b) - log_gamma(a + b)
+# Returns the log of Gamma(x + m) / Gamma(x), of numbers or of PyTensor's variables.
+LogRising = Callable[[Any, Any], Any]
 
 
-def sticks_bound(
-    log_gamma: Callable[[Any], Any], alpha: Any, discount: Any, sizes: Any, later: Any, steps: Any
-) -> Any:
+def sticks_bound(log_rising: LogRising, alpha: Any, discount: Any, sizes: Any, later: Any, steps: Any) -> Any:
     """Return what the best sticks given responsibilities add to the bound, of numbers or of PyTensor's variables.
 
     Parameters
     ----------
-    log_gamma : callable
+    log_rising : callable
         For what the others are.
     alpha, discount : scalars
     sizes, later : (K,) vectors
@@ -60,13 +58,12 @@ def sticks_bound(
         1, 2, ..., K.
     """
     a, b = 1.0 - discount, alpha + steps * discount
-    return (_log_beta(log_gamma, a + sizes, b + later) - _log_beta(log_gamma, a, b)).sum()
+    return (log_rising(a, sizes) + log_rising(b, later) - log_rising(a + b, sizes + later)).sum()
 
 
-def dirichlet_bound(log_gamma: Callable[[Any], Any], alpha: Any, most: Any, sizes: Any, n: Any) -> Any:
+def dirichlet_bound(log_rising: LogRising, alpha: Any, most: Any, sizes: Any, n: Any) -> Any:
     """Return the same for the weights of a finite mixture with ``most`` components, n being the sum of sizes."""
-    own = alpha / most
-    return (log_gamma(own + sizes) - log_gamma(own)).sum() + log_gamma(alpha) - log_gamma(alpha + n)
+    return log_rising(alpha / most, sizes).sum() - log_rising(alpha, n)
 
 
 class Sticks:
@@ -98,14 +95,14 @@ class Sticks:
         later = np.append(np.cumsum(sizes[:0:-1])[::-1], 0.0) if len(sizes) > 1 else np.zeros(1)
         if self.law is None:
             steps = np.arange(1, len(sizes) + 1)
-            bound = float(sticks_bound(gammaln, self.alpha, self.discount, sizes, later, steps))
+            bound = float(sticks_bound(log_risings, self.alpha, self.discount, sizes, later, steps))
             b = self.alpha + steps * self.discount + later
             return self._made(1.0 - self.discount + sizes, b, bound, None)
         shape, rate = (before and before.alpha) or self.law
         prior_shape, prior_rate = self.law
         for _ in range(_MOST_ROUNDS):
             a, b = 1.0 + sizes, shape / rate + later
-            log_left = digamma(b) - digamma(a + b)
+            log_left = -digamma_rises(b, a)
             last, shape = shape / rate, prior_shape + len(sizes)
             # Blei and Jordan (2006), appendix on a gamma prior, with one stick more.
             rate = prior_rate - float(log_left.sum())
@@ -113,10 +110,10 @@ class Sticks:
                 break
         mean, log_mean = shape / rate, float(digamma(shape)) - math.log(rate)
         # E log p(v | alpha) p(z | v) - E log q(v), where q(v) may be that of an alpha of the round before.
-        bound = float(np.sum(log_mean + (mean + later - b) * log_left + _log_beta(gammaln, a, b)))
+        bound = float(np.sum(log_mean + (mean + later - b) * log_left + gammaln(a) - log_risings(b, a)))
         divergence = (
             (shape - prior_shape) * float(digamma(shape))
-            - float(gammaln(shape) - gammaln(prior_shape))
+            - float(log_risings(prior_shape, shape - prior_shape))
             + prior_shape * math.log(rate / prior_rate)
             + shape * (prior_rate - rate) / rate
         )
@@ -124,7 +121,7 @@ class Sticks:
 
     def _made(self, a: np.ndarray, b: np.ndarray, bound: float, alpha: tuple[float, float] | None) -> Weights:
         total = digamma(a + b)
-        log_left, left = digamma(b) - total, b / (a + b)
+        log_left, left = -digamma_rises(b, a), b / (a + b)
         before = np.concatenate([[0.0], np.cumsum(log_left)[:-1]])
         means = a / (a + b) * np.concatenate([[1.0], np.cumprod(left)[:-1]])
         return Weights(digamma(a) - total + before, means, bound, alpha, np.column_stack([a, b]))
@@ -152,5 +149,5 @@ class DirichletWeights:
         own = self.alpha / self.most
         n = float(sizes.sum())
         a, total = own + sizes, self.alpha + n
-        bound = float(dirichlet_bound(gammaln, self.alpha, self.most, sizes, n))
+        bound = float(dirichlet_bound(log_risings, self.alpha, self.most, sizes, n))
         return Weights(digamma(a) - digamma(total), a / total, bound, None, a)

@@ -1,0 +1,49 @@
+"""Logs of ratios of gamma functions, as PyTensor's variables.
+
+They are operations of their own. As expressions of others, with a switch between two formulas, they would double
+the time that PyTensor takes to compile a density, and its rewrites could reorder the terms.
+"""
+
+import importlib
+from typing import Any
+
+from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
+from pytensor.scalar.math import psi, tri_gamma
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dpgmm.special import digamma_rise
+from pymc_dpgmm.special import log_rising as log_rising_of_numbers
+
+
+class LogRising(BinaryScalarOp):
+    """Log of Gamma(x + m) / Gamma(x): see :func:`pymc_dpgmm.special.log_rising`."""
+
+    def impl(self, x: Any, m: Any) -> Any:
+        return log_rising_of_numbers(float(x), float(m))
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        x, m = inputs
+        (slope,) = cotangents
+        return [slope * _digamma_rise(x, m), slope * psi(x + m)]
+
+
+class DigammaRise(BinaryScalarOp):
+    """Its derivative in x: see :func:`pymc_dpgmm.special.digamma_rise`."""
+
+    def impl(self, x: Any, m: Any) -> Any:
+        return float(digamma_rise(float(x), float(m)))
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        x, m = inputs
+        (slope,) = cotangents
+        return [slope * (tri_gamma(x + m) - tri_gamma(x)), slope * tri_gamma(x + m)]
+
+
+_digamma_rise = DigammaRise(upgrade_to_float, name="digamma_rise")
+_log_rising = Elemwise(LogRising(upgrade_to_float, name="log_rising"))
+
+
+def log_rising(x: Any, m: Any) -> Any:
+    """Return the log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole, as a variable."""
+    importlib.import_module("pymc_dpgmm.distributions.backends")
+    return _log_rising(x, m)
