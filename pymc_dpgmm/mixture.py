@@ -485,12 +485,13 @@ def _own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
     """
     if table is None or table.dims is None:
         return dims
-    if dims is None:
-        own = [(dim, names) for dim, names in zip(table.dims, (table.rows, table.columns), strict=False)]
+    own = list(zip(table.dims, (table.rows, table.columns), strict=False))
+    if dims is None or dims == table.dims:
         for dim, names in own:
-            if names is not None and model.coords.get(dim) is None and dim not in model.named_vars:
+            if names is not None and dim not in model.dim_lengths and dim not in model.named_vars:
                 model.add_coord(dim, coordinates(names))
-        return table.dims if all(model.coords.get(dim) is not None for dim, _ in own) else None
+    if dims is None:
+        return table.dims if all(dim in model.dim_lengths for dim, _ in own) else None
     wanted = (dims,) if isinstance(dims, str) else tuple(dims)
     if set(wanted) == set(table.dims) and wanted != table.dims:
         raise ValueError(

@@ -124,7 +124,7 @@ def _refuse_texts(observed: Any, group: Any) -> None:
     if is_sparse(observed) or group is not None:
         return
     entries = list(observed) if isinstance(observed, list | tuple) or np.ndim(observed) == 1 else []
-    if entries and all(isinstance(own, list | tuple) and own and isinstance(own[0], str) for own in entries):
+    if entries and all(_is_list_of_words(own) for own in entries):
         made = _COUNT_TEXTS.format("analyzer=list", "lists")
         raise TypeError(f"observed must be counts of words, got lists of words: {made}")
     if entries and all(isinstance(own, str) for own in entries):
@@ -132,6 +132,10 @@ def _refuse_texts(observed: Any, group: Any) -> None:
             f"observed must be counts of words, got texts: {_COUNT_TEXTS.format('', 'texts')}. "
             "Words one by one need group=, the document of each of them"
         )
+
+
+def _is_list_of_words(own: Any) -> bool:
+    return isinstance(own, list | tuple) and all(isinstance(word, str) for word in own)
 
 
 def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
@@ -183,7 +187,9 @@ def _from_words(table: Table, group: Any) -> Tokens:
         raise ValueError(f"observed has {missing} missing words")
     if table.kinds[0] not in ("integer", "text", "category"):
         raise TypeError(f"observed must be words or their codes, got {table.kinds[0]} numbers")
-    names = Rows("observed", table.rows).entries("group", group)
+    rows = Rows("observed")
+    rows.arrange(table)
+    names = rows.entries("group", group)
     if names.shape != (table.n_rows,):
         raise ValueError(f"group must have one document for each of {table.n_rows} words, got shape {names.shape}")
     document, documents = factorized("group", names)

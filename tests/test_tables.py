@@ -391,6 +391,7 @@ AFTERWARDS = {
     "density": {"x", "given", "group"},
     "plot_density": {"x", "given", "group"},
     "sample_new_rows": {"given", "group"},
+    "component_draws": {"group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
     "as_tokens": {"observed"},
     "chunked_labels": {"observed"},
@@ -670,6 +671,71 @@ def test_groups_keep_their_names(names, tmp_path):
         assert weights.sel(y_group=names[0]).shape == (3,)
     for name in names:
         dp.density(idata, "y", [0.0], group=name, random_seed=1)
+
+
+def test_names_of_the_data_are_those_of_new_rows():
+    """Names that are numbers are names, and so are levels that look like numbers."""
+    years = REAL.set_axis([2020, 2021], axis=1)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=years)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    wanted = dp.membership(idata, "y", years.iloc[:2], LABELS)["probability"]
+    for own in (years[[2021, 2020]], years.set_axis(["2020", "2021"], axis=1)[["2021", "2020"]]):
+        np.testing.assert_array_equal(dp.membership(idata, "y", own.iloc[:2], LABELS)["probability"], wanted)
+    for names in (["foo", "bar"], [2030, 2031]):
+        with pytest.raises(ValueError, match=r"have no columns \['2020', '2021'\]"):
+            dp.membership(idata, "y", years.set_axis(names, axis=1), LABELS)
+    with pm.Model() as model:
+        dp.DPMixture(
+            "q", 1.0, dp.DirichletCategorical, observed=pd.DataFrame({"x": list("122331"), "z": list("ababab")})
+        )
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    texts, numbers = pd.DataFrame({"x": ["2"], "z": ["b"]}), pd.DataFrame({"x": [2], "z": ["b"]})
+    xr.testing.assert_identical(*(dp.membership(idata, "q", own, LABELS[:6]) for own in (texts, numbers)))
+    assert dp.density(idata, "q", columns="x", random_seed=1)["mean"].sum() == pytest.approx(1.0)
+
+
+def test_draws_of_categories_can_be_saved(tmp_path):
+    with pm.Model() as model:
+        frame = pd.DataFrame({"c": list("uvwu") * 3, "d": list("xy") * 6})
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=frame)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    drawn = dp.sample_new_rows(idata, "y", 2, random_seed=1)
+    drawn.to_netcdf(tmp_path / "drawn.nc")
+    assert drawn["y"].attrs["categories[c]"] == ["u", "v", "w"]
+
+
+def test_a_default_grid_has_all_levels():
+    levels = pd.Series(pd.Categorical(list("uv") * 6, ["u", "v", "w"]))
+    with pm.Model() as model, pytest.warns(UserWarning, match="no row has 1 of the 3 levels"):
+        dp.DPMixture("y", 1.0, observed=levels)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    assert float(dp.density(idata, "y", random_seed=1)["mean"].sum()) == pytest.approx(1.0)
+
+
+def test_rows_without_names_are_named_by_position():
+    """A shuffled Series beside an array is put into order; other names are refused."""
+    known = pd.Series(KNOWN)
+    wanted = density_with(lambda v: dp.DPMixture("y", 1.0, observed=REAL.to_numpy(), known_labels=v), KNOWN)
+    for make in (lambda: REAL.to_numpy(), lambda: pl.DataFrame(REAL.to_dict("list")), lambda: pm.Data("d", REAL)):
+
+        def build(value, make=make):
+            dp.DPMixture("y", 1.0, observed=make(), known_labels=value)
+
+        assert density_with(build, known.iloc[ORDER])[0] == wanted[0]
+        with (
+            pm.Model(),
+            pytest.raises(ValueError, match=r"known_labels has the index of other rows .* pass it as an array"),
+        ):
+            build(pd.Series(KNOWN, pd.Index([f"s{i}" for i in range(N)])))
+
+
+def test_an_offset_of_xarray_is_turned_by_its_dimensions():
+    array = xr.DataArray(REAL.to_numpy(), dims=("city", "what"), coords={"city": NAMES, "what": ["u", "v"]})
+    offset, base = array / 3.0, dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0)
+    wanted = density_with(lambda v: dp.DPMixture("y", 1.0, base, observed=array, offset=v), offset)
+    for own in (offset.T, offset.T.isel(city=ORDER), offset.isel(what=[1, 0])):
+        assert density_with(lambda v: dp.DPMixture("y", 1.0, base, observed=array, offset=v), own) == wanted
 
 
 # Documents.

@@ -355,7 +355,7 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
 
 def _in_order(name: str, table: Table, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None) -> Table:
     """Return what comes with rows in their order, and in that of the columns that its own have the names of."""
-    at = None
+    at, table = None, table.turned(rows.dims)
     if not table.is_vector:
         at = order_of_columns(name, table.columns, (columns or {}).get(name), "the data")
     table = table if at is None else table.in_column_order(at)

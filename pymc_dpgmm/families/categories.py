@@ -74,13 +74,13 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
     """
     x, own = _columns(table)[j], table.levels[j]
     if own is None:
-        if levels is None or any(isinstance(level, str) for level in levels):
+        if levels is None or not any(_is_number(level) for level in levels):
             return x
         own, x = (
             tuple(np.unique(x[~np.isnan(x)]).tolist()),
             np.where(np.isnan(x), np.nan, np.searchsorted(np.unique(x), x)),
         )
-        known = [float(level) for level in levels]
+        known = [float(level) if _is_number(level) else np.nan for level in levels]
         places = {value: known.index(value) for value in own if value in known}
     elif levels is None:
         places = {value: int(value) for value in own if not isinstance(value, str | bytes) and value == int(value)}
@@ -94,6 +94,15 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
         raise ValueError(f"the data of {table.column_name(j)} has {there}, but there are {listed(unknown)}")
     codes = np.array([places.get(value, -1) for value in own] or [0], dtype=np.float64)
     return np.where(np.isnan(x), np.nan, codes[np.nan_to_num(x).astype(np.int64)])
+
+
+def _is_number(level: Any) -> bool:
+    """Tell whether a level is a number, or the text of one."""
+    try:
+        float(level)
+    except ValueError:
+        return False
+    return True
 
 
 def warn_of_unused(table: Table, values: np.ndarray, levels: Levels) -> None:

@@ -132,14 +132,15 @@ def _points(
                 f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
                 f"{listed(own)}"
             )
-        axes = [grid(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
+        axes = [_axis(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
         if len(axes) == 1:
             return axes[0][:, None], ("x",), {"x": axes[0]}, Rows("x")
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
         dims = (as_text(own[0]), as_text(own[1]))
         return points, dims, dict(zip(dims, axes, strict=True)), Rows("x")
     of_chosen = view.of_columns(chosen)
-    table = of_chosen.read_new(x, own, draws.axis(view, "d", view.d)[0], "x")
+    dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
+    table = of_chosen.read_new(x, own, dim, "x", are_named=are_named)
     points = of_chosen.codes(table)
     if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
@@ -148,6 +149,12 @@ def _points(
     if len(chosen) == 1:
         return points, ("x",), {"x": _shown(table, 0, shown)}, rows
     return points, ("point",), {as_text(n): ("point", _shown(table, j, shown)) for j, n in enumerate(own)}, rows
+
+
+def _axis(view: NamedView, j: int, n: int) -> np.ndarray:
+    """Return points over a column: all its levels, if it has such."""
+    levels = view.levels[j] if view.levels is not None else None
+    return grid(view, j, n) if levels is None else np.arange(float(len(levels)))
 
 
 def _shown(table: Table, j: int, values: Any) -> np.ndarray:

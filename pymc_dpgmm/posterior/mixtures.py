@@ -35,7 +35,7 @@ from pymc_dpgmm.posterior.stored import (
     record_of,
 )
 from pymc_dpgmm.tables.kinds import as_numbers
-from pymc_dpgmm.tables.names import plain_names
+from pymc_dpgmm.tables.names import as_text, plain_names
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -138,7 +138,9 @@ class NamedView(ViewDraws):
         some.levels = None if self.levels is None else [self.levels[j] for j in chosen]
         return some
 
-    def read_new(self, x: Any, names: Sequence[Any], dim: str, what: str = "") -> Table:
+    def read_new(
+        self, x: Any, names: Sequence[Any], dim: str, what: str = "", *, are_named: bool = False
+    ) -> Table:
         """Return new rows as a table with the columns of the data, in their order.
 
         Parameters
@@ -150,6 +152,8 @@ class NamedView(ViewDraws):
             Of the columns, by which an object of xarray is turned.
         what : str
             Name of the user's argument, for messages.
+        are_named : bool
+            Whether the columns of the data have names, and not only positions.
 
         Raises
         ------
@@ -168,12 +172,12 @@ class NamedView(ViewDraws):
                 raise ValueError(f"{what}: there are none")
         table = read_table(x, what)
         if table.columns is not None and not table.is_vector:
-            own = plain_names(table.columns)
+            own, wanted = ([as_text(name) for name in plain_names(each)] for each in (table.columns, names))
             table = replace(table, columns=tuple(own))
-            absent = [name for name in names if name not in own]
+            absent = [name for name in wanted if name not in own]
             if not absent:
-                table = table.of_columns(list(names))
-            elif not isinstance(names[0], int):
+                table = table.of_columns(wanted)
+            elif are_named or not isinstance(names[0], int):
                 raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(own)}")
         if table.is_vector:
             table = replace(table, values=table.values[:, None])
@@ -507,7 +511,14 @@ class MixtureDraws:
 
     def read_new(self, view: NamedView, x: Any) -> Table:
         """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
-        return view.read_new(x, self.column_names(view), self.axis(view, "d", view.d)[0])
+        dim = self.axis(view, "d", view.d)[0]
+        return view.read_new(x, self.column_names(view), dim, are_named=self.has_column_names(view))
+
+    def has_column_names(self, view: NamedView) -> bool:
+        """Tell whether the columns of a view have names, and not only positions."""
+        found = self._observed[view.name]
+        of_data = found is not None and found.ndim == 2 and found.dims[-1] in found.coords
+        return view.columns is not None or (not view.is_vector and of_data)
 
     def column_names(self, view: NamedView) -> list[Any]:
         """Return the names of a view's columns; that of (n,) data is its Series' or its own."""

@@ -11,6 +11,7 @@ from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.processes import new_rows_of_process
+from pymc_dpgmm.tables.names import as_text
 
 
 def sample_new_rows(
@@ -54,7 +55,7 @@ def sample_new_rows(
         base. Otherwise, the rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row,
         column), without its offset. And (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels
         of the draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their
-        names, for each column where there are several.
+        names, and ``attrs["categories[column]"]`` where there are several columns.
 
     Raises
     ------
@@ -92,5 +93,8 @@ def sample_new_rows(
     found = xr.Dataset(variables, coords=coords)
     for view in draws.views:
         if view.categories is not None:
-            found[view.name].attrs["categories"] = view.categories[0] if view.is_vector else view.categories
+            names = draws.column_names(view)
+            named = {as_text(name): own for name, own in zip(names, view.categories, strict=True) if own}
+            keys = {f"categories[{name}]": own for name, own in named.items()}
+            found[view.name].attrs |= {"categories": view.categories[0]} if view.is_vector else keys
     return found

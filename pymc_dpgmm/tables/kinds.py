@@ -8,7 +8,7 @@ import numpy as np
 from pymc_dpgmm.checks import listed
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
 
-_DAYS = "days = (t - t.min()) / pandas.Timedelta('1D')"
+_DAYS = "days = (t - t.min()) / pandas.Timedelta('1D') (for new rows since the same one)"
 # What to do with columns that are no numbers.
 _ADVICE = {
     "text": "numbers written as text become numbers with pandas.to_numeric(x), and categories are taken by "
@@ -80,7 +80,7 @@ def _advice(table: Table, bad: list[int]) -> str:
     kinds = dict.fromkeys(table.kinds[j] for j in bad)
     told = [_ADVICE[kind] for kind in kinds if kind in _ADVICE]
     advice = f": {'; '.join(told)}" if told else ""
-    if table.is_vector:
+    if table.is_vector or table.what not in ("observed", "data"):
         return advice
     return f"{advice}. {in_views(table)}"
 

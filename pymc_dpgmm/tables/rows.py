@@ -18,9 +18,9 @@ _SHOWN = 3
 class Rows:
     """Names of the rows of data, by which everything that comes with these rows is put into their order.
 
-    What has an index of names is matched by name; what has none goes by position. Where the data itself has no
-    names, the first thing that has some goes by position too, and lends its names to the rest. The coordinates
-    that a model has for the rows are names too, for what has just these.
+    What has an index of names is matched by name; what has none goes by position. Rows of data without names are
+    named 0, 1, 2, ... Where there is no data, the first thing that has names goes by position, and lends its names
+    to the rest. The coordinates that a model has for the rows are names too, for what has just these.
 
     Parameters
     ----------
@@ -41,6 +41,8 @@ class Rows:
 
     def __init__(self, of: str, names: pd.Index | None = None, coords: Any = None) -> None:
         self.of, self.names = of, names
+        # Of an object of xarray that the rows are from.
+        self.dims: tuple[str, ...] | None = None
         self.coords = None if coords is None else pd.Index(coords)
 
     def order(self, what: str, index: pd.Index | None) -> np.ndarray | None:
@@ -83,6 +85,11 @@ class Rows:
                 f"{table.what} has its rows in another order than the coords of the model: put them into the same "
                 f"one, as by {table.what}.loc[list(coords)]"
             )
+        if self.dims is None:
+            self.dims = table.dims
+        if own is None and self.names is None:
+            # Rows without names are named by their positions.
+            self.names = pd.RangeIndex(table.n_rows)
         return table.in_row_order(self.order(table.what, own), self.names)
 
     def entries(self, what: str, value: Any) -> Any:
@@ -119,7 +126,7 @@ class Rows:
             return value
         if np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
             return value
-        table = read_table(value, what)
+        table = read_table(value, what).turned(self.dims)
         at = None if table.is_vector else order_of_columns(what, table.columns, columns, self.of)
         table = table if at is None else table.in_column_order(at)
         return as_numbers(table.in_row_order(self.order(what, table.rows), None))

@@ -87,6 +87,23 @@ class Table:
         values = self.values[:, at[0]] if names is None else self.values[:, at]
         return self._with_columns(at, values)
 
+    def turned(self, dims: tuple[str, ...] | None) -> "Table":
+        """Return a table of xarray whose dimensions are in the order of others of the same names."""
+        if dims is None or self.dims is None or self.dims == dims or set(self.dims) != set(dims):
+            return self
+        names = None if self.columns is None else pd.Index(self.columns)
+        columns = None if self.rows is None else tuple(self.rows)
+        n_columns = self.values.shape[0]
+        return replace(
+            self,
+            values=self.values.T,
+            kinds=self.kinds[:1] * n_columns,
+            levels=self.levels[:1] * n_columns,
+            rows=names,
+            columns=columns,
+            dims=dims,
+        )
+
     def in_column_order(self, at: Sequence[int]) -> "Table":
         """Return the same columns in another order."""
         return self._with_columns(at, self.values[:, list(at)])
