@@ -102,11 +102,21 @@ def mode_given_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     return find_map
 
 
+def _has_labels(trace: Any) -> bool:
+    """Tell whether a trace is of a model with labels, or with a partition of rows in chunks."""
+    model = getattr(trace, "model", None)
+    if model is None:
+        return False
+    return bool(chunked_names(model)) or any(isinstance(rv.owner.op, LabelsRV) for rv in model.free_RVs)
+
+
 def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return PyMC's choice among chains of different lengths, which says what an interruption has left of them."""
 
     def choose_chains(traces: Sequence[Any], tune: int) -> Any:
-        if traces and not any(len(trace) > tune for trace in traces):
+        # A trace without variables has no length, and models without labels are PyMC's alone.
+        told = all(getattr(trace, "varnames", None) and _has_labels(trace) for trace in traces)
+        if traces and told and not any(len(trace) > tune for trace in traces):
             done = max(len(trace) for trace in traces)
             raise ValueError(
                 f"sampling was stopped while tuning, after {done} of {tune} tuning draws: there are no draws to "

@@ -116,12 +116,31 @@ def test_interrupts_while_compiling(cores, seed, tmp_path):
 
 
 def test_words_for_a_run_that_is_stopped_while_tuning():
+    class Trace(list):
+        varnames = ("y_labels",)
+
+        def __init__(self, n, model):
+            super().__init__(range(n))
+            self.model = model
+
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=np.arange(6.0))
     calls = []
     choose = told_of_interrupted_tuning(lambda traces, tune: calls.append(len(traces)))
     with pytest.raises(ValueError, match=r"after 7 of 10 tuning draws.*dp.ResumableRun"):
-        choose([range(3), range(7)], 10)
-    choose([range(3), range(12)], 10)
+        choose([Trace(3, model), Trace(7, model)], 10)
+    choose([Trace(3, model), Trace(12, model)], 10)
     assert calls == [2]
+
+
+def test_words_of_pymc_stay_its_own_where_nothing_was_stopped():
+    with pm.Model() as plain:
+        pm.Normal("x")
+    with pm.Model() as mixture:
+        dp.DPMixture("y", 1.0, observed=np.arange(6.0))
+    for model in (plain, mixture):
+        with model, pytest.raises(ValueError, match="Not enough samples to build a trace"):
+            pm.sample(20, tune=20, chains=1, cores=1, progressbar=False, quiet=True, var_names=[])
 
 
 def test_pymc_says_so():
