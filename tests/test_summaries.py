@@ -361,6 +361,17 @@ def test_leave_one_out_with_a_drawn_missing_entry():
     assert float(found.elpd_i[2]) == pytest.approx(wanted, abs=0.06)
 
 
+def test_log_likelihood_has_the_dimension_of_the_data():
+    """ArviZ puts the two together by names: other ones would give every pair of rows."""
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=np.arange(8.0))
+    idata = results(model, {"y_labels": np.tile([0, 0, 0, 1, 1, 1, 1, 1], (400, 1))}, n_chains=4)
+    dp.log_likelihood(idata, "y", random_seed=1)
+    assert idata["log_likelihood"]["y"].dims[-1:] == idata["observed_data"]["y"].dims
+    pm.sample_posterior_predictive(idata, model=model, extend_inferencedata=True, progressbar=False, random_seed=1)
+    assert az.loo_expectations(idata, var_name="y")[0].shape == (8,)
+
+
 @HIGH_K
 def test_leave_one_out_with_heavy_tails():
     """Half of the weight is in clusters too small to be drawn one by one."""

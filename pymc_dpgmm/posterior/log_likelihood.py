@@ -10,6 +10,7 @@ from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
 from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.processes import log_likelihood_of_process
+from pymc_dpgmm.posterior.stored import data_of
 
 
 def log_likelihood(
@@ -114,11 +115,16 @@ def log_likelihood(
 
 def _stored(idata: Any, draws: MixtureDraws, found: np.ndarray, written: str, extend: bool) -> xr.DataTree:
     """Return results with a log likelihood (n_draws, n), or that alone."""
-    drawn = draws.drawn
+    drawn, row, coords = draws.drawn, draws.row, draws.drawn.coords()
+    data = data_of(idata, written)
+    if row == f"{draws.labels_name}_dim_0" and data is not None and data.shape[:1] == (drawn.n,):
+        # Without names, rows have the dimension of the data, by which ArviZ puts both together.
+        row = str(data.dims[0])
+        coords = {row: data[row]} if row in data.coords else {}
     array = xr.DataArray(
         drawn.by_chain(found),
-        dims=("chain", "draw", draws.row),
-        coords=drawn.per_draw() | drawn.coords(),
+        dims=("chain", "draw", row),
+        coords=drawn.per_draw() | coords,
         name=written,
     )
     if not extend:
