@@ -76,8 +76,8 @@ def log_i0(x: Any) -> Any:
 
     Examples
     --------
-    >>> log_i0(np.array([1e-4, 1.0, 1e6])).round(9)
-    array([2.50000000e-09, 2.35914358e-01, 9.99992173e+05])
+    >>> log_i0(np.array([1.0, 10.0])).round(4)
+    array([0.2359, 7.943 ])
     """
     from scipy.special import i0e
 
