@@ -235,6 +235,11 @@ CASES = {
         ValueError,
         r"LinearRegression needs data of shape \(n,\)",
     ),
+    "offset-of-a-name": (
+        lambda: dp.DPMixture("y", 1.0, NIG(0, 1, 1, 1), observed=[1.0, 2.0], offset="x"),
+        TypeError,
+        "offset must be real numbers or a variable",
+    ),
     "precision": (
         lambda: dp.LinearRegression(0, [[1, 2], [2, 1]], 1, 1, ROWS),
         ValueError,

@@ -236,6 +236,7 @@ def test_documents_held_out():
     np.testing.assert_allclose(found.attrs["perplexity"], np.exp(-float(found["log_likelihood"][0]) / 3))
 
 
+# A word that no document has is what this is about; that a warning tells of it is shown in test_topics.py.
 @pytest.mark.filterwarnings("ignore:no row has 1 of the 2 levels of the words")
 def test_topics_without_words_have_their_own_alpha():
     """Documents held out, and new words, where topics without words differ in alpha."""
@@ -294,6 +295,7 @@ def test_weights_of_groups_vary_with_the_shares():
         dp.group_weights(idata, "y", reference, probability=95)
 
 
+# A word that no document has is what this is about; that a warning tells of it is shown in test_topics.py.
 @pytest.mark.filterwarnings("ignore:no row has 1 of the 3 levels of the words")
 def test_words_of_topics():
     """Means and standard deviations are those of the enumerated posterior, names matched to a reference."""

@@ -607,7 +607,6 @@ INDICES = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*decode.*timedelta:FutureWarning")
 @pytest.mark.parametrize("kind", INDICES)
 def test_every_index_survives_saving(kind, tmp_path):
     frame = REAL.set_axis(INDICES[kind])

@@ -355,6 +355,8 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
         raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
     if not is_variable(offset):
         offset = np.asarray(offset)
+        if offset.dtype.kind not in "biuf":
+            raise TypeError(f"offset must be real numbers or a variable, got dtype {offset.dtype}")
         if not np.all(np.isfinite(offset)):
             raise ValueError("offset must be finite, got NaN or infinite values")
     offset = pt.as_tensor(offset).astype("float64")
