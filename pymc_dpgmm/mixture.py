@@ -682,6 +682,7 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         named, dims = dims, None
     if view.unit is not None:
         labels = labels[view.unit]
+        note_rows(labels, view.rows)
     mixture = CollapsedMixture(
         view.name,
         labels,
@@ -691,7 +692,6 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         dims=dims,
         offset=view.offset,
         impute=view.impute,
-        rows=view.rows,
     )
     if named is not None and named[1] in model.coords:
         names = np.asarray(model.coords[named[1]]).tolist()

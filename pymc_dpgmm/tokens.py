@@ -100,11 +100,7 @@ def read_tokens(observed: Any, group: Any, *, words: Any = None, documents: Any 
     TypeError, ValueError
         If counts are negative or no whole numbers, or words and documents do not fit together.
     """
-    refuse_dims("observed", observed)
-    if is_variable(observed):
-        raise TypeError("observed must be counts or words; variables and pm.Data are not supported")
-    _refuse_texts(observed, group)
-    table = read_table(observed)
+    table = read_documents(observed, group)
     if not table.is_vector:
         if group is not None:
             raise ValueError(
@@ -117,6 +113,23 @@ def read_tokens(observed: Any, group: Any, *, words: Any = None, documents: Any 
     if words is not None:
         raise ValueError("words= names the columns of a matrix of counts; words one by one have their names")
     return _from_words(table, group)
+
+
+def read_documents(observed: Any, group: Any) -> Table:
+    """Return counts, or words, of documents as a table; one that has been read already is returned as it is.
+
+    Raises
+    ------
+    TypeError
+        If they are whole texts or lists of words, or variables; the message says what to do.
+    """
+    if isinstance(observed, Table):
+        return observed
+    refuse_dims("observed", observed)
+    if is_variable(observed):
+        raise TypeError("observed must be counts or words; variables and pm.Data are not supported")
+    _refuse_texts(observed, group)
+    return read_table(observed)
 
 
 def _refuse_texts(observed: Any, group: Any) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.chunks.passes import Gathered, Sent, as_rows, run_pass, unite
 from pymc_dpgmm.families.family import Family
+from pymc_dpgmm.tables.reading import KINDS_OF_DTYPES
 
 # What is gathered of so many chunks is united at once, where the chunks are.
 CHUNKS_UNITED = 16
@@ -280,8 +281,14 @@ def kinds_in(observed: Any) -> tuple[str, ...] | None:
     """Return the kinds of the columns of a dask DataFrame or Series; None for an array, whose dtype tells."""
     if not hasattr(observed, "to_dask_array"):
         return None
-    dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
-    return tuple({"b": "bool", "f": "real"}.get(dtype.kind, "integer") for _, dtype in dtypes.items())
+    return tuple(KINDS_OF_DTYPES[dtype.kind] for dtype in _dtypes_in(observed).values())
+
+
+def _dtypes_in(observed: Any) -> dict[Any, Any]:
+    """Return the dtypes of the columns of a dask DataFrame, or of a Series, by their names."""
+    # A Series of dask has columns too, and one dtype.
+    dtypes = observed.dtypes
+    return dict(dtypes.items()) if hasattr(dtypes, "items") else {observed.name: dtypes}
 
 
 def as_dask_array(observed: Any) -> Any:
@@ -295,15 +302,15 @@ def as_dask_array(observed: Any) -> Any:
     if type(observed).__module__.startswith("xarray"):
         observed = observed.data
     if hasattr(observed, "to_dask_array"):
-        dtypes = observed.dtypes if hasattr(observed.dtypes, "items") else {observed.name: observed.dtypes}
+        dtypes = _dtypes_in(observed)
         bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
         if bad:
             raise TypeError(
                 f"the columns {', '.join(bad)} of observed are not numbers: leave them out, or make codes of "
                 "their categories, observed[column].cat.codes"
             )
-        own = [dtype for _, dtype in dtypes.items()]
-        if any(not isinstance(dtype, np.dtype) for dtype in own) or len({dtype.kind == "b" for dtype in own}) > 1:
+        are_bools = {dtype.kind == "b" for dtype in dtypes.values()}
+        if any(not isinstance(dtype, np.dtype) for dtype in dtypes.values()) or len(are_bools) > 1:
             # What is missing in a nullable dtype is missing; bools among numbers are 0 and 1.
             observed = observed.map_partitions(_all_floats, meta=_all_floats(observed._meta))
         # Files of which only some columns are read may become fewer chunks than there were partitions.

@@ -29,10 +29,9 @@ from pymc_dpgmm import special
 from pymc_dpgmm.distributions.atoms import SampledValueOp
 from pymc_dpgmm.distributions.callbacks import callback_of_node, callback_of_operation
 from pymc_dpgmm.distributions.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
-from pymc_dpgmm.distributions.rising import DigammaRise, LogRising
+from pymc_dpgmm.distributions.rising import OfNumbers
 from pymc_dpgmm.fingerprints import digest
 from pymc_dpgmm.pymc_internals import JOINED_INPUTS
-from pymc_dpgmm.special import digamma_rise, log_rising
 
 NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
@@ -99,26 +98,16 @@ def numba_partition_sizes(
     return sizes, "pymc_dpgmm.PartitionSizesOp 1"
 
 
-@register_funcify_and_cache_key(LogRising)
-def numba_log_rising(op: LogRising, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
-    """Return compiled code for logs of ratios of gamma functions, and its key on disk."""
+@register_funcify_and_cache_key(OfNumbers)
+def numba_of_numbers(op: OfNumbers, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
+    """Return compiled code for a function of two numbers, and its key on disk."""
+    function = type(op).numbers
 
     @numba_njit
-    def rising(x, m):
-        return log_rising(x, m)
+    def of_numbers(x, m):
+        return function(x, m)
 
-    return rising, f"{type(op).__name__} {digest(special.__file__)}"
-
-
-@register_funcify_and_cache_key(DigammaRise)
-def numba_digamma_rise(op: DigammaRise, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
-    """Return compiled code for their derivatives, and its key on disk."""
-
-    @numba_njit
-    def rise(x, m):
-        return digamma_rise(x, m)
-
-    return rise, f"{type(op).__name__} {digest(special.__file__)}"
+    return of_numbers, f"{type(op).__name__} {digest(special.__file__)}"
 
 
 @numba_funcify.register(SampledValueOp)

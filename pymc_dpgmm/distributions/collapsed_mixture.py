@@ -30,7 +30,6 @@ from pymc_dpgmm.families import BaseMeasure, Family
 from pymc_dpgmm.families.base_measure import check_base, named_kinds
 from pymc_dpgmm.tables.names import as_plain, as_text
 from pymc_dpgmm.tables.reading import read_table
-from pymc_dpgmm.tables.rows import Rows
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -153,8 +152,6 @@ class CollapsedMixture(pm.Distribution):
         them.
     dims : tuple of str, optional
         Names of the dimensions of the data.
-    rows : Rows, optional
-        Names of the rows, where they are known already; by default those of the labels.
 
     Raises
     ------
@@ -191,13 +188,12 @@ class CollapsedMixture(pm.Distribution):
         shape: Sequence[int] | None = None,
         offset: Any = None,
         impute: bool = False,
-        rows: Rows | None = None,
         **kwargs: Any,
     ) -> Any:
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
             check_base(base)
-            rows = rows_of(model, labels, kwargs.get("dims")) if rows is None else rows
+            rows = rows_of(model, labels, kwargs.get("dims"))
             checked, columns = None, None
             if observed is not None:
                 if not isinstance(observed, Observed):

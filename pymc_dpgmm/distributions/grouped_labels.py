@@ -31,7 +31,7 @@ from pymc_dpgmm.grouped_partitions import (
 from pymc_dpgmm.kernels.marginal import same_values
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.tables.names import as_plain, coordinates
-from pymc_dpgmm.tables.reading import factorized, read_entries
+from pymc_dpgmm.tables.reading import factorized
 
 
 class _GroupsAt:
@@ -316,7 +316,7 @@ class NamedGroups(NamedTuple):
 
 
 def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGroups:
-    """Return the groups that a user names for each of n rows.
+    """Return the groups of n rows, given an entry for each.
 
     Raises
     ------
@@ -325,7 +325,7 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
     """
     if is_variable(group):
         raise TypeError("group must be an array of names or numbers; variables and pm.Data are not supported")
-    values = read_entries(group, "group")
+    values = np.asarray(group)
     if values.shape != (n,):
         raise ValueError(
             f"group must have one entry for each row, shape ({n},) as {observed} has {n}, got {values.shape}"

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+import pandas as pd
 import pymc as pm
 
 from pymc_dpgmm.checks import is_variable, listed
-from pymc_dpgmm.distributions.layout import of_units
 from pymc_dpgmm.tables.names import check_coordinates
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -32,7 +32,7 @@ def note_rows(labels: Any, rows: Rows) -> None:
 
 
 def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Rows:
-    """Return the names of the rows of data on labels: those of the labels, unless these are of units.
+    """Return the names of the rows of data on labels: those noted with the labels.
 
     Parameters
     ----------
@@ -44,15 +44,14 @@ def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Ro
         What the rows are of, for messages.
     """
     coords = coords_of(model, dims)
-    if not is_variable(labels) or of_units(labels)[1] is not None:
+    if not is_variable(labels):
         return Rows(of, coords=coords)
     rows = getattr(labels.tag, "rows", None)
     if rows is None:
         rows = Rows(of, coords=coords)
         note_rows(labels, rows)
     elif rows.coords is None and coords is not None:
-        rows = Rows(rows.of, rows.names, coords)
-        note_rows(labels, rows)
+        rows.coords = pd.Index(coords)
     return rows
 
 

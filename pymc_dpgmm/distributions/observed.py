@@ -10,7 +10,7 @@ from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.base_measure import LARGEST
 from pymc_dpgmm.families.categories import warn_of_unused
 from pymc_dpgmm.families.counts import as_triplets
-from pymc_dpgmm.tables.kinds import check_finite
+from pymc_dpgmm.tables.kinds import as_numbers, check_finite
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
@@ -68,20 +68,22 @@ def check_observed(observed: Any, base: BaseMeasure) -> Observed:
                 f"observed is sparse, which {type(base).__name__} does not take; use .toarray(), or "
                 "DirichletMultinomial"
             )
-        check_values(table)
+        check_values(table.values)
         return Observed(as_triplets(table.values), table.values, table, (None,) * len(table.kinds))
     read = base.read(table)
-    check_values(table)
+    check_values(read.values)
     warn_of_unused(table, read.values, read.levels)
     return Observed(read.values if table.variable is None else table.variable, read.values, table, read.levels)
 
 
-def check_values(observed: Any) -> None:
-    """Raise where a table, or an array, cannot be the observed data of any mixture; see :func:`check_observed`."""
-    table = read_table(observed)
-    if 0 in table.values.shape:
-        raise ValueError(f"observed must have at least one row and one column, got shape {table.values.shape}")
-    check_finite(table, LARGEST)
+def check_values(values: Any) -> None:
+    """Raise where an array, or a sparse matrix, cannot be the data of any mixture; see :func:`check_observed`."""
+    if not is_sparse(values) and (values.dtype.kind not in "biuf" or values.ndim not in (1, 2)):
+        # Made into numbers, or refused with what it is.
+        values = as_numbers(read_table(values))
+    if 0 in values.shape:
+        raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")
+    check_finite("observed", values, LARGEST)
 
 
 def count_missing(values: Any) -> int:

@@ -33,7 +33,6 @@ from pymc_dpgmm.partitions import (
     pitman_yor,
     solve_for_n_clusters,
 )
-from pymc_dpgmm.tables.reading import read_entries
 from pymc_dpgmm.tables.rows import Rows
 
 # Mass of the prior on the number of components that may be missing, and the most numbers looked at for it.
@@ -510,13 +509,13 @@ class FiniteDirichlet(PartitionPrior):
     @classmethod
     def dist(cls, alpha: Any, n_components: Any, n: Any, **kwargs: Any) -> Any:
         n_components = checked_number_of_components(n_components)
-        if not is_variable(n_components):
-            constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
-            if constraints is not None and n_known(constraints) > n_components:
-                raise ValueError(
-                    f"known_labels have {n_known(constraints)} clusters, but n_components is {n_components}"
-                )
-        return cls._made([checked_positive("alpha", alpha), n_components], n, kwargs)
+        labels = cls._made([checked_positive("alpha", alpha), n_components], n, kwargs)
+        constraints = constraints_on(labels)
+        if not is_variable(n_components) and constraints is not None and n_known(constraints) > n_components:
+            raise ValueError(
+                f"known_labels have {n_known(constraints)} clusters, but n_components is {n_components}"
+            )
+        return labels
 
     def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
         return FiniteDirichlet.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha, n_components)
@@ -760,15 +759,11 @@ def dtype_of_labels(n: int) -> str:
 
 
 def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None:
-    """Return constraints, None where nothing is known."""
+    """Return constraints given entries of rows, None where nothing is known."""
     for name, groups in zip(_KNOWN, (known_labels, must_link), strict=True):
         if is_variable(groups):
             raise TypeError(f"{name} must be an array of names or numbers, not a variable or pm.Data")
-    given = [
-        read_entries(groups, name)
-        for name, groups in zip(_KNOWN, (known_labels, must_link), strict=True)
-        if groups is not None
-    ]
+    given = [groups for groups in (known_labels, must_link) if groups is not None]
     if not given:
         return None
     # Data that may change has as many rows as are told of now.

@@ -5,7 +5,8 @@ the time that PyTensor takes to compile a density, and its rewrites could reorde
 """
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.scalar.math import psi, tri_gamma
@@ -15,11 +16,19 @@ from pymc_dpgmm.special import digamma_rise
 from pymc_dpgmm.special import log_rising as log_rising_of_numbers
 
 
-class LogRising(BinaryScalarOp):
-    """Log of Gamma(x + m) / Gamma(x): see :func:`pymc_dpgmm.special.log_rising`."""
+class OfNumbers(BinaryScalarOp):
+    """An operation whose value is a function of two numbers, in compiled code too."""
+
+    numbers: ClassVar[Callable[[float, float], float]]
 
     def impl(self, x: Any, m: Any) -> Any:
-        return log_rising_of_numbers(float(x), float(m))
+        return float(type(self).numbers(float(x), float(m)))
+
+
+class LogRising(OfNumbers):
+    """Log of Gamma(x + m) / Gamma(x): see :func:`pymc_dpgmm.special.log_rising`."""
+
+    numbers = staticmethod(log_rising_of_numbers)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         x, m = inputs
@@ -27,11 +36,10 @@ class LogRising(BinaryScalarOp):
         return [slope * _digamma_rise(x, m), slope * psi(x + m)]
 
 
-class DigammaRise(BinaryScalarOp):
+class DigammaRise(OfNumbers):
     """Its derivative in x: see :func:`pymc_dpgmm.special.digamma_rise`."""
 
-    def impl(self, x: Any, m: Any) -> Any:
-        return float(digamma_rise(float(x), float(m)))
+    numbers = staticmethod(digamma_rise)
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         x, m = inputs

@@ -11,7 +11,7 @@ from pymc_dpgmm.families.defaults import warn_of_scales
 from pymc_dpgmm.families.family import Family
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
 from pymc_dpgmm.tables.reading import read_table
-from pymc_dpgmm.tables.rows import Rows, order_of_columns
+from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
 # The sums of squares of larger numbers are infinite.
@@ -117,7 +117,8 @@ class BaseMeasure:
         ValueError
             If something that is given has the names of other rows, or of other columns.
         """
-        moved = {name: _in_order(name, own, rows, columns) for name, own in self._tables.items()}
+        wanted = columns or {}
+        moved = {name: rows.matched(own, wanted.get(name), "the data") for name, own in self._tables.items()}
         if not moved:
             return self
         found = self.restored(self.parameters, self.given | {name: table.values for name, table in moved.items()})
@@ -133,7 +134,7 @@ class BaseMeasure:
         for name, value in given.items():
             found[name], table = checked_given(name, value)
             if table is not None:
-                found[name] = _in_order(name, table, rows, columns).values
+                found[name] = rows.matched(table, columns.get(name), "the data").values
         return found
 
     def given_names(self) -> dict[str, list[Any]]:
@@ -173,7 +174,7 @@ class BaseMeasure:
             sums: dict[str, Any] = cls.family.from_data(table.values)
             return cls(**sums)
         rows = as_numbers(table, cls.__name__)
-        check_finite(table, LARGEST)
+        check_finite(table.what, table.values, LARGEST)
         rows = rows[:, None] if rows.ndim == 1 else rows
         empty = np.flatnonzero(np.all(np.isnan(rows), axis=0))
         if len(empty):
@@ -351,15 +352,6 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
     if not np.all(np.isfinite(array)):
         raise ValueError(f"{name} must be finite, got NaN or infinite values")
     return array, table if table is not None and (table.rows is not None or table.columns is not None) else None
-
-
-def _in_order(name: str, table: Table, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None) -> Table:
-    """Return what comes with rows in their order, and in that of the columns that its own have the names of."""
-    at, table = None, table.turned(rows.dims)
-    if not table.is_vector:
-        at = order_of_columns(name, table.columns, (columns or {}).get(name), "the data")
-    table = table if at is None else table.in_column_order(at)
-    return table.in_row_order(rows.order(name, table.rows), rows.names)
 
 
 def named_kinds(chosen: Callable[[Family], bool] = lambda family: True) -> str:

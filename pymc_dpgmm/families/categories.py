@@ -76,10 +76,8 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
     if own is None:
         if levels is None or not any(_is_number(level) for level in levels):
             return x
-        own, x = (
-            tuple(np.unique(x[~np.isnan(x)]).tolist()),
-            np.where(np.isnan(x), np.nan, np.searchsorted(np.unique(x), x)),
-        )
+        values = np.unique(x[~np.isnan(x)])
+        own, x = tuple(values.tolist()), np.where(np.isnan(x), np.nan, np.searchsorted(values, x))
         known = [float(level) if _is_number(level) else np.nan for level in levels]
         places = {value: known.index(value) for value in own if value in known}
     elif levels is None:

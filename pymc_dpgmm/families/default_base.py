@@ -1,12 +1,13 @@
 """The base measure that a mixture has where none is given."""
 
+from pymc_dpgmm.checks import listed
 from pymc_dpgmm.families.base_measure import BaseMeasure
 from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
 from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
 from pymc_dpgmm.families.normal_inverse_gamma import NormalInverseGamma
 from pymc_dpgmm.families.normal_inverse_wishart import NormalInverseWishart
 from pymc_dpgmm.tables.kinds import as_numbers, in_views
-from pymc_dpgmm.tables.table import Table, described
+from pymc_dpgmm.tables.table import Table
 
 
 def default_base(table: Table) -> BaseMeasure:
@@ -24,8 +25,11 @@ def default_base(table: Table) -> BaseMeasure:
         return DirichletCategorical.from_data(table)
     as_numbers(table)
     if "bool" in kinds:
+        told = ", ".join(
+            f"{kind} {listed(names)}" for kind, names in table.by_kind(range(len(table.kinds))).items()
+        )
         raise TypeError(
-            f"{table.what} has columns of several kinds, and no base: {described(table.kinds, table.columns)}. "
+            f"{table.what} has columns of several kinds, and no base: {told}. "
             f"{in_views(table)}; or give one base for all of them, which takes bools as 0 and 1"
         )
     kind = NormalInverseGamma if table.is_vector else NormalInverseWishart

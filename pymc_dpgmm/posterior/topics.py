@@ -13,8 +13,8 @@ from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.tables.names import as_text, coordinates
-from pymc_dpgmm.tables.reading import read_table
-from pymc_dpgmm.tokens import read_tokens
+from pymc_dpgmm.tables.table import Table
+from pymc_dpgmm.tokens import read_documents, read_tokens
 
 
 def group_weights(
@@ -265,7 +265,8 @@ def held_out_log_likelihood(
     check_count("n_particles", n_particles, 1)
     draws = _grouped(MixtureDraws(idata, name, model))
     _, vocabulary = _words_of(draws)
-    tokens = read_tokens(observed, group, words=_names_for(observed, vocabulary))
+    table = read_documents(observed, group)
+    tokens = read_tokens(table, group, words=_names_for(table, vocabulary))
     found_words = np.array([as_text(word) for word in tokens.vocabulary], dtype=object)
     places = pd.Index(vocabulary).get_indexer(found_words)[tokens.codes]
     if np.any(places < 0):
@@ -293,9 +294,8 @@ def held_out_log_likelihood(
     )
 
 
-def _names_for(observed: Any, vocabulary: np.ndarray) -> np.ndarray | None:
+def _names_for(table: Table, vocabulary: np.ndarray) -> np.ndarray | None:
     """Return the names of the columns of counts that have none themselves: those of the words of the data."""
-    table = read_table(observed)
     if table.is_vector or table.columns is not None:
         return None
     if table.values.shape[1] != len(vocabulary):

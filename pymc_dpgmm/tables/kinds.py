@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.checks import listed
+from pymc_dpgmm.checks import is_sparse, listed
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
 
 _DAYS = "days = (t - t.min()) / pandas.Timedelta('1D') (for new rows since the same one)"
@@ -62,13 +62,10 @@ def _told(table: Table, bad: list[int]) -> str:
     """Return which columns are of which kinds."""
     if table.is_vector:
         return f"it is {_plural(table.kinds[0])}"
-    by_kind: dict[str, list[Any]] = {}
-    for j in bad:
-        by_kind.setdefault(table.kinds[j], []).append(j if table.columns is None else table.columns[j])
     return " and ".join(
         f"the {'columns' if len(names) > 1 else 'column'} {listed(names)} {'are' if len(names) > 1 else 'is'} "
         f"{_plural(kind)}"
-        for kind, names in by_kind.items()
+        for kind, names in table.by_kind(bad).items()
     )
 
 
@@ -108,14 +105,14 @@ def in_views(table: Table) -> str:
     return f"Leave these columns out, or make a mixture of several views: base={{{', '.join(written)}}}"
 
 
-def check_finite(table: Table, largest: float) -> None:
-    """Raise ValueError where numbers are infinite, or too large for their squares to be numbers."""
-    entries = table.values.data if hasattr(table.values, "indptr") else table.values
+def check_finite(what: str, values: Any, largest: float) -> None:
+    """Raise ValueError where an array or a sparse matrix is not finite, or too large for squares to be numbers."""
+    entries = values.data if is_sparse(values) else values
+    if is_sparse(values) and np.isnan(entries).any():
+        raise ValueError(f"{what} must be finite, got NaN or infinite values")
     if np.isinf(entries).any():
-        raise ValueError(f"{table.what} must be finite, got infinite values")
-    if hasattr(table.values, "indptr") and np.isnan(entries).any():
-        raise ValueError(f"{table.what} must be finite, got NaN or infinite values")
+        raise ValueError(f"{what} must be finite, got infinite values")
     if entries.size and np.nanmax(np.abs(entries), initial=0.0) > largest:
         raise ValueError(
-            f"{table.what} must be within {largest:g} of 0, got {np.nanmax(np.abs(entries)):g}; rescale the data"
+            f"{what} must be within {largest:g} of 0, got {np.nanmax(np.abs(entries)):g}; rescale the data"
         )

@@ -17,7 +17,7 @@ from pymc_dpgmm.tables.names import check_columns
 from pymc_dpgmm.tables.table import Table
 
 # Kinds of columns by the kinds of NumPy's dtypes, and by what pandas infers of objects.
-_OF_DTYPES = {
+KINDS_OF_DTYPES = {
     "b": "bool",
     "i": "integer",
     "u": "integer",
@@ -248,7 +248,7 @@ def _of_variable(value: Any, what: str) -> Table:
 def _of_sparse(value: Any, what: str) -> Table:
     from scipy.sparse import csr_array
 
-    kind = _OF_DTYPES.get(value.dtype.kind, str(value.dtype))
+    kind = KINDS_OF_DTYPES.get(value.dtype.kind, str(value.dtype))
     if kind not in ("bool", "integer", "real"):
         raise TypeError(f"{what} must be real numbers, got a sparse matrix of dtype {value.dtype}")
     if value.ndim != 2:
@@ -287,7 +287,7 @@ def _of_array(value: Any, what: str) -> Table:
         raise ValueError(f"{what} must have shape (n,) or (n, d), got {array.shape}")
     if array.size == 0:
         raise ValueError(f"{what} must have at least one row and one column, got shape {array.shape}")
-    kind = _OF_DTYPES.get(array.dtype.kind)
+    kind = KINDS_OF_DTYPES.get(array.dtype.kind)
     n_columns = 1 if array.ndim == 1 else array.shape[1]
     if kind in ("bool", "integer", "real"):
         values = np.array(array, dtype=np.float64)
@@ -326,7 +326,7 @@ _Column = tuple[np.ndarray, str, tuple[Any, ...] | None]
 
 def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
     """Return a column that is not of numbers by its dtype."""
-    kind = _OF_DTYPES.get(dtype.kind)
+    kind = KINDS_OF_DTYPES.get(dtype.kind)
     if dtype.kind == "O":
         inferred = pd.api.types.infer_dtype(column, skipna=True)
         kind = _OF_OBJECTS.get(inferred, f"objects ({inferred})")
@@ -369,7 +369,7 @@ def _of_columns(value: Any, what: str) -> Table:
         raise ValueError(f"{what} must have at least one row and one column, got shape {(n_rows, len(columns))}")
     if isinstance(value, pd.DataFrame) and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in value.dtypes):
         values = value.to_numpy(dtype=np.float64, copy=True)
-        kinds = [_OF_DTYPES[dtype.kind] for dtype in value.dtypes]
+        kinds = [KINDS_OF_DTYPES[dtype.kind] for dtype in value.dtypes]
         levels: list[tuple[Any, ...] | None] = [None] * len(names)
     else:
         read = [_of_series(column, narwhals) for column in columns]

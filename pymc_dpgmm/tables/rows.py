@@ -126,10 +126,23 @@ class Rows:
             return value
         if np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
             return value
-        table = read_table(value, what).turned(self.dims)
-        at = None if table.is_vector else order_of_columns(what, table.columns, columns, self.of)
+        return as_numbers(self.matched(read_table(value, what), columns, self.of))
+
+    def matched(self, table: Table, columns: Sequence[Any] | None, of: str) -> Table:
+        """Return what comes with the rows in their order, and in that of columns of the same names.
+
+        Parameters
+        ----------
+        table : Table
+        columns : sequence or None
+            Names of columns, whose order those of the table are to have.
+        of : str
+            What these are columns of, for messages.
+        """
+        table = table.turned(self.dims)
+        at = None if table.is_vector else order_of_columns(table.what, table.columns, columns, of)
         table = table if at is None else table.in_column_order(at)
-        return as_numbers(table.in_row_order(self.order(what, table.rows), None))
+        return table.in_row_order(self.order(table.what, table.rows), self.names)
 
     def _difference(self, what: str, index: pd.Index) -> str:
         """Return why names do not tell the order of the rows, and what to do."""

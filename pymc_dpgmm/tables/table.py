@@ -1,6 +1,6 @@
 """The plain object that all data of a user becomes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -66,6 +66,13 @@ class Table:
             return self.what if self.is_vector else f"column {j} of {self.what}"
         return f"column {self.columns[j]!r} of {self.what}"
 
+    def by_kind(self, at: Iterable[int]) -> dict[str, list[Any]]:
+        """Return the names, or positions, of some of the columns by their kinds."""
+        found: dict[str, list[Any]] = {}
+        for j in at:
+            found.setdefault(self.kinds[j], []).append(j if self.columns is None else self.columns[j])
+        return found
+
     def of_columns(self, wanted: Any) -> "Table":
         """Return a table of some of the columns, or a vector of one.
 
@@ -121,12 +128,3 @@ class Table:
     def in_row_order(self, at: np.ndarray | None, rows: pd.Index | None) -> "Table":
         """Return the rows in the order of positions, or as they are if these are None, under other names."""
         return self if at is None else replace(self, values=self.values[at], rows=rows)
-
-
-def described(kinds: Sequence[str], columns: Sequence[Any] | None) -> str:
-    """Return the columns of each kind, for a message."""
-    named = range(len(kinds)) if columns is None else columns
-    found: dict[str, list[Any]] = {}
-    for kind, name in zip(kinds, named, strict=True):
-        found.setdefault(kind, []).append(name)
-    return ", ".join(f"{kind} {listed(names)}" for kind, names in found.items())
