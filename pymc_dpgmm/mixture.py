@@ -40,6 +40,7 @@ from pymc_dpgmm.distributions.lengths import note_lengths
 from pymc_dpgmm.distributions.models import unchanged_on_error
 from pymc_dpgmm.distributions.named_rows import check_columns_of_coords, coords_of, note_rows
 from pymc_dpgmm.distributions.observed import Observed, check_observed
+from pymc_dpgmm.distributions.partition_priors import start_of_rows
 from pymc_dpgmm.distributions.records import amend_record
 from pymc_dpgmm.families import (
     BaseMeasure,
@@ -415,10 +416,10 @@ class _View:
                     "variables for its parameters, such as "
                     "dp.NormalInverseGamma(mu=0, kappa=0.1, a=2, b=1): there is no data to make one from"
                 )
-            self.unit = rows.entries("unit", arguments["unit"])
+            self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
             return
         table = rows.arrange(table)
-        self.unit = rows.entries("unit", arguments["unit"])
+        self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
         if is_class:
             base = self.base = base.from_data(table)
         if base is None:
@@ -478,22 +479,24 @@ def _add_mixture(request: _Request) -> Any:
 def _own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
     """Return the dimensions of data: those that are given or, of an object of xarray, its own.
 
+    Dimensions that the model does not know yet take the names of rows and columns that the data has itself.
+
     Raises
     ------
     ValueError
         If an object of xarray has other dimensions than those that are given.
     """
-    if table is None or table.dims is None:
+    if table is None:
         return dims
-    own = list(zip(table.dims, (table.rows, table.columns), strict=False))
-    if dims is None or dims == table.dims:
-        for dim, names in own:
+    given = (dims,) if isinstance(dims, str) else tuple(dims or ())
+    wanted = given or table.dims or ()
+    if table.dims is None or wanted == table.dims:
+        for dim, names in zip(wanted, (table.rows, table.columns), strict=False):
             if names is not None and dim not in model.dim_lengths and dim not in model.named_vars:
                 model.add_coord(dim, coordinates(names))
-    if dims is None:
-        return table.dims if all(dim in model.dim_lengths for dim, _ in own) else None
-    wanted = (dims,) if isinstance(dims, str) else tuple(dims)
-    if set(wanted) == set(table.dims) and wanted != table.dims:
+    if not given:
+        return wanted if wanted and all(dim in model.dim_lengths for dim in wanted) else None
+    if table.dims is not None and set(wanted) == set(table.dims) and wanted != table.dims:
         raise ValueError(
             f"observed has the dimensions {table.dims}, and dims are {wanted}: transpose it, as by "
             f"observed.transpose{wanted}"
@@ -589,7 +592,8 @@ def _add_labels(
         elif view.unit is None and view.checked is not None:
             view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
             view.rows = rows
-    own = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link", "initval")}
+    own = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
+    own["initval"] = start_of_rows(rows, request.arguments["initval"])
     name = f"{request.name}_labels"
     if request.group is None:
         labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **own)
@@ -599,7 +603,7 @@ def _add_labels(
             raise NotImplementedError("unit is not supported together with group")
         group = request.group
         if not isinstance(group, NamedGroups):
-            group = numbered_groups(rows.entries("group", group), next(iter(numbers.values())))
+            group = numbered_groups(rows.entries("group", group, _IN_GROUPS), next(iter(numbers.values())))
         labels = request.prior(name, groups=group, dims=row_dims, **own)
     note_rows(labels, rows)
     if request.group is not None:
@@ -611,6 +615,16 @@ def _add_labels(
     return labels
 
 
+# Why no entry of these may be missing.
+_IN_UNITS, _IN_GROUPS = "every row belongs to a unit", "every row belongs to a group"
+
+
+def _are_numbered(values: np.ndarray) -> bool:
+    """Tell whether integers are the numbers 0, 1, ... of units, or -1 among them, and no names."""
+    used = np.unique(values)
+    return bool(used[0] < 0 or (used[0] == 0 and used[-1] < len(used)))
+
+
 def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     """Return the number of each row's unit, how many units there are, and their names unless they may change."""
     if is_variable(unit):
@@ -618,11 +632,16 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
             raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")
         return unit, check_units(unit.get_value(borrow=True), n_rows), None
     values = np.asarray(unit)
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "iu" and _are_numbered(values):
         n_units = check_units(values, n_rows)
         return values, n_units, np.arange(n_units)
-    if values.dtype.kind not in "OUS":
-        raise TypeError(f"unit must be integers or names, got dtype {values.dtype}")
+    if values.dtype.kind not in "OUSiuMm":
+        raise TypeError(
+            f"unit must be integers or names, got dtype {values.dtype}: make them integers with .astype(int), or "
+            "text with .astype(str)"
+        )
+    if values.shape != (n_rows,):
+        raise ValueError(f"unit must have one entry per row, shape ({n_rows},), got {values.shape}")
     codes, names = factorized("unit", values)
     if np.any(codes < 0):
         raise ValueError(f"unit has {np.sum(codes < 0)} missing values")

@@ -36,9 +36,10 @@ class MixtureArguments(TypedDict, total=False):
         This is subtracted from the rows before they are clustered. An example is ``X @ coefficients``; see
         :class:`CollapsedMixture`. With views, a dict of offsets for some of the views.
     unit : (n,) array_like or pm.Data, optional
-        The unit (subject, site, ...) of each row, if all rows of a unit are in one cluster: numbers 0, 1, ...
-        without gaps, or names. The labels are then those of the units and have the dimension ``{name}_unit``. With
-        views, one vector for all of them, or a dict for the views that have several rows per unit.
+        The unit (subject, site, ...) of each row, if all rows of a unit are in one cluster: names, which may be
+        integers or dates too; of ``pm.Data`` they are the numbers 0, 1, ... without gaps. The labels are then
+        those of the units and have the dimension ``{name}_unit``. With views, one vector for all of them, or a
+        dict for the views that have several rows per unit.
     known_labels, must_link : (n,) array_like, optional
         What is known about the partition, see :class:`CRP`. With units, they have one entry per unit, in the order
         of the numbers or of the sorted names of the units.

@@ -10,7 +10,7 @@ from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import check_columns
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
-from pymc_dpgmm.tables.table import Table
+from pymc_dpgmm.tables.table import NUMBERS, Table
 
 _COUNT_TEXTS = (
     "from sklearn.feature_extraction.text import CountVectorizer; vectorizer = CountVectorizer({}); "
@@ -152,7 +152,7 @@ def _is_list_of_words(own: Any) -> bool:
 
 
 def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
-    counts = as_numbers(table)
+    counts = _as_counts(table)
     vocabulary = _names("words", words, table.columns, counts.shape[1], "columns")
     check_columns("observed", vocabulary.tolist())
     named = _names("documents", documents, table.rows, counts.shape[0], "rows")
@@ -175,6 +175,32 @@ def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
     codes = np.repeat(counts.indices, repeats)
     document = np.repeat(np.repeat(np.arange(len(named)), np.diff(counts.indptr)), repeats)
     return Tokens(_words(codes, vocabulary.tolist()), document.astype(np.int64), named)
+
+
+def _as_counts(table: Table) -> Any:
+    """Return a table as counts.
+
+    Raises
+    ------
+    TypeError
+        If columns are no numbers, as those that name documents.
+    ValueError
+        If counts are missing.
+    """
+    bad = [j for j, kind in enumerate(table.kinds) if kind not in NUMBERS]
+    if bad and table.columns is not None:
+        names = [table.columns[j] for j in bad]
+        raise TypeError(
+            f"observed must be counts of words, but the columns {listed(names)} are no numbers: leave them out, "
+            f"or, if they name the documents, make them the index, observed.set_index({names[0]!r})"
+        )
+    counts = as_numbers(table)
+    if not is_sparse(counts) and np.isnan(counts).any():
+        raise ValueError(
+            f"observed has {np.isnan(counts).sum()} missing counts; where a word that does not occur was left "
+            "out, fill in zeros, observed.fillna(0)"
+        )
+    return counts
 
 
 def _names(what: str, given: Any, own: Any, n: int, of: str) -> np.ndarray:
@@ -202,7 +228,7 @@ def _from_words(table: Table, group: Any) -> Tokens:
         raise TypeError(f"observed must be words or their codes, got {table.kinds[0]} numbers")
     rows = Rows("observed")
     rows.arrange(table)
-    names = rows.entries("group", group)
+    names = rows.entries("group", group, "every word has a document")
     if names.shape != (table.n_rows,):
         raise ValueError(f"group must have one document for each of {table.n_rows} words, got shape {names.shape}")
     document, documents = factorized("group", names)

@@ -238,7 +238,7 @@ CASES = {
     "offset-of-a-name": (
         lambda: dp.DPMixture("y", 1.0, NIG(0, 1, 1, 1), observed=[1.0, 2.0], offset="x"),
         TypeError,
-        "offset must be real numbers or a variable",
+        "offset must have one entry for every row, got the text",
     ),
     "precision": (
         lambda: dp.LinearRegression(0, [[1, 2], [2, 1]], 1, 1, ROWS),
@@ -359,7 +359,7 @@ def registered(model):
 
 
 def test_a_nested_model_is_put_back_too():
-    with pm.Model() as outer, pm.Model(name="inner") as inner:
+    with pm.Model(coords={"one": range(len(ROWS))}) as outer, pm.Model(name="inner") as inner:
         with pytest.raises(ValueError, match="dims must name"):
             dp.DPMixture("y", pm.Exponential("alpha", 1.0), observed=ROWS, dims=("one",))
         assert list(inner.named_vars) == list(outer.named_vars) == ["inner::alpha"]

@@ -391,8 +391,18 @@ def test_categories_of_new_rows_are_those_of_the_data():
         idata = fixed(dp.DirichletCategorical.from_data(texts), texts)
     new = pd.DataFrame({"size": ["L", "M"], "colour": ["r", "g"]})
     found = dp.membership(idata, "y", new, LABELS)
-    wanted = dp.membership(idata, "y", [[2.0, 2.0], [1.0, 1.0]], LABELS)
-    xr.testing.assert_identical(found, wanted)
+    # A model of codes, whose new rows are codes.
+    coded = fixed(dp.DirichletCategorical(1.0, [3, 3]), idata["observed_data"]["y"].to_numpy())
+    wanted = dp.membership(coded, "y", [[2.0, 2.0], [1.0, 1.0]], LABELS)
+    np.testing.assert_array_equal(found["probability"], wanted["probability"])
+    # Numbers are no names, and what the message says works.
+    with pytest.raises(
+        ValueError, match=r"there are \[1.0, 2.0\]: give the names; codes become names with"
+    ) as refused:
+        dp.membership(idata, "y", [[2.0, 2.0], [1.0, 1.0]], LABELS)
+    written = str(refused.value).rpartition("with ")[2]
+    colours = eval(written, {"pandas": pd, "codes": [2, 1]})
+    xr.testing.assert_identical(dp.membership(idata, "y", new.assign(colour=colours), LABELS), found)
     # One row of a table is a Series.
     one = dp.membership(idata, "y", new.iloc[1], LABELS)
     xr.testing.assert_identical(one, found.isel(new_row=[1]))

@@ -737,6 +737,132 @@ def test_an_offset_of_xarray_is_turned_by_its_dimensions():
         assert density_with(lambda v: dp.DPMixture("y", 1.0, base, observed=array, offset=v), own) == wanted
 
 
+def test_rows_of_names_are_matched_by_these():
+    """Named tuples, dicts and the rows of a frame have names for their entries."""
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=list(REAL.itertuples(index=False)))
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    assert list(model.coords["y_feature"]) == ["u", "v"]
+    turned = REAL[["v", "u"]].iloc[:2]
+    wanted = dp.membership(idata, "y", REAL.iloc[:2], LABELS)["probability"]
+    for own in (
+        list(turned.itertuples(index=False)),
+        turned.to_dict("records"),
+        [row for _, row in turned.iterrows()],
+    ):
+        np.testing.assert_array_equal(dp.membership(idata, "y", own, LABELS)["probability"], wanted)
+    with pytest.raises(ValueError, match=r"becomes a table with pandas.DataFrame\(\[row\]\)"):
+        dp.membership(idata, "y", {"u": 1.0, "v": 2.0}, LABELS)
+    unnamed = xr.DataArray(turned.to_numpy(), dims=("row", "other"))
+    with pytest.raises(
+        ValueError, match=r"neither is that of the columns, 'y_feature': rename it, as by x.rename\("
+    ):
+        dp.membership(idata, "y", unnamed, LABELS)
+    named = unnamed.assign_coords(other=["v", "u"])
+    np.testing.assert_array_equal(dp.membership(idata, "y", named, LABELS)["probability"], wanted)
+
+
+@pytest.mark.parametrize("levels", [[3, 5], ["u", "v"], [1.5, 2.0]])
+def test_drawn_rows_of_categories_can_be_asked_about(levels):
+    """They are codes, and know what these stand for."""
+    data = pd.Series(pd.Categorical.from_codes([0, 0, 0, 1, 1, 1] * 2, levels))
+    for observed in (data, pd.DataFrame({"k": data, "l": data.iloc[::-1].reset_index(drop=True)})):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, observed=observed)
+        idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+        drawn = dp.sample_new_rows(idata, "y", 3, random_seed=1)["y"].isel(chain=0, draw=0)
+        found = dp.membership(idata, "y", drawn, LABELS)["probability"]
+        codes = drawn.to_numpy().reshape(3, -1).astype(int)
+        names = pd.DataFrame(np.array(levels, dtype=object)[codes], columns=getattr(observed, "columns", ["x"]))
+        own = names if observed.ndim == 2 else names["x"]
+        np.testing.assert_array_equal(found, dp.membership(idata, "y", own, LABELS)["probability"])
+
+
+def test_units_of_any_integers_and_dates():
+    for names in ([101, 7, 33], [DATES[2], DATES[0], DATES[1]]):
+        unit = pd.Series(names).repeat(4).reset_index(drop=True)
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, observed=REAL, unit=unit)
+        assert list(pd.Index(model.coords["y_unit"])) == sorted(names)
+
+
+def test_dims_take_the_names_of_a_table():
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=REAL.set_axis(NAMES), dims=("city", "what"))
+    assert (model.coords["city"], model.coords["what"]) == (tuple(NAMES), ("u", "v"))
+    with pm.Model(), pytest.raises(ValueError, match="the model has no dimension 'city': give it coordinates"):
+        dp.DPMixture("y", 1.0, observed=REAL.to_numpy(), dims=("city", "what"))
+
+
+def test_covariates_lend_their_names_to_coefficients():
+    covariates = REAL[["v"]].assign(constant=1.0)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.LinearRegression(**REGRESSION, covariates=covariates), observed=REAL["u"])
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    assert list(dp.component_draws(idata, "y", random_seed=1)["y_covariate"]) == ["v", "constant"]
+
+
+def test_zeros_and_ones_that_are_integers_are_told_of():
+    with pm.Model(), pytest.warns(UserWarning, match="give base=dp.BetaBernoulli, or make them bools"):
+        dp.DPMixture("y", 1.0, observed=BOOL.astype(int))
+    with pm.Model(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dp.DPMixture("y", 1.0, dp.BetaBernoulli, observed=BOOL.astype(int))
+        dp.DPMixture("z", 1.0, observed=REAL)
+
+
+GAPS = REAL["v"].where(REAL.index != 3).set_axis(NAMES)
+ROWS_OF_GAPS = r"in the rows \['" + NAMES[3] + r"'\]"
+TOLD = {
+    "a superset": (
+        lambda: mixture(known_labels=pd.Series([*KNOWN, 0], pd.Index([*NAMES, "more"]))),
+        r"the rows \['more'\] besides those of observed. Select the rows .*known_labels.loc\[observed.index\]",
+    ),
+    "the name of a column": (lambda: mixture(unit="who"), r"pass the column, as in frame\['who'\]"),
+    "the name of a column of numbers": (lambda: mixture(offset="who"), r"pass the column, as in frame\['who'\]"),
+    "missing offset": (lambda: mixture(offset=GAPS), ROWS_OF_GAPS),
+    "missing covariates": (
+        lambda: mixture(base=dp.LinearRegression(**REGRESSION, covariates=pd.concat([GAPS, GAPS], axis=1))),
+        "several columns named",
+    ),
+    "missing covariate": (
+        lambda: mixture(base=dp.LinearRegression(**REGRESSION, covariates=GAPS.to_frame().assign(one=1.0))),
+        ROWS_OF_GAPS,
+    ),
+    "missing unit": (lambda: mixture(unit=GAPS.astype(str).where(GAPS.notna())), ROWS_OF_GAPS),
+    "covariates of text": (
+        lambda: mixture(base=dp.LinearRegression(**REGRESSION, covariates=TEXT)),
+        r"pandas.get_dummies\(x, drop_first=True, dtype=float\)",
+    ),
+    "objects": (
+        lambda: dp.DPMixture("y", 1.0, observed=pd.DataFrame({"a": [1, "few", 3.0], "b": [1.0, 2.0, 3.0]})),
+        r"\['a'\] is objects such as 'few': .*pandas.to_numeric\(x, errors='coerce'\)",
+    ),
+    "nothing": (
+        lambda: dp.DPMixture("y", 1.0, observed=REAL.assign(w=None)),
+        "all entries of column 'w' of observed are missing",
+    ),
+    "tiny numbers": (lambda: dp.DPMixture("y", 1.0, observed=REAL * 1e-200), "whose squares are 0 .* rescale"),
+    "documents with names in a column": (
+        lambda: dp.LDA("w", 2, 0.5, 0.5, observed=pd.DataFrame({"id": ["d", "e"], "cat": [1, 2], "dog": [0, 1]})),
+        r"make them the index, observed.set_index\('id'\)",
+    ),
+    "documents with gaps": (
+        lambda: dp.LDA("w", 2, 0.5, 0.5, observed=pd.DataFrame({"cat": [1, None], "dog": [0, 1]})),
+        r"observed.fillna\(0\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TOLD)
+def test_a_message_says_what_to_do_next(case):
+    build, message = TOLD[case]
+    with pm.Model() as model, pytest.raises((TypeError, ValueError), match=message):
+        build()
+    assert not model.named_vars
+    assert not model.coords
+
+
 # Documents.
 
 COUNTS = np.random.default_rng(4).poisson(1.0, (6, 4))

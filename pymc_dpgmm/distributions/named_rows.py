@@ -17,9 +17,14 @@ def coords_of(model: pm.Model, dims: Any) -> Any:
     Raises
     ------
     ValueError
-        If some of the dimensions have coordinates that results cannot hold.
+        If the model does not know the first dimension, or results cannot hold the coordinates of one.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims or ())
+    if names and names[0] not in model.dim_lengths:
+        raise ValueError(
+            f"the model has no dimension {names[0]!r}: give it coordinates, as in "
+            f"pm.Model(coords={{{names[0]!r}: range(n)}}), or leave dims= out"
+        )
     for dim in names:
         if model.coords.get(dim) is not None:
             check_coordinates(dim, model.coords[dim])

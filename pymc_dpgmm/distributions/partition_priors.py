@@ -215,7 +215,7 @@ class PartitionPrior(pm.Discrete):
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
         rows = Rows("the labels", coords=coords_of(pm.modelcontext(kwargs.get("model")), dims))
         kwargs |= {key: rows.entries(key, kwargs[key]) for key in _KNOWN if key in kwargs}
-        initval = rows.entries("initval", initval)
+        initval = start_of_rows(rows, initval)
         if initval is not None and not isinstance(initval, str):
             constraints = _constraints(n, kwargs.get("known_labels"), kwargs.get("must_link"))
             initval = checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
@@ -240,6 +240,11 @@ class PartitionPrior(pm.Discrete):
         return labels
 
 
+def start_of_rows(rows: Rows, initval: Any) -> Any:
+    """Return initial labels in the order of the rows; one of the words that PyMC takes stays what it is."""
+    return initval if isinstance(initval, str) else rows.entries("initval", initval)
+
+
 def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval: Any) -> Any:
     """Add labels made with ``.dist`` to a model."""
     rows = Rows("the labels", coords=coords_of(model, dims))
@@ -249,7 +254,7 @@ def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval:
             "what is known of the labels in prior= has the names of the rows in another order than the coords of "
             "the model: put it into the same one"
         )
-    initval = rows.entries("initval", initval)
+    initval = start_of_rows(rows, initval)
     if initval is not None and not isinstance(initval, str):
         initval = checked_start(initval, fixed_rows(labels), constraints_on(labels)).astype(labels.dtype)
     labels = model.register_rv(labels, name, dims=dims, initval=initval, default_transform=None)

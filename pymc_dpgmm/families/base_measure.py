@@ -349,8 +349,7 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
     else:
         table = read_table(value, name)
         array = as_numbers(table)
-    if not np.all(np.isfinite(array)):
-        raise ValueError(f"{name} must be finite, got NaN or infinite values")
+    Rows("the data", None if table is None else table.rows).check_finite(name, np.atleast_1d(array))
     return array, table if table is not None and (table.rows is not None or table.columns is not None) else None
 
 

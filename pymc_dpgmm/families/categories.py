@@ -56,8 +56,8 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
 def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarray:
     """Return a column of new rows as codes of the levels that the data had.
 
-    Categories and text are matched by their names. Numbers are matched with levels that are numbers, and are codes
-    where levels have other names, or none.
+    Categories and text are matched by their names, and numbers with levels that are numbers. Numbers are codes
+    where the data were codes.
 
     Parameters
     ----------
@@ -73,8 +73,9 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
         If there are others.
     """
     x, own = _columns(table)[j], table.levels[j]
+    are_numbers = own is None
     if own is None:
-        if levels is None or not any(_is_number(level) for level in levels):
+        if levels is None:
             return x
         values = np.unique(x[~np.isnan(x)])
         own, x = tuple(values.tolist()), np.where(np.isnan(x), np.nan, np.searchsorted(values, x))
@@ -89,9 +90,22 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
     unknown = [value for value in used if value not in places]
     if unknown:
         there = f"the categories {listed(levels)}" if levels is not None else "codes"
-        raise ValueError(f"the data of {table.column_name(j)} has {there}, but there are {listed(unknown)}")
+        advice = _advice(levels, are_numbers)
+        raise ValueError(
+            f"the data of {table.column_name(j)} has {there}, but there are {listed(unknown)}: {advice}"
+        )
     codes = np.array([places.get(value, -1) for value in own] or [0], dtype=np.float64)
     return np.where(np.isnan(x), np.nan, codes[np.nan_to_num(x).astype(np.int64)])
+
+
+def _advice(levels: Sequence[Any] | None, are_numbers: bool) -> str:
+    """Return what to do about new rows of categories that the data had not."""
+    if levels is not None and are_numbers and not any(map(_is_number, levels)):
+        return f"give the names; codes become names with pandas.Categorical.from_codes(codes, {list(levels)})"
+    return (
+        "a category that is not known is a missing entry, NaN, and is summed out. A level that new rows may have "
+        "is declared before sampling, by pandas.CategoricalDtype with all levels"
+    )
 
 
 def _is_number(level: Any) -> bool:
@@ -113,8 +127,8 @@ def warn_of_unused(table: Table, values: np.ndarray, levels: Levels) -> None:
         if len(unused):
             warnings.warn(
                 f"no row has {len(unused)} of the {len(own)} levels of {table.column_name(j)}: "
-                f"{listed([own[code] for code in unused], 5)}. They keep their prior probability; leave them out "
-                "if that is not meant",
+                f"{listed([own[code] for code in unused], 5)}. They keep their prior probability. If that "
+                "is not meant, leave them out, as by x.cat.remove_unused_categories()",
                 UserWarning,
                 stacklevel=2,
             )

@@ -47,8 +47,20 @@ def column_variances(rows: np.ndarray) -> np.ndarray:
         2.2e-16 the precision of float64, takes the square of that; a column of zeros takes 1. Such a column is
         constant up to rounding. The floor is a share of the column's values, so that the variances are those of
         scaled columns whatever the scale.
+
+    Raises
+    ------
+    ValueError
+        If numbers are so small that their squares are 0.
     """
-    return np.maximum(np.nanvar(_about_the_first(rows)[1], axis=0), _least_variances(rows))
+    variances = np.maximum(np.nanvar(_about_the_first(rows)[1], axis=0), _least_variances(rows))
+    if not np.all(variances > 0):
+        largest = np.nanmax(np.abs(rows), axis=0)[variances == 0][0]
+        raise ValueError(
+            f"the data has a column with numbers of no more than {largest:.2g}, whose squares are 0 in float64: "
+            "rescale the data, as by x / x.std()"
+        )
+    return variances
 
 
 # A row that makes more than this share of a column's sum of squares decides the column's scale alone.

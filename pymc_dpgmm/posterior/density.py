@@ -271,7 +271,10 @@ def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> tuple[dict[str, Any], 
     known = {draws.view_name(view): view for view in draws.views}
     unknown = [view for view in x if view not in known]
     if unknown or not x:
-        raise ValueError(f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}")
+        hint = ". One row as a dict of its columns becomes a table with pandas.DataFrame([row])" if x else ""
+        raise ValueError(
+            f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}{hint}"
+        )
     values = {}
     for key, own in x.items():
         view = known[key]

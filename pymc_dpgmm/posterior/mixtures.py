@@ -35,13 +35,33 @@ from pymc_dpgmm.posterior.stored import (
     record_of,
 )
 from pymc_dpgmm.tables.kinds import as_numbers
-from pymc_dpgmm.tables.names import as_text, plain_names
-from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
+from pymc_dpgmm.tables.reading import read_table, rows_with_names
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
 # What the letters are that families have for dimensions of parameters.
 _AXES = {"l": "category", "p": "covariate"}
+
+
+def _turned(x: Any, dim: str, what: str, has_names: bool) -> Any:
+    """Return new rows of xarray with the dimension of the columns last; anything else as it is.
+
+    Raises
+    ------
+    ValueError
+        If the columns of the data have names, and nothing tells which of two dimensions has the columns.
+    """
+    if not hasattr(x, "dims") or not hasattr(x, "transpose"):
+        return x
+    if dim in x.dims:
+        return x.transpose(..., dim)
+    if len(x.dims) == 2 and has_names and x.dims[1] not in x.coords:
+        raise ValueError(
+            f"{what} have the dimensions {list(x.dims)}, and neither is that of the columns, {dim!r}: rename it, "
+            f"as by x.rename({x.dims[1]}={dim!r})"
+        )
+    return x
 
 
 @dataclass(kw_only=True, eq=False)
@@ -88,6 +108,12 @@ class NamedView(ViewDraws):
         codes = [str(code) for code in range(length)]
         names = np.array([[*own, *[""] * (length - len(own))] if own else codes for own in self.categories])
         return names[0] if np.all(names == names[0]) and "" not in names else names
+
+    def given_axis(self, letter: str) -> np.ndarray | None:
+        """Return the names on an axis of what is given with rows, such as covariates: (p,) array or None."""
+        fields = [field for field, own in self.family.given.items() if own == letter and letter != "d"]
+        named = [self.given_names[field] for field in fields if self.given_names.get(field)]
+        return coordinates(named[0]) if named else None
 
     def _base_of_new(self, given: Any, rows: Rows, fields: Collection[str] | None = None) -> BaseMeasure:
         """Return the base measure for new rows, which come with ``given``: by default what the data came with."""
@@ -161,8 +187,8 @@ class NamedView(ViewDraws):
             If columns are lacking; the message says of what width rows must be.
         """
         what = what or f"new rows of {self.name}"
-        if getattr(x, "dims", ()) and dim in x.dims and x.dims[-1] != dim:
-            x = x.transpose(..., dim)
+        x = rows_with_names(x)
+        x = self._decoded(_turned(x, dim, what, are_named and self.d > 1))
         if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
             if self.d > 1 and np.ndim(x) == 1:
                 x = [list(x)]
@@ -187,6 +213,18 @@ class NamedView(ViewDraws):
                 f"{what} must have shape {kind} for the columns {listed(names)}, got {table.values.shape}"
             )
         return table
+
+    def _decoded(self, x: Any) -> Any:
+        """Return new rows of :func:`sample_new_rows`, which are codes, with the names that these stand for."""
+        named = [key for key in getattr(x, "attrs", {}) if str(key).startswith("categories")]
+        if not named or self.levels is None or not hasattr(x, "dims"):
+            return x
+        values = np.asarray(x).reshape(-1, self.d)
+        columns = {
+            j: values[:, j] if own is None else np.asarray(own, dtype=object)[values[:, j].astype(np.int64)]
+            for j, own in enumerate(self.levels)
+        }
+        return columns[0] if self.is_vector else np.array(pd.DataFrame(columns), dtype=object)
 
     def codes(self, table: Table) -> Any:
         """Return new rows as the numbers that the data is stored as: (m, d) array or sparse matrix.
@@ -499,7 +537,8 @@ class MixtureDraws:
         """Return name and coordinates of a dimension that a view's family names by a letter."""
         found = self._observed[view.name]
         if letter != "d":
-            names = view.category_names(length)
+            names = view.given_axis(letter)
+            names = view.category_names(length) if names is None else names
             dim = f"{view.name}_{_AXES.get(letter, letter)}"
             return dim, np.arange(length) if names is None or names.ndim > 1 else names
         if view.columns is not None:
@@ -512,6 +551,11 @@ class MixtureDraws:
     def read_new(self, view: NamedView, x: Any) -> Table:
         """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
         dim = self.axis(view, "d", view.d)[0]
+        if self.is_words() and getattr(x, "ndim", 1) == 2:
+            raise ValueError(
+                f"new rows of {view.name} are words, of shape (m,), got {x.ndim} dimensions: new documents are "
+                "asked about with dp.held_out_log_likelihood"
+            )
         return view.read_new(x, self.column_names(view), dim, are_named=self.has_column_names(view))
 
     def has_column_names(self, view: NamedView) -> bool:
@@ -535,7 +579,12 @@ class MixtureDraws:
             If there is no such column, or one is given twice; the message says what there is.
         """
         names, chosen = self.column_names(view), []
-        for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
+        is_one = isinstance(columns, str | int | np.integer)
+        if isinstance(columns, tuple) and as_text(columns) in names:
+            # The name of one column of several levels.
+            is_one = True
+        for column in [columns] if is_one else columns:
+            column = as_text(column) if isinstance(column, tuple) else column
             if column in names:
                 chosen.append(names.index(column))
             elif isinstance(column, int | np.integer) and 0 <= column < len(names):

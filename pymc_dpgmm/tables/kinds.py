@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.checks import is_sparse, listed
-from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
+from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, OBJECTS, Table
 
 _DAYS = "days = (t - t.min()) / pandas.Timedelta('1D') (for new rows since the same one)"
 # What to do with columns that are no numbers.
@@ -19,6 +19,16 @@ _ADVICE = {
     "period": f"periods become numbers as days since the first of them, t = x.dt.to_timestamp(); {_DAYS}",
     "duration": "durations become numbers with x / pandas.Timedelta('1h')",
 }
+# The same of what comes with the rows, such as covariates.
+_DUMMIES = "categories become columns of zeros and ones with pandas.get_dummies(x, drop_first=True, dtype=float)"
+_BESIDE = {
+    "text": f"numbers written as text become numbers with pandas.to_numeric(x), and {_DUMMIES}",
+    "category": _DUMMIES,
+}
+_OF_OBJECTS = (
+    "objects become numbers with pandas.to_numeric(x, errors='coerce'), which makes missing entries of what is no "
+    "number"
+)
 # Up to so many columns a message writes out a mixture of several views.
 _WRITTEN_OUT = 12
 
@@ -75,9 +85,13 @@ def _plural(kind: str) -> str:
 
 def _advice(table: Table, bad: list[int]) -> str:
     kinds = dict.fromkeys(table.kinds[j] for j in bad)
-    told = [_ADVICE[kind] for kind in kinds if kind in _ADVICE]
+    takes_views = table.what in ("observed", "data")
+    advices = _ADVICE if takes_views else _ADVICE | _BESIDE
+    told = [advices[kind] for kind in kinds if kind in advices]
+    if any(kind.startswith(OBJECTS) for kind in kinds):
+        told.append(_OF_OBJECTS)
     advice = f": {'; '.join(told)}" if told else ""
-    if table.is_vector or table.what not in ("observed", "data"):
+    if table.is_vector or not takes_views:
         return advice
     return f"{advice}. {in_views(table)}"
 

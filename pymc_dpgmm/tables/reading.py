@@ -14,7 +14,7 @@ import pandas as pd
 
 from pymc_dpgmm.checks import is_sparse, is_variable, refuse_dims
 from pymc_dpgmm.tables.names import check_columns
-from pymc_dpgmm.tables.table import Table
+from pymc_dpgmm.tables.table import OBJECTS, Table
 
 # Kinds of columns by the kinds of NumPy's dtypes, and by what pandas infers of objects.
 KINDS_OF_DTYPES = {
@@ -88,6 +88,7 @@ def read_table(value: Any, what: str = "observed") -> Table:
             f"{what} is a dict, which only a mixture of several views takes, whose base is a dict too. For one "
             "table, pass pandas.DataFrame of it"
         )
+    value = rows_with_names(value)
     has_names = not isinstance(value, pd.Index | pd.api.extensions.ExtensionArray | np.ndarray)
     value = _as_known(value)
     if not _is_frame_or_series(value):
@@ -216,6 +217,25 @@ def _as_known(value: Any) -> Any:
     return value
 
 
+def rows_with_names(value: Any) -> Any:
+    """Return rows whose entries have names, such as those of ``DataFrame.itertuples``, as a frame; others as is.
+
+    Examples
+    --------
+    >>> rows_with_names([{"a": 1, "b": 2}, {"b": 4, "a": 3}])
+       a  b
+    0  1  2
+    1  3  4
+    """
+    if not (isinstance(value, list | tuple) and value and all(map(_is_record, value))):
+        return value
+    return pd.DataFrame([own._asdict() if hasattr(own, "_asdict") else own for own in value])
+
+
+def _is_record(value: Any) -> bool:
+    return isinstance(value, Mapping | pd.Series) or (isinstance(value, tuple) and hasattr(value, "_fields"))
+
+
 def _narwhals() -> Any:
     import narwhals.stable.v2
 
@@ -329,17 +349,26 @@ def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
     kind = KINDS_OF_DTYPES.get(dtype.kind)
     if dtype.kind == "O":
         inferred = pd.api.types.infer_dtype(column, skipna=True)
-        kind = _OF_OBJECTS.get(inferred, f"objects ({inferred})")
+        kind = _OF_OBJECTS.get(inferred) or f"{OBJECTS} such as {_odd_entry(column)!r}"
     if kind in ("bool", "integer", "real"):
         missing = np.array([_is_missing(own) for own in column])
         return np.where(missing, np.nan, np.where(missing, 0, column)).astype(np.float64), str(kind), None
     if kind == "text":
         return _of_text(column)
-    return np.full(len(column), np.nan), kind or f"objects of dtype {dtype}", None
+    return np.full(len(column), np.nan), kind or f"{OBJECTS} of dtype {dtype}", None
+
+
+def _odd_entry(column: Any) -> Any:
+    """Return the first entry that is no number, or the first one."""
+    there = [own for own in column if not _is_missing(own)]
+    return next((own for own in there if not isinstance(own, int | float | np.number)), there[0])
 
 
 def _of_text(column: Any) -> _Column:
     codes, levels = pd.factorize(np.asarray(column, dtype=object), sort=True)
+    if not len(levels):
+        # Missing entries are of any kind.
+        return np.full(len(codes), np.nan), "real", None
     return np.where(codes < 0, np.nan, codes), "text", tuple(levels)
 
 

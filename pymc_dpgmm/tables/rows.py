@@ -92,22 +92,39 @@ class Rows:
             self.names = pd.RangeIndex(table.n_rows)
         return table.in_row_order(self.order(table.what, own), self.names)
 
-    def entries(self, what: str, value: Any) -> Any:
+    def entries(self, what: str, value: Any, complete: str = "") -> Any:
         """Return names or numbers that a user gives for every row, in the order of the rows.
 
-        Variables, text and None are returned as they are.
+        Variables and None are returned as they are.
 
         Parameters
         ----------
         what : str
             Name of the user's argument.
         value : (n,) array_like, series or variable
+        complete : str
+            Why no entry may be missing, for the message; by default entries may be.
+
+        Raises
+        ------
+        TypeError
+            If it is text, such as the name of a column.
+        ValueError
+            If entries are missing that may not be. The message names their rows.
         """
-        if value is None or isinstance(value, str) or is_variable(value):
+        _refuse_text(what, value)
+        if value is None or is_variable(value):
             refuse_dims(what, value)
             return value
         at, found = self.order(what, row_names(value)), read_entries(value, what)
-        return found if at is None else found[at]
+        found = found if at is None else found[at]
+        missing = pd.isna(found)
+        if complete and missing.any():
+            raise ValueError(
+                f"{what} has {missing.sum()} missing entries, {self._told(missing)}: {complete}. Leave these rows "
+                "out everywhere, or give them a name of their own"
+            )
+        return found
 
     def numbers(self, what: str, value: Any, columns: Sequence[Any] | None = None) -> Any:
         """Return numbers that a user gives for every row, or row and column, in the order of the rows.
@@ -122,11 +139,39 @@ class Rows:
         columns : sequence, optional
             Names of the columns of the rows.
         """
+        _refuse_text(what, value)
         if value is None or is_variable(value):
             return value
         if np.isscalar(value) or (isinstance(value, np.ndarray) and value.ndim == 0):
             return value
-        return as_numbers(self.matched(read_table(value, what), columns, self.of))
+        values = as_numbers(self.matched(read_table(value, what), columns, self.of))
+        self.check_finite(what, values)
+        return values
+
+    def check_finite(self, what: str, values: np.ndarray) -> None:
+        """Raise ValueError where numbers for every row are not finite; the message names the rows.
+
+        Parameters
+        ----------
+        what : str
+            Name of the user's argument.
+        values : (n,) or (n, d) array
+            In the order of the rows.
+        """
+        bad = ~np.isfinite(values)
+        if bad.any():
+            rows = bad.reshape(len(bad), -1).any(axis=1)
+            raise ValueError(
+                f"{what} must be finite, got NaN or infinite values {self._told(rows)}: leave these rows out "
+                "everywhere, or fill the values in"
+            )
+
+    def _told(self, chosen: np.ndarray) -> str:
+        """Return the names of some of the rows for a message, or their positions."""
+        at = np.flatnonzero(chosen)
+        if self.names is None or len(self.names) != len(chosen):
+            return f"in the rows {listed(at.tolist(), _SHOWN)}, counted from 0"
+        return f"in the rows {listed(self.names[at].tolist(), _SHOWN)}"
 
     def matched(self, table: Table, columns: Sequence[Any] | None, of: str) -> Table:
         """Return what comes with the rows in their order, and in that of columns of the same names.
@@ -148,10 +193,11 @@ class Rows:
         """Return why names do not tell the order of the rows, and what to do."""
         own, of = self.names, self.of
         assert own is not None
-        cure = (
-            f"Give it the index of {of}. If its rows are in the order of those of {of}, let it go by position: "
-            f"pass it as an array, {what}.to_numpy()"
+        by_position = (
+            f"If its rows are in the order of those of {of}, let it go by position: pass it as an array, "
+            f"{what}.to_numpy()"
         )
+        cure = f"Give it the index of {of}. {by_position}"
         for which, names in ((what, index), (of, own)):
             doubled = names[names.duplicated()].unique()
             if len(doubled):
@@ -164,8 +210,19 @@ class Rows:
         if len(absent):
             told.append(f"lacks the rows {listed(absent, _SHOWN)} of {of}")
         if len(more):
-            told.append(f"has the rows {listed(more, _SHOWN)}, which {of} has not")
+            told.append(f"has the rows {listed(more, _SHOWN)} besides those of {of}")
+        if not len(absent):
+            cure = f"Select the rows of {of}, {what}.loc[{of.removeprefix('the ').replace(' ', '_')}.index]"
         return f"{what} has the index of other rows than {of}: it {' and '.join(told)}. {cure}"
+
+
+def _refuse_text(what: str, value: Any) -> None:
+    """Raise TypeError for one text in an argument that has an entry for every row."""
+    if isinstance(value, str | bytes):
+        raise TypeError(
+            f"{what} must have one entry for every row, got the text {value!r}: if that is the name of a column, "
+            f"pass the column, as in frame[{value!r}]"
+        )
 
 
 def _are_the_same(one: pd.Index, other: pd.Index) -> bool:

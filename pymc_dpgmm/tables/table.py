@@ -12,6 +12,8 @@ from pymc_dpgmm.checks import listed
 # Kinds of columns that are numbers, and those that are categories of one name or another.
 NUMBERS = ("bool", "integer", "real")
 CATEGORIES = ("category", "text")
+# How the description of a column of other things begins.
+OBJECTS = "objects"
 
 
 @dataclass(frozen=True, eq=False)
