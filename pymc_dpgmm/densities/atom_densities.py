@@ -95,6 +95,11 @@ class AtomDensities:
         self._point = [point[name] for name in self.names]
         return self
 
+    @property
+    def point(self) -> list[np.ndarray]:
+        """Values of the variables that the densities depend on."""
+        return self._point
+
     def draws(self, seed: int, n: int) -> Atoms:
         """Return n atoms drawn from the base."""
         function, generators = self._draws
@@ -131,6 +136,31 @@ class AtomDensities:
         """Return the log density of each free atom and of its rows, (K,), and the gradient, (K, D)."""
         values, gradients, _ = self._gradient(free, *fixed, labels, *self._point)
         return values, gradients
+
+    def base_and_rows(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log density of the free form of atoms that rows have of their own, and that of the rows.
+
+        Parameters
+        ----------
+        free : (m, n, D) float64 array
+            Several atoms for each of the n rows. There are no discrete values.
+
+        Returns
+        -------
+        log_base, log_rows : (m, n) float64 arrays
+        """
+        m, n, d = free.shape
+        of_base, of_rows = self._base_and_rows(free.reshape(m * n, d), *self._point)
+        return of_base.reshape(m, n), of_rows
+
+    def base_and_rows_with_gradients(self, free: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the same for one atom of each row (n, D): two (n,) arrays, and their gradients (n, D)."""
+        found: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
+        return found
+
+    def base(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of the base at atoms: (K,)."""
+        return self._base(*atoms, *self._point)
 
     def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
         """Return what :meth:`by_cluster` returns, by what is compiled already."""
@@ -192,6 +222,32 @@ class AtomDensities:
         return self._compiled(inputs, [value, pytensor.grad(value.sum(), free), jacobian])
 
     @cached_property
+    def _base_and_rows(self) -> Callable[..., Any]:
+        free = pt.dmatrix("free")
+        of_base, of_rows = self._of_own_atoms(free)
+        return self._compiled([free], [of_base, of_rows])
+
+    @cached_property
+    def _base_and_rows_with_gradients(self) -> Callable[..., Any]:
+        free = pt.dmatrix("free")
+        of_base, of_rows = self._of_own_atoms(free)
+        found = [of_base, of_rows[0]]
+        return self._compiled([free], [*found, *(pytensor.grad(own.sum(), free) for own in found)])
+
+    def _of_own_atoms(self, free: Variable) -> tuple[Variable, Variable]:
+        """Return the log densities of free atoms (m n, D), and those of rows that have them, (m, n)."""
+        atoms, jacobians = self._unfolded(free)
+        of_base = sum(jacobians[1:], start=jacobians[0]) + self._base_density(atoms)
+        n = self._terms.n
+        m = free.shape[0] // n
+        folded = [own.reshape((m, n, *(own.shape[i] for i in range(1, own.type.ndim)))) for own in atoms]
+        return of_base, self._terms.by_row_of_atoms(folded, m)
+
+    @cached_property
+    def _base(self) -> Callable[..., np.ndarray]:
+        return self._compiled(self._atoms, self._base_density(self._atoms))
+
+    @cached_property
     def _to_free(self) -> Callable[..., np.ndarray]:
         free = [entry.to_free() for entry in self._continuous]
         return self._compiled(self._atoms, pt.concatenate(free, axis=1))
@@ -243,16 +299,17 @@ class AtomDensities:
 
     def _density(self, atoms: Sequence[Variable], labels: Variable) -> Variable:
         """Return the log density of each atom and of the rows in its cluster."""
+        rows = [new[labels] for new in atoms]
+        return self._terms.by_cluster(rows, labels, atoms[0].shape[0]) + self._base_density(atoms)
+
+    def _base_density(self, atoms: Sequence[Variable]) -> Variable:
+        """Return the log density of the base at each atom."""
         own = dict(zip(self._atoms, atoms, strict=True))
-        n_atoms = atoms[0].shape[0]
         parts = [entry.log_density for entry in self._entries]
         if any(new is not old for old, new in own.items()):
             parts = clone_replace(parts, own, rebuild_strict=False)
-        rows = [new[labels] for new in atoms]
-        total = self._terms.by_cluster(rows, labels, n_atoms)
-        for part in parts:
-            total = total + nan_is_impossible(part)
-        return total
+        checked = [nan_is_impossible(part) for part in parts]
+        return sum(checked[1:], start=checked[0])
 
     def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
         given = [*inputs, *self._inputs]

@@ -202,8 +202,25 @@ class RowTerms:
             One for each of the parameters.
         n_atoms : variable
         """
+        return self._at_once(self._many(atoms, n_atoms), n_atoms)
+
+    def by_row_of_atoms(self, atoms: Sequence[Variable], n_atoms: Any) -> Variable:
+        """Return the log density of each row under each of several atoms of its own: (n_atoms, n).
+
+        Parameters
+        ----------
+        atoms : sequence of variables (n_atoms, n, ...)
+            One for each of the parameters.
+        n_atoms : variable
+        """
+        own = {
+            value: pt.specify_shape(given, (None, self.n, *value.type.shape[1:])).astype(value.dtype)
+            for value, given in zip(self.values, atoms, strict=True)
+        }
+        return self._at_once(own, n_atoms)
+
+    def _at_once(self, many: Mapping[Variable, Variable], n_atoms: Any) -> Variable:
         found = pt.zeros((n_atoms, self.n))
-        many = self._many(atoms, n_atoms)
         expressions = vectorize_graph([term.expression for term in self.terms], many)
         for term, expression in zip(self.terms, expressions, strict=True):
             found = found + term.collected(expression, self.n)

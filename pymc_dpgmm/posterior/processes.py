@@ -1,5 +1,6 @@
 """What is done after sampling with parameters of rows under a Dirichlet process, and needs the model."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +17,19 @@ from pymc_dpgmm.densities import ProcessModel
 from pymc_dpgmm.distributions import fixed_rows
 from pymc_dpgmm.distributions.models import digest_of, numbers_in
 from pymc_dpgmm.partitions import GibbsType, log_seat_new
+from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.stored import Source, data_of
 
-# Draws from the base with which a density is averaged over it, in every draw.
+# At least so many draws from the base are what a density is averaged over, in every draw.
 N_FRESH = 64
 N_GRID = 200
+# Draws from the base that tell which discrete values there are.
+_N_SUPPORT = 4096
+# Of elpd, above which errors of integrals are told of.
+_LARGEST_ERROR = 0.1
+_BREAKS_TIES = 1e-9
 
 
 class Process:
@@ -84,6 +91,83 @@ class Process:
         """Return the atoms of the clusters of a draw."""
         types = self.process.densities.dtypes
         return [clusters.atoms[key].astype(kind) for key, kind in zip(self.keys, types, strict=True)]
+
+
+class NewAtoms:
+    r"""The density of each row under an atom from the base, :math:`\int f(y_i \mid \theta)\, dH(\theta)`.
+
+    Continuous parameters are integrated as :mod:`pymc_dpgmm.posterior.arrays.base_integrals` tells. Discrete ones
+    are summed over the values that occur among draws from the base, and over the whole range of a single one. Of
+    continuous and discrete ones together it is a mean over draws from the base, with its standard error.
+
+    Parameters
+    ----------
+    process : Process
+    n : int
+        Number of rows.
+    rng : numpy.random.Generator
+    """
+
+    def __init__(self, process: Process, n: int, rng: np.random.Generator) -> None:
+        densities = process.process.densities
+        self._rng = rng
+        self._kept: Integrals | None = None
+        self._point: list[np.ndarray] | None = None
+        if not densities.discrete:
+            integrals = RowIntegrals(n, densities.n_free, rng)
+            self._integrals = lambda density: integrals.at(_FreeAtoms(density, rng))
+        elif len(densities.discrete) == len(densities.dtypes):
+            self._integrals = self._sum
+        else:
+            self._integrals = self._mean
+
+    def at(self, density: Any) -> Integrals:
+        """Return the integrals at a draw: those of the draw before if all that they depend on is the same."""
+        point = [np.array(own) for own in density.point]
+        if self._point is None or not all(map(np.array_equal, point, self._point)):
+            self._kept, self._point = self._integrals(density), point
+        assert self._kept is not None
+        return self._kept
+
+    def _sum(self, density: Any) -> Integrals:
+        atoms = [np.asarray(own) for own in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
+        flat = np.column_stack([own.reshape(len(own), -1) for own in atoms])
+        if flat.shape[1] == 1:
+            low, high = int(flat.min()), int(flat.max())
+            reach = min(10 * (high - low + 1), _N_SUPPORT)
+            points = np.arange(low - reach, high + reach + 1)
+            atoms = [points.reshape(-1, *atoms[0].shape[1:]).astype(atoms[0].dtype)]
+        else:
+            _, first = np.unique(flat, axis=0, return_index=True)
+            atoms = [own[first] for own in atoms]
+        log_base = density.base(atoms)
+        there = np.isfinite(log_base)
+        atoms, log_base = [own[there] for own in atoms], log_base[there]
+        found = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
+        return Integrals(found, np.full(len(found), max(-np.expm1(logsumexp(log_base)), 0.0)))
+
+    def _mean(self, density: Any) -> Integrals:
+        atoms = density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)
+        terms = density.by_row(atoms)
+        found = logsumexp(terms, axis=0) - np.log(len(terms))
+        with np.errstate(invalid="ignore"):
+            return Integrals(found, np.nan_to_num(np.exp(terms - found).std(axis=0) / np.sqrt(len(terms))))
+
+
+class _FreeAtoms:
+    """The densities of a process at a draw, for atoms in free form."""
+
+    def __init__(self, density: Any, rng: np.random.Generator) -> None:
+        self._density, self._rng = density, rng
+
+    def values(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._density.base_and_rows(points)
+
+    def gradients(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
+        return self._density.base_and_rows_with_gradients(points)
+
+    def base_draws(self, n_draws: int) -> np.ndarray:
+        return self._density.to_free(self._density.draws(int(self._rng.integers(2**63)), n_draws))
 
 
 def _check_model(draws: MixtureDraws, model: pm.Model) -> None:
@@ -154,7 +238,7 @@ def log_likelihood_of_process(
     .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k) + v_{K_{-i}} \int f(y_i \mid \theta) dH}
                         {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
 
-    The integral is a mean over draws from the base.
+    The integral is computed for each row, see :class:`NewAtoms`. A warning tells where its error reaches ``elpd``.
     """
     process, rng = Process(idata, draws, model, "the log likelihood"), np.random.default_rng(random_seed)
     latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
@@ -162,14 +246,19 @@ def log_likelihood_of_process(
         raise ValueError(
             f"{', '.join(latent)} depends on the parameters and is not observed: nothing of it can be left out"
         )
-    found = np.empty((draws.numbers.n_draws, draws.drawn.n))
+    n_draws, n = draws.numbers.n_draws, draws.drawn.n
+    found, errors = np.empty((n_draws, n)), np.zeros(n)
+    new_atoms = NewAtoms(process, n, rng)
     for partition in draws.numbers.partitions():
         density = process.at(partition.draw)
-        fresh = density.draws(int(rng.integers(2**63)), N_FRESH)
         given = density.by_row(process.atoms(partition.views[0]))
-        new = logsumexp(density.by_row(fresh), axis=0) - np.log(N_FRESH)
+        new = new_atoms.at(density)
         prior = draws.prior_of_rows(partition.draw)
-        found[partition.draw] = _left_out(prior, partition.labels, partition.sizes, given, new)
+        found[partition.draw], shares = _left_out(prior, partition.labels, partition.sizes, given, new.log_values)
+        errors += shares * new.errors / n_draws
+    # A row that is alone in all draws has the same density in them, which the smoothing of az.loo refuses.
+    found += _BREAKS_TIES * rng.normal(size=found.shape)
+    _warn_of_errors(errors, draws.drawn.labels[draws.row].to_numpy())
     observed = process.process.dependents
     name = draws.labels_name.removesuffix("_labels")
     return found, observed[0].name if len(observed) == 1 else name
@@ -177,8 +266,8 @@ def log_likelihood_of_process(
 
 def _left_out(
     prior: GibbsType, labels: np.ndarray, sizes: np.ndarray, given: np.ndarray, new: np.ndarray
-) -> np.ndarray:
-    """Return the log density of each row given all others: (n,).
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log density of each row given all others, and which share of it is of new atoms: (n,) each.
 
     Parameters
     ----------
@@ -197,7 +286,22 @@ def _left_out(
         log_seats = np.where(others > 0.0, np.log(others - prior.discount), -np.inf)
     opened = np.where(alone, log_seat_new(prior, n_clusters - 1), log_seat_new(prior, n_clusters))
     total = logsumexp(np.vstack([log_seats + given, (opened + new)[None]]), axis=0)
-    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0)
+    with np.errstate(invalid="ignore"):
+        shares = np.nan_to_num(np.exp(opened + new - total))
+    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0), shares
+
+
+def _warn_of_errors(errors: np.ndarray, names: np.ndarray) -> None:
+    """Tell of errors of integrals over the base, a share of each row's density, that change ``elpd``."""
+    if errors.sum() <= _LARGEST_ERROR:
+        return
+    worst = np.argsort(-errors)[:3]
+    warnings.warn(
+        f"the integrals over the base have errors that may change elpd by {errors.sum():.2g}, most of it for the "
+        f"rows {listed([names[i] for i in worst])}. Refit without these rows to judge them",
+        UserWarning,
+        stacklevel=2,
+    )
 
 
 def density_of_process(

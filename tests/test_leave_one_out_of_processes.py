@@ -1,0 +1,163 @@
+"""Leave-one-out densities under ``dp.DirichletProcess``, and the integrals over its base that they need."""
+
+import arviz as az
+import exact
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import special, stats
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.posterior.arrays.base_integrals import RowIntegrals
+
+
+def leave_one_out_exactly(y, sd, alpha, spread):
+    """Log density of each row given the others, of normal rows whose means are normal, by all partitions."""
+
+    def log_evidence(rows):
+        total = []
+        for labels in exact.partitions(len(rows)):
+            labels = np.array(labels)
+            sizes = np.bincount(labels)
+            of_rows = sum(
+                stats.multivariate_normal.logpdf(
+                    rows[labels == k], np.zeros(m), sd**2 * np.eye(m) + spread**2 * np.ones((m, m))
+                )
+                for k, m in enumerate(sizes)
+            )
+            total.append(len(sizes) * np.log(alpha) + special.gammaln(sizes).sum() + of_rows)
+        return special.logsumexp(total) + special.gammaln(alpha) - special.gammaln(alpha + len(rows))
+
+    return np.array([log_evidence(y) - log_evidence(np.delete(y, i)) for i in range(len(y))])
+
+
+@pytest.mark.interpreted
+@pytest.mark.interpreted(False)
+@pytest.mark.parametrize(
+    ("rows", "sd"), [([-12.0, -7.0, -2.0, 3.0, 8.0], 1.0), ([-12.0, -7.0, -7.02, -6.98, 8.0], 0.05)]
+)
+def test_leave_one_out_of_a_process_is_exact(rows, sd):
+    """A mean over 64 draws from the base gave -21.5 in place of -20.38, and -450 where a row of -4.5 is alone."""
+    y, alpha, spread = np.array(rows), 5.0, 10.0
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", alpha, base=pm.Normal.dist(0.0, spread), shape=5)
+        pm.Normal("y", theta, sd, observed=y)
+        idata = pm.sample(1000, tune=300, chains=2, cores=1, random_seed=1, progressbar=False)
+    dp.log_likelihood(idata, "theta", model=model, random_seed=1)
+    wanted = leave_one_out_exactly(y, sd, alpha, spread)
+    values = idata["log_likelihood"]["y"].to_numpy()
+    # The mean of reciprocals of densities; rows are one draw after the other nearly independent.
+    reciprocals = np.exp(-values - values.min()).reshape(2000, 5)
+    relative = reciprocals.std(axis=0) / reciprocals.mean(axis=0) / np.sqrt(2000 / 3.0)
+    found = az.loo(idata, var_name="y", pointwise=True).elpd_i.to_numpy()
+    assert np.all(np.abs(found - wanted) < 4.0 * relative + 0.005)
+
+
+def free_normal(y, sd, spread, rng):
+    """Rows (n, d) around atoms whose base is normal, as a target of integrals."""
+
+    class Target:
+        def values(self, points):
+            return (
+                stats.norm.logpdf(points, 0.0, spread).sum(axis=-1),
+                stats.norm.logpdf(y, points, sd).sum(axis=-1),
+            )
+
+        def gradients(self, points):
+            base, rows = self.values(points[None])
+            return base[0], rows[0], -points / spread**2, (y - points) / sd**2
+
+        def base_draws(self, n):
+            return rng.normal(0.0, spread, (n, y.shape[1]))
+
+    return Target()
+
+
+@pytest.mark.parametrize("d", [1, 2, 3, 6])
+@pytest.mark.parametrize("sd", [1e-3, 0.05, 1.0, 100.0])
+def test_integrals_over_the_base(d, sd):
+    """Rows inside the base and far from it, with likelihoods far narrower than it, and wider."""
+    rng = np.random.default_rng(3)
+    y = rng.normal(0.0, 8.0, (30, d))
+    y[0] = 45.0
+    integrals = RowIntegrals(len(y), d, rng)
+    wanted = stats.norm.logpdf(y, 0.0, np.hypot(sd, 10.0)).sum(axis=1)
+    for _ in range(2):
+        found = integrals.at(free_normal(y, sd, 10.0, rng))
+        errors = found.log_values - wanted
+        if d <= 2:
+            assert np.abs(errors).max() < 1e-4
+        # Standard errors of quasi-random numbers are those of random ones, or too large.
+        assert np.all(np.abs(errors) < 5.0 * found.errors + 3e-3)
+        assert found.errors.max() < 0.06
+
+
+@pytest.mark.parametrize(("degrees", "scale"), [(3.0, 0.05), (1.0, 1e-3), (1.0, 1.0)])
+def test_integrals_with_a_peak_at_the_row_and_one_at_the_base(degrees, scale):
+    """Outliers of a likelihood with heavy tails: either peak may have most of the integral."""
+    y, rng = np.array([[-12.0], [-4.0], [-2.0], [0.1], [3.0], [5.0], [40.0]]), np.random.default_rng(4)
+
+    class Target:
+        def values(self, points):
+            theta = points[..., 0]
+            return stats.norm.logpdf(theta), stats.t.logpdf(y[:, 0], degrees, theta, scale)
+
+        def gradients(self, points):
+            base, rows = self.values(points[None])
+            z = y - points
+            return base[0], rows[0], -points, (degrees + 1.0) * z / (degrees * scale**2 + z**2)
+
+        def base_draws(self, n):
+            return rng.normal(size=(n, 1))
+
+    found = RowIntegrals(len(y), 1, rng).at(Target())
+    # Nodes that are dense at the row, and in the middle of the base.
+    t = np.linspace(-16.0, 16.0, 40_001)
+    wanted = []
+    for row in y[:, 0]:
+        nodes = np.unique(np.concatenate([row + scale * np.sinh(t), np.linspace(-9.0, 9.0, 20_001)]))
+        terms = stats.norm.pdf(nodes) * stats.t.pdf(row, degrees, nodes, scale)
+        wanted.append(np.log(np.trapezoid(terms, nodes)))
+    np.testing.assert_allclose(found.log_values, wanted, atol=0.003)
+
+
+def test_integrals_over_means_and_scales():
+    """One row tells a mean within a scale that it does not tell: the integrand is no ellipse."""
+    y, rng = np.array([-30.0, -5.0, 0.0, 2.0, 17.0]), np.random.default_rng(5)
+
+    class Target:
+        def values(self, points):
+            mean, log_scale = points[..., 0], points[..., 1]
+            base = stats.norm.logpdf(mean, 0.0, 10.0) + stats.norm.logpdf(log_scale, 0.0, 0.5)
+            return base, stats.norm.logpdf(y, mean, np.exp(log_scale))
+
+        def gradients(self, points):
+            base, rows = self.values(points[None])
+            scale = np.exp(points[:, 1])
+            z = (y - points[:, 0]) / scale
+            of_base = np.column_stack([-points[:, 0] / 100.0, -points[:, 1] / 0.25])
+            return base[0], rows[0], of_base, np.column_stack([z / scale, z * z - 1.0])
+
+        def base_draws(self, n):
+            return np.column_stack([rng.normal(0.0, 10.0, n), rng.normal(0.0, 0.5, n)])
+
+    log_scales = np.linspace(-5.0, 5.0, 4_001)
+    marginals = stats.norm.pdf(y[:, None], 0.0, np.hypot(10.0, np.exp(log_scales)))
+    wanted = np.log(np.trapezoid(marginals * stats.norm.pdf(log_scales, 0.0, 0.5), log_scales, axis=1))
+    np.testing.assert_allclose(RowIntegrals(len(y), 2, rng).at(Target()).log_values, wanted, atol=1e-3)
+
+
+@pytest.mark.interpreted
+@pytest.mark.interpreted(False)
+def test_leave_one_out_with_discrete_parameters():
+    """Sums over discrete values, and means where there are continuous ones beside them."""
+    y = np.array([0.2, 3.1, 2.9])
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1e6, base=pm.Poisson.dist(2.0), shape=3)
+        pm.Normal("y", theta, 0.5, observed=y)
+        idata = pm.sample(20, tune=20, chains=1, random_seed=1, progressbar=False)
+    dp.log_likelihood(idata, "theta", model=model, random_seed=1)
+    k = np.arange(60)
+    wanted = np.log(stats.poisson.pmf(k, 2.0) @ stats.norm.pdf(y, k[:, None], 0.5))
+    # With so large a concentration every row is alone.
+    np.testing.assert_allclose(idata["log_likelihood"]["y"].mean(("chain", "draw")), wanted, atol=1e-4)
