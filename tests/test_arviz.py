@@ -52,7 +52,7 @@ WITHOUT_LABELS = {
     name: lambda idata, name=name: getattr(az, name)(idata, **BUT)
     for name in (
         *("summary", "diagnose", "ess", "rhat", "mcse", "mean", "median", "mode", "std", "var", "mad", "iqr"),
-        *("eti", "hdi", "kde", "histogram", "qds", "plot_autocorr", "plot_convergence_dist", "plot_dist"),
+        *("eti", "hdi", "kde", "histogram", "plot_autocorr", "plot_convergence_dist", "plot_dist"),
         *("plot_ess", "plot_ess_evolution", "plot_forest", "plot_mcse", "plot_pair", "plot_parallel"),
         *("plot_rank", "plot_rank_dist", "plot_ridge", "plot_trace", "plot_trace_dist", "plot_prior_posterior"),
         *("plot_dgof", "plot_dgof_dist"),
@@ -61,7 +61,7 @@ WITHOUT_LABELS = {
     "rhat_nested": lambda idata: az.rhat_nested(idata, superchain_ids=[0, 0, 1, 1], **BUT),
     "ci_in_rope": lambda idata: az.ci_in_rope(idata, rope=(-1.0, 1.0), **BUT),
     "kl_divergence": lambda idata: az.kl_divergence(idata, idata, **BUT),
-    "wasserstein": lambda idata: az.wasserstein(idata, idata, **BUT),
+    "wasserstein": lambda idata: az.wasserstein(idata, idata, num_samples=100, **BUT),
     "plot_pair_focus": lambda idata: az.plot_pair_focus(idata, focus_var="mu", var_names=["concentration"]),
 }
 # Right when the densities of parameters alone are scaled, and not that of the labels.
@@ -85,6 +85,7 @@ AS_IT_IS = {
     "weight_predictions": lambda idata: az.weight_predictions([idata, idata], weights=[0.5, 0.5]),
     "plot_khat": lambda idata: az.plot_khat(az.loo(idata, pointwise=True)),
     "plot_compare": lambda idata: az.plot_compare(az.compare({"a": idata, "b": idata})),
+    "qds": lambda idata: az.qds(idata, var_names=["mu"]),
     "bayes_factor": lambda idata: az.bayes_factor(idata, var_names=["mu"], ref_vals=0.5),
     "plot_bf": lambda idata: az.plot_bf(idata, var_names=["mu"], ref_val=0.5),
 }
@@ -94,11 +95,19 @@ REFUSED = {
     "plot_ecdf_pit": (lambda idata: az.plot_ecdf_pit(idata), KeyError, "prior_sbc"),
     "plot_lm": (lambda idata: az.plot_lm(idata), ValueError, "plot_dim"),
 }
+PICTURES = ("plot_loo_pit", "plot_ppc_pit", "plot_psense_dist", "plot_rank")
 RIGHT = WITHOUT_LABELS | PRIORS_NAMED | AS_IT_IS
 
 
 @pytest.mark.filterwarnings(f"ignore:{HIGH_K}")
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    "name",
+    # Pictures take the most time: here are those that beside the table have advice of their own.
+    [
+        pytest.param(name, marks=pytest.mark.slow if name.startswith("plot_") and name not in PICTURES else ())
+        for name in RIGHT
+    ],
+)
 def test_what_the_table_calls_right(idata, name):
     """Without a warning, whatever is asked for."""
     found = RIGHT[name](idata)
