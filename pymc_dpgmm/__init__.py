@@ -29,6 +29,7 @@ from pymc_dpgmm.process import DirichletProcess
 from pymc_dpgmm.resume import ResumableRun
 from pymc_dpgmm.steps import (
     CollapsedGibbs,
+    ComponentsGibbs,
     ConcentrationGibbs,
     DirichletProcessStep,
     DPMixtureStep,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
         partition_diagnostics,
         point_partition,
         sample_new_rows,
+        sample_replicates,
         sensitivity,
         summary,
         topics,
@@ -84,6 +86,7 @@ __all__ = [
     "BetaBinomial",
     "CollapsedGibbs",
     "CollapsedMixture",
+    "ComponentsGibbs",
     "ConcentrationGibbs",
     "DPMixture",
     "DPMixtureStep",
@@ -133,6 +136,7 @@ __all__ = [
     "plot_topics",
     "point_partition",
     "sample_new_rows",
+    "sample_replicates",
     "sensitivity",
     "summary",
     "topics",
@@ -159,6 +163,7 @@ _LATER = {
         "partition_diagnostics",
         "point_partition",
         "sample_new_rows",
+        "sample_replicates",
         "sensitivity",
         "summary",
         "topics",
@@ -194,7 +199,7 @@ _pymc.support_point.register(_grouped.GroupedLabelsRV)(_grouped.grouped_labels_s
 _pymc.support_point.register(_grouped.OpenersRV)(_grouped.openers_support_point)
 _pymc.logprob.register(_chunked.ChunkedClustersRV)(_chunked.chunked_logp)
 _pymc.support_point.register(_chunked.ChunkedClustersRV)(_chunked.chunked_support_point)
-for _step in (DPMixtureStep, ConcentrationGibbs):
+for _step in (DPMixtureStep, ConcentrationGibbs, ComponentsGibbs):
     if _step not in _pymc.STEP_METHODS:
         _pymc.STEP_METHODS.append(_step)
 _guard()

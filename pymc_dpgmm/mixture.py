@@ -136,7 +136,7 @@ def FiniteMixture(  # noqa: N802
     group: Any = None,
     **arguments: Unpack[MixtureArguments],
 ) -> Any:
-    """Add a mixture with a fixed number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
+    """Add a mixture with a number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
 
     The weights are Dirichlet(alpha / n_components, ...) and integrated out. Components without rows cost nothing.
 
@@ -147,7 +147,8 @@ def FiniteMixture(  # noqa: N802
     alpha : scalar or variable, > 0
         Sum of the Dirichlet parameters. With groups also one for each group, in the order of their sorted names.
     n_components : int or integer variable, >= 1
-        Number of components, which is the largest number of clusters.
+        Number of components, which is the largest number of clusters. If it is computed from a discrete random
+        variable, :class:`ComponentsGibbs` draws that variable.
     group : (n,) array_like, optional
         The group of each row: names or integers. The components are then shared by all groups, and each group has
         weights of its own; see :func:`HDPMixture`.

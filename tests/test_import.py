@@ -80,10 +80,10 @@ from pymc.step_methods import STEP_METHODS
 from pymc_dpgmm.distributions import CollapsedMixtureRV, MissingEntriesRV
 default = _logprob.dispatch(object)
 densities = [_logprob.dispatch(rv) is not default for rv in (CollapsedMixtureRV, MissingEntriesRV)]
-steps = [STEP_METHODS.count(step) for step in (dp.DPMixtureStep, dp.ConcentrationGibbs)]
+steps = [STEP_METHODS.count(step) for step in (dp.DPMixtureStep, dp.ConcentrationGibbs, dp.ComponentsGibbs)]
 print(json.dumps([densities, steps]))
 """
-    assert run(script) == [[True, True], [1, 1]]
+    assert run(script) == [[True, True], [1, 1, 1]]
 
 
 def test_a_name_is_the_same_object_every_time():

@@ -490,7 +490,8 @@ class FiniteDirichlet(PartitionPrior):
     alpha : scalar or variable, > 0
         Sum of the Dirichlet parameters.
     n_components : int or integer variable, >= 1
-        Number of components m. The number of clusters (components with rows) is at most m.
+        Number of components m. The number of clusters (components with rows) is at most m. If it is computed from
+        a discrete random variable, :class:`ComponentsGibbs` draws that variable.
     n, dims, known_labels, must_link, initval
         As in :class:`CRP`.
 
@@ -746,6 +747,12 @@ def checked_number_of_components(value: Any) -> Any:
         return checked_integer("n_components", value)
     if value.ndim != 0 or value.dtype not in pm.vartypes.discrete_types:
         raise TypeError("n_components must be an integer or a scalar variable with integer values")
+    model = pm.Model.get_context(error_if_none=False)
+    free = [] if model is None else model.free_RVs
+    for behind in ancestors([value], blockers=free):
+        if behind in free:
+            # What steps of labels' parameters are found by.
+            behind.tag.is_number_of_components = True
     return value
 
 

@@ -11,6 +11,7 @@ from pymc_dpgmm.posterior.draws import drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.processes import log_likelihood_of_process
 from pymc_dpgmm.posterior.stored import data_of
+from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of
 
 
 def log_likelihood(
@@ -55,7 +56,8 @@ def log_likelihood(
     extend_inferencedata : bool
         Whether to add the result to the group ``log_likelihood`` of ``idata``, replacing a variable of that name.
     random_seed : int or numpy.random.Generator, optional
-        Seed of the draws of weights and parameters.
+        Seed of the draws of weights and parameters. Where ``idata`` has replicates by :func:`sample_replicates`,
+        these are drawn with the seed of the replicates instead, as LOO-PIT requires.
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names.
 
@@ -108,12 +110,21 @@ def log_likelihood(
         )
     names = [view.name for view in views]
     of = names[0] if len(names) < len(draws.views) else None
-    found = pointwise_log_likelihood(draws.numbers, np.random.default_rng(random_seed), of)
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
-    return _stored(idata, draws, found, written, extend_inferencedata)
+    # The entries of replicates of all views are those of each.
+    seed = shared_seed(idata, ("posterior_predictive",), [written, *names], np.random.default_rng(random_seed))
+    found = pointwise_log_likelihood(draws.numbers, streams_of(seed, draws.drawn), of)
+    return _stored(idata, draws, found, written, extend_inferencedata, {SEED: seed})
 
 
-def _stored(idata: Any, draws: MixtureDraws, found: np.ndarray, written: str, extend: bool) -> xr.DataTree:
+def _stored(
+    idata: Any,
+    draws: MixtureDraws,
+    found: np.ndarray,
+    written: str,
+    extend: bool,
+    attrs: dict[str, Any] | None = None,
+) -> xr.DataTree:
     """Return results with a log likelihood (n_draws, n), or that alone."""
     drawn, row, coords = draws.drawn, draws.row, draws.drawn.coords()
     data = data_of(idata, written)
@@ -126,6 +137,7 @@ def _stored(idata: Any, draws: MixtureDraws, found: np.ndarray, written: str, ex
         dims=("chain", "draw", row),
         coords=drawn.per_draw() | coords,
         name=written,
+        attrs=attrs,
     )
     if not extend:
         return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})

@@ -18,6 +18,7 @@ from pymc_dpgmm.distributions import fixed_rows
 from pymc_dpgmm.distributions.models import digest_of, numbers_in
 from pymc_dpgmm.partitions import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
+from pymc_dpgmm.posterior.arrays.replicates import draw_rows_of_table
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.stored import Source, data_of
@@ -278,17 +279,23 @@ def _left_out(
     new : (n,) float64 array
         The same under an atom from the base.
     """
-    n_clusters, n = given.shape
+    log_seats, opened = _log_seats_left_out(prior, labels, sizes)
+    total = logsumexp(np.vstack([log_seats + given, (opened + new)[None]]), axis=0)
+    with np.errstate(invalid="ignore"):
+        shares = np.nan_to_num(np.exp(opened + new - total))
+    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0), shares
+
+
+def _log_seats_left_out(prior: GibbsType, labels: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return log weights with which each row joins each cluster of the others, (K, n), or opens one: (n,)."""
+    n_clusters, n = len(sizes), len(labels)
     others = np.repeat(sizes[:, None].astype(np.float64), n, axis=1)
     others[labels, np.arange(n)] -= 1.0
     alone = others[labels, np.arange(n)] == 0.0
     with np.errstate(divide="ignore"):
         log_seats = np.where(others > 0.0, np.log(others - prior.discount), -np.inf)
     opened = np.where(alone, log_seat_new(prior, n_clusters - 1), log_seat_new(prior, n_clusters))
-    total = logsumexp(np.vstack([log_seats + given, (opened + new)[None]]), axis=0)
-    with np.errstate(invalid="ignore"):
-        shares = np.nan_to_num(np.exp(opened + new - total))
-    return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0), shares
+    return log_seats, opened
 
 
 def _warn_of_errors(errors: np.ndarray, names: np.ndarray) -> None:
@@ -302,6 +309,63 @@ def _warn_of_errors(errors: np.ndarray, names: np.ndarray) -> None:
         UserWarning,
         stacklevel=2,
     )
+
+
+def replicates_of_process(
+    idata: Any, draws: MixtureDraws, rng: np.random.Generator, model: pm.Model | None
+) -> xr.Dataset:
+    """Return replicates of what depends on the parameters, each row's parameter being drawn anew given the others.
+
+    PyMC draws them from results in whose place of the labels and parameters the new ones are.
+    """
+    process = Process(idata, draws, model, "sample_replicates")
+    names = [rv.name for rv in process.process.dependents]
+    latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
+    if latent:
+        raise ValueError(
+            f"{', '.join(latent)} depends on the parameters and is not observed: there is no data of it to "
+            "replicate. dp.sample_new_rows draws new parameters"
+        )
+    assert draws.entries is not None
+    labels, found = _entries_drawn_anew(process, draws, rng)
+    posterior = draws.drawn.at_draws(idata["posterior"].dataset)
+    assert posterior is not None
+    replaced = {draws.labels_name: draws.drawn.labels.copy(data=draws.drawn.by_chain(labels))}
+    for key, values in found.items():
+        own = posterior[draws.entries[key]].transpose("chain", "draw", ...)
+        replaced[draws.entries[key]] = own.copy(data=draws.drawn.by_chain(values))
+    groups = {name: group.to_dataset() for name, group in idata.children.items() if name != "posterior"}
+    with process.model:
+        drawn = pm.sample_posterior_predictive(
+            xr.DataTree.from_dict({**groups, "posterior": posterior.assign(replaced)}),
+            var_names=names,
+            random_seed=int(rng.integers(2**31)),
+            progressbar=False,
+        )
+    return drawn["posterior_predictive"].to_dataset()
+
+
+def _entries_drawn_anew(
+    process: Process, draws: MixtureDraws, rng: np.random.Generator
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return labels of rows, (n_draws, n), and by key their parameters, each drawn given those of all others.
+
+    Rows that open a cluster have labels from K on, as far as labels go: no two rows of a draw are compared.
+    """
+    n_draws, n = draws.numbers.n_draws, draws.drawn.n
+    labels, found = np.empty((n_draws, n), dtype=draws.drawn.labels.dtype), dict[str, np.ndarray]()
+    for partition in draws.numbers.partitions():
+        prior = draws.prior_of_rows(partition.draw)
+        log_seats, opened = _log_seats_left_out(prior, partition.labels, partition.sizes)
+        chosen = draw_rows_of_table(rng, np.vstack([log_seats, opened]).T, n)
+        is_new, density = chosen == len(partition.sizes), process.at(partition.draw)
+        fresh = density.draws(int(rng.integers(2**63)), max(int(is_new.sum()), 1))
+        for key, own, new in zip(process.keys, process.atoms(partition.views[0]), fresh, strict=True):
+            values = found.setdefault(key, np.empty((n_draws, n, *own.shape[1:]), dtype=own.dtype))
+            values[partition.draw] = own[np.where(is_new, 0, chosen)]
+            values[partition.draw][is_new] = new[: is_new.sum()]
+        labels[partition.draw] = np.minimum(chosen, n - 1)
+    return labels, found
 
 
 def density_of_process(

@@ -139,6 +139,11 @@ class Clusters:
         new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
         return {name: np.concatenate([own[name], new[name]]) for name in own}
 
+    @property
+    def values(self) -> Any:
+        """The data of the draw, completed, with columns for what is given with its rows: (n, c)."""
+        return self._table.values
+
     def observed_values(self) -> Any:
         """Return the data of the draw, with columns for what is given with its rows: (n, c).
 

@@ -1,0 +1,133 @@
+"""Replicates of the data with clusters drawn anew, for predictive checks by ArviZ."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.posterior.arrays.replicates import draw_replicates
+from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.processes import replicates_of_process
+from pymc_dpgmm.posterior.stored import data_of
+from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of
+
+
+def sample_replicates(
+    idata: Any,
+    name: str,
+    *,
+    extend_inferencedata: bool = True,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.DataTree:
+    """Draw replicates of the data whose rows choose their clusters anew, for ``az.plot_ppc_pit`` and LOO-PIT.
+
+    In every draw the weights and the parameters of all clusters are drawn given the partition. Each row, or unit,
+    then chooses a cluster by the weights, those of its group where rows come in groups, and is drawn from that
+    cluster with its own covariates and offset. ``pm.sample_posterior_predictive`` instead leaves each row in the
+    cluster that it has in the draw, a cluster that was inferred from the row. Such replicates lie too close to the
+    data for checks that compare each row with its own replicates.
+
+    ``az.loo_pit`` weighs the replicates of each draw by its log likelihood, so that both must be of the same
+    weights and parameters. :func:`log_likelihood` and this function see to that: whichever is called second takes
+    the seed that the first has stored with its result.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of a mixture with one view, of one of several views, or of the labels. The labels stand for all views
+        together, whose replicates of a row have the same cluster. Those of one of several views are drawn given
+        the row's entries in the other views, as :func:`log_likelihood` has them.
+    extend_inferencedata : bool
+        Whether to add the result to the group ``posterior_predictive`` of ``idata``, replacing variables of the
+        same names.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names, and for a :func:`DirichletProcess`.
+
+    Returns
+    -------
+    DataTree
+        ``idata`` with replicates in the group ``posterior_predictive``; or, with ``extend_inferencedata=False``,
+        that group alone. The names, dimensions and coordinates are those of ``pm.sample_posterior_predictive``:
+        of each view a variable (chain, draw, n) or (chain, draw, n, d), dtype float64, with its offset; categories
+        are codes. Of a :func:`DirichletProcess` they are the observed variables that depend on its parameters.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, something that is needed was not stored, the rows are latent, or the clusters
+        of some rows are known.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> group = dp.sample_replicates(idata, "y", random_seed=1)["posterior_predictive"]
+    >>> group["y"].shape
+    (1, 50, 6)
+    """
+    draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
+    if draws.is_constrained:
+        raise ValueError(
+            f"{draws.labels_name} has known_labels or must_link: its rows cannot choose their clusters one by "
+            "one. pm.sample_posterior_predictive draws each row from the cluster that it has in the draw"
+        )
+    rng = np.random.default_rng(random_seed)
+    if draws.has_atoms:
+        return _stored(idata, replicates_of_process(idata, draws, rng, model), extend_inferencedata)
+    views = [view for view in draws.views if view.name == name] or list(draws.views)
+    _refuse_latent(draws, views)
+    of = views[0].name if len(views) < len(draws.views) else None
+    names = [view.name for view in views]
+    written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
+    seed = shared_seed(idata, ("log_likelihood", "posterior_predictive"), [written], rng)
+    found = draw_replicates(draws.numbers, streams_of(seed, draws.drawn), rng, of)
+    variables = {view.name: _named(idata, draws, view, found[view.name]) for view in views}
+    for array in variables.values():
+        array.attrs[SEED] = seed
+    return _stored(idata, xr.Dataset(variables), extend_inferencedata)
+
+
+def _refuse_latent(draws: MixtureDraws, views: list[NamedView]) -> None:
+    latent = [view.name for view in views if not draws.is_observed(view)]
+    if latent:
+        raise ValueError(
+            f"{latent[0]} is latent: there is no data of it to replicate. pm.sample_posterior_predictive draws "
+            "the variables that are observed, given their random effects; dp.sample_new_rows draws new effects"
+        )
+
+
+def _named(idata: Any, draws: MixtureDraws, view: NamedView, rows: np.ndarray) -> xr.DataArray:
+    """Return replicates (n_draws, n_rows, d) as PyMC would name them."""
+    rows = rows[..., 0] if view.is_vector else rows
+    data = data_of(idata, view.name)
+    dims = [f"{view.name}_dim_{i}" for i in range(rows.ndim - 1)]
+    coords = {dim: np.arange(length) for dim, length in zip(dims, rows.shape[1:], strict=True)}
+    if not view.has_triplets:
+        dims = [str(dim) for dim in data.dims]
+        coords = {
+            dim: data[dim] if dim in data.coords else np.arange(length)
+            for dim, length in zip(dims, rows.shape[1:], strict=True)
+        }
+    return xr.DataArray(
+        draws.drawn.by_chain(rows), dims=("chain", "draw", *dims), coords=draws.drawn.per_draw() | coords
+    )
+
+
+def _stored(idata: Any, found: xr.Dataset, extend: bool) -> xr.DataTree:
+    """Return results with replicates, or these alone."""
+    if not extend:
+        return xr.DataTree.from_dict({"posterior_predictive": found})
+    there = xr.Dataset()
+    if "posterior_predictive" in idata.children:
+        there = idata["posterior_predictive"].to_dataset()
+    idata["posterior_predictive"] = xr.DataTree(there.drop_vars(list(found), errors="ignore").assign(found))
+    return idata

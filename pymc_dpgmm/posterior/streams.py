@@ -1,0 +1,43 @@
+"""Random numbers that log likelihoods and replicates of the same draws share.
+
+Leave-one-out predictive checks weigh the replicates of a draw by its log likelihood, so that both must be of the
+same weights and parameters of clusters. The seed of these is stored with whichever of the two is computed first.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.posterior.draws import DrawnLabels
+
+# The attribute of a variable that has the seed.
+SEED = "seed_of_clusters"
+
+
+def shared_seed(idata: Any, groups: tuple[str, ...], names: list[str], rng: np.random.Generator) -> int:
+    """Return the seed that is stored with a variable of some names in some groups, or else a new one."""
+    own = int(rng.integers(2**31))
+    for group in groups:
+        there = idata[group].dataset if group in idata.children else {}
+        for name in names:
+            if name in there and SEED in there[name].attrs:
+                return int(there[name].attrs[SEED])
+    return own
+
+
+def streams_of(seed: int, drawn: DrawnLabels) -> Callable[[int], np.random.Generator]:
+    """Return a function that gives each draw a generator of its own, by the names of its chain and draw.
+
+    Draws that are selected from the results later keep theirs.
+    """
+    names = [np.asarray(values) for values in drawn.per_draw().values()]
+    shape = drawn.shape[:2]
+    if not all(values.dtype.kind in "iu" and values.min(initial=0) >= 0 for values in names):
+        names = [np.arange(length) for length in shape]
+
+    def stream(s: int) -> np.random.Generator:
+        chain, draw = np.unravel_index(s, shape)
+        return np.random.default_rng([seed, int(names[0][chain]), int(names[1][draw])])
+
+    return stream
