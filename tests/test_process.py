@@ -860,6 +860,16 @@ def test_atoms_take_their_shape_from_another_entry():
     assert drawn.shape == (3, 4, 2)
 
 
+@pytest.mark.parametrize("fix", [pm.observe, pm.do])
+def test_fixed_labels_are_refused_in_words(fix):
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+        pm.Normal("y", theta, 1.0, observed=np.zeros(3))
+    fixed = fix(model, {"theta_labels": np.zeros(3, dtype=model["theta_labels"].dtype)})
+    with pytest.raises(NotImplementedError, match="the labels of theta are fixed"), fixed:
+        pm.sample(5, tune=5, chains=1, progressbar=False)
+
+
 def test_the_hint_is_logged(caplog):
     with pm.Model(), caplog.at_level("INFO", logger="pymc.dpgmm"):
         counts()()
