@@ -107,8 +107,8 @@ def note_of_overlap(labels: np.ndarray, draws: np.ndarray) -> str:
         return ""
     return (
         f"The point partition has {_clusters(found)}, but every draw has {fewest} or more: they overlap so much "
-        'that joining them costs least. dp.point_partition can tell more of them apart with loss="binder", or with '
-        "costs= of which separating is the smaller one, as in costs=(0.5, 1); what it returns can be the reference"
+        'that joining them costs least. dp.point_partition can tell more of them apart with loss="binder", or '
+        "with costs= of which separating is the smaller one, as in costs=(0.5, 1); its result can be the reference"
     )
 
 
