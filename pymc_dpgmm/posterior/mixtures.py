@@ -35,7 +35,7 @@ from pymc_dpgmm.posterior.stored import (
     record_of,
 )
 from pymc_dpgmm.tables.kinds import as_numbers
-from pymc_dpgmm.tables.names import as_text, plain_names
+from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -499,6 +499,10 @@ class MixtureDraws:
         """Return name and coordinates of a dimension that a view's family names by a letter."""
         found = self._observed[view.name]
         if letter != "d":
+            for field, own in view.family.given.items():
+                # Coefficients have the names of their covariates.
+                if own == letter and len(view.given_names.get(field, ())) == length:
+                    return f"{view.name}_{_AXES.get(letter, letter)}", coordinates(view.given_names[field])
             names = view.category_names(length)
             dim = f"{view.name}_{_AXES.get(letter, letter)}"
             return dim, np.arange(length) if names is None or names.ndim > 1 else names
