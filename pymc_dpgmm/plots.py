@@ -154,8 +154,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
     is_strip = pairs[0][1] is None
     figure, grid = _axes(plt, ax, (7, 2.6) if is_strip else size, n_rows, n_columns)
     mean, covariance = (None, None) if is_strip else _moments(rows.components())
-    # Numbers that no simulated data has come from.
-    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (rows.data.shape[0], view.d + 1))
+    jitter = _jitter(rows.data.shape[0], view.d + 1)
     is_discrete = view.family.component.is_discrete
     for (j, i), axes in zip(pairs, grid, strict=False):
         # Whole numbers would hide each other.
@@ -179,6 +178,12 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
         name_ticks(axes.xaxis, view, j, 0.0 if ax is not None else _OF_BAR / n_columns)
     _finish(plt, figure, grid, len(pairs), title)
     return figure
+
+
+def _jitter(n_rows: int, n_columns: int) -> np.ndarray:
+    """Return how far points are moved that would hide each other: (n, c) array."""
+    # From numbers that no simulated data has come from.
+    return np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (n_rows, n_columns))
 
 
 def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
@@ -649,6 +654,8 @@ def plot_groups(
     largest_first = np.argsort(-sizes, kind="stable")
     (rows, what), n_columns = rows_shown(draws, view), min(4, len(chosen))
     data = _dense(rows)
+    if view.family.component.is_discrete:
+        data = data + _jitter(*data.shape)
     n_rows = -(-len(chosen) // n_columns)
     figure, array = plt.subplots(
         n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True

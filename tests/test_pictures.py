@@ -186,6 +186,21 @@ def test_coordinates_and_ticks_of_categories_are_their_names():
     np.testing.assert_allclose(shown.get_ydata(), given["mean"])
 
 
+def test_categories_of_groups_have_names_and_do_not_hide_each_other():
+    with pm.Model() as model:
+        table = pd.DataFrame({"sex": SEX, "place": PLACE})
+        dp.HDPMixture("y", 1.0, 1.0, dp.DirichletCategorical, group=np.arange(N) % 2, observed=table)
+    openers = (np.unique(TRUTH, return_index=True)[1][TRUTH] == np.arange(N)).astype(int)
+    openers[[1, 17, 27]] = 1
+    idata = results(model, {"y_labels": np.tile(TRUTH, (8, 1)), "y_openers": np.tile(openers, (8, 1))})
+    figure = dp.plot_groups(idata, "y", TRUTH)
+    for axes in figure.axes:
+        assert [text.get_text() for text in axes.get_xticklabels()] == ["female", "male", "unknown"]
+        points = np.concatenate([own.get_offsets() for own in axes.collections])
+        assert len(np.unique(points, axis=0)) == N // 2
+        np.testing.assert_array_less(np.abs(points - np.round(points)), 0.31)
+
+
 def test_columns_in_another_order_are_not_transposed():
     idata = fitted(None, pd.DataFrame({"u": 10.0 * TRUTH + RNG.normal(size=N), "v": RNG.normal(size=N)}))
     (axes,) = dp.plot_density(idata, "y", columns=["v", "u"], random_seed=1).axes
