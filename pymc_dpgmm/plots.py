@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Sequence
 from functools import partial
 from io import BytesIO
-from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,16 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.checks import listed
+from pymc_dpgmm.panels import (
+    chosen_covariates,
+    chosen_pairs,
+    column_labels,
+    grid_size,
+    name_ticks,
+    places,
+    regression_of,
+    rows_shown,
+)
 from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
@@ -29,8 +38,11 @@ from pymc_dpgmm.posterior.topics import group_weights, topics
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY = "0.55"
-_BINS = 30
-_MOST_COLUMNS = 6
+_BINS, _MOST_BINS = 30, 150
+# Points in a picture of two columns; a part of them is shown if there are more.
+_MOST_POINTS = 5_000
+# Inches of a bar of colours, or of a legend.
+_OF_BAR = 1.2
 # Clusters in a legend.
 _MOST_NAMED = 12
 # So many bars of error can be told apart; more are a band.
@@ -52,6 +64,10 @@ def plot_clusters(
 ) -> Any:
     """Plot the data, coloured by the clusters of a partition, with an ellipse around each Gaussian cluster.
 
+    Of a regression in each cluster, the data is drawn against covariates, with the line of each cluster: at the
+    posterior means of its coefficients, and the cluster's means of the other covariates. Of a latent mixture, and
+    of residuals of an offset that is drawn, the posterior means of the rows are shown.
+
     Parameters
     ----------
     idata : xarray.DataTree
@@ -61,7 +77,9 @@ def plot_clusters(
     partition : (n,) array_like of integers or text, or Dataset, optional
         Labels, or the result of :func:`point_partition`, which is called by default.
     columns : sequence of str or int, optional
-        At most six columns to show, all by default. More than two give a panel for each pair, one gives a strip.
+        At most six columns to show. More than two give a panel for each pair, one gives a strip. By default up to
+        four columns are shown: those in which the clusters differ most, if there are more. Of a regression, names
+        or positions of covariates; by default the first three that vary.
     probability : float, in (0, 1)
         Probability that a normal distribution has inside its ellipse. Its mean and covariance are posterior means.
     random_seed : int or numpy.random.Generator, optional
@@ -87,63 +105,123 @@ def plot_clusters(
     plt = _pyplot()
     check_probability(probability)
     draws = MixtureDraws(idata, name, model)
-    view = draws.sole()
-    names = draws.column_names(view)
-    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
-    if len(chosen) > _MOST_COLUMNS:
-        raise ValueError(
-            f"pairs of {len(chosen)} columns are too many to see; choose some with columns={listed(names)}"
-        )
-    if ax is not None and len(chosen) > 2:
-        raise ValueError(
-            f"ax has room for one or two columns, not for {len(chosen)}; choose some of {listed(names)}"
-        )
-    rng = np.random.default_rng(random_seed)
-    labels = draws.reference(partition)
-    data = _dense(view.data(0, completed=False))
-    of_row = labels if view.unit is None else labels[view.unit]
-    if len(chosen) == 1:
-        pairs: list[tuple[int, int | None]] = [(chosen[0], None)]
-        figure, grid = _axes(plt, ax, (7, 2.6))
+    rows = _Rows(draws, draws.sole(), draws.reference(partition), np.random.default_rng(random_seed))
+    if rows.regression is not None:
+        figure = _draw_regressions(plt, ax, rows, columns)
     else:
-        mean, covariance = _moments(aligned_components(draws, labels, rng))
-        pairs = list(combinations(chosen, 2))
-        n_columns = min(3, len(pairs))
-        n_rows = -(-len(pairs) // n_columns)
-        figure, grid = _axes(plt, ax, (4.2 * n_columns + 0.8, 3.8 * n_rows), n_rows, n_columns)
-    sizes = np.bincount(labels)
-    largest_first = np.argsort(-sizes, kind="stable")
-    # Numbers that no simulated data has come from.
-    jitter = np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (len(data), view.d + 1))
-    if view.family.component.is_discrete:
-        # Whole numbers would hide each other.
-        data = data + jitter[:, 1:]
-    for (j, i), axes in zip(pairs, grid, strict=False):
-        for rank, k in enumerate(largest_first):
-            own = of_row == k
-            y = jitter[own, 0] + rank if i is None else data[own, i]
-            axes.scatter(data[own, j], y, **_points(rank, sizes[k] == 1))
-            color, _ = _style(rank)
-            if i is not None and mean is not None and covariance is not None and sizes[k] > 1:
-                outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
-                axes.plot(*outline, color=color, lw=1.5)
-        axes.set_xlabel(str(names[j]))
-        _name_ticks(axes.xaxis, view, j)
-        if i is None:
-            shown = range(0, len(largest_first), 1 + len(largest_first) // 20)
-            axes.set_yticks(shown, [str(largest_first[rank]) for rank in shown])
-            axes.set_ylabel("cluster")
-        else:
-            axes.set_ylabel(str(names[i]))
-            _name_ticks(axes.yaxis, view, i)
-    for axes in grid[len(pairs) :]:
-        axes.set_visible(False)
-    handles = _names_of_clusters(plt, sizes, "row" if view.unit is None else "unit")
+        figure = _draw_pairs(plt, ax, rows, columns, probability)
+    handles = _names_of_clusters(plt, rows.sizes, "row" if rows.view.unit is None else "unit")
     if ax is None:
         figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     else:
         ax.legend(handles=handles, title="cluster")
     return figure
+
+
+class _Rows:
+    """The rows of a picture of clusters, and which of them belong to the same one."""
+
+    def __init__(self, draws: MixtureDraws, view: NamedView, labels: np.ndarray, rng: np.random.Generator) -> None:
+        self.draws, self.view, self.labels, self._rng = draws, view, labels, rng
+        self.regression = regression_of(view)
+        self.data, self.what = rows_shown(draws, view)
+        self.of_row = labels if view.unit is None else labels[view.unit]
+        self.sizes = np.bincount(labels)
+        self.largest_first = np.argsort(-self.sizes, kind="stable")
+        names = column_labels(view, draws.column_names(view), self.what)
+        self.names: list[str] = names
+
+    def components(self) -> xr.Dataset:
+        """Return draws of the parameters of the clusters."""
+        return aligned_components(self.draws, self.labels, self._rng)
+
+    def scatter(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
+        """Draw the rows of all clusters, the largest ones first."""
+        for rank, k in enumerate(self.largest_first):
+            own = self.of_row == k
+            axes.scatter(x[own], y[own], **_points(rank, self.sizes[k] == 1))
+
+
+def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float) -> Any:
+    """Draw a panel for each pair of columns, or a strip of one."""
+    view = rows.view
+    pairs, title = chosen_pairs(rows.draws, view, columns, rows.data, rows.of_row)
+    if ax is not None and len(pairs) > 1:
+        count = len({j for pair in pairs for j in pair})
+        names = listed(rows.draws.column_names(view))
+        raise ValueError(f"ax has room for one or two columns, not for {count}; choose some of {names}")
+    n_rows, n_columns, size = grid_size(len(pairs))
+    is_strip = pairs[0][1] is None
+    figure, grid = _axes(plt, ax, (7, 2.6) if is_strip else size, n_rows, n_columns)
+    mean, covariance = (None, None) if is_strip else _moments(rows.components())
+    jitter = _jitter(rows.data.shape[0], view.d + 1)
+    is_discrete = view.family.component.is_discrete
+    for (j, i), axes in zip(pairs, grid, strict=False):
+        # Whole numbers would hide each other.
+        shift = jitter * is_discrete
+        x = _dense(rows.data[:, [j]])[:, 0] + shift[:, 1 + j]
+        ranks = np.argsort(rows.largest_first)[rows.of_row]
+        y = jitter[:, 0] + ranks if i is None else _dense(rows.data[:, [i]])[:, 0] + shift[:, 1 + i]
+        rows.scatter(axes, x, y)
+        for rank, k in enumerate(rows.largest_first):
+            if i is not None and mean is not None and covariance is not None and rows.sizes[k] > 1:
+                outline = _ellipse(mean[k, [j, i]], covariance[k][np.ix_([j, i], [j, i])], probability)
+                axes.plot(*outline, color=_style(rank)[0], lw=1.5)
+        axes.set_xlabel(rows.names[j])
+        if i is None:
+            shown = range(0, len(rows.largest_first), 1 + len(rows.largest_first) // 20)
+            axes.set_yticks(shown, [str(rows.largest_first[rank]) for rank in shown])
+            axes.set_ylabel("cluster")
+        else:
+            axes.set_ylabel(rows.names[i])
+            name_ticks(axes.yaxis, view, i)
+        name_ticks(axes.xaxis, view, j, 0.0 if ax is not None else _OF_BAR / n_columns)
+    _finish(plt, figure, grid, len(pairs), title)
+    return figure
+
+
+def _jitter(n_rows: int, n_columns: int) -> np.ndarray:
+    """Return how far points are moved that would hide each other: (n, c) array."""
+    # From numbers that no simulated data has come from.
+    return np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (n_rows, n_columns))
+
+
+def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
+    """Draw rows against covariates, a panel for each, with the line of each cluster at its means of the others."""
+    assert rows.regression is not None
+    values, names = rows.regression
+    chosen, title = chosen_covariates(values, names, columns)
+    if ax is not None and len(chosen) > 1:
+        raise ValueError(f"ax has room for one covariate, not for {len(chosen)}; choose one of columns={names}")
+    figure, grid = _axes(plt, ax, grid_size(len(chosen))[2], *grid_size(len(chosen))[:2])
+    coefficients = rows.components()["coefficients"].mean(("chain", "draw")).to_numpy()
+    y = rows.data[:, 0]
+    for j, axes in zip(chosen, grid, strict=False):
+        rows.scatter(axes, values[:, j], y)
+        for rank, k in enumerate(rows.largest_first):
+            own = values[rows.of_row == k]
+            if len(own) > 1:
+                ends = np.tile(own.mean(axis=0), (2, 1))
+                ends[:, j] = own[:, j].min(), own[:, j].max()
+                axes.plot(ends[:, j], ends @ coefficients[k], color=_style(rank)[0], lw=1.5)
+        axes.set_xlabel(names[j])
+        axes.set_ylabel(rows.names[0])
+    _finish(plt, figure, grid, len(chosen), title)
+    return figure
+
+
+def _finish(plt: Any, figure: Any, grid: Sequence[Any], count: int, title: str) -> None:
+    """Leave room where there are no more panels, and few enough ticks in those that there are."""
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    if count > 1:
+        for axes in grid[:count]:
+            for axis in (axes.xaxis, axes.yaxis):
+                # Names of categories, which are at places of their own, are all there.
+                if isinstance(axis.get_major_locator(), plt.MaxNLocator):
+                    axis.get_major_locator().set_params(nbins=5)
+    if title:
+        figure.suptitle(title, fontsize="medium")
 
 
 def plot_co_clustering(
@@ -222,7 +300,8 @@ def plot_density(
     """Plot the posterior density of one or two columns together with the data.
 
     For one column, the posterior mean and a credible band are drawn over a histogram of the data. For two columns,
-    lines of equal posterior mean density are drawn over the points.
+    lines of equal posterior mean density are drawn over the points. Where the rows are not data, in a latent
+    mixture or with an offset that is drawn, the rows of all draws take their place, or those of 500 of the draws.
 
     Parameters
     ----------
@@ -265,48 +344,69 @@ def plot_density(
         )
     own = None if len(chosen) == view.d else chosen
     found = density_of(draws, x, own, given, probability, random_seed)
-    data = _dense(view.data(0, completed=False))[:, chosen]
+    of_rows: Any = slice(None)
     if draws.groups is not None and group is not None:
-        data = data[draws.groups.group == draws.groups.position(group)]
+        of_rows = draws.groups.group == draws.groups.position(group)
+    data = view.column_values(chosen, draws.numbers.n_draws, of_rows)
+    label = "draws of the rows" if view.is_drawn else "data" if given is None else "all data, whatever is given"
     figure, (axes,) = _axes(plt, ax, (7, 4))
-    axes.set_xlabel(str(names[chosen[0]]))
+    labels = column_labels(view, names, "")
+    axes.set_xlabel(labels[chosen[0]])
+    is_discrete = view.family.component.is_discrete
     if len(chosen) == 2:
-        values = found["mean"].to_numpy().T
-        across, up = (found[str(names[j])].to_numpy() for j in chosen)
-        axes.set_ylabel(str(names[chosen[1]]))
-        if view.family.component.is_discrete:
-            image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
-            axes.set_xticks(across)
-            axes.set_yticks(up)
-            _name_ticks(axes.xaxis, view, chosen[0])
-            _name_ticks(axes.yaxis, view, chosen[1])
-            figure.colorbar(image, ax=axes, label="posterior mean probability")
-            return figure
-        axes.scatter(*data.T, s=10, color=_GREY, alpha=0.6, linewidths=0)
-        # Lines around regions of highest density with these probabilities.
-        ranked = np.sort(values.ravel())[::-1]
-        mass = np.cumsum(ranked) / ranked.sum()
-        inside = (0.95, 0.8, 0.5, 0.2)
-        levels = [float(ranked[np.searchsorted(mass, p)]) for p in inside]
-        widths = np.linspace(0.8, 2.0, len(levels))
-        lines = axes.contour(across, up, values, levels=levels, colors=COLORS[0], linewidths=widths)
-        shown = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
-        axes.clabel(lines, levels[:2], fmt=shown, fontsize=8)
+        axes.set_ylabel(labels[chosen[1]])
+        across, up = (places(view, j, found[str(names[j])]) for j in chosen)
+        # Columns may be chosen in another order than that of the data.
+        height = found["mean"].transpose(str(names[chosen[1]]), str(names[chosen[0]])).to_numpy()
+        if is_discrete:
+            _draw_tiles(figure, axes, across, up, height)
+            name_ticks(axes.yaxis, view, chosen[1])
+            name_ticks(axes.xaxis, view, chosen[0], _OF_BAR)
+        else:
+            _draw_lines_of_height(axes, across, up, height, data, label)
         return figure
-    data, latent = data[:, 0][~np.isnan(data[:, 0])], not draws.is_observed(view)
-    if view.family.component.is_discrete:
-        _draw_bars(axes, found, data, "data", bins)
-        _name_ticks(axes.xaxis, view, chosen[0])
-    else:
-        _draw_line(axes, found, data, "one draw of the data" if latent else "data", bins)
+    data = data[:, 0][~np.isnan(data[:, 0])]
+    at = places(view, chosen[0], found["x"])
+    (_draw_bars if is_discrete else _draw_line)(axes, found.assign_coords(x=at), data, label, bins)
+    name_ticks(axes.xaxis, view, chosen[0])
     return figure
+
+
+def _draw_tiles(figure: Any, axes: Any, across: np.ndarray, up: np.ndarray, values: np.ndarray) -> None:
+    """Draw probabilities of two discrete columns as shades."""
+    image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
+    figure.colorbar(image, ax=axes, label="posterior mean probability")
+
+
+def _draw_lines_of_height(
+    axes: Any, across: np.ndarray, up: np.ndarray, values: np.ndarray, data: np.ndarray, label: str
+) -> None:
+    """Draw lines around regions of highest density of two columns over the rows."""
+    shown = data[:: 1 + len(data) // _MOST_POINTS]
+    axes.scatter(*shown.T, s=10, color=_GREY, alpha=0.6, linewidths=0, label=label)
+    ranked = np.sort(values.ravel())[::-1]
+    mass = np.cumsum(ranked) / ranked.sum()
+    inside = (0.95, 0.8, 0.5, 0.2)
+    levels = [float(ranked[np.searchsorted(mass, p)]) for p in inside]
+    widths = np.linspace(0.8, 2.0, len(levels))
+    lines = axes.contour(across, up, values, levels=levels, colors=COLORS[0], linewidths=widths)
+    texts = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
+    axes.clabel(lines, levels[:2], fmt=texts, fontsize=8)
+    # Points far out would leave no room for what is computed.
+    axes.set_xlim(across.min(), across.max())
+    axes.set_ylim(up.min(), up.max())
+    if label != "data":
+        axes.legend(frameon=False)
 
 
 def _draw_line(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
     """Draw a density of one continuous column, and a histogram of the data."""
     # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
-    bins = bins or max(len(np.histogram_bin_edges(data, "fd")) - 1, _BINS)
-    axes.hist(data, bins=bins, density=True, color="0.85", label=label)
+    low, high = float(found["x"].min()), float(found["x"].max())
+    edges = np.histogram_bin_edges(data, "fd")
+    bins = bins or int(np.clip(len(edges) - 1, _BINS, _MOST_BINS))
+    inside = data[(data >= low) & (data <= high)] if label.startswith("draws") else data
+    axes.hist(inside, bins=bins, density=True, color="0.85", label=label)
     band = f"{found.attrs['probability']:.0%} band"
     axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
     axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
@@ -331,7 +431,8 @@ def _draw_bars(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins:
         axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
     axes.set_ylabel("probability")
     _count_ticks(axes.xaxis)
-    axes.set_ylim(bottom=0)
+    # Room for the legend.
+    axes.set_ylim(0.0, 1.3 * axes.get_ylim()[1])
     axes.legend(frameon=False)
 
 
@@ -551,7 +652,10 @@ def plot_groups(
     labels = draws.reference(partition)
     sizes = np.bincount(labels)
     largest_first = np.argsort(-sizes, kind="stable")
-    data, n_columns = _dense(view.data(0, completed=False)), min(4, len(chosen))
+    (rows, what), n_columns = rows_shown(draws, view), min(4, len(chosen))
+    data = _dense(rows)
+    if view.family.component.is_discrete:
+        data = data + _jitter(*data.shape)
     n_rows = -(-len(chosen) // n_columns)
     figure, array = plt.subplots(
         n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True
@@ -564,8 +668,12 @@ def plot_groups(
         axes.set_title(f"{group} ({int(of_group.sum())} rows)")
     for axes in array.ravel()[len(chosen) :]:
         axes.set_visible(False)
-    figure.supxlabel(str(names[j]))
-    figure.supylabel(str(names[i]))
+    texts = column_labels(view, names, what)
+    for axes in array.ravel()[: len(chosen)]:
+        name_ticks(axes.yaxis, view, i)
+        name_ticks(axes.xaxis, view, j)
+    figure.supxlabel(texts[j])
+    figure.supylabel(texts[i])
     handles = _names_of_clusters(plt, sizes, "row")
     figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     return figure
@@ -692,7 +800,7 @@ class _Pyplot:
     """Matplotlib with figures that make room for their labels and legends."""
 
     def __init__(self, plt: Any) -> None:
-        self.Line2D = plt.Line2D
+        self.Line2D, self.MaxNLocator = plt.Line2D, plt.MaxNLocator
         self._pyplot = plt
 
     def subplots(self, *args: Any, **kwargs: Any) -> Any:
@@ -723,13 +831,6 @@ def _axes(
         return ax.figure, [ax]
     figure, array = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False)
     return figure, list(array.ravel())
-
-
-def _name_ticks(axis: Any, view: NamedView, column: int) -> None:
-    """Give categories their names."""
-    names = view.categories and view.categories[column]
-    if names:
-        axis.set_ticks(range(len(names)), names)
 
 
 def _count_ticks(axis: Any) -> None:

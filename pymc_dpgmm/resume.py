@@ -1,6 +1,5 @@
 """Runs that can be interrupted, saved, and continued from the state they were in."""
 
-import pickle
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,12 +10,13 @@ import pymc as pm
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
-    Progress,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
+from pymc_dpgmm.bars import Bar
+from pymc_dpgmm.checkpoints import Checkpoint
 from pymc_dpgmm.compiled import logger
 from pymc_dpgmm.distributions.models import digests_of
 from pymc_dpgmm.interrupts import is_interrupt
@@ -90,6 +90,8 @@ class ResumableRun:
             raise ValueError(f"chains must be at least 1 and tune at least 0, got {chains} and {tune}")
         self._model, self._tune = model, tune
         self._options = step_options
+        # Files that the run has been saved to, by their absolute paths.
+        self._files: dict[Path, Checkpoint] = {}
         rngs = np.random.default_rng(random_seed).spawn(chains)
         seeds = [rng.integers(2**30) for rng in rngs]
         starts = make_initial_point_fns_per_chain(
@@ -133,8 +135,9 @@ class ResumableRun:
         draws : int, >= 1
             Number of further draws to keep in every chain.
         checkpoint : str or Path, optional
-            A file to which the run is saved at intervals and at the end, as by :meth:`save`. A process that is
-            killed loses what it has done since then; :meth:`load` reports how far the run had come.
+            A file to which the run is saved at intervals and at the end, as by :meth:`save`: what is new is
+            appended. A process that is killed loses what it has done since then; :meth:`load` reports how far the
+            run had come.
         every : float, >= 0
             Seconds between two checkpoints.
         progressbar : bool
@@ -236,20 +239,17 @@ class ResumableRun:
         return pm.to_inference_data(MultiTrace(traces), model=self._model)
 
     def save(self, path: str | Path) -> None:
-        """Write draws and states to a file (a pickle: load only files that you trust).
+        """Write draws and states to a file (made of pickles: load only files that you trust).
 
-        A file of that name is replaced once the new one is whole, so that one of them is there whatever happens.
+        If the run has been saved to the file before, what is new since then is appended, and what the file holds
+        already is kept whatever happens meanwhile. Any other file of that name is replaced once the new one is
+        whole.
         """
-        content = {
-            "chains": self._chains,
-            "tune": self._tune,
-            "options": self._options,
-            "numbers": digests_of(self._model),
-        }
-        path = Path(path)
-        unfinished = path.with_name(f"{path.name}.unfinished")
-        unfinished.write_bytes(pickle.dumps(content))
-        unfinished.replace(path)
+        path = Path(path).absolute()
+        if path not in self._files:
+            what = {"tune": self._tune, "options": self._options, "numbers": digests_of(self._model)}
+            self._files[path] = Checkpoint(path, what)
+        self._files[path].save(self._chains)
 
     @classmethod
     def load(cls, path: str | Path, model: pm.Model) -> Self:
@@ -265,9 +265,10 @@ class ResumableRun:
         Raises
         ------
         ValueError
-            If the model has other variables than the saved run, other data, or other numbers in its priors.
+            If the model has other variables than the saved run, other data, or other numbers in its priors; or if
+            the file is no checkpoint.
         """
-        content = pickle.loads(Path(path).read_bytes())
+        file, content, is_cut = Checkpoint.load(Path(path).absolute())
         saved = set(content["chains"][0]["point"])
         present = {value.name for value in model.value_vars}
         if saved != present:
@@ -283,8 +284,11 @@ class ResumableRun:
         run = cls.__new__(cls)
         run._model, run._tune, run._options = model, content["tune"], content["options"]
         run._chains = content["chains"]
+        run._files = {Path(path).absolute(): file}
         run._step = run._make_step(run._chains[0]["point"])
         done = [chain["done"] for chain in run._chains]
+        if is_cut:
+            logger.warning("The last write to %s was interrupted: the run goes on from the write before it.", path)
         logger.info("%s holds %s of each chain; sample() goes on from there.", path, run._described(done))
         return run
 
@@ -301,9 +305,9 @@ def _span(numbers: Sequence[int]) -> str:
     return str(least) if least == most else f"{least} to {most}"
 
 
-def _progress(is_shown: bool) -> Progress:
+def _progress(is_shown: bool) -> Bar:
     """Return a progress bar that fits into 80 columns."""
-    return Progress(
+    return Bar(
         TextColumn("{task.fields[phase]:8}"),
         BarColumn(24),
         MofNCompleteColumn(),
@@ -311,5 +315,5 @@ def _progress(is_shown: bool) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        disable=not is_shown,
+        is_shown=is_shown,
     )

@@ -116,7 +116,7 @@ def test_labels_are_not_weights():
 @pytest.mark.parametrize("base", [lambda: pm.Normal.dist(0.0, 1.0), lambda: pm.Normal], ids=["variable", "class"])
 def test_distributions_of_pymc_are_no_base_measures(base):
     with pm.Model() as model:
-        with pytest.raises(TypeError, match=r"dp.NormalInverseWishart.*a distribution of PyMC.*theta\[labels\]"):
+        with pytest.raises(TypeError, match=r"NormalInverseWishart.*a distribution of PyMC.*dp\.DirichletProcess"):
             dp.DPMixture("y", 1.0, base(), observed=ROWS)
         with pytest.raises(TypeError, match="a distribution of PyMC"):
             dp.CollapsedMixture("y", dp.CRP("l", 1.0, 6), base(), observed=ROWS)

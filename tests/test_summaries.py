@@ -535,6 +535,102 @@ def test_printed_numbers_have_the_digits_that_they_deserve():
     assert max(map(len, lines[:5])) < 80
 
 
+def overlapping(n_draws=40):
+    """Draws of two clusters, in either of which most rows may be."""
+    x = np.linspace(-1.0, 1.0, 12)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=x)
+    labels = (np.random.default_rng(4).random((n_draws, len(x))) < np.linspace(0.0, 1.0, len(x))).astype(int)
+    return results(model, {"y_labels": labels})
+
+
+def test_a_partition_with_fewer_clusters_than_all_draws_says_so():
+    idata = overlapping()
+    point = dp.point_partition(idata, "y")
+    assert int(point["n_clusters"]) == 1
+    note = "The point partition has 1 cluster, but every draw has 2 or more"
+    assert point.attrs["note"].startswith(note)
+    printed = dp.summary(idata, "y", random_seed=1)
+    assert note in repr(printed)
+    assert note in printed._repr_html_()
+    assert "costs=(0.5, 1)" in repr(printed)
+    assert 'loss="binder"' in repr(printed)
+    # What is advised helps, and nothing is said where there is nothing to say.
+    for other in ({"costs": (0.5, 1.0)}, {"loss": "binder"}):
+        found = dp.point_partition(idata, "y", **other)
+        assert int(found["n_clusters"]) >= 2
+        assert "note" not in found.attrs
+    assert "note" not in dp.point_partition(idata, "y", max_clusters=1).attrs
+    assert "every draw" not in repr(dp.summary(idata, "y", np.zeros(12, dtype=int), random_seed=1))
+    assert "every draw" not in repr(dp.summary(drawn()[1], "y", random_seed=1))
+
+
+def fixed_model(kind):
+    x = np.repeat([0.0, 5.0], 6) + np.tile(np.linspace(-1.0, 1.0, 6), 2)
+    alpha, base = pm.Gamma("alpha", 1.0, 1.0), dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+    if kind == "views":
+        dp.DPMixture("y", alpha, {"u": base, "v": dp.GammaPoisson(1.0, 1.0)}, observed={"u": x, "v": 5 * KIND})
+    elif kind == "groups":
+        dp.HDPMixture("y", 1.0, alpha, base, group=np.arange(12) % 2, observed=x)
+    else:
+        dp.DPMixture("y", alpha, base, observed=x)
+
+
+KIND = np.repeat([0, 1], 6)
+AFTERWARDS = [
+    dp.partition_diagnostics,
+    dp.co_clustering,
+    dp.point_partition,
+    dp.certainty,
+    dp.credible_ball,
+    dp.component_draws,
+    dp.density,
+    lambda idata, name: dp.membership(idata, name, [0.0, 5.0]),
+    lambda idata, name: dp.sample_new_rows(idata, name, 3),
+    dp.plot_clusters,
+    dp.plot_co_clustering,
+    dp.plot_density,
+    dp.plot_sizes,
+]
+
+
+@pytest.mark.interpreted(False)
+@pytest.mark.parametrize("fix", [pm.observe, pm.do])
+@pytest.mark.parametrize("kind", ["one", "views", "groups"])
+def test_labels_that_are_fixed_are_read_where_they_are(kind, fix):
+    with pm.Model() as model:
+        fixed_model(kind)
+    with fix(model, {"y_labels": KIND.astype(model["y_labels"].dtype)}):
+        idata = pm.sample(12, tune=12, random_seed=1, **QUIET)
+    assert "y_labels" not in idata.posterior
+    summary = dp.summary(idata, "y", random_seed=1)
+    assert summary.clusters["size"].tolist() == [6, 6]
+    assert summary.clusters["certainty"].tolist() == [1.0, 1.0]
+    assert summary.scalars.index.tolist() == ["alpha"]
+    assert summary.scalars.attrs["constant"]["n_clusters"] == 2.0
+    assert dp.point_partition(idata, "y")["labels"].to_numpy().tolist() == KIND.tolist()
+    assert set(np.unique(dp.co_clustering(idata, "y"))) == {0.0, 1.0}
+    name = "y_u" if kind == "views" else "y"
+    for function in AFTERWARDS:
+        function(idata, name)
+    mpl.pyplot.close("all")
+    mean = dp.component_draws(idata, name, random_seed=1)["mean"].mean(("chain", "draw")).to_numpy().ravel()
+    np.testing.assert_allclose(mean, [0.0, 5.0], atol=0.8)
+    if kind != "groups":
+        assert int(dp.n_clusters(idata, "y")["posterior"].idxmax()) == 2
+
+
+def test_counts_are_not_taken_for_fixed_labels():
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), dp.GammaPoisson(1.0, 1.0), observed=5 * KIND)
+    idata = results(model, {"y_labels": np.tile(KIND, (8, 1)), "alpha": np.ones(8)})
+    without = idata.copy()
+    without["posterior"] = xr.DataTree(idata["posterior"].dataset.drop_vars("y_labels"))
+    assert dp.point_partition(idata, "y").sizes == {next(iter(dp.point_partition(idata, "y").dims)): 12}
+    with pytest.raises(ValueError, match="labels"):
+        dp.point_partition(without, "y")
+
+
 def test_wide_tables_are_cut_with_a_note():
     counts = RNG.poisson(1.0, size=(20, 300))
     with pm.Model() as model:

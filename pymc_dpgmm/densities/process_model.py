@@ -29,11 +29,19 @@ class ProcessModel:
     Raises
     ------
     NotImplementedError
-        If rows are not independent given their parameters, or anything else depends on the labels.
+        If the labels are fixed, rows are not independent given their parameters, or anything else depends on the
+        labels.
     """
 
     def __init__(self, model: pm.Model, labels: Variable, compile_kwargs: Any = None) -> None:
         self.labels, self._model = labels, model
+        if labels not in model.free_RVs:
+            atoms = ", ".join(str(rv.name) for rv in model.free_RVs if is_atoms(rv))
+            raise NotImplementedError(
+                f"the labels of {atoms} are fixed, by pm.observe or pm.do, and dp.DirichletProcess is drawn "
+                "together with its labels only. With fixed labels, give each cluster a parameter: "
+                'atoms = pm.Normal("atoms", shape=n_clusters), and atoms[labels] for the rows'
+            )
         self.parameters = [rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] is labels]
         own = set(self.parameters)
         strangers = [other.name for other in dependents(model, labels) if other not in own]

@@ -127,7 +127,9 @@ def _by_row(base: Variable, rows: Mapping[Variable, Variable], n: Any) -> Variab
             new = pt.expand_dims(new, tuple(range(1, 1 + n_batch - (param.type.ndim - n_core))))
         own.append(new)
     length = pt.as_tensor(n, dtype="int64")[None]
-    batch = base.shape[:n_batch] if isinstance(size.type, NoneTypeT) else size
+    # The shape of an atom is that of its parameters where it was not given, and these are other entries' here.
+    known = base.type.shape[:n_batch]
+    batch = known if None not in known else base.shape[:n_batch] if isinstance(size.type, NoneTypeT) else size
     shape = pt.concatenate([length, pt.as_tensor(batch, ndim=1, dtype="int64")]) if n_batch else length
     return op(*own, size=shape, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 

@@ -70,7 +70,8 @@ class CollapsedMixtureRV(LabelsMixtureRV):
             "drawn anew, and from its posterior predictive, where its labels and all variables that it depends on "
             "are taken from draws. Here it is neither. Were the labels, or a variable of the base measure or the "
             "offset, left out of the draws? Sample again with the default var_names. Or were they fixed by pm.do "
-            "or pm.observe, or are they to be drawn anew (sample_vars) while others are not?"
+            "or pm.observe? Then dp.sample_new_rows draws rows from the mixture; with known_labels= in place of "
+            "observed labels, it works. Or are they to be drawn anew (sample_vars) while others are not?"
         )
 
 

@@ -371,8 +371,8 @@ def check_base(base: Any) -> None:
     hint = ""
     if is_variable(base) or getattr(base, "__module__", "").startswith("pymc."):
         hint = (
-            ". A distribution of PyMC has no parameters that could be integrated out: for other likelihoods let "
-            'parameters depend on labels, theta[labels], with labels = dp.CRP("labels", alpha, n=n)'
+            ". A distribution of PyMC has no parameters that could be integrated out: for other likelihoods give "
+            'each row a parameter, theta = dp.DirichletProcess("theta", alpha, base, shape=n)'
         )
         got = "a distribution of PyMC"
     raise TypeError(

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
+from pymc_dpgmm.bars import Bar
 from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.compiled import compiling
 from pymc_dpgmm.fitting.answer import ChunkedVariationalFit, VariationalFit
@@ -125,12 +126,12 @@ def fit(
         rows = target.rows()
     options = Options(max_components, tol, max_steps)
     rng = np.random.default_rng(random_seed)
-    bar = Progress(
+    bar = Bar(
         TextColumn("start {task.completed} of {task.total}"),
         BarColumn(20),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        disable=not progressbar,
+        is_shown=progressbar,
     )
     optima: list[Optimum] = []
     with bar, Threads(available_threads()) as threads:

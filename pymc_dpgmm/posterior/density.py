@@ -48,7 +48,8 @@ def density(
     name : str
         Name of a mixture or of one of its views.
     x : (m, d) array_like, or (m,) for one column, optional
-        Points. By default a grid over the data, for one or two columns.
+        Points. By default a grid, for one or two columns: over the data; of a latent mixture, or of residuals of a
+        drawn offset, over all draws of the rows; and of categories, all their levels.
     columns : str, int or list of these, optional
         Names or positions of the columns of a marginal density; ``x`` then has these columns. Not for families
         that describe whole rows, such as :class:`DirichletMultinomial`.
@@ -68,8 +69,8 @@ def density(
     -------
     Dataset
         ``mean``, ``lower`` and ``upper``. Their dimension is ``x`` (m,) for one column; the names of the columns
-        on the default grid of two; and otherwise ``point``, with a coordinate for each column. For counts and
-        categories they are probabilities.
+        on the default grid of two; and otherwise ``point``, with a coordinate for each column. The coordinates of
+        categories are their levels. For counts and categories they are probabilities.
 
     Raises
     ------
@@ -132,12 +133,14 @@ def _points(
                 f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
                 f"{listed(own)}"
             )
-        axes = [_axis(view, j, _ONE if len(chosen) == 1 else _TWO) for j in chosen]
+        n = _ONE if len(chosen) == 1 else _TWO
+        axes = [_axis(view, j, n, draws.numbers.n_draws) for j in chosen]
+        shown = [_names_of_levels(view, j, axis) for j, axis in zip(chosen, axes, strict=True)]
         if len(axes) == 1:
-            return axes[0][:, None], ("x",), {"x": axes[0]}, Rows("x")
+            return axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x")
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
         dims = (as_text(own[0]), as_text(own[1]))
-        return points, dims, dict(zip(dims, axes, strict=True)), Rows("x")
+        return points, dims, dict(zip(dims, shown, strict=True)), Rows("x")
     of_chosen = view.of_columns(chosen)
     dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
     table = of_chosen.read_new(x, own, dim, "x", are_named=are_named)
@@ -145,16 +148,22 @@ def _points(
     if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
     rows = Rows("x", table.rows)
-    shown = points if is_sparse(points) else table.values
+    values = points if is_sparse(points) else table.values
     if len(chosen) == 1:
-        return points, ("x",), {"x": _shown(table, 0, shown)}, rows
-    return points, ("point",), {as_text(n): ("point", _shown(table, j, shown)) for j, n in enumerate(own)}, rows
+        return points, ("x",), {"x": _shown(table, 0, values)}, rows
+    return points, ("point",), {as_text(n): ("point", _shown(table, j, values)) for j, n in enumerate(own)}, rows
 
 
-def _axis(view: NamedView, j: int, n: int) -> np.ndarray:
+def _axis(view: NamedView, j: int, n: int, n_draws: int) -> np.ndarray:
     """Return points over a column: all its levels, if it has such."""
     levels = view.levels[j] if view.levels is not None else None
-    return grid(view, j, n) if levels is None else np.arange(float(len(levels)))
+    return grid(view, j, n, n_draws) if levels is None else np.arange(float(len(levels)))
+
+
+def _names_of_levels(view: NamedView, j: int, codes: np.ndarray) -> np.ndarray:
+    """Return what codes of a column stand for, or other numbers as they are."""
+    levels = view.levels[j] if view.levels is not None else None
+    return codes if levels is None else coordinates(levels)
 
 
 def _shown(table: Table, j: int, values: Any) -> np.ndarray:

@@ -13,6 +13,8 @@ from pymc_dpgmm.tables.rows import Rows
 
 # Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
 GROUPS = ("posterior", "thinned")
+# Where labels are that were not drawn: pm.observe puts them into the one, pm.do into the other.
+FIXED_GROUPS = ("observed_data", "constant_data")
 
 
 class DrawnLabels(NamedTuple):
@@ -88,8 +90,9 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         raise TypeError(f"idata must be an xarray.DataTree, as pm.sample returns, got {type(idata).__name__}")
     if not idata.children and "draw" in idata.dims:
         raise ValueError("idata is one group of results; pass the whole, idata and not idata.posterior")
+    fixed = _fixed_labels(idata, name)
     groups = [group for group in GROUPS if group in idata.children]
-    if not groups:
+    if not groups and fixed is None:
         raise ValueError(f"idata has no group of draws ({' or '.join(GROUPS)}), it has {sorted(idata.children)}")
     there: list[str] = []
     for group in groups:
@@ -105,6 +108,8 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
                 row = next(str(d) for d in labels.dims if d not in ("chain", "draw"))
                 return DrawnLabels(labels.transpose("chain", "draw", row), row)
         there += [str(key) for key, value in dataset.data_vars.items() if _are_labels(value)]
+    if fixed is not None:
+        return fixed
     statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
     if f"{name.removesuffix('_labels')}_labels_n_clusters" in statistics:
         labels = f"{name.removesuffix('_labels')}_labels"
@@ -125,6 +130,31 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         f"there are no labels of {name!r} in {' or '.join(groups)}; there are labels named {sorted(set(there))}"
         + (f", and mixtures on them named {listed(mixtures)}" if mixtures else "")
     )
+
+
+def _fixed_labels(idata: xr.DataTree, name: str) -> DrawnLabels | None:
+    """Return labels that were observed, or set by ``pm.do``, as draws that are all alike, if there are such."""
+    records = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
+    for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
+        # Counts are integers too.
+        record = records.get(record_name(candidate))
+        if record is None or "prior" not in parse_record(record.to_numpy()):
+            continue
+        for group in FIXED_GROUPS:
+            if group in idata.children and candidate in idata[group].dataset:
+                labels = idata[group].dataset[candidate]
+                return DrawnLabels(_at_each_draw(idata, labels).rename(candidate), str(labels.dims[0]))
+    return None
+
+
+def _at_each_draw(idata: xr.DataTree, fixed: xr.DataArray) -> xr.DataArray:
+    """Return what is fixed once for each draw of the other unknowns, once in all if there is none."""
+    drawn = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+    each = {
+        dim: drawn[dim].to_numpy() if dim in drawn.coords else np.arange(drawn.sizes.get(dim, 1))
+        for dim in ("chain", "draw")
+    }
+    return fixed.expand_dims({dim: np.atleast_1d(numbers) for dim, numbers in each.items()})
 
 
 def _named_mixtures(idata: xr.DataTree) -> list[str]:

@@ -54,7 +54,9 @@ def point_partition(
     Dataset
         ``labels`` (n,) int64, numbered in order of first appearance, with the coordinates of the rows;
         ``certainty`` (n,), how often each row is together with the others of its cluster (see :func:`certainty`);
-        the scalars ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs.
+        the scalars ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs. Where
+        clusters overlap so much that joining them costs least, the partition may have fewer clusters than every
+        draw: the attribute ``note`` then says so, and which arguments give more.
 
     Raises
     ------
@@ -84,16 +86,34 @@ def point_partition(
         int(n_starts),
         random_seed,
     )
+    canonical = canonical_draws(drawn.rows)
+    note = "" if max_clusters is not None else note_of_overlap(labels, canonical)
     return xr.Dataset(
         {
             "labels": (drawn.row, labels),
-            "certainty": (drawn.row, certainty_of_rows(labels, canonical_draws(drawn.rows))),
+            "certainty": (drawn.row, certainty_of_rows(labels, canonical)),
             "expected_loss": expected,
             "n_clusters": int(labels.max()) + 1,
         },
         coords=drawn.coords(),
-        attrs={"loss": loss, "costs": list(checked)},
+        attrs={"loss": loss, "costs": list(checked)} | ({"note": note} if note else {}),
     )
+
+
+def note_of_overlap(labels: np.ndarray, draws: np.ndarray) -> str:
+    """Say that a partition (n,) has fewer clusters than each of the canonical draws (n_draws, n), if it has."""
+    found, fewest = int(labels.max()) + 1, int(draws.max(axis=1).min()) + 1
+    if found >= fewest:
+        return ""
+    return (
+        f"The point partition has {_clusters(found)}, but every draw has {fewest} or more: they overlap so much "
+        'that joining them costs least. dp.point_partition can tell more of them apart with loss="binder", or '
+        "with costs= of which separating is the smaller one, as in costs=(0.5, 1); its result can be the reference"
+    )
+
+
+def _clusters(number: int) -> str:
+    return f"{number} cluster{'s' if number > 1 else ''}"
 
 
 def reference_labels(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> np.ndarray:

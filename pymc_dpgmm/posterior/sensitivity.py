@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import xarray as xr
-from rich.progress import Progress
 
+from pymc_dpgmm.bars import Bar
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.point_partition import point_partition
@@ -89,7 +89,7 @@ def sensitivity(
     seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))
     found: list[dict[str, Any]] = []
     row, coords = "row", {}
-    with Progress(disable=not progressbar) as progress:
+    with Bar(*Bar.get_default_columns(), is_shown=progressbar) as progress:
         task = progress.add_task("Fits", total=len(settings))
         for (_, _, numbers), seed in zip(settings, seeds.tolist(), strict=True):
             with make_model(**numbers):

@@ -15,6 +15,7 @@ from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.point_partition import note_of_overlap
 
 # What is printed of tables that are longer or wider.
 _MOST_LINES = 40
@@ -104,6 +105,8 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         notes.append(
             "weight is that in a group of which no row was seen; dp.group_weights has those of the groups"
         )
+    if clusters.attrs.get("note"):
+        notes.append(clusters.attrs["note"])
     parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
     if parts:
         notes.append(
@@ -218,13 +221,15 @@ def summary(
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
     components = aligned_components(draws, labels, rng, mean_weights=draws.groups is not None)
     table = _cluster_table(components, draws)
-    of_rows = certainty_of_rows(labels, canonical_draws(draws.drawn.rows))
+    canonical = canonical_draws(draws.drawn.rows)
+    of_rows = certainty_of_rows(labels, canonical)
     table.insert(2, "certainty", np.bincount(labels, of_rows) / np.bincount(labels))
     row = draws.row if draws.row in draws.drawn.labels.coords else None
     names = np.arange(len(labels)) if row is None else draws.drawn.labels[row].to_numpy()
     single = np.flatnonzero(table["size"].to_numpy()[labels] == 1)
     table.attrs |= {
         "is_grouped": draws.groups is not None,
+        "note": note_of_overlap(labels, canonical) if reference is None and not draws.is_words() else "",
         "round_to": round_to,
         "single_rows": {int(labels[i]): str(names[i]) for i in single},
     }

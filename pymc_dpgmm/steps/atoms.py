@@ -260,8 +260,9 @@ class DirichletProcessStep(PartitionSampler):
         for target in self.targets:
             family = family_for(target.parameters, target.dependents)
             if family is not None:
+                mixture, base = family
                 logger.info(
-                    f"A family of the package fits: dp.DPMixture with base={family} integrates "
+                    f"A family of the package fits: {mixture} with base={base} integrates "
                     f"{' and '.join(rv.name for rv in target.parameters)} out, is faster and mixes better"
                 )
         without = [target.name for target in self.targets if not target.parameters]

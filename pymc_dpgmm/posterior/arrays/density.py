@@ -12,6 +12,8 @@ from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 
 # How far beyond the data a grid reaches, as a share of their range.
 _BEYOND = 0.1
+# Of drawn values, those between these quantiles.
+_MIDDLE = (0.001, 0.999)
 
 
 class Bands(NamedTuple):
@@ -38,14 +40,19 @@ def density_bands(
     return Bands(mean / len(found), lower, upper)
 
 
-def grid(view: ViewDraws, column: int, n: int) -> np.ndarray:
-    """Return points over the range of a column, or all values in it if these are whole numbers."""
-    data = view.data(0)
-    values = np.asarray(data[:, [column]].todense() if hasattr(data, "todense") else data[:, column]).ravel()
-    low, high = np.nanmin(values), np.nanmax(values)
+def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
+    """Return points over the range of a column, or all values in it if these are whole numbers.
+
+    Where the rows are drawn it is the range of all draws, but for a few that are far out.
+    """
+    values = view.column_values([column], n_draws)
+    values = values[~np.isnan(values)]
+    if not len(values):
+        values = np.zeros(1)
     component = view.family.component
     if component.is_discrete:
-        return np.arange(low, high + 1.0)
+        return np.arange(values.min(), values.max() + 1.0)
+    low, high = np.quantile(values, _MIDDLE) if view.is_drawn else (values.min(), values.max())
     beyond = _BEYOND * (high - low) or 1.0
     least, largest = component.bounds
     return np.linspace(max(low - beyond, least), min(high + beyond, largest), n)

@@ -14,6 +14,9 @@ from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.partitions import canonical_labels
 from pymc_dpgmm.posterior.arrays.seats import Seats
 
+# Draws whose rows are put together to see how they are distributed.
+MOST_POOLED = 500
+
 
 class Numbers(NamedTuple):
     """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
@@ -74,6 +77,34 @@ class ViewDraws:
         of_values = [self.observed, self.missing, self.offset]
         self.has_constant_values = all(found is None or found.is_constant for found in of_values)
         self.has_constant_params = all(found.is_constant for found in self.parameters.values())
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether the rows, or their offset, differ between draws: latent rows, and residuals."""
+        return not self.observed.is_constant or not (self.offset is None or self.offset.is_constant)
+
+    def column_values(self, columns: Sequence[int], n_draws: int, of_rows: Any = slice(None)) -> np.ndarray:
+        """Return what is known of some columns, less the offset: NaN where an entry is missing.
+
+        Parameters
+        ----------
+        columns : sequence of int
+        n_draws : int
+            Number of draws that there are.
+        of_rows : index
+            Of the rows that are wanted.
+
+        Returns
+        -------
+        (m, c) array
+            The rows; where they are drawn, those of up to MOST_POOLED draws, one draw after the other.
+        """
+        wanted = range(0, n_draws, -(-n_draws // MOST_POOLED)) if self.is_drawn else [0]
+        found = []
+        for s in wanted:
+            own = self.data(s, completed=False)[:, list(columns)]
+            found.append(np.asarray(own.todense() if is_sparse(own) else own)[of_rows])
+        return np.concatenate(found)
 
     def table(self, new: Any) -> "_DrawTable":
         """Return the data of the draws, and new rows, as the family represents them."""
