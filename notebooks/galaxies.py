@@ -96,12 +96,11 @@ figure = dp.plot_n_clusters(idata, "velocity")
 # %% [markdown]
 # ## Checks
 #
-# Replicates of the data, drawn from the clusters that each draw has, should look like the data. The numbers are
-# posterior predictive p-values; values near 0 or 1 would point to a misfit.
+# Replicates of the data, of galaxies that choose their clusters anew by the weights, should look like the data.
+# The numbers are posterior predictive p-values; values near 0 or 1 would point to a misfit.
 
 # %%
-with model:
-    idata.update(pm.sample_posterior_predictive(idata, progressbar=False, random_seed=4))
+dp.sample_replicates(idata, "velocity", random_seed=4)
 replicated = idata.posterior_predictive["velocity"].to_numpy().reshape(-1, len(velocity))
 statistics = {
     "sd": lambda values: values.std(axis=-1),
