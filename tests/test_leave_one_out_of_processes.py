@@ -83,7 +83,7 @@ def test_integrals_over_the_base(d, sd):
     integrals = RowIntegrals(len(y), d, rng)
     wanted = stats.norm.logpdf(y, 0.0, np.hypot(sd, 10.0)).sum(axis=1)
     for _ in range(2):
-        found = integrals.at(free_normal(y, sd, 10.0, rng))
+        found = integrals.at(free_normal(y, sd, 10.0, rng), y)
         errors = found.log_values - wanted
         if d <= 2:
             assert np.abs(errors).max() < 1e-4
@@ -110,7 +110,7 @@ def test_integrals_with_a_peak_at_the_row_and_one_at_the_base(degrees, scale):
         def base_draws(self, n):
             return rng.normal(size=(n, 1))
 
-    found = RowIntegrals(len(y), 1, rng).at(Target())
+    found = RowIntegrals(len(y), 1, rng).at(Target(), y)
     # Nodes that are dense at the row, and in the middle of the base.
     t = np.linspace(-16.0, 16.0, 40_001)
     wanted = []
@@ -129,7 +129,8 @@ def test_integrals_over_means_and_scales():
         def values(self, points):
             mean, log_scale = points[..., 0], points[..., 1]
             base = stats.norm.logpdf(mean, 0.0, 10.0) + stats.norm.logpdf(log_scale, 0.0, 0.5)
-            return base, stats.norm.logpdf(y, mean, np.exp(log_scale))
+            with np.errstate(over="ignore", divide="ignore"):
+                return base, stats.norm.logpdf(y, mean, np.exp(log_scale))
 
         def gradients(self, points):
             base, rows = self.values(points[None])
@@ -144,7 +145,9 @@ def test_integrals_over_means_and_scales():
     log_scales = np.linspace(-5.0, 5.0, 4_001)
     marginals = stats.norm.pdf(y[:, None], 0.0, np.hypot(10.0, np.exp(log_scales)))
     wanted = np.log(np.trapezoid(marginals * stats.norm.pdf(log_scales, 0.0, 0.5), log_scales, axis=1))
-    np.testing.assert_allclose(RowIntegrals(len(y), 2, rng).at(Target()).log_values, wanted, atol=1e-3)
+    np.testing.assert_allclose(
+        RowIntegrals(len(y), 2, rng).at(Target(), np.column_stack([y, 0.0 * y])).log_values, wanted, atol=1e-3
+    )
 
 
 @pytest.mark.interpreted
@@ -161,3 +164,61 @@ def test_leave_one_out_with_discrete_parameters():
     wanted = np.log(stats.poisson.pmf(k, 2.0) @ stats.norm.pdf(y, k[:, None], 0.5))
     # With so large a concentration every row is alone.
     np.testing.assert_allclose(idata["log_likelihood"]["y"].mean(("chain", "draw")), wanted, atol=1e-4)
+
+
+UNIT = np.linspace(0.0, 1.0, 200_002)[1:-1]
+LINE = 40.0 * (UNIT - 0.5)
+SHAPES = {
+    "bounded base": (
+        lambda: pm.Beta.dist(0.5, 0.5),
+        lambda theta, y: pm.Normal("y", theta, 0.05, observed=y),
+        [0.02, 0.5, 1.03],
+        # In the angle, in which this base is uniform.
+        lambda y: stats.norm.pdf(y, np.sin(0.5 * np.pi * UNIT) ** 2, 0.05).mean(),
+    ),
+    "base with two peaks": (
+        lambda: pm.NormalMixture.dist([0.5, 0.5], [-10.0, 10.0], [1.0, 1.0]),
+        lambda theta, y: pm.Normal("y", theta, 0.02, observed=y),
+        [0.0, 9.0, -12.0],
+        lambda y: 0.5 * stats.norm.pdf(y, [-10.0, 10.0], np.hypot(1.0, 0.02)).sum(),
+    ),
+    "counts": (
+        lambda: pm.Gamma.dist(1.0, 0.01),
+        lambda theta, y: pm.Poisson("y", theta, observed=y),
+        [0, 3, 2000],
+        lambda y: stats.nbinom.pmf(y, 1.0, 0.01 / 1.01),
+    ),
+    "likelihood with a kink": (
+        lambda: pm.Normal.dist(0.0, 3.0),
+        lambda theta, y: pm.Laplace("y", theta, 0.1, observed=y),
+        [0.0, 1.0, 9.0],
+        lambda y: 40.0 * np.mean(stats.norm.pdf(LINE, 0.0, 3.0) * stats.laplace.pdf(y, LINE, 0.1)),
+    ),
+    "likelihood with two peaks": (
+        lambda: pm.Normal.dist(0.0, 3.0),
+        lambda theta, y: pm.Normal("y", pm.math.abs(theta), 0.1, observed=y),
+        [0.1, 1.0, 5.0],
+        lambda y: 40.0 * np.mean(stats.norm.pdf(LINE, 0.0, 3.0) * stats.norm.pdf(y, np.abs(LINE), 0.1)),
+    ),
+    "no information": (
+        lambda: pm.Normal.dist(0.0, 3.0),
+        lambda theta, y: pm.Normal("y", 0.0 * theta, 1.0, observed=y),
+        [0.0, 1.0, 2.0],
+        lambda y: stats.norm.pdf(y),
+    ),
+}
+
+
+@pytest.mark.interpreted
+@pytest.mark.interpreted(False)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_integrals_of_every_shape(shape):
+    """With so large a concentration every row is alone, and its density is the integral."""
+    base, likelihood, rows, exactly = SHAPES[shape]
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1e9, base=base(), shape=len(rows))
+        likelihood(theta, np.array(rows))
+        idata = pm.sample(5, tune=50, chains=1, random_seed=1, progressbar=False)
+    dp.log_likelihood(idata, "theta", model=model, random_seed=1)
+    wanted = np.log([exactly(row) for row in rows])
+    np.testing.assert_allclose(idata["log_likelihood"]["y"].values[0], np.tile(wanted, (5, 1)), atol=2e-3)

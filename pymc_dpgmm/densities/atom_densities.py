@@ -232,7 +232,9 @@ class AtomDensities:
         free = pt.dmatrix("free")
         of_base, of_rows = self._of_own_atoms(free)
         found = [of_base, of_rows[0]]
-        return self._compiled([free], [*found, *(pytensor.grad(own.sum(), free) for own in found)])
+        # A likelihood may owe nothing to its parameters.
+        gradients = [pytensor.grad(own.sum(), free, disconnected_inputs="ignore") for own in found]
+        return self._compiled([free], [*found, *gradients])
 
     def _of_own_atoms(self, free: Variable) -> tuple[Variable, Variable]:
         """Return the log densities of free atoms (m n, D), and those of rows that have them, (m, n)."""

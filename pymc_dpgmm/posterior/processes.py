@@ -116,21 +116,24 @@ class NewAtoms:
         self._point: list[np.ndarray] | None = None
         if not densities.discrete:
             integrals = RowIntegrals(n, densities.n_free, rng)
-            self._integrals = lambda density: integrals.at(_FreeAtoms(density, rng))
+            self._integrals = lambda density, own: integrals.at(_FreeAtoms(density, rng), density.to_free(own))
         elif len(densities.discrete) == len(densities.dtypes):
             self._integrals = self._sum
         else:
             self._integrals = self._mean
 
-    def at(self, density: Any) -> Integrals:
-        """Return the integrals at a draw: those of the draw before if all that they depend on is the same."""
+    def at(self, density: Any, own: list[np.ndarray]) -> Integrals:
+        """Return the integrals at a draw, where rows have atoms of their own.
+
+        They are those of the draw before if all that they depend on is the same.
+        """
         point = [np.array(own) for own in density.point]
         if self._point is None or not all(map(np.array_equal, point, self._point)):
-            self._kept, self._point = self._integrals(density), point
+            self._kept, self._point = self._integrals(density, own), point
         assert self._kept is not None
         return self._kept
 
-    def _sum(self, density: Any) -> Integrals:
+    def _sum(self, density: Any, own: list[np.ndarray]) -> Integrals:
         atoms = [np.asarray(own) for own in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
         flat = np.column_stack([own.reshape(len(own), -1) for own in atoms])
         if flat.shape[1] == 1:
@@ -147,7 +150,7 @@ class NewAtoms:
         found = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
         return Integrals(found, np.full(len(found), max(-np.expm1(logsumexp(log_base)), 0.0)))
 
-    def _mean(self, density: Any) -> Integrals:
+    def _mean(self, density: Any, own: list[np.ndarray]) -> Integrals:
         atoms = density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)
         terms = density.by_row(atoms)
         found = logsumexp(terms, axis=0) - np.log(len(terms))
@@ -252,14 +255,15 @@ def log_likelihood_of_process(
     new_atoms = NewAtoms(process, n, rng)
     for partition in draws.numbers.partitions():
         density = process.at(partition.draw)
-        given = density.by_row(process.atoms(partition.views[0]))
-        new = new_atoms.at(density)
+        atoms = process.atoms(partition.views[0])
+        given = density.by_row(atoms)
+        new = new_atoms.at(density, [own[partition.labels] for own in atoms])
         prior = draws.prior_of_rows(partition.draw)
         found[partition.draw], shares = _left_out(prior, partition.labels, partition.sizes, given, new.log_values)
         errors += shares * new.errors / n_draws
     # A row that is alone in all draws has the same density in them, which the smoothing of az.loo refuses.
     found += _BREAKS_TIES * rng.normal(size=found.shape)
-    _warn_of_errors(errors, draws.drawn.labels[draws.row].to_numpy())
+    _warn_of_errors(errors, draws.drawn.labels[draws.row].to_numpy().tolist())
     observed = process.process.dependents
     name = draws.labels_name.removesuffix("_labels")
     return found, observed[0].name if len(observed) == 1 else name
@@ -298,7 +302,7 @@ def _log_seats_left_out(prior: GibbsType, labels: np.ndarray, sizes: np.ndarray)
     return log_seats, opened
 
 
-def _warn_of_errors(errors: np.ndarray, names: np.ndarray) -> None:
+def _warn_of_errors(errors: np.ndarray, names: Sequence[Any]) -> None:
     """Tell of errors of integrals over the base, a share of each row's density, that change ``elpd``."""
     if errors.sum() <= _LARGEST_ERROR:
         return

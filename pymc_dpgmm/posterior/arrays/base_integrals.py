@@ -31,6 +31,10 @@ _DEGREES = 5.0
 # Steps towards the peak of a row in the first draw, and from its place in the draw before.
 _FIRST_STEPS, _NEXT_STEPS = 30, 3
 _STEP = 1e-5
+# Factors of a scale at which it is looked for where the density has fallen by this much.
+_FACTORS, _FALL = 2.0 ** np.arange(-6.0, 13.0), 0.5
+# Of the relative error, above which quadrature is done again from the highest node, with so many times the nodes.
+_TOLERATED, _FINER, _TIMES_AGAIN = 1e-3, 8, 2
 
 
 class Integrals(NamedTuple):
@@ -76,33 +80,53 @@ class RowIntegrals:
     def __init__(self, n: int, d: int, rng: np.random.Generator) -> None:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
-        self._nodes = _nodes(d) if d <= 2 else (np.empty(0), np.empty(0), np.empty(0))
+        self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
         self._uniform = None if d <= 2 else _lattice(_N_PROPOSED, d + 1)
 
-    def at(self, target: Target) -> Integrals:
-        """Return the integrals at a draw of the posterior."""
+    def at(self, target: Target, start: np.ndarray) -> Integrals:
+        """Return the integrals at a draw of the posterior.
+
+        Parameters
+        ----------
+        target : Target
+        start : (n, D) float64 array
+            For each row an atom under which it has a positive density, such as that of its cluster.
+        """
         drawn = target.base_draws(_N_BASE)
         base = _Centre.of_draws(drawn, self._n)
-        own = self._own_centre(target, drawn, base)
+        own = self._own_centre(target, drawn, start, base)
         if self._d > 2:
             return self._sampled(target, own)
-        return self._by_quadrature(target, own, base)
+        found, highest = self._by_quadrature(target, own, base, self._grids[0])
+        for _ in range(_TIMES_AGAIN):
+            poor = found.errors > _TOLERATED
+            if not poor.any():
+                break
+            own = own.at(np.where(poor[:, None], highest, own.location)).rescaled(target)
+            again, highest = self._by_quadrature(target, own, base, self._grids[1])
+            found = Integrals(*(np.where(poor, new, old) for new, old in zip(again, found, strict=True)))
+        return found
 
-    def _own_centre(self, target: Target, drawn: np.ndarray, base: "_Centre") -> "_Centre":
+    def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: "_Centre") -> "_Centre":
         """Return the peak of each row's integrand, and its curvature there."""
         if self._peaks is None:
-            points = np.repeat(drawn[:, None], self._n, axis=1)
-            likely = np.argmax(target.values(points)[1], axis=0)
+            points = np.concatenate([np.repeat(drawn[:, None], self._n, axis=1), start[None]])
+            likely = np.nan_to_num(target.values(points)[1], nan=-np.inf).argmax(axis=0)
             # Towards the peak of the likelihood first: from the base, its own would hide a far one.
-            self._peaks, _ = _ascend(target, drawn[likely], base, _FIRST_STEPS, of_rows=True)
+            self._peaks, _ = _ascend(target, points[likely, np.arange(self._n)], base, _FIRST_STEPS, of_rows=True)
             self._peaks, _ = _ascend(target, self._peaks, base, _FIRST_STEPS)
+        lost = ~np.isfinite(np.add(*target.gradients(self._peaks)[:2]))
+        self._peaks = np.where(lost[:, None], start, self._peaks)
         self._peaks, precisions = _ascend(target, self._peaks, base, _NEXT_STEPS)
-        return _Centre.of_precisions(self._peaks, precisions)
+        own = _Centre.of_precisions(self._peaks, precisions)
+        return own.rescaled(target) if self._d <= 2 else own
 
-    def _by_quadrature(self, target: Target, own: "_Centre", base: "_Centre") -> Integrals:
-        """Return the sum over grids around the centres of each one's share of the integrand."""
-        standard, log_volumes, is_half = self._nodes
-        totals, halves = [], []
+    def _by_quadrature(
+        self, target: Target, own: "_Centre", base: "_Centre", nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ) -> tuple[Integrals, np.ndarray]:
+        """Return the sum over grids around the centres of each one's share, and the highest nodes."""
+        standard, log_volumes, is_half = nodes
+        totals, halves, highest = [], [], []
         reach = np.maximum(_REACH, _SHARE_OF_BASE * np.exp((base.log_scale - own.log_scale) / self._d))
         for centre in (own, base):
             points = centre.placed(standard)
@@ -110,6 +134,9 @@ class RowIntegrals:
             with np.errstate(divide="ignore"):
                 far = _SHARPNESS * np.log(np.sqrt(own.distances(points)) / reach)
             log_shares = -np.logaddexp(0.0, far if centre is own else -far)
+            heights = np.nan_to_num(log_base + log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
+            at = heights.argmax(axis=0)
+            highest.append((heights[at, np.arange(self._n)], points[at, np.arange(self._n)]))
             terms = log_base + log_rows + log_shares + log_volumes[:, None] + centre.log_scale
             totals.append(_log_sum(terms))
             halves.append(_log_sum(terms[is_half]) + self._d * np.log(2.0))
@@ -117,7 +144,9 @@ class RowIntegrals:
         with np.errstate(invalid="ignore", over="ignore"):
             differences = np.abs(np.expm1(half - found))
         # The error of twice as many nodes is about the square.
-        return Integrals(found, np.where(np.isfinite(found), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0))
+        errors = np.where(np.isfinite(found), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0)
+        (of_own, by_own), (of_base, by_base) = highest
+        return Integrals(found, errors), np.where((of_own >= of_base)[:, None], by_own, by_base)
 
     def _sampled(self, target: Target, own: "_Centre") -> Integrals:
         """Return means of importance weights over draws of a t distribution and of the base, in equal parts."""
@@ -158,6 +187,28 @@ class _Centre:
         """Make the centre of a Laplace approximation."""
         return cls(location, np.linalg.cholesky(np.linalg.inv(precisions)))
 
+    def at(self, location: np.ndarray) -> "_Centre":
+        """Return the same scales elsewhere."""
+        return _Centre(location, self._root)
+
+    def rescaled(self, target: Target) -> "_Centre":
+        """Return the same place with scales at which the integrand has fallen: curvatures know no kinks."""
+        d = self._location.shape[1]
+        root = self._root.copy()
+        for j in range(d):
+            steps = np.multiply.outer(np.concatenate([_FACTORS, -_FACTORS, [0.0]]), self._root[:, :, j])
+            heights = np.nan_to_num(np.add(*target.values(self._location + steps)), nan=-np.inf)
+            fallen = (heights[-1] - heights[:-1] > _FALL).reshape(2, len(_FACTORS), -1)
+            # The nearest on either side.
+            first = np.where(fallen.any(axis=1), _FACTORS[fallen.argmax(axis=1)], _FACTORS[-1])
+            root[:, :, j] *= np.sqrt(first[0] * first[1])[:, None]
+        return _Centre(self._location, root)
+
+    @property
+    def location(self) -> np.ndarray:
+        """Where it is: (n, D)."""
+        return self._location
+
     @property
     def variances(self) -> np.ndarray:
         """Of each coordinate: (n, D)."""
@@ -188,9 +239,13 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
         return np.log(np.exp(terms - shift).sum(axis=0)) + shift
 
 
-def _nodes(d: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return standard nodes (m, d), the logs of their volumes (m,), and which are those of half as many."""
+def _nodes(d: int, times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return standard nodes (m, d), the logs of their volumes (m,), and which are those of half as many.
+
+    There are ``times`` as many on each axis as usual.
+    """
     t = _ON_A_LINE if d == 1 else _ON_A_PLANE
+    t = np.linspace(t[0], t[-1], times * (len(t) - 1) + 1)
     log_volumes = np.log(np.cosh(t) * (t[1] - t[0]))
     is_half = np.arange(len(t)) % 2 == 0
     if d == 1:
