@@ -367,3 +367,40 @@ def test_known_labels_as_an_index():
         drawn = pm.sample(12_000, tune=1_000, chains=1, random_seed=1, progressbar=False).posterior
     assert_matches(codes(drawn["labels"].values[0]), all_labels, p)
     assert float(drawn["alpha"].mean()) == pytest.approx(mean, abs=0.1)
+
+
+def one_concentration(alpha, discount, **known):
+    return dp.CRP("labels", alpha, N, **known)
+
+
+def one_discount(alpha, discount, **known):
+    return dp.PitmanYor("labels", alpha, discount, N, **known)
+
+
+def finite(alpha, discount, **known):
+    return dp.FiniteDirichlet("labels", alpha, 5, N, **known)
+
+
+def random_mixture_of_finite(alpha, discount, **known):
+    return dp.MFM("labels", alpha, N, components=1 + pm.Poisson.dist(3.0), **known)
+
+
+@pytest.mark.parametrize("known", [{}, {"known_labels": KNOWN, "must_link": LINKED}], ids=["free", "known"])
+@pytest.mark.parametrize("prior", [one_concentration, one_discount, finite, random_mixture_of_finite])
+def test_densities_are_the_same_whatever_was_evaluated_before(prior, known):
+    """Sizes that are kept while labels stay the same were overwritten by the compiled density."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        prior(alpha, pm.Uniform("discount", 0.0, 1.0), **known)
+    point = model.initial_point(random_seed=1)
+    logp, slope = model.compile_logp(), model.compile_dlogp([alpha])
+    slow = model.compile_logp(mode="FAST_COMPILE")
+
+    def at(function, log_alpha):
+        return float(np.ravel(function(point | {"alpha_log__": np.array(log_alpha)}))[0])
+
+    values = [-1.0, 0.5, -1.0, 2.0, -1.0]
+    np.testing.assert_allclose([at(logp, v) for v in values], [at(slow, v) for v in values], rtol=1e-10)
+    for v in values:
+        difference = (at(logp, v + 1e-5) - at(logp, v - 1e-5)) / 2e-5
+        assert at(slope, v) == pytest.approx(difference, abs=1e-5)

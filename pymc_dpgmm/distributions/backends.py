@@ -64,8 +64,11 @@ def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., A
 
 
 def _evaluate(evaluate: Callable[..., tuple[np.ndarray, ...]], *inputs: Any) -> Any:
-    """Return the outputs of an operation as compiled code takes them: one by itself."""
-    outputs = evaluate(*inputs)
+    """Return the outputs of an operation as compiled code takes them: one by itself.
+
+    They are copies. Compiled code computes in the arrays that it is given, and an evaluator may keep its own.
+    """
+    outputs = tuple(map(np.array, evaluate(*inputs)))
     return outputs[0] if len(outputs) == 1 else outputs
 
 
