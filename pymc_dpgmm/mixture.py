@@ -585,7 +585,7 @@ def _add_labels(
         row_dims = None
         if names is not None:
             row_dims = (f"{request.name}_unit",)
-            model.add_coord(row_dims[0], names)
+            model.add_coord(row_dims[0], coordinates(names))
     rows = Rows("the units", None if names is None else pd.Index(names))
     for view, _ in views:
         if view.unit is None and names is None:
@@ -636,7 +636,7 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     if values.dtype.kind in "iu" and _are_numbered(values):
         n_units = check_units(values, n_rows)
         return values, n_units, np.arange(n_units)
-    if values.dtype.kind not in "OUSiuMm":
+    if values.dtype.kind not in "OUSiuMmb":
         raise TypeError(
             f"unit must be integers or names, got dtype {values.dtype}: make them integers with .astype(int), or "
             "text with .astype(str)"

@@ -25,7 +25,7 @@ from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
 from pymc_dpgmm.posterior.component_draws import aligned_components
-from pymc_dpgmm.posterior.density import density_of
+from pymc_dpgmm.posterior.density import coordinate_of, density_of
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
@@ -355,9 +355,9 @@ def plot_density(
     is_discrete = view.family.component.is_discrete
     if len(chosen) == 2:
         axes.set_ylabel(labels[chosen[1]])
-        across, up = (places(view, j, found[str(names[j])]) for j in chosen)
+        across, up = (places(view, j, found[coordinate_of(view, names[j])]) for j in chosen)
         # Columns may be chosen in another order than that of the data.
-        height = found["mean"].transpose(str(names[chosen[1]]), str(names[chosen[0]])).to_numpy()
+        height = found["mean"].transpose(*(coordinate_of(view, names[j]) for j in chosen[::-1])).to_numpy()
         if is_discrete:
             _draw_tiles(figure, axes, across, up, height)
             name_ticks(axes.yaxis, view, chosen[1])

@@ -148,9 +148,20 @@ class ResumableRun:
         DataTree or None
             All kept draws so far, including those of earlier calls. None, with a line in the log, where the run
             was stopped while a chain was tuning: :meth:`save` keeps what it has done, and this method goes on.
+
+        Raises
+        ------
+        FileExistsError
+            If the checkpoint is a file that this run has neither written nor been loaded from: another run may be
+            in it.
         """
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
+        if checkpoint is not None and Path(checkpoint).absolute() not in self._files and Path(checkpoint).exists():
+            raise FileExistsError(
+                f"{checkpoint} is there already, and may hold another run: go on with that one by "
+                "dp.ResumableRun.load(checkpoint, model), or delete the file, or give another name"
+            )
         target = self._tune + min(len(chain["draws"]) for chain in self._chains) + draws
         began = saved = time.monotonic()
         try:

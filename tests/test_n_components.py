@@ -251,3 +251,13 @@ def test_rare_numbers_are_reached():
     assert exact.total_variation(np.bincount(later - 5, minlength=35) / len(later), p) < (
         exact.total_variation_bound(p, len(later) / 2)
     )
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_a_distribution_without_a_name_is_refused(shift):
+    with (
+        pm.Model() as model,
+        pytest.raises(ValueError, match="n_components is a distribution, and no"),
+    ):
+        dp.FiniteMixture("y", 1.0, shift + pm.Poisson.dist(3.0), observed=[1.0, 2.0])
+    assert not model.named_vars

@@ -269,3 +269,16 @@ def test_errors(tmp_path):
         dp.ResumableRun.load(tmp_path / "run.pickle", other)
     with pytest.raises(ValueError, match="chains must be at least 1"):
         dp.ResumableRun(make_model(), chains=0)
+
+
+def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
+    """As by a script that is run a second time."""
+    path = tmp_path / "run.pickle"
+    first = dp.ResumableRun(make_model(), chains=1, tune=5, random_seed=1)
+    first.sample(5, checkpoint=path, progressbar=False)
+    first.sample(5, checkpoint=path, progressbar=False)
+    again = dp.ResumableRun(make_model(), chains=1, tune=5, random_seed=1)
+    with pytest.raises(FileExistsError, match="may hold another run: go on with that one by dp"):
+        again.sample(5, checkpoint=path, progressbar=False)
+    loaded = dp.ResumableRun.load(path, make_model())
+    assert loaded.sample(5, checkpoint=path, progressbar=False)["posterior"].sizes["draw"] == 15

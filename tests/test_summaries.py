@@ -121,7 +121,7 @@ def test_number_of_clusters_before_and_after():
     of_file = dp.n_clusters(idata, "y")["prior"]
     np.testing.assert_allclose(of_file, np.mean(at_quantiles, axis=0)[1 : len(of_file) + 1], atol=2e-4)
     _, other = drawn(alpha=lambda: pm.HalfNormal("alpha", 1.0))
-    with pytest.raises(ValueError, match="alpha of y_labels is random: extend idata by what"):
+    with pytest.raises(ValueError, match="alpha of y_labels is random: add draws of its prior"):
         dp.n_clusters(other, "y")
     alphas = np.random.default_rng(1).gamma(2.0, 0.5, size=4_000)
     averaged = np.mean([dp.CRP.n_clusters_pmf(alpha, 20) for alpha in alphas], axis=0)

@@ -786,6 +786,40 @@ def test_units_of_any_integers_and_dates():
         assert list(pd.Index(model.coords["y_unit"])) == sorted(names)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        pd.date_range("2024-01-01", periods=3, tz="Europe/Berlin"),
+        pd.period_range("2024-01", periods=3, freq="M"),
+        pd.Index([datetime.date(2024, 1, 1 + i) for i in range(3)]),
+        pd.Index([("a", 1), ("a", 2), ("b", 1)], tupleize_cols=False),
+        pd.Index([decimal.Decimal(i) for i in range(3)]),
+        [True, False],
+    ],
+    ids=["zoned", "periods", "dates", "tuples", "decimals", "bools"],
+)
+def test_units_of_any_names_can_be_saved(names, tmp_path):
+    unit = pd.Series(names).repeat(N // len(names)).reset_index(drop=True)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=REAL, unit=unit)
+    idata = sample(model, 5, tune=5, chains=1, random_seed=1)
+    idata.to_netcdf(tmp_path / "units.nc")
+    loaded = az.from_netcdf(tmp_path / "units.nc")
+    assert loaded["posterior"]["y_labels"].sizes["y_unit"] == len(names)
+
+
+def test_columns_with_the_names_of_a_density():
+    """As an aggregated table has them."""
+    frame = REAL.set_axis(["mean", "lower"], axis=1)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=frame)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    found = dp.density(idata, "y", frame.iloc[:3], random_seed=1)
+    np.testing.assert_array_equal(found["y_mean"], frame["mean"].iloc[:3])
+    assert set(dp.density(idata, "y", random_seed=1)["mean"].dims) == {"y_mean", "y_lower"}
+    dp.plot_density(idata, "y", random_seed=1)
+
+
 def test_dims_take_the_names_of_a_table():
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, observed=REAL.set_axis(NAMES), dims=("city", "what"))

@@ -703,17 +703,22 @@ def _two_parameter_log_eppf(sizes: Any, n: Any, alpha: Any, discount: Any, insid
     return _gibbs_type_logp(sizes, log_v, discount, inside)
 
 
+def _refuse_distributions(name: str, value: Any, cure: str) -> None:
+    """Raise ValueError for a distribution without a name in a model, or what is computed of one."""
+    for own in ancestors([value]):
+        if own.name is None and own.owner is not None and isinstance(own.owner.op, RandomVariable):
+            raise ValueError(
+                f"{name} is a distribution, and no variable of the model: give it a name there, as in {cure}"
+            )
+
+
 def _checked_scalar(name: str, value: Any) -> Any:
     """Return a variable, or a finite number."""
     value = without_dims(value)
     if is_variable(value):
         if value.ndim != 0:
             raise ValueError(f"{name} must be a scalar, got a variable with {value.ndim} dimensions")
-        if value.name is None and value.owner is not None and isinstance(value.owner.op, RandomVariable):
-            raise ValueError(
-                f"{name} is a distribution, and no variable of the model: give it a name there, as in "
-                f'{name} = pm.Gamma("{name}", 1.0, 1.0)'
-            )
+        _refuse_distributions(name, value, f'{name} = pm.Gamma("{name}", 1.0, 1.0)')
         return value
     number = np.asarray(value)
     if number.dtype.kind not in "biuf":
@@ -747,6 +752,9 @@ def checked_number_of_components(value: Any) -> Any:
         return checked_integer("n_components", value)
     if value.ndim != 0 or value.dtype not in pm.vartypes.discrete_types:
         raise TypeError("n_components must be an integer or a scalar variable with integer values")
+    _refuse_distributions(
+        "n_components", value, 'n_components = 1 + pm.Poisson("extra", 3.0), or use dp.MFMixture'
+    )
     model = pm.Model.get_context(error_if_none=False)
     free = [] if model is None else model.free_RVs
     for behind in ancestors([value], blockers=free):

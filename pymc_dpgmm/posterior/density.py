@@ -122,6 +122,9 @@ def density_of(
     )
 
 
+_NAMES_OF_A_DENSITY = ("mean", "lower", "upper", "point")
+
+
 def _points(
     draws: MixtureDraws, view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
 ) -> tuple[Any, tuple[str, ...], dict[str, Any], Rows]:
@@ -139,7 +142,7 @@ def _points(
         if len(axes) == 1:
             return axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x")
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-        dims = (as_text(own[0]), as_text(own[1]))
+        dims = (coordinate_of(view, own[0]), coordinate_of(view, own[1]))
         return points, dims, dict(zip(dims, shown, strict=True)), Rows("x")
     of_chosen = view.of_columns(chosen)
     dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
@@ -151,7 +154,14 @@ def _points(
     values = points if is_sparse(points) else table.values
     if len(chosen) == 1:
         return points, ("x",), {"x": _shown(table, 0, values)}, rows
-    return points, ("point",), {as_text(n): ("point", _shown(table, j, values)) for j, n in enumerate(own)}, rows
+    coords = {coordinate_of(view, name): ("point", _shown(table, j, values)) for j, name in enumerate(own)}
+    return points, ("point",), coords, rows
+
+
+def coordinate_of(view: NamedView, name: Any) -> str:
+    """Return the name of a column among those of a density, which has names of its own."""
+    text = as_text(name)
+    return f"{view.name}_{text}" if text in _NAMES_OF_A_DENSITY else text
 
 
 def _axis(view: NamedView, j: int, n: int, n_draws: int) -> np.ndarray:

@@ -202,8 +202,9 @@ class StoredPrior:
             columns = pm.draw(expressions, draws=n_draws, random_seed=random_seed)
         else:
             raise UnknownPriorError(
-                f"{', '.join(random)} of {self._name} is random: extend idata by what pm.sample_prior_predictive "
-                "returns, or pass model="
+                f"{', '.join(random)} of {self._name} is random: add draws of its prior, "
+                'idata["prior"] = pm.sample_prior_predictive(model=model)["prior"], '
+                "or pass model="
             )
         constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
         return [
