@@ -49,6 +49,7 @@ from pymc_dpgmm.families import (
 from pymc_dpgmm.families.base_measure import check_base
 from pymc_dpgmm.families.default_base import default_base
 from pymc_dpgmm.mixture_arguments import MixtureArguments, takes_mixture_arguments
+from pymc_dpgmm.tables.doubtful import warn_of_repeated
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
@@ -421,6 +422,7 @@ class _View:
             return
         table = rows.arrange(table)
         self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
+        warn_of_repeated(table, "unit", self.unit)
         if is_class:
             base = self.base = base.from_data(table)
         if base is None:
@@ -604,7 +606,10 @@ def _add_labels(
             raise NotImplementedError("unit is not supported together with group")
         group = request.group
         if not isinstance(group, NamedGroups):
-            group = numbered_groups(rows.entries("group", group, _IN_GROUPS), next(iter(numbers.values())))
+            group = rows.entries("group", group, _IN_GROUPS)
+            for view, _ in views:
+                warn_of_repeated(None if view.checked is None else view.checked.table, "group", group)
+            group = numbered_groups(group, next(iter(numbers.values())))
         labels = request.prior(name, groups=group, dims=row_dims, **own)
     note_rows(labels, rows)
     if request.group is not None:

@@ -524,7 +524,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     axes.plot(used + 1, median[used], "o", color=COLORS[0], label="median", clip_on=False)
     axes.set_xticks(used + 1)
     axes.set_xlim(0.5, used.max() + 1.5)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.08 * high.max())
     axes.set_xlabel("clusters of a draw, largest first")
     axes.set_ylabel("share of the rows")
     axes.legend(frameon=False)

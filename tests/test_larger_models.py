@@ -55,7 +55,7 @@ def test_latent_mixtures_have_the_lengths_of_their_dims():
     with pm.Model(coords={"subject": list("abcde"), "trait": ["u", "v"]}) as model:
         effects = dp.DPMixture("effects", 1.0, BASE, dims="subject")
         both = dp.DPMixture("both", 1.0, dp.NormalInverseGamma([0, 0], 0.1, 2.0, 0.5), dims=("subject", "trait"))
-        with pytest.raises(ValueError, match="the model has no dimension .unknown.: give it coordinates"):
+        with pytest.raises(ValueError, match=r"the model has no dimension .unknown.: give it coordinates"):
             dp.DPMixture("z", 1.0, BASE, dims="unknown")
     assert (effects.type.shape, both.type.shape) == ((5,), (5, 2))
     assert model.named_vars_to_dims["both"] == ("subject", "trait")

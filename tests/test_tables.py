@@ -1027,3 +1027,61 @@ def test_codes_in_chunks_begin_at_zero():
     codes = dask.array.from_array(1 + UNITS % 3, chunks=5)
     with pm.Model(), pytest.warns(UserWarning, match="no row of observed has the code 0"):
         dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=codes)
+
+
+def numbered(n=20):
+    rng = np.random.default_rng(1)
+    unit = [f"s{i // 2}" for i in range(n)]
+    return pd.DataFrame(
+        {
+            "id": rng.permutation(n) + 1000,
+            "x": rng.normal(size=n),
+            "smokes": rng.permutation(np.arange(n) % 2),
+            "unit": unit,
+            "number": np.arange(n) // 2,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "arguments", "told"),
+    [
+        (["id", "x"], {}, r"the columns \['id'\] of observed number the rows"),
+        (["x", "smokes"], {}, r"the columns \['smokes'\] of observed hold only 0 and 1"),
+        (["x", "number"], {"unit": "number"}, "column 'number' of observed is the same as unit"),
+        (["x", "number"], {"group": "number"}, "column 'number' of observed is the same as group"),
+        (
+            ["x", "unit"],
+            {"unit": "unit", "base": {"a": ("x", dp.NormalInverseGamma), "b": ("unit", dp.DirichletCategorical)}},
+            "'unit' of observed is the same as unit",
+        ),
+    ],
+)
+def test_columns_that_are_hardly_data_are_told_of(columns, arguments, told):
+    table = numbered()
+    own = {key: table[of] if isinstance(of, str) else of for key, of in arguments.items()}
+    mixture = dp.HDPMixture if "group" in own else dp.DPMixture
+    concentrations = (1.0, 1.0) if "group" in own else (1.0,)
+    with pm.Model(), pytest.warns(UserWarning, match=told):
+        mixture("y", *concentrations, observed=table[columns], **own)
+
+
+def test_columns_that_are_data_are_not_told_of():
+    table = numbered()
+    table["counts"] = np.random.default_rng(2).poisson(3.0, len(table))
+    with pm.Model():
+        dp.DPMixture("y", 1.0, observed=table[["x", "counts"]], unit=table["number"])
+    with pm.Model():
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart, observed=table[["id", "x", "smokes"]])
+
+
+def test_labels_of_some_rows_can_be_filled_up():
+    """The line of the message makes what is known of some rows known labels."""
+    table = pd.DataFrame({"x": RNG.normal(size=N)}, index=NAMES)
+    known = pd.Series([1, 2, 1], NAMES[[0, 5, 7]])
+    with pm.Model(), pytest.raises(ValueError, match=r"lacks the rows .*known_labels.reindex\(observed.index\)"):
+        dp.DPMixture("y", 1.0, observed=table, known_labels=known)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=table, known_labels=known.reindex(table.index))
+    labels = model.initial_point()["y_labels"]
+    assert labels[0] == labels[7] != labels[5]

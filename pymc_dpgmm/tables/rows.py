@@ -45,7 +45,7 @@ class Rows:
         self.dims: tuple[str, ...] | None = None
         self.coords = None if coords is None else pd.Index(coords)
 
-    def order(self, what: str, index: pd.Index | None) -> np.ndarray | None:
+    def order(self, what: str, index: pd.Index | None, *, partial: bool = False) -> np.ndarray | None:
         """Return the positions that bring something into the order of the rows, None if it is in order.
 
         Parameters
@@ -54,6 +54,8 @@ class Rows:
             Name of the user's argument.
         index : Index or None
             Names that it has for its own rows.
+        partial : bool
+            Whether entries may be missing, for the message.
 
         Raises
         ------
@@ -69,7 +71,7 @@ class Rows:
         if self.names is None:
             self.of, self.names = what, index
             return None
-        raise ValueError(self._difference(what, index))
+        raise ValueError(self._difference(what, index, partial))
 
     def arrange(self, table: Table) -> Table:
         """Return a table in the order of the rows.
@@ -116,7 +118,8 @@ class Rows:
         if value is None or is_variable(value):
             refuse_dims(what, value)
             return value
-        at, found = self.order(what, row_names(value)), read_entries(value, what)
+        at = self.order(what, row_names(value), partial=not complete)
+        found = read_entries(value, what)
         found = found if at is None else found[at]
         missing = pd.isna(found)
         if complete and missing.any():
@@ -189,7 +192,7 @@ class Rows:
         table = table if at is None else table.in_column_order(at)
         return table.in_row_order(self.order(table.what, table.rows), self.names)
 
-    def _difference(self, what: str, index: pd.Index) -> str:
+    def _difference(self, what: str, index: pd.Index, partial: bool) -> str:
         """Return why names do not tell the order of the rows, and what to do."""
         own, of = self.names, self.of
         assert own is not None
@@ -211,8 +214,11 @@ class Rows:
             told.append(f"lacks the rows {listed(absent, _SHOWN)} of {of}")
         if len(more):
             told.append(f"has the rows {listed(more, _SHOWN)} besides those of {of}")
+        table = of.removeprefix("the ").replace(" ", "_")
         if not len(absent):
-            cure = f"Select the rows of {of}, {what}.loc[{of.removeprefix('the ').replace(' ', '_')}.index]"
+            cure = f"Select the rows of {of}, {what}.loc[{table}.index]"
+        elif partial and not len(more):
+            cure = f"If nothing is known of these, make their entries missing: {what}.reindex({table}.index)"
         return f"{what} has the index of other rows than {of}: it {' and '.join(told)}. {cure}"
 
 

@@ -7,7 +7,9 @@ so both have a centre :math:`m_c` with a scale :math:`S_c`.
 - One or two dimensions: the trapezoidal rule in :math:`t` after :math:`\theta = m_c + S_c \sinh(t)`. Its nodes are
   dense at the centre and reach far from it; with analytic integrands the error falls exponentially in their number
   (Trefethen and Weideman 2014, section 4). The integrand is shared out among the centres by weights that add up to
-  one, so that each grid has only the peak that it is made for.
+  one, so that each grid has only the peak that it is made for. A mean over draws from the base takes the
+  place of a sum that differs from it by more than its standard errors and what draws that were not seen can add:
+  such a sum has missed a peak of the base. Where few draws come near to a row, what is not seen can be everything.
 - More dimensions: importance sampling from a mixture of a t distribution at the Laplace approximation of the row's
   integrand, with quasi-random numbers, and the base, in equal parts, weighted by the density of the mixture (the
   balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights are bounded by twice the likelihood
@@ -28,6 +30,9 @@ _REACH, _SHARE_OF_BASE, _SHARPNESS = 20.0, 0.5, 6.0
 # Draws from the base that tell where it is, and of either half of importance sampling.
 _N_BASE, _N_PROPOSED = 256, 256
 _DEGREES = 5.0
+# By how many standard errors the mean over the former has to differ from quadrature, and what share of draws, at
+# most as likely as any node, may not have been seen.
+_SIGNIFICANT, _UNSEEN = 4.0, 8.0 / _N_BASE
 # Steps towards the peak of a row in the first draw, and from its place in the draw before.
 _FIRST_STEPS, _NEXT_STEPS = 30, 3
 _STEP = 1e-5
@@ -80,6 +85,8 @@ class RowIntegrals:
     def __init__(self, n: int, d: int, rng: np.random.Generator) -> None:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
+        # The log density of each row where it is most likely among the nodes.
+        self._largest = np.full(n, -np.inf)
         self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
         self._uniform = None if d <= 2 else _lattice(_N_PROPOSED, d + 1)
 
@@ -105,7 +112,19 @@ class RowIntegrals:
             own = own.at(np.where(poor[:, None], highest, own.location)).rescaled(target)
             again, highest = self._by_quadrature(target, own, base, self._grids[1])
             found = Integrals(*(np.where(poor, new, old) for new, old in zip(again, found, strict=True)))
-        return found
+        return self._checked(target, found, drawn)
+
+    def _checked(self, target: Target, found: Integrals, drawn: np.ndarray) -> Integrals:
+        """Return the means over draws from the base where they show that quadrature is wrong."""
+        log_rows = target.values(np.repeat(drawn[:, None], self._n, axis=1))[1]
+        mean = _log_sum(log_rows) - np.log(len(drawn))
+        largest = np.maximum(self._largest, np.nan_to_num(log_rows, nan=-np.inf).max(axis=0))
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.exp(log_rows - mean).std(axis=0) / np.sqrt(len(drawn))
+            within = _SIGNIFICANT * error + _UNSEEN * np.exp(largest - mean)
+            wrong = np.abs(np.expm1(found.log_values - mean)) > within
+        wrong &= np.isfinite(mean)
+        return Integrals(np.where(wrong, mean, found.log_values), np.where(wrong, error, found.errors))
 
     def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: "_Centre") -> "_Centre":
         """Return the peak of each row's integrand, and its curvature there."""
@@ -127,6 +146,7 @@ class RowIntegrals:
         """Return the sum over grids around the centres of each one's share, and the highest nodes."""
         standard, log_volumes, is_half = nodes
         totals, halves, highest = [], [], []
+        self._largest = np.full(self._n, -np.inf)
         reach = np.maximum(_REACH, _SHARE_OF_BASE * np.exp((base.log_scale - own.log_scale) / self._d))
         for centre in (own, base):
             points = centre.placed(standard)
@@ -136,6 +156,8 @@ class RowIntegrals:
             log_shares = -np.logaddexp(0.0, far if centre is own else -far)
             heights = np.nan_to_num(log_base + log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
             at = heights.argmax(axis=0)
+            likely = np.nan_to_num(log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf).max(axis=0)
+            self._largest = np.maximum(self._largest, likely)
             highest.append((heights[at, np.arange(self._n)], points[at, np.arange(self._n)]))
             terms = log_base + log_rows + log_shares + log_volumes[:, None] + centre.log_scale
             totals.append(_log_sum(terms))

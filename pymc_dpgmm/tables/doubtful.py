@@ -1,0 +1,71 @@
+"""Warnings of columns that can be clustered, but hardly were meant to be."""
+
+import warnings
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.checks import is_sparse, is_variable, listed
+from pymc_dpgmm.tables.table import Table
+
+# Fewer rows than this may have consecutive numbers by chance.
+_LEAST_NUMBERED = 10
+
+
+def warn_of_doubtful_numbers(table: Table) -> None:
+    """Warn of columns that the default base takes as real numbers, but that look like something else."""
+    if is_sparse(table.values) or table.variable is not None:
+        return
+    if _is_binary(table.values):
+        _warn(
+            f"all entries of {table.what} are 0 or 1, and are taken as real numbers, with normal clusters. For "
+            "binary data give base=dp.BetaBernoulli, or make them bools with .astype(bool); for real numbers give "
+            "base= to be rid of this warning"
+        )
+        return
+    if table.is_vector:
+        return
+    columns = range(table.values.shape[1])
+    for are, told in (
+        (
+            _is_binary,
+            "hold only 0 and 1, and are taken as real numbers, which makes their combinations clusters. Make them "
+            "bools with .astype(bool), and put the others into a view of their own",
+        ),
+        (_is_numbering, "number the rows, and are taken as data. Leave them out if they do not measure anything"),
+    ):
+        found = [j if table.columns is None else table.columns[j] for j in columns if are(table.values[:, j])]
+        if found:
+            _warn(f"the columns {listed(found)} of {table.what} {told}; give base= to be rid of this warning")
+
+
+def warn_of_repeated(table: Table | None, what: str, entries: Any) -> None:
+    """Warn of a column of the data that is another argument, such as ``unit``."""
+    if table is None or entries is None or is_variable(entries) or is_sparse(table.values):
+        return
+    columns = table.values.reshape(table.n_rows, -1)
+    for j, levels in enumerate(table.levels):
+        column = columns[:, j]
+        if levels is not None:
+            column = np.array([*levels, None], dtype=object)[np.nan_to_num(column, nan=-1.0).astype(np.int64)]
+        if len(column) == len(entries) and np.all(column == np.asarray(entries)):
+            name = j if table.columns is None else table.columns[j]
+            _warn(
+                f"{table.column_name(j)} is the same as {what}, and is clustered as if it were a measurement. "
+                f"Leave it out: observed=table.drop(columns={name!r})"
+            )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=3)
+
+
+def _is_binary(values: np.ndarray) -> bool:
+    """Whether zeros and ones, both of them, are all that there is."""
+    known = values[~np.isnan(values)]
+    return bool(np.all((known == 0) | (known == 1)) and 0 < known.sum() < known.size)
+
+
+def _is_numbering(values: np.ndarray) -> bool:
+    """Whether these are consecutive integers, each of them once."""
+    return len(values) >= _LEAST_NUMBERED and bool(np.all(np.diff(np.sort(values)) == 1.0))
