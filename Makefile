@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist wo
 FAST := $(addprefix tests/test_,bad_input.py import.py layers.py state.py thinned.py) pymc_dpgmm
 LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 
-.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-papers bench-split-merge bench-truncated bench-variational budgets compare calibration coverage latent-calibration docs readme dist clean
+.PHONY: env demo check test test-slow test-zarr lint bench bench-posterior bench-many-rows bench-papers bench-split-merge bench-truncated bench-variational budgets compare calibration intervals latent-calibration docs readme dist clean
 
 env: $(VENV)/.installed
 
@@ -70,8 +70,8 @@ calibration: env
 	$(BIN)/python benchmarks/calibration.py $(RESULTS)
 
 # How often intervals hold what data sets were drawn from: half an hour on two cores.
-coverage: env
-	$(BIN)/python -W ignore benchmarks/coverage.py $(RESULTS)
+intervals: env
+	$(BIN)/python -W ignore benchmarks/intervals.py $(RESULTS)
 
 # The number of clusters of latent rows, beside enumeration too: an hour on two cores.
 latent-calibration: env

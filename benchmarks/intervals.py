@@ -1,9 +1,9 @@
 """Coverage of all intervals that the package gives, on data sets drawn from the prior.
 
-Usage: ``python benchmarks/coverage.py [FOLDER] [--data-sets 200] [--kinds mixture groups ...]``. A random measure is
+Usage: ``python benchmarks/intervals.py [FOLDER] [--data-sets 200] [--kinds mixture groups ...]``. A random measure is
 simulated by stick-breaking, with NumPy alone, and rows from it; the model of the package is fitted to the rows, and
 asked. Intervals of 95 % are to contain the truth in 95 % of the data sets, and probabilities are to be right on
-average. Prints a table, and writes ``FOLDER/coverage.json``.
+average. Prints a table, and writes ``FOLDER/intervals.json``.
 
 The clusters of draws have no names of their own. What is asked about one cluster is therefore asked about that of
 the first row, by a reference partition in which this row is alone. Only weights of groups and words of topics are
@@ -372,7 +372,7 @@ def main():
                     f"{kind:10s} {key:34s} said {own['said']:.3f}  found {own['found']:.3f} +- {own['error']:.3f}"
                 )
             given.folder.mkdir(parents=True, exist_ok=True)
-            (given.folder / "coverage.json").write_text(json.dumps(tables, indent=1))
+            (given.folder / "intervals.json").write_text(json.dumps(tables, indent=1))
     print(f"{given.data_sets} data sets of each kind, {time.perf_counter() - begin:.0f} s")
 
 
