@@ -43,7 +43,12 @@ def alpha():
 
 def linear():
     x = np.linspace(-1.0, 1.0, 60)
-    dp.DPMixture("y", alpha(), dp.LinearRegression(np.zeros(2), np.eye(2), 2.0, 0.5, np.column_stack([np.ones(60), x])), observed=np.abs(x))
+    dp.DPMixture(
+        "y",
+        alpha(),
+        dp.LinearRegression(np.zeros(2), np.eye(2), 2.0, 0.5, np.column_stack([np.ones(60), x])),
+        observed=np.abs(x),
+    )
 
 
 def random_base():

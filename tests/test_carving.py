@@ -8,6 +8,7 @@ import exact
 import numpy as np
 import pytest
 from scipy.special import logsumexp
+from slowly import rest_slow
 from test_leader_sweep import CASES, PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
@@ -29,7 +30,7 @@ def moves(sizes):
     return move
 
 
-@pytest.mark.parametrize(("cases", "prior"), SETS)
+@pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_carvings_leave_the_posterior_invariant(cases, prior):
     exact.assert_matches(*after_sweeps(cases, prior, 20_000, moves("up to four")))
 

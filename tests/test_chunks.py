@@ -4,6 +4,7 @@ import chunked
 import exact
 import numpy as np
 import pytest
+from slowly import rest_slow
 from test_leader_sweep import CASES, PRIORS, posterior, view_of
 
 import pymc_dpgmm as dp
@@ -53,7 +54,7 @@ def after_draws(case, prior, scheme, n_starts, n_draws=2, seed=1):
 FEW = dict(zip(SETS, ["all of it", "carvings", "births and deaths", "all rows scanned"], strict=True))
 
 
-@pytest.mark.parametrize(("case", "prior"), SETS)
+@pytest.mark.parametrize(("case", "prior"), rest_slow(SETS, 2))
 def test_draws_leave_the_posterior_invariant(case, prior):
     exact.assert_matches(*after_draws(case, prior, SCHEMES[FEW[case, prior]], 1_500))
 

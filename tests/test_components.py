@@ -177,6 +177,7 @@ def _eppf(prior):
     }[prior]
 
 
+@pytest.mark.slow
 def test_component_draws_on_one_partition():
     base, data = BASES["NormalInverseWishart"]
     n_draws = 20_000
@@ -296,6 +297,7 @@ def test_missing_entries_of_new_rows():
     np.testing.assert_allclose(found["probability"][1], crp_seats(LABELS)[:-1], rtol=1e-9)
 
 
+@pytest.mark.slow
 def test_pointwise_log_likelihoods_average_to_the_density():
     base, data = BASES["GammaPoisson"]
     n_draws = 20_000

@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from exact import assert_matches, codes
 from scipy.stats import multivariate_normal, norm
+from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.testing import log_likelihoods, normalized, partitions
@@ -58,9 +59,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize(
-    "step", ["default", *(pytest.param(step, marks=pytest.mark.slow) for step in ("gibbs", "split-merge"))]
-)
+@pytest.mark.parametrize("step", rest_slow(["default", "gibbs", "split-merge"], 0))
 def test_labels_as_an_index(step):
     p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
     without = normalized(log_prior_and_rows())
@@ -69,6 +68,7 @@ def test_labels_as_an_index(step):
     assert_matches(drawn_codes(indexed_model(), STEPS[step], 20_000), LABELS, p)
 
 
+@pytest.mark.slow
 def test_an_index_out_of_range_has_density_zero():
     reached = LABELS.max(axis=1) < 3
     p = np.zeros(len(LABELS))

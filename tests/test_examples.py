@@ -24,6 +24,7 @@ def load(path):
     return module
 
 
+@pytest.mark.slow
 def test_a_family_of_ones_own_keeps_the_contract():
     own = load(ROOT / "docs" / "gamma_exponential.py")
     check_family(own.GammaExponential(1.3, 0.4), own.TIMES, own.slow_log_marginal)

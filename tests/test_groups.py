@@ -217,6 +217,7 @@ def test_impossible_labels_and_openers_have_density_zero():
     assert log_p({"y_labels": labels + 6, "y_openers": openers}) == -np.inf
 
 
+@pytest.mark.slow
 def test_draws_from_the_prior():
     """Simulated franchises have the frequencies of the density."""
     groups, rng, n_draws = Groups(GROUP), np.random.default_rng(3), 200_000
@@ -300,6 +301,7 @@ def test_gamma_concentrations_are_drawn_with_the_labels(law_alpha, law_gamma):
     assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p)
 
 
+@pytest.mark.slow
 def test_concentrations_of_groups_that_are_alike():
     """Small concentrations are likely here; drawn exactly and by NUTS, they have the same posterior."""
     rows, group = np.random.default_rng(0).normal(size=60), np.repeat([0, 1, 2], 20)

@@ -9,6 +9,7 @@ import pytest
 import sampled
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
+from slowly import rest_slow
 from test_known_labels import LOG_COMPONENTS
 from test_known_labels import PRIORS as OF_MORE_ROWS
 from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
@@ -85,7 +86,7 @@ def two_sweeps(rng, state):
 SETS = [(("niw",), "crp"), (("poisson",), "crp"), (("nig",), "pitman-yor"), (("nig", "categorical"), "finite")]
 
 
-@pytest.mark.parametrize(("cases", "prior"), SETS)
+@pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_a_sweep_leaves_the_posterior_invariant(cases, prior):
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
 
@@ -98,7 +99,7 @@ def pairs(monkeypatch):
     monkeypatch.setattr(super_clusters, "ROWS_PER_CHOSEN", 0)
 
 
-@pytest.mark.parametrize(("cases", "prior"), SETS)
+@pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_a_sweep_within_super_clusters_leaves_the_posterior_invariant(cases, prior, pairs):
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
 
@@ -152,7 +153,7 @@ class Twin:
         return canonical_labels(labels)[0]
 
 
-@pytest.mark.parametrize("groups", [None, "parameters"])
+@pytest.mark.parametrize("groups", rest_slow([None, "parameters"]))
 def test_the_twin_leaves_the_posterior_invariant(groups):
     exact.assert_matches(*after_sweeps(("nig",), "pitman-yor", 5_000, Twin(groups=groups)))
 
@@ -164,7 +165,7 @@ SLIGHT = ["rows join any cluster", "weights without the discount", "weights are 
     ("mistake", "n_draws"),
     [
         ("leaders move", 2_000),
-        ("super-clusters that depend on labels", 4_000),
+        pytest.param("super-clusters that depend on labels", 4_000, marks=pytest.mark.slow),
         *(pytest.param(m, 20_000, marks=pytest.mark.slow) for m in SLIGHT),
     ],
 )
@@ -186,7 +187,7 @@ def births(rng, state):
     return state.labels()
 
 
-@pytest.mark.parametrize(("cases", "prior"), SETS)
+@pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_births_and_deaths_leave_the_posterior_invariant(cases, prior):
     exact.assert_matches(*after_sweeps(cases, prior, 20_000, births))
 
@@ -235,6 +236,7 @@ def birth_twin(rng, state, mistake):
     return canonical_labels(labels)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", [None, "singles before"])
 def test_the_twin_of_births_and_its_mistake(mistake):
     def move(rng, state):
@@ -426,6 +428,7 @@ def test_scrambled_numbers_are_those_of_compiled_code():
     assert abs(uniforms.mean() - 0.5) < 4.0 * np.sqrt(1.0 / 12.0 / len(uniforms))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "draws"),
     [("fixed", 2_000), *(pytest.param(law, 20_000, marks=pytest.mark.slow) for law in ("gamma", "nuts"))],
@@ -454,6 +457,7 @@ def test_partition_frequencies_in_a_model(law, draws):
     )
 
 
+@pytest.mark.slow
 def test_draws_depend_neither_on_cores_nor_on_threads():
     rows = np.random.default_rng(4).normal(size=(60, 2)) + 5.0 * (np.arange(60) % 3)[:, None]
     found = []

@@ -316,6 +316,7 @@ def drawn_with_gaps(observed, n_draws, offset=None, seed=1):
     return np.array(labels), np.array(missing)
 
 
+@pytest.mark.slow
 def test_full_covariance_with_missing_entries():
     all_labels = partitions(len(GAPPED))
     log_rows = log_likelihoods(all_labels, lambda members: integrated(list(members)))
@@ -351,6 +352,7 @@ def test_missing_entries_beside_an_offset_and_far_from_zero():
     np.testing.assert_allclose((shifted == 0).mean(axis=0), (labels == 0).mean(axis=0), atol=0.08)
 
 
+@pytest.mark.slow
 def test_entries_that_integrate_out_are_drawn_where_asked_for():
     base, values, slow, _ = CASES["nig"]
     with pm.Model() as model:

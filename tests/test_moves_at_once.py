@@ -3,6 +3,7 @@
 import exact
 import numpy as np
 import pytest
+from slowly import rest_slow
 from test_leader_sweep import PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
@@ -23,7 +24,7 @@ def moves(n_threads):
     return move
 
 
-@pytest.mark.parametrize(("cases", "prior"), SETS)
+@pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_moves_leave_the_posterior_invariant(cases, prior):
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, moves(3)))
 

@@ -97,7 +97,7 @@ def in_categories(p, top=6):
     ("kind", "is_grouped"),
     [
         ("shifted Poisson", False),
-        ("shifted Poisson", True),
+        pytest.param("shifted Poisson", True, marks=pytest.mark.slow),
         *(
             pytest.param(kind, is_grouped, marks=pytest.mark.slow)
             for kind in NUMBERS

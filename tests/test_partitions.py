@@ -222,7 +222,9 @@ COMPONENTS = {
 }
 
 
-@pytest.mark.parametrize("kind", COMPONENTS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=pytest.mark.slow) if k == "wide" else k for k in COMPONENTS]
+)
 def test_components_of_many_kinds(kind):
     """Densities sum to one, agree with the number of clusters, and starts are possible."""
     n = 5

@@ -212,11 +212,6 @@ def test_a_draw_leaves_the_posterior_invariant(case):
     assert_invariant(*after_one_draw(case, ALL_MOVES, 1_500))
 
 
-@pytest.mark.parametrize("move", ALONE)
-def test_each_move_alone_leaves_the_posterior_invariant(move):
-    assert_invariant(*after_one_draw("tied", ALONE[move], 1_500))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
@@ -899,6 +894,7 @@ def test_a_restored_step_repeats_its_draws():
         np.testing.assert_array_equal(value, runs[1][name])
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_mixture_in_one_model():
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=10), np.repeat([-3.0, 3.0], 5) + rng.normal(size=10)
@@ -1023,6 +1019,7 @@ def test_bounds_of_latent_variables_that_depend_on_the_parameters():
     assert_mean(posterior["z"].to_numpy()[:, :, 0], p @ (u * np.exp(s)))
 
 
+@pytest.mark.slow
 def test_densities_of_censored_and_integer_data():
     with pm.Model() as censored:
         theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.5, 1.0), shape=6)

@@ -9,6 +9,7 @@ from drawn import results
 from scipy.sparse import csr_array
 from scipy.stats import kstest
 from scipy.stats import t as student_t
+from slowly import rest_slow
 
 import pymc_dpgmm as dp
 
@@ -74,7 +75,7 @@ def test_checks_pass_for_the_model_that_drew_the_data():
 
 
 @pytest.mark.filterwarnings("ignore:Estimated shape parameter")
-@pytest.mark.parametrize("first", ["log_likelihood", "sample_replicates"])
+@pytest.mark.parametrize("first", rest_slow(["log_likelihood", "sample_replicates"]))
 def test_leave_one_out_pit_agrees_with_enumeration(first):
     """A row's distribution function given the other rows, by sums over all partitions of these."""
     base, alpha = {"mu": 0.2, "kappa": 0.3, "a": 3.0, "b": 0.5}, 0.7
@@ -121,7 +122,7 @@ def test_weights_and_parameters_are_those_of_the_log_likelihood():
     assert not np.array_equal(other, idata["log_likelihood"]["y"])
 
 
-@pytest.mark.parametrize(("alpha", "discount"), [(0.8, 0.0), (0.8, 0.4)])
+@pytest.mark.parametrize(("alpha", "discount"), rest_slow([(0.8, 0.4), (0.8, 0.0)]))
 def test_rows_choose_their_clusters_by_the_weights(alpha, discount):
     with pm.Model() as model:
         dp.PYMixture("y", alpha, discount, dp.NormalInverseGamma(**NIG), observed=ROWS)

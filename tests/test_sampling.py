@@ -20,7 +20,8 @@ def assert_partitions_match(idata, all_labels, p, name="y_labels"):
     exact.assert_matches(exact.codes(idata.posterior[name].to_numpy()), all_labels, p)
 
 
-@pytest.mark.parametrize("name", ["niw_crp", pytest.param("nig_crp", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
 def test_fixed_alpha(name):
     given = exact.reference(name)
     base = dict(given["base_measure"])

@@ -6,6 +6,7 @@ import math
 import exact
 import numpy as np
 import pytest
+from slowly import rest_slow
 from test_state import check_bookkeeping
 
 import pymc_dpgmm as dp
@@ -254,7 +255,7 @@ def draw_codes(family, rows, base, alpha, moves, n_draws, law=(0.0, 0.0), seed=1
 @pytest.mark.parametrize(
     "moves", [pytest.param(m, marks=() if m == "default" else pytest.mark.slow) for m in MOVES_ALONE]
 )
-@pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
+@pytest.mark.parametrize("name", rest_slow(["niw_crp", "nig_crp"]))
 def test_partition_frequencies(name, moves):
     given = exact.reference(name)
     base = dict(given["base_measure"])

@@ -338,6 +338,7 @@ def test_latent_rows_have_no_leave_one_out():
         dp.log_likelihood(idata, "y")
 
 
+@pytest.mark.slow
 @HIGH_K
 def test_leave_one_out_with_a_drawn_missing_entry():
     """What is left out is what was observed of a row."""
