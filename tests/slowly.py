@@ -14,9 +14,6 @@ def rest_slow(values: Iterable[Any], n_fast: int = 1) -> list[Any]:
     values : iterable of values, or of tuples of values
     n_fast : int
     """
-    return [
-        value
-        if i < n_fast
-        else pytest.param(*(value if isinstance(value, tuple) else [value]), marks=pytest.mark.slow)
-        for i, value in enumerate(values)
-    ]
+    parameters = list(values)
+    slow = [value if isinstance(value, tuple) else (value,) for value in parameters[n_fast:]]
+    return parameters[:n_fast] + [pytest.param(*value, marks=pytest.mark.slow) for value in slow]

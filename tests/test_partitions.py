@@ -217,8 +217,8 @@ COMPONENTS = {
     "bounded": lambda: pm.DiscreteUniform.dist(1, 4),
     "around-zero": lambda: pm.DiscreteUniform.dist(-2, 4),
     "far": lambda: pm.DiscreteUniform.dist(1500, 1600),
-    "wide": lambda: pm.Geometric.dist(0.001),
     "default": lambda: None,
+    "wide": lambda: pm.Geometric.dist(0.001),
 }
 
 
