@@ -22,7 +22,7 @@ from test_chunks import SCHEMES, SETS, partition_of
 from test_leader_sweep import CASES, PRIORS, posterior
 
 from pymc_dpgmm import testing
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.partitions.priors import canonical_labels
 
 # Partitions between two lines of progress.
 REPORTED = 100_000

@@ -19,7 +19,7 @@ import psutil
 import pymc as pm
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.chunks.dask_rows import DaskRows
+from pymc_dpgmm.chunked.dask_rows import DaskRows
 
 
 def make_chunk(seed: int, n: int, centers: np.ndarray) -> np.ndarray:

@@ -19,13 +19,13 @@ import numpy as np
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
-from pymc_dpgmm.kernels.leader_sweep import leader_sweep
-from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import chinese_restaurant
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws, draw_clusters
+from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 # Draws that search, and draws that find out which moves pay.
 SEARCH, TUNE = 20, 1_000

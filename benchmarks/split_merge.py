@@ -22,9 +22,9 @@ import numpy as np
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

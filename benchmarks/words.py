@@ -295,8 +295,8 @@ def measure(kind, corpus, n_topics, budgets):
 
 def scaling():
     """Time of a scan, and memory, against tokens, topics and documents; topics and words as simulated text has them."""
-    from pymc_dpgmm.grouped_partitions import Groups
-    from pymc_dpgmm.kernels.words import Words
+    from pymc_dpgmm.partitions.grouped import Groups
+    from pymc_dpgmm.sampler.groups.words import Words
 
     print("    tokens  documents  topics   ns/token   MB", flush=True)
     for n, n_documents, n_topics in (

@@ -4,12 +4,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pymc_dpgmm import datasets
-from pymc_dpgmm import distributions as _distributions
-from pymc_dpgmm import pymc_internals as _pymc
-from pymc_dpgmm.distributions import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
-from pymc_dpgmm.distributions import atoms as _atoms
-from pymc_dpgmm.distributions import chunked_partition as _chunked
-from pymc_dpgmm.distributions import grouped_labels as _grouped
 from pymc_dpgmm.families import (
     BaseMeasure,
     BetaBernoulli,
@@ -22,12 +16,10 @@ from pymc_dpgmm.families import (
     NormalInverseWishart,
     SphericalNormalInverseGamma,
 )
-from pymc_dpgmm.guards import guard as _guard
-from pymc_dpgmm.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
-from pymc_dpgmm.printing import print_by_family as _print_by_family
-from pymc_dpgmm.process import DirichletProcess
-from pymc_dpgmm.resume import ResumableRun
-from pymc_dpgmm.steps import (
+from pymc_dpgmm.integration.registration import register as _register
+from pymc_dpgmm.integration.runs.resume import ResumableRun
+from pymc_dpgmm.integration.runs.thinned import ThinnedLabels
+from pymc_dpgmm.integration.steps import (
     CollapsedGibbs,
     ComponentsGibbs,
     ConcentrationGibbs,
@@ -35,24 +27,13 @@ from pymc_dpgmm.steps import (
     DPMixtureStep,
     SplitMerge,
 )
-from pymc_dpgmm.thinned import ThinnedLabels
-from pymc_dpgmm.tokens import as_tokens
+from pymc_dpgmm.integration.variables import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
+from pymc_dpgmm.models.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
+from pymc_dpgmm.models.process import DirichletProcess
+from pymc_dpgmm.models.tokens import as_tokens
 
 if TYPE_CHECKING:
-    from pymc_dpgmm import plots as plots
     from pymc_dpgmm import posterior as posterior
-    from pymc_dpgmm.fitting import VariationalFit, fit
-    from pymc_dpgmm.plots import (
-        plot_clusters,
-        plot_co_clustering,
-        plot_density,
-        plot_group_weights,
-        plot_groups,
-        plot_n_clusters,
-        plot_sensitivity,
-        plot_sizes,
-        plot_topics,
-    )
     from pymc_dpgmm.posterior import (
         certainty,
         chunked_labels,
@@ -74,6 +55,18 @@ if TYPE_CHECKING:
         summary,
         topics,
     )
+    from pymc_dpgmm.posterior.plots import (
+        plot_clusters,
+        plot_co_clustering,
+        plot_density,
+        plot_group_weights,
+        plot_groups,
+        plot_n_clusters,
+        plot_sensitivity,
+        plot_sizes,
+        plot_topics,
+    )
+    from pymc_dpgmm.variational.model import VariationalFit, fit
 
 __version__ = "0.1.0"
 
@@ -145,8 +138,8 @@ __all__ = [
 # What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports
 # take longer than all the rest. Modules, and what they have for users.
 _LATER = {
-    "fitting": ["VariationalFit", "fit"],
-    "plots": [name for name in __all__ if name.startswith("plot_")],
+    "variational.model": ["VariationalFit", "fit"],
+    "posterior.plots": [name for name in __all__ if name.startswith("plot_")],
     "posterior": [
         "certainty",
         "chunked_labels",
@@ -173,7 +166,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     """Import what is done after sampling (PEP 562)."""
-    if name in _LATER:
+    if name == "posterior":
         return importlib.import_module(f"{__name__}.{name}")
     for module, names in _LATER.items():
         if name in names:
@@ -185,22 +178,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return all names, also of what is not imported yet."""
-    return sorted({*globals(), *__all__, *_LATER})
+    return sorted({*globals(), *__all__, "posterior"})
 
 
-_pymc.logprob.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_logp)
-_pymc.logprob.register(_distributions.MissingEntriesRV)(_distributions.missing_logp)
-_pymc.support_point.register(_distributions.MissingEntriesRV)(_distributions.missing_support_point)
-_pymc.support_point.register(_distributions.CollapsedMixtureRV)(_distributions.mixture_support_point)
-_pymc.support_point.register(_distributions.PartitionRV)(_distributions.partition_support_point)
-_pymc.logprob.register(_atoms.AtomsRV)(_atoms.atoms_logp)
-_pymc.support_point.register(_atoms.AtomsRV)(_atoms.atoms_support_point)
-_pymc.support_point.register(_grouped.GroupedLabelsRV)(_grouped.grouped_labels_support_point)
-_pymc.support_point.register(_grouped.OpenersRV)(_grouped.openers_support_point)
-_pymc.logprob.register(_chunked.ChunkedClustersRV)(_chunked.chunked_logp)
-_pymc.support_point.register(_chunked.ChunkedClustersRV)(_chunked.chunked_support_point)
-for _step in (DPMixtureStep, ConcentrationGibbs, ComponentsGibbs):
-    if _step not in _pymc.STEP_METHODS:
-        _pymc.STEP_METHODS.append(_step)
-_guard()
-_print_by_family()
+_register()

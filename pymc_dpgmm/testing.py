@@ -1,8 +1,8 @@
 """Tests for samplers of partitions and for conjugate families, also those that live outside this package.
 
-:func:`check_family` holds a family to the contract of :mod:`pymc_dpgmm.families.family`, and :func:`check_sampler`
-the default sampler with it to an enumeration of all partitions. Both compare with a slow log marginal likelihood
-that shares nothing with the family. The rest are the pieces they are made of.
+:func:`check_family` holds a family to the contract of :mod:`pymc_dpgmm.families.contract.family`, and
+:func:`check_sampler` the default sampler with it to an enumeration of all partitions. Both compare with a slow
+log marginal likelihood that shares nothing with the family. The rest are the pieces they are made of.
 """
 
 import inspect
@@ -20,15 +20,15 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import chi2, kstest
 
-from pymc_dpgmm.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.families import BaseMeasure, View
-from pymc_dpgmm.families.family import volume
-from pymc_dpgmm.kernels.marginal import MarginalLikelihood
-from pymc_dpgmm.kernels.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
-from pymc_dpgmm.kernels.state import State, write_labels
-from pymc_dpgmm.kernels.sweep import run_sweeps
-from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
+from pymc_dpgmm.families.contract.family import volume
+from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
+from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
+from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
+from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
+from pymc_dpgmm.sampler.state.state import State, write_labels
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.tuning.sweep import run_sweeps
 from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]
@@ -191,7 +191,7 @@ def draw_codes(
     labels : (n,) integer array, optional
         The start. By default all rows are in one cluster.
     metropolized : bool
-        Whether scans are those of few rows; see :func:`~pymc_dpgmm.kernels.memory.pick_metropolized`.
+        Whether scans are those of few rows; see :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
 
     Returns
     -------

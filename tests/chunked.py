@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from pymc_dpgmm.chunks.passes import Sent, as_rows, draw_labels, run_pass, unite
+from pymc_dpgmm.chunked.passes import Sent, as_rows, draw_labels, run_pass, unite
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.verbs import N_KEPT
-from pymc_dpgmm.kernels.drawn_clusters import places_in_order
-from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import N_KEPT
 
 
 class RowsInMemory:

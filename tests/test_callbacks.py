@@ -12,11 +12,11 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.distributions import callbacks
-from pymc_dpgmm.distributions.callbacks import callback_of_node, described
-from pymc_dpgmm.distributions.chunked_partition import EvidenceOp
-from pymc_dpgmm.distributions.operations import JointOp, MarginalLikelihoodOp, ParameterGradientOp
 from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.integration.hooks import callbacks
+from pymc_dpgmm.integration.hooks.callbacks import callback_of_node, described
+from pymc_dpgmm.integration.variables.chunked_partition import EvidenceOp
+from pymc_dpgmm.integration.variables.operations import JointOp, MarginalLikelihoodOp, ParameterGradientOp
 
 ROWS = np.array([-2.1, -1.9, 0.3, 4.0, 4.2, 3.8])
 

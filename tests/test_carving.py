@@ -13,10 +13,10 @@ from test_leader_sweep import CASES, PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels import carving
-from pymc_dpgmm.kernels.carving import carvings, carvings_in_part
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.sampler.moves import carving
+from pymc_dpgmm.sampler.moves.carving import carvings, carvings_in_part
+from pymc_dpgmm.sampler.state.state import State
 
 # Rows that a carved-out cluster may have: with one or two, few of five rows are candidates, with eight all are.
 SIZES = {"one": (1, 1), "two": (2, 2), "up to four": (1, 4), "all": (8, 8)}

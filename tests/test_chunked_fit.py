@@ -8,10 +8,10 @@ import pytest
 from test_families import CASES
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader
+from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader
 from pymc_dpgmm.families import View
-from pymc_dpgmm.fitting.chunked_rows import ChunkedRows
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
 from pymc_dpgmm.variational.rows import Components, Rows
 
 QUIET = {"progressbar": False, "random_seed": 1}

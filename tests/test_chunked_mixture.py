@@ -17,8 +17,8 @@ import xarray as xr
 from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.chunks.records import from_dataset
-from pymc_dpgmm.partitions import canonical_labels, first_rows
+from pymc_dpgmm.chunked.records import from_dataset
+from pymc_dpgmm.partitions.priors import canonical_labels, first_rows
 
 pytestmark = pytest.mark.interpreted
 
@@ -491,7 +491,7 @@ def test_options_of_the_other_kind_are_named():
 
 
 def test_levels_that_the_looked_at_rows_lack_are_explained(monkeypatch):
-    from pymc_dpgmm import chunked_mixture
+    from pymc_dpgmm.models import chunked_mixture
 
     monkeypatch.setattr(chunked_mixture, "ROWS_LOOKED_AT", 10)
     codes = np.zeros((100, 1))

@@ -8,11 +8,11 @@ from slowly import rest_slow
 from test_leader_sweep import CASES, PRIORS, posterior, view_of
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.chunks import partition as chunks_partition
-from pymc_dpgmm.chunks.partition import ChunkedPartition, Scheme
+from pymc_dpgmm.chunked import partition as chunks_partition
+from pymc_dpgmm.chunked.partition import ChunkedPartition, Scheme
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.sampler.state.state import State
 
 # Five rows in chunks of two and of three.
 STARTS = [0, 2]

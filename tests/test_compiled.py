@@ -14,8 +14,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 from scipy.stats import gamma, kstest, norm
 
-from pymc_dpgmm import compiled
-from pymc_dpgmm.arithmetic import (
+from pymc_dpgmm.native import compiled
+from pymc_dpgmm.native.arithmetic import (
     Bits,
     fast_exp,
     fast_log,
@@ -26,17 +26,17 @@ from pymc_dpgmm.arithmetic import (
     take_logarithms,
     uniform,
 )
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
-from pymc_dpgmm.kernels import preparation
-from pymc_dpgmm.kernels.concentration import drawn_concentration
-from pymc_dpgmm.lanes import LANES, add_exponentials, raise_to
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
+from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
+from pymc_dpgmm.sampler.tuning import preparation
 
 PROGRAM = """
 import sys
-from pymc_dpgmm import compiled
+from pymc_dpgmm.native import compiled
 if len(sys.argv) > 1:
     compiled.own_sources = lambda: (sys.argv[1],)
-from pymc_dpgmm.kernels.state import log_joint, write_labels
+from pymc_dpgmm.sampler.state.state import log_joint, write_labels
 compiled.compiling._compiled = 0
 write_labels.address, log_joint.address
 print(compiled.compiling._compiled, "compiled")
@@ -83,7 +83,7 @@ import sys
 import numpy as np
 sys.path.insert(0, sys.argv[1])
 from pymc_dpgmm.families import Component, Family, View, real
-from pymc_dpgmm.kernels.table import Table
+from pymc_dpgmm.sampler.state.table import Table
 import helper
 from helper import scaled
 
@@ -102,7 +102,7 @@ print(value(factor=1.0, second=False), value(factor=2.0, second=False), value(fa
 """
 HELPER = """
 import further
-from pymc_dpgmm.compiled import inlined
+from pymc_dpgmm.native.compiled import inlined
 SHIFT = {shift}
 
 @inlined
@@ -110,7 +110,7 @@ def scaled(x):
     return further.raised(x)
 """
 FURTHER = """
-from pymc_dpgmm.compiled import inlined
+from pymc_dpgmm.native.compiled import inlined
 POWER = {power}
 
 @inlined
@@ -137,7 +137,7 @@ def test_changes_of_a_family_of_ones_own_are_seen_wherever_they_are(tmp_path):
 RENAMED = """
 import importlib, sys
 sys.path.insert(0, sys.argv[1])
-from pymc_dpgmm.compiled import FLOAT, compiling, specialized
+from pymc_dpgmm.native.compiled import FLOAT, compiling, specialized
 
 def template(x):
     return of_a_user(x)
@@ -151,7 +151,7 @@ print(function(4.0), compiling._compiled)
 def test_code_of_a_file_that_was_renamed_is_compiled_anew(tmp_path):
     """What is on disk looks for the modules that it was made from."""
     (tmp_path / "program.py").write_text(RENAMED)
-    lines = ["from pymc_dpgmm.compiled import inlined", "@inlined", "def doubled(x):", "    return 2.0 * x"]
+    lines = ["from pymc_dpgmm.native.compiled import inlined", "@inlined", "def doubled(x):", "    return 2.0 * x"]
     (tmp_path / "first.py").write_text("\n".join(lines))
 
     def run(module):

@@ -10,8 +10,8 @@ import xarray as xr
 from pymc.sampling import mcmc
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.guards import guard
-from pymc_dpgmm.steps.convergence import checked_without_labels, partition_warnings
+from pymc_dpgmm.integration.hooks.convergence import checked_without_labels, partition_warnings
+from pymc_dpgmm.integration.hooks.guards import guard
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 6.0 * (np.arange(40) % 3)[:, None]
 

@@ -10,7 +10,7 @@ from test_families import CASES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
     finite_dirichlet,
     mixture_of_finite_mixtures,

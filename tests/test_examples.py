@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pymc_dpgmm.families.family import KNOWN
+from pymc_dpgmm.families.contract.family import KNOWN
 from pymc_dpgmm.testing import check_family
 
 ROOT = Path(__file__).parent.parent

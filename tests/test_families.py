@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
-from pymc_dpgmm.special import log_rising
+from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.testing import Contract, check_family
 
 SPREAD_PSI = [[1.3, 0.9, -0.2], [0.9, 1.1, 0.1], [-0.2, 0.1, 0.7]]

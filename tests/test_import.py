@@ -16,8 +16,8 @@ LATER = (
     "arviz_plots",
     "arviz_stats",
     "matplotlib",
-    "pymc_dpgmm.fitting",
-    "pymc_dpgmm.plots",
+    "pymc_dpgmm.variational.model",
+    "pymc_dpgmm.posterior.plots",
     "pymc_dpgmm.posterior",
     "pymc_dpgmm.testing",
     "pymc_dpgmm.variational",
@@ -52,21 +52,21 @@ def test_every_name_in_a_new_process():
 import json
 import pymc_dpgmm as dp
 listed = dir(dp)
-kinds = {name: type(getattr(dp, name)).__name__ for name in (*dp.__all__, "plots", "posterior")}
+kinds = {name: type(getattr(dp, name)).__name__ for name in (*dp.__all__, "posterior")}
 print(json.dumps({"listed": listed, "kinds": kinds}))
 """
     found = run(script)
-    assert set(dp.__all__) | {"plots", "posterior", "__version__"} <= set(found["listed"])
+    assert set(dp.__all__) | {"posterior", "__version__"} <= set(found["listed"])
     assert len(found["listed"]) == len(set(found["listed"]))
     modules = {name for name, kind in found["kinds"].items() if kind == "module"}
-    assert modules == {"datasets", "plots", "posterior"}
+    assert modules == {"datasets", "posterior"}
     script = """
 import json
 from pymc_dpgmm import *
-from pymc_dpgmm import plots, posterior
+from pymc_dpgmm import posterior
 import pymc_dpgmm as dp
 same = all(globals()[name] is getattr(dp, name) for name in dp.__all__)
-print(json.dumps(same and dp.plots is plots and dp.posterior is posterior))
+print(json.dumps(same and dp.posterior is posterior))
 """
     assert run(script)
 
@@ -77,7 +77,7 @@ import json
 import pymc_dpgmm as dp
 from pymc.logprob.abstract import _logprob
 from pymc.step_methods import STEP_METHODS
-from pymc_dpgmm.distributions import CollapsedMixtureRV, MissingEntriesRV
+from pymc_dpgmm.integration.variables import CollapsedMixtureRV, MissingEntriesRV
 default = _logprob.dispatch(object)
 densities = [_logprob.dispatch(rv) is not default for rv in (CollapsedMixtureRV, MissingEntriesRV)]
 steps = [STEP_METHODS.count(step) for step in (dp.DPMixtureStep, dp.ConcentrationGibbs, dp.ComponentsGibbs)]
@@ -88,7 +88,7 @@ print(json.dumps([densities, steps]))
 
 def test_a_name_is_the_same_object_every_time():
     assert dp.summary is dp.summary
-    assert dp.plot_density is dp.plots.plot_density
+    assert dp.plot_density is dp.posterior.plots.plot_density
     assert dp.density is dp.posterior.density
     assert vars(dp)["summary"] is dp.summary
 

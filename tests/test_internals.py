@@ -11,13 +11,16 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_dpgmm
-from pymc_dpgmm import pymc_internals
-from pymc_dpgmm.distributions import backends
+from pymc_dpgmm.integration.hooks import backends, pymc_internals
 
 PACKAGE = Path(pymc_dpgmm.__file__).parent
 SOURCES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
 # The modules that may look inside. Those of numba are tested in test_compiled.py.
-PYMC, PYTENSOR, NUMBA = "pymc_internals.py", "distributions/backends.py", "compiled.py"
+PYMC, PYTENSOR, NUMBA = (
+    "integration/hooks/pymc_internals.py",
+    "integration/hooks/backends.py",
+    "native/compiled.py",
+)
 
 
 def imported(path):

@@ -14,16 +14,16 @@ import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.guards import told_of_interrupted_chain, told_of_interrupted_tuning
-from pymc_dpgmm.interrupts import interrupted_later, is_interrupt
-from pymc_dpgmm.steps.convergence import checked_without_labels
+from pymc_dpgmm.integration.hooks.convergence import checked_without_labels
+from pymc_dpgmm.integration.hooks.guards import told_of_interrupted_chain, told_of_interrupted_tuning
+from pymc_dpgmm.native.interrupts import interrupted_later, is_interrupt
 
 # A process that samples again and again, and says how each run ended. The signals go to all of its children too,
 # as those of a terminal do.
 VICTIM = """
 import sys, warnings, logging, signal
 import numpy as np, pymc as pm, pymc_dpgmm as dp
-from pymc_dpgmm.interrupts import is_interrupt
+from pymc_dpgmm.native.interrupts import is_interrupt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 warnings.simplefilter("ignore")
 logging.disable(logging.CRITICAL)

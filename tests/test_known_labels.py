@@ -11,18 +11,17 @@ from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma, multivariate_normal, norm
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.constraints import allow, blocks_of, draw_constrained_start, make_constraints
-from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels import constrained
-from pymc_dpgmm.kernels.schedule import explore
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.families import View, constrained
+from pymc_dpgmm.partitions.known import allow, blocks_of, draw_constrained_start, make_constraints
+from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
     finite_dirichlet,
     mixture_of_finite_mixtures,
     n_terms,
     pitman_yor,
 )
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.schedule import explore
 from pymc_dpgmm.testing import codes, draw_codes, log_likelihoods, normalized, partitions
 
 N = 8

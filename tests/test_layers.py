@@ -12,17 +12,17 @@ import pymc_dpgmm
 MODELS = ("pymc", "pytensor")
 LABELS = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
 BELOW = [
-    "pymc_dpgmm.partitions",
+    "pymc_dpgmm.partitions.priors",
     "pymc_dpgmm.tables.rows",
     "pymc_dpgmm.families",
-    "pymc_dpgmm.kernels.gibbs",
-    "pymc_dpgmm.kernels.marginal",
-    "pymc_dpgmm.kernels.imputation",
-    "pymc_dpgmm.kernels.schedule",
-    "pymc_dpgmm.chunks.partition",
-    "pymc_dpgmm.chunks.dask_rows",
-    "pymc_dpgmm.kernels.auxiliary",
-    "pymc_dpgmm.kernels.atom_moves",
+    "pymc_dpgmm.sampler.moves.gibbs",
+    "pymc_dpgmm.sampler.state.marginal",
+    "pymc_dpgmm.sampler.moves.imputation",
+    "pymc_dpgmm.sampler.tuning.schedule",
+    "pymc_dpgmm.chunked.partition",
+    "pymc_dpgmm.chunked.dask_rows",
+    "pymc_dpgmm.sampler.atoms.auxiliary",
+    "pymc_dpgmm.sampler.atoms.atom_moves",
     "pymc_dpgmm.variational.search",
     "pymc_dpgmm.variational.draws",
 ]

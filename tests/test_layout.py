@@ -8,9 +8,9 @@ import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.distributions import mixture_inputs
-from pymc_dpgmm.distributions.layout import Layout, MixtureInputs
-from pymc_dpgmm.distributions.snapshots import check_unchanged, last_sampled, note_sampling
+from pymc_dpgmm.integration.variables import mixture_inputs
+from pymc_dpgmm.integration.variables.layout import Layout, MixtureInputs
+from pymc_dpgmm.integration.variables.snapshots import check_unchanged, last_sampled, note_sampling
 
 OPTIONAL = ["given", "missing", "positions", "offset", "data", "rows"]
 

@@ -15,26 +15,26 @@ from test_known_labels import PRIORS as OF_MORE_ROWS
 from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.arithmetic import bits_at, scrambled, uniform_at
-from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels import super_clusters
-from pymc_dpgmm.kernels.births import births_and_deaths
-from pymc_dpgmm.kernels.carving import carvings
-from pymc_dpgmm.kernels.drawn_clusters import log_gamma_numbers
-from pymc_dpgmm.kernels.leader_sweep import leader_sweep
-from pymc_dpgmm.kernels.many_rows import scan, scan_some
-from pymc_dpgmm.kernels.memory import DISCOUNT
-from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.native.arithmetic import bits_at, scrambled, uniform_at
+from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.partitions.priors import (
     canonical_labels,
     chinese_restaurant,
     draw_partition,
     mixture_of_finite_mixtures,
 )
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.sampler.many_rows import super_clusters
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
+from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
+from pymc_dpgmm.sampler.many_rows.many_rows import scan, scan_some
+from pymc_dpgmm.sampler.moves.births import births_and_deaths
+from pymc_dpgmm.sampler.moves.carving import carvings
+from pymc_dpgmm.sampler.state.memory import DISCOUNT
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 # The weights of a mixture of finite mixtures depend on the number of rows.
 PRIORS = OF_MORE_ROWS | {"mfm": (mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, 5), OF_MORE_ROWS["mfm"][1])}

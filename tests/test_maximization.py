@@ -10,8 +10,8 @@ from test_families import CASES
 from test_variational import ONE, rows_of, seeded
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.fitting.target import FitTarget
 from pymc_dpgmm.variational.ascent import ascend
+from pymc_dpgmm.variational.model.target import FitTarget
 from pymc_dpgmm.variational.rows import Rows
 
 X = np.concatenate([np.random.default_rng(0).normal(-4.0, 1.0, 25), np.random.default_rng(1).normal(3.0, 0.5, 20)])

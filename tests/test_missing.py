@@ -16,10 +16,10 @@ from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels.imputation import impute
-from pymc_dpgmm.kernels.marginal import same_values
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.moves.imputation import impute
+from pymc_dpgmm.sampler.state.marginal import same_values
+from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import Contract, draw_codes, log_likelihoods, normalized, partitions
 
 pytestmark = pytest.mark.interpreted
@@ -458,7 +458,7 @@ CONTINUE = """
 import pickle
 import sys
 import numpy as np
-from pymc_dpgmm.kernels.imputation import impute
+from pymc_dpgmm.sampler.moves.imputation import impute
 with open(sys.argv[1], "rb") as file:
     rng, state, values, missing = pickle.load(file)
 print(*impute(rng, state, values, missing)[0])

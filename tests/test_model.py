@@ -12,7 +12,7 @@ import pytensor
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.distributions.operations import JointOp
+from pymc_dpgmm.integration.variables.operations import JointOp
 
 pytestmark = pytest.mark.interpreted
 

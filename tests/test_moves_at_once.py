@@ -8,12 +8,12 @@ from test_leader_sweep import PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels import many_rows
-from pymc_dpgmm.kernels.moves_at_once import sequential_moves
-from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.split_merge import MERGES, MERGES_TRIED, SEQUENTIAL, SPLITS, SPLITS_TRIED
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.many_rows import many_rows
+from pymc_dpgmm.sampler.moves.moves_at_once import sequential_moves
+from pymc_dpgmm.sampler.moves.split_merge import MERGES, MERGES_TRIED, SEQUENTIAL, SPLITS, SPLITS_TRIED
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 
 def moves(n_threads):

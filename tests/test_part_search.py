@@ -7,17 +7,17 @@ from test_split_merge import check_state
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels import part_search
-from pymc_dpgmm.kernels.leader_sweep import place_rows
-from pymc_dpgmm.kernels.schedule import Options, Schedule
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.partitions.priors import (
     canonical_labels,
     chinese_restaurant,
     finite_dirichlet,
     mixture_of_finite_mixtures,
     pitman_yor,
 )
+from pymc_dpgmm.sampler.many_rows import part_search
+from pymc_dpgmm.sampler.many_rows.leader_sweep import place_rows
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
 N = 60_000
 CENTRES = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0], [40.0, 40.0]])

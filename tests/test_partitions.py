@@ -7,9 +7,7 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.partitions.priors import (
     canonical_labels,
     check_series,
     chinese_restaurant,
@@ -28,6 +26,8 @@ from pymc_dpgmm.partitions import (
     n_terms,
     pitman_yor,
 )
+from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
+from pymc_dpgmm.sampler.state.state import State
 
 pytestmark = pytest.mark.interpreted
 

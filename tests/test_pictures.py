@@ -10,8 +10,8 @@ import pytest
 from drawn import results
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.panels import separation
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.panels import separation
 
 mpl.use("Agg")
 

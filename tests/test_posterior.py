@@ -7,12 +7,12 @@ import pytest
 import xarray as xr
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.partitions.priors import canonical_labels
 from pymc_dpgmm.posterior.arrays import point_partition as arrays
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition
 from pymc_dpgmm.testing import partitions
-from pymc_dpgmm.threads import Threads
 
 
 def tree(labels, coords=None, group="posterior"):

@@ -12,7 +12,7 @@ from scipy.stats import chisquare, kstest
 from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.partitions import log_eppf, pitman_yor
+from pymc_dpgmm.partitions.priors import log_eppf, pitman_yor
 from pymc_dpgmm.testing import partitions
 
 pytestmark = pytest.mark.interpreted

@@ -14,10 +14,10 @@ from scipy import stats
 from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.densities import ProcessModel, family_for
-from pymc_dpgmm.distributions.models import SMALL_GRAPH
-from pymc_dpgmm.kernels.auxiliary import Rows, scan
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
+from pymc_dpgmm.integration.process_density import ProcessModel, family_for
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
+from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
 
 ALL_MOVES = {"n_sweeps": 1, "n_scans": 1, "hamiltonian": 1, "split_merge": 1}
 ALONE = {

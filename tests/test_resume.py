@@ -7,8 +7,8 @@ import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
-from pymc_dpgmm import checkpoints
-from pymc_dpgmm.checkpoints import Checkpoint, pack, unpack
+from pymc_dpgmm.integration.runs import checkpoints
+from pymc_dpgmm.integration.runs.checkpoints import Checkpoint, pack, unpack
 
 ROWS = np.random.default_rng(0).normal(size=(25, 2)) + 4.0 * (np.arange(25) % 2)[:, None]
 

@@ -6,9 +6,9 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.scans import scan_rows
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant, pitman_yor
+from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, pitman_yor
+from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.state.state import State
 
 RNG = np.random.default_rng(42)
 PAIRS = np.concatenate([RNG.normal(size=(14, 2)), RNG.normal(size=(9, 2)) + 1.5])

@@ -12,18 +12,19 @@ import pytest
 from pytensor.gradient import verify_grad
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.compiled import FLOAT, c_function
-from pymc_dpgmm.distributions.grouped_labels import GroupedFiniteDirichlet, HDPLabels, TopicLabels, _Openers
-from pymc_dpgmm.distributions.rising import log_rising as log_rising_of_variables
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.gamma import log_t_norms
-from pymc_dpgmm.grouped_partitions import Groups, count_by_group
-from pymc_dpgmm.kernels.grouping import log_prior
-from pymc_dpgmm.kernels.marginal import MarginalLikelihood
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.kernels.words import Words, log_topics, log_words
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.families.shared.gamma import log_t_norms
+from pymc_dpgmm.integration.variables.grouped_labels import (
+    GroupedFiniteDirichlet,
+    HDPLabels,
+    TopicLabels,
+    _Openers,
+)
+from pymc_dpgmm.integration.variables.rising import log_rising as log_rising_of_variables
+from pymc_dpgmm.native.compiled import FLOAT, c_function
+from pymc_dpgmm.native.special import digamma, digamma_rise, digamma_rises, log_i0, log_rising, log_risings
+from pymc_dpgmm.partitions.grouped import Groups, count_by_group
+from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
     finite_dirichlet,
     log_eppf,
@@ -33,7 +34,11 @@ from pymc_dpgmm.partitions import (
     pitman_yor,
     with_known_components,
 )
-from pymc_dpgmm.special import digamma, digamma_rise, digamma_rises, log_i0, log_rising, log_risings
+from pymc_dpgmm.sampler.groups.grouping import log_prior
+from pymc_dpgmm.sampler.groups.words import Words, log_topics, log_words
+from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, sticks_bound
 
 pytestmark = pytest.mark.interpreted

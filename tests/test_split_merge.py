@@ -11,15 +11,15 @@ from test_state import check_bookkeeping
 
 import pymc_dpgmm as dp
 from pymc_dpgmm import testing
-from pymc_dpgmm.compiled import FLOATS, INT, INTS, NOTHING, c_function, shifted
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.kernels import split_merge as sm
-from pymc_dpgmm.kernels.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
-from pymc_dpgmm.kernels.schedule import explore
-from pymc_dpgmm.kernels.split_merge import RANDOM, SEQUENTIAL
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.kernels.sweep import sweep
-from pymc_dpgmm.partitions import canonical_labels, chinese_restaurant
+from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.sampler.moves import split_merge as sm
+from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
+from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.schedule import explore
+from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
 FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])

@@ -7,10 +7,10 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.verbs import SIZE
-from pymc_dpgmm.kernels.gibbs import gibbs_scan
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table_functions import SIZE
 
 RNG = np.random.default_rng(4)
 CASES = {

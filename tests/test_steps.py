@@ -10,7 +10,7 @@ import sampled
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.kernels.schedule import BESIDE_SCANS
+from pymc_dpgmm.sampler.tuning.schedule import BESIDE_SCANS
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
 

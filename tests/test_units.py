@@ -8,11 +8,11 @@ import pytest
 from exact import assert_matches
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.families import View
-from pymc_dpgmm.kernels.memory import free_slot, join, leave, memory_at, take_slot
-from pymc_dpgmm.kernels.state import State
-from pymc_dpgmm.partitions import chinese_restaurant
+from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.state.memory import free_slot, join, leave, memory_at, take_slot
+from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import draw_codes, log_likelihoods, normalized, partitions
 
 N_UNITS = 5

@@ -15,8 +15,8 @@ from test_families import CASES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
+from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.testing import partitions
-from pymc_dpgmm.threads import Threads
 from pymc_dpgmm.variational import rows as rows_module
 from pymc_dpgmm.variational.ascent import ascend, begin, step
 from pymc_dpgmm.variational.draws import draw_labels, log_importance

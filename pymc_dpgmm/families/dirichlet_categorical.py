@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import fast_log
-from pymc_dpgmm.checks import is_variable
-from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.base_measure import BaseMeasure, Coded
-from pymc_dpgmm.families.categories import code_columns, numbers_of_levels
-from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet, if_present
-from pymc_dpgmm.families.counts import sums_of_logs
-from pymc_dpgmm.families.expected import Linear
-from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.families.supports import positive, real, refuse_where
-from pymc_dpgmm.special import digamma, digamma_rises, log_rising
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure, Coded
+from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet, if_present
+from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
+from pymc_dpgmm.families.shared.categories import code_columns, numbers_of_levels
+from pymc_dpgmm.families.shared.counts import sums_of_logs
+from pymc_dpgmm.native.arithmetic import fast_log
+from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising
+from pymc_dpgmm.tables.checks import is_variable
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 

@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.checks import is_sparse, is_variable
-from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, Drawn, draw_dirichlet
-from pymc_dpgmm.families.counts import as_ragged, check_counts
-from pymc_dpgmm.families.expected import Linear
-from pymc_dpgmm.families.family import Family, Ragged
-from pymc_dpgmm.families.supports import positive
-from pymc_dpgmm.special import digamma, digamma_rises, gammaln, log_rising
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.contract.component import Component, Drawn, draw_dirichlet
+from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.family import Family, Ragged
+from pymc_dpgmm.families.contract.supports import positive
+from pymc_dpgmm.families.shared.counts import as_ragged, check_counts
+from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln, log_rising
+from pymc_dpgmm.tables.checks import is_sparse, is_variable
 
 # A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
 # of at most _FEW, is within it.

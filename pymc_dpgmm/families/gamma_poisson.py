@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, Drawn
-from pymc_dpgmm.families.counts import check_counts, missing_as_nothing, with_missing
-from pymc_dpgmm.families.expected import Linear
-from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.families.gamma import gradient_in_gamma
-from pymc_dpgmm.families.supports import positive, refuse_where
-from pymc_dpgmm.special import digamma, gammaln, log_rising, xlogy
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.expected import Linear
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import positive, refuse_where
+from pymc_dpgmm.families.shared.counts import check_counts, missing_as_nothing, with_missing
+from pymc_dpgmm.families.shared.gamma import gradient_in_gamma
+from pymc_dpgmm.native.special import digamma, gammaln, log_rising, xlogy
 
 
 def _update(p, n, s, x, sign):

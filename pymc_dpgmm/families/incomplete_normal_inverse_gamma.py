@@ -6,16 +6,16 @@ cache holds, per column, what :mod:`pymc_dpgmm.families.normal_inverse_gamma` sa
 
 import math
 
-from pymc_dpgmm.arithmetic import fast_log
-from pymc_dpgmm.compiled import shifted
-from pymc_dpgmm.families.moments import merge_squares, update_squares
-from pymc_dpgmm.families.normal_columns import (
+from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
+from pymc_dpgmm.families.shared.normal_columns import (
     ColumnsFamily,
     log_evidence,
     set_column,
     squared_deviation,
     t_constant,
 )
+from pymc_dpgmm.native.arithmetic import fast_log
+from pymc_dpgmm.native.compiled import shifted
 
 
 def _update(p, n, s, x, sign):

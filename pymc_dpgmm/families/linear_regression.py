@@ -22,17 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import fast_log
-from pymc_dpgmm.checks import is_variable
-from pymc_dpgmm.compiled import inlined, shifted
-from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, Drawn
-from pymc_dpgmm.families.expected import Linear, as_packed, expected_log_variance
-from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.families.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
-from pymc_dpgmm.families.origins import shift_mean
-from pymc_dpgmm.families.supports import positive, positive_definite, real
-from pymc_dpgmm.triangles import (
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.expected import Linear, as_packed, expected_log_variance
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
+from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
+from pymc_dpgmm.families.shared.origins import shift_mean
+from pymc_dpgmm.native.arithmetic import fast_log
+from pymc_dpgmm.native.compiled import inlined, shifted
+from pymc_dpgmm.native.triangles import (
     add_outer_product,
     cholesky_in_place,
     factors,
@@ -45,6 +44,7 @@ from pymc_dpgmm.triangles import (
     unpacked,
     upper_entry,
 )
+from pymc_dpgmm.tables.checks import is_variable
 
 # Share of a determinant or of b_n without a row below which too few digits are left.
 _SMALLEST_SHARE = 1e-8

@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import fast_log, standard_gamma, standard_normal
 from pymc_dpgmm.families import incomplete_normal_inverse_gamma
-from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.gamma import log_t_norms
-from pymc_dpgmm.families.moments import merge_squares, update_squares
-from pymc_dpgmm.families.normal_columns import (
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.shared.gamma import log_t_norms
+from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
+from pymc_dpgmm.families.shared.normal_columns import (
     ColumnsFamily,
     log_evidence,
     set_column,
     squared_deviation,
     t_constant,
 )
+from pymc_dpgmm.native.arithmetic import fast_log, standard_gamma, standard_normal
 
 # Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
 _LARGEST = 1e300

@@ -23,19 +23,19 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.compiled import inlined
-from pymc_dpgmm.families.base_measure import BaseMeasure
-from pymc_dpgmm.families.component import Component, restore_mean
-from pymc_dpgmm.families.conditional_t import draw_absent, log_predictive_present
-from pymc_dpgmm.families.defaults import column_means, column_variances
-from pymc_dpgmm.families.expected import Quadratic
-from pymc_dpgmm.families.family import Family
-from pymc_dpgmm.families.full_normal import draw_full_rows, log_diagonal, log_full_density
-from pymc_dpgmm.families.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
-from pymc_dpgmm.families.origins import centred, shift_mean
-from pymc_dpgmm.families.supports import positive, positive_definite, real
-from pymc_dpgmm.special import digamma, digamma_rises, log_rising, log_risings
-from pymc_dpgmm.triangles import (
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.contract.component import Component, restore_mean
+from pymc_dpgmm.families.contract.expected import Quadratic
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
+from pymc_dpgmm.families.shared.conditional_t import draw_absent, log_predictive_present
+from pymc_dpgmm.families.shared.defaults import column_means, column_variances
+from pymc_dpgmm.families.shared.full_normal import draw_full_rows, log_diagonal, log_full_density
+from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
+from pymc_dpgmm.families.shared.origins import centred, shift_mean
+from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising, log_risings
+from pymc_dpgmm.native.triangles import (
     cholesky_in_place,
     factors,
     invert_in_place,
@@ -345,8 +345,8 @@ class NormalInverseWishart(BaseMeasure):
     Notes
     -----
     ``from_data`` sets mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of the
-    column variances (``pymc_dpgmm.families.defaults.column_variances`` states the lower bound for columns without
-    spread).
+    column variances (``pymc_dpgmm.families.shared.defaults.column_variances`` states the lower bound for columns
+    without spread).
 
     Examples
     --------

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.compiled import entries_between, inlined, shifted
 from pymc_dpgmm.families import normal_inverse_wishart as summed
-from pymc_dpgmm.families.moments import gather_scatter, merge_scatter, update_scatter
-from pymc_dpgmm.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
+from pymc_dpgmm.families.shared.moments import gather_scatter, merge_scatter, update_scatter
+from pymc_dpgmm.native.compiled import entries_between, inlined, shifted
+from pymc_dpgmm.native.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
 
 # Below so many columns nothing is gained. Numbers of pairs take at most ``_MOST_PER_NUMBER`` times the memory of
 # the data, and at most 128 MiB.

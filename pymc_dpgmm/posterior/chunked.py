@@ -6,19 +6,19 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import check_count, is_chunked
-from pymc_dpgmm.chunks.dask_rows import DaskRows, Reader, as_dask_array, names_in
-from pymc_dpgmm.chunks.partition import DrawnPartition
-from pymc_dpgmm.chunks.passes import Sent, draw_labels
-from pymc_dpgmm.chunks.records import from_dataset, has_labels
-from pymc_dpgmm.distributions.records import parse_numbers
+from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader, as_dask_array, names_in
+from pymc_dpgmm.chunked.partition import DrawnPartition
+from pymc_dpgmm.chunked.passes import Sent, draw_labels
+from pymc_dpgmm.chunked.records import from_dataset, has_labels
 from pymc_dpgmm.families import BASE_MEASURES, FAMILIES
+from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.posterior.arrays.mixtures import constant
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, read_records, record_of
+from pymc_dpgmm.tables.checks import check_count, is_chunked
 
 
 def group_of(name: str) -> str:

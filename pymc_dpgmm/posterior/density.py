@@ -8,12 +8,12 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import is_sparse, listed
 from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.processes import density_of_process
+from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows

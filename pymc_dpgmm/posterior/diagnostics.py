@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.interrupts import imported
+from pymc_dpgmm.native.interrupts import imported
+from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.partitions import (
     canonical_draws,
@@ -16,7 +17,6 @@ from pymc_dpgmm.posterior.arrays.partitions import (
     sizes_of_draws,
 )
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
-from pymc_dpgmm.threads import Threads, available_threads
 
 # R-hat of a distance, from which on chains count as being at different partitions.
 WORST_R_HAT = 1.05

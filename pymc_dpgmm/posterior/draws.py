@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from pymc_dpgmm.checks import listed
-from pymc_dpgmm.distributions.records import parse_record, record_name
+from pymc_dpgmm.integration.variables.records import parse_record, record_name
+from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.rows import Rows
 

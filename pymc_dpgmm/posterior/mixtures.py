@@ -15,12 +15,11 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import is_sparse, listed
-from pymc_dpgmm.distributions import mixture_inputs, of_units
 from pymc_dpgmm.families import FAMILIES, BaseMeasure
-from pymc_dpgmm.families.base_measure import BASE_MEASURES
-from pymc_dpgmm.families.categories import codes_of_new
-from pymc_dpgmm.partitions import GibbsType
+from pymc_dpgmm.families.contract.base_measure import BASE_MEASURES
+from pymc_dpgmm.families.shared.categories import codes_of_new
+from pymc_dpgmm.integration.variables import mixture_inputs, of_units
+from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, ViewDraws
 from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
@@ -34,6 +33,7 @@ from pymc_dpgmm.posterior.stored import (
     read_records,
     record_of,
 )
+from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import read_table, rows_with_names

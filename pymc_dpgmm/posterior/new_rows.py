@@ -7,10 +7,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.processes import new_rows_of_process
+from pymc_dpgmm.tables.checks import check_count
 from pymc_dpgmm.tables.names import as_text
 
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.checks import check_count
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.losses import check_costs
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
+from pymc_dpgmm.tables.checks import check_count
 
 
 def point_partition(

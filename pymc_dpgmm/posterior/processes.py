@@ -12,16 +12,16 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from scipy.special import logsumexp
 
-from pymc_dpgmm.checks import listed
-from pymc_dpgmm.densities import ProcessModel
-from pymc_dpgmm.distributions import fixed_rows
-from pymc_dpgmm.distributions.models import digest_of, numbers_in
-from pymc_dpgmm.partitions import GibbsType, log_seat_new
+from pymc_dpgmm.integration.process_density import ProcessModel
+from pymc_dpgmm.integration.variables import fixed_rows
+from pymc_dpgmm.integration.variables.models import digest_of, numbers_in
+from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
 from pymc_dpgmm.posterior.arrays.replicates import draw_rows_of_table
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.stored import Source, data_of
+from pymc_dpgmm.tables.checks import listed
 
 # At least so many draws from the base are what a density is averaged over, in every draw.
 N_FRESH = 64

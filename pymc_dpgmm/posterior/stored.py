@@ -1,7 +1,7 @@
 """Numbers that draws are to be read with: where they are stored, and the prior on partitions made of them.
 
-Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.distributions.records`); a model is
-needed only for expressions that have no name in them.
+Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.integration.variables.records`); a
+model is needed only for expressions that have no name in them.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,10 +15,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
-from pymc_dpgmm.checks import listed
-from pymc_dpgmm.distributions import prior_parameters
-from pymc_dpgmm.distributions.records import parse_numbers, parse_record, record_name
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.integration.variables import prior_parameters
+from pymc_dpgmm.integration.variables.records import parse_numbers, parse_record, record_name
+from pymc_dpgmm.native.special import gammaincinv
+from pymc_dpgmm.partitions.priors import (
     GibbsType,
     chinese_restaurant,
     finite_dirichlet,
@@ -29,7 +29,7 @@ from pymc_dpgmm.partitions import (
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
 from pymc_dpgmm.posterior.draws import DrawnLabels
-from pymc_dpgmm.special import gammaincinv
+from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
 
 # Groups of results in which variables are looked for, those of draws first.

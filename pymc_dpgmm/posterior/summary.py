@@ -9,7 +9,7 @@ import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.interrupts import imported
+from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components

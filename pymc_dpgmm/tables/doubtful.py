@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.checks import is_sparse, is_variable, listed
+from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed
 from pymc_dpgmm.tables.table import Table
 
 # Fewer rows than this may have consecutive numbers by chance.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.checks import is_sparse, listed
+from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, OBJECTS, Table
 
 _DAYS = "days = (t - t.min()) / pandas.Timedelta('1D') (for new rows since the same one)"

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import listed
+from pymc_dpgmm.tables.checks import listed
 
 
 def coordinates(names: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import is_sparse, is_variable, refuse_dims
+from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims
 from pymc_dpgmm.tables.names import check_columns
 from pymc_dpgmm.tables.table import OBJECTS, Table
 

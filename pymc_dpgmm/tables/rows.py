@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import is_variable, listed, refuse_dims
+from pymc_dpgmm.tables.checks import is_variable, listed, refuse_dims
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.reading import read_entries, read_table, row_names
 from pymc_dpgmm.tables.table import Table

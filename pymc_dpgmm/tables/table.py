@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.checks import listed
+from pymc_dpgmm.tables.checks import listed
 
 # Kinds of columns that are numbers, and those that are categories of one name or another.
 NUMBERS = ("bool", "integer", "real")

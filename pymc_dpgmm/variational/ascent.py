@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.variational.rows import RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, Weights
 

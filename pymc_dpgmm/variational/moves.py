@@ -6,7 +6,7 @@ their own, a merge adds the responsibilities of two components, whose effect on 
 
 import numpy as np
 
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, step
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
 from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere

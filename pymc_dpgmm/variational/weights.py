@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.special import digamma, digamma_rises, gammaln, log_risings
+from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln, log_risings
 
 # Rounds in which sticks and concentration are updated in turn, and the relative change at which they end.
 _MOST_ROUNDS, _LEAST_CHANGE = 200, 1e-13

@@ -4,8 +4,8 @@ from functools import partial
 
 import numpy as np
 
-from pymc_dpgmm.compiled import BYTES, INT, INTS, NOTHING, SMALL_INTS, c_function, inlined, shifted
-from pymc_dpgmm.threads import Threads, available_threads
+from pymc_dpgmm.native.compiled import BYTES, INT, INTS, NOTHING, SMALL_INTS, c_function, inlined, shifted
+from pymc_dpgmm.native.threads import Threads, available_threads
 
 
 @inlined

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.partitions import distinct
-from pymc_dpgmm.threads import Threads, available_threads
 
 
 class Ball(NamedTuple):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
-from pymc_dpgmm.threads import Threads
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.native.threads import Threads
 
 LOSSES = ("vi", "binder")
 

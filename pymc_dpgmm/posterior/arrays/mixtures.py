@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.sparse import csr_array, vstack
 
-from pymc_dpgmm.checks import is_sparse
 from pymc_dpgmm.families import BASE_MEASURES, BaseMeasure, Family, View
-from pymc_dpgmm.families.counts import from_triplets
-from pymc_dpgmm.kernels.table import Table
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.families.shared.counts import from_triplets
+from pymc_dpgmm.partitions.priors import canonical_labels
 from pymc_dpgmm.posterior.arrays.seats import Seats
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.tables.checks import is_sparse
 
 # Draws whose rows are put together to see how they are distributed.
 MOST_POOLED = 500

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from pymc_dpgmm.partitions import canonical_labels, cluster_sizes
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.partitions.priors import canonical_labels, cluster_sizes
 from pymc_dpgmm.posterior.arrays.losses import losses_between
-from pymc_dpgmm.threads import Threads
 
 # Draws of each chain among which its reference partition is found.
 FEW = 50

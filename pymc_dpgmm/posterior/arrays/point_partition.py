@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.arithmetic import Bits
-from pymc_dpgmm.compiled import (
+from pymc_dpgmm.native.arithmetic import Bits
+from pymc_dpgmm.native.compiled import (
     FLOAT,
     FLOATS,
     INT,
@@ -19,11 +19,11 @@ from pymc_dpgmm.compiled import (
     inlined,
     shifted,
 )
-from pymc_dpgmm.kernels.memory import shuffle
-from pymc_dpgmm.partitions import canonical_labels
+from pymc_dpgmm.native.threads import Threads, available_threads
+from pymc_dpgmm.partitions.priors import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
 from pymc_dpgmm.posterior.arrays.partitions import distinct
-from pymc_dpgmm.threads import Threads, available_threads
+from pymc_dpgmm.sampler.state.memory import shuffle
 
 # Starts from scratch, and starts from draws, by default.
 N_STARTS = 8

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_dpgmm.checks import is_sparse
 from pymc_dpgmm.posterior.arrays.log_likelihood import log_weights_given
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.arrays.mixtures import Clusters, MixtureNumbers
+from pymc_dpgmm.tables.checks import is_sparse
 
 
 def draw_replicates(

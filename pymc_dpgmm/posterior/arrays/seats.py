@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dpgmm.partitions import (
+from pymc_dpgmm.partitions.priors import (
     GibbsType,
     draw_new_weights,
     draw_weights,
@@ -58,7 +58,7 @@ class GibbsSeats(NamedTuple):
         return seating_probabilities(self.prior, self.sizes)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights; see :func:`pymc_dpgmm.partitions.draw_weights`."""
+        """Draw the weights; see :func:`pymc_dpgmm.partitions.priors.draw_weights`."""
         return draw_weights(rng, with_known_components(rng, self.prior, self.sizes), self.sizes)
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:

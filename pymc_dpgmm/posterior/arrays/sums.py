@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.families import Family, View
-from pymc_dpgmm.kernels.table import Table
 from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws, family_of_new
 from pymc_dpgmm.posterior.arrays.seats import Seats
+from pymc_dpgmm.sampler.state.table import Table
 
 
 class SummedNumbers(NamedTuple):

@@ -8,8 +8,8 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from scipy.special import logsumexp
 
-from pymc_dpgmm.arithmetic import Bits, uniform
-from pymc_dpgmm.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.arithmetic import Bits, uniform
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
 from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 

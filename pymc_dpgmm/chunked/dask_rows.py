@@ -1,0 +1,333 @@
+"""Rows of a dask array or DataFrame.
+
+Dask is imported where rows are given to it. What is computed runs where dask runs: in threads of this process, or
+on the workers of a ``distributed.Client`` if there is one.
+"""
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.chunked.passes import Gathered, Sent, as_rows, run_pass, unite
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.tables.reading import KINDS_OF_DTYPES
+
+# What is gathered of so many chunks is united at once, where the chunks are.
+CHUNKS_UNITED = 16
+
+
+class Reader(NamedTuple):
+    """How the values of a family are made of the rows of a chunk.
+
+    Parameters
+    ----------
+    base : BaseMeasure
+        Without parameters; it knows what is given with every row.
+    """
+
+    base: Any
+
+    def read(self, chunk: Any, n_rows: int | None = None) -> np.ndarray:
+        """Return the values of a chunk (n,) or (n, d), with columns for what is given: (n, c) float64."""
+        chunk = as_numpy(chunk, n_rows)
+        given = self.base.given_columns(chunk.shape, chunk)
+        rows = as_rows(chunk)
+        return np.ascontiguousarray(np.concatenate([rows, *given], axis=1)) if given else rows
+
+
+class Place(NamedTuple):
+    """Where a chunk is among all rows, and how many it has."""
+
+    first_row: int
+    n_rows: int
+
+
+def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
+    """Return a chunk as an array in which masked entries are missing.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no array of numbers, or has not as many rows as its array says.
+    """
+    if hasattr(chunk, "tocsr"):
+        raise TypeError("its chunks are sparse matrices: make them arrays, .map_blocks(lambda own: own.toarray())")
+    if isinstance(chunk, np.ma.MaskedArray):
+        chunk = np.ma.filled(chunk.astype(np.float64), np.nan)
+    found = np.asarray(chunk)
+    if n_rows is not None and len(found) != n_rows:
+        raise ValueError(f"a chunk has {len(found)} rows, and its array says that it has {n_rows}")
+    return found
+
+
+def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
+    chunk, first_row = as_numpy(chunk, place.n_rows), place.first_row
+    start, stop = np.searchsorted(wanted, [first_row, first_row + len(chunk)])
+    return chunk[wanted[start:stop] - first_row]
+
+
+class Checked(NamedTuple):
+    """What a check has found: how many entries are missing, ranges of columns (2, c), or what is wrong."""
+
+    n_missing: int
+    ranges: np.ndarray
+    error: str = ""
+
+
+def _check(
+    chunk: Any,
+    place: Place,
+    reader: Reader,
+    family: Family,
+    known: Mapping[str, Any],
+    check: Callable[[Any], None],
+) -> Checked:
+    try:
+        chunk = as_numpy(chunk, place.n_rows)
+        check(chunk)
+        values = reader.read(chunk)
+        n_missing = int(np.isnan(values).sum())
+        own = (family.incomplete or family) if n_missing else family
+        if own.takes_missing or n_missing == 0:
+            own.check_values(own.params(**known), values)
+        with warnings.catch_warnings():
+            # Of columns without entries.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            ranges = np.array([np.nanmin(values, axis=0), np.nanmax(values, axis=0)])
+        return Checked(n_missing, ranges)
+    except (TypeError, ValueError) as error:
+        return Checked(0, np.empty((2, 0)), _placed(error, place))
+
+
+def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
+    try:
+        check(as_numpy(chunk, place.n_rows))
+    except (TypeError, ValueError) as error:
+        return _placed(error, place)
+    return ""
+
+
+def _placed(error: Exception, place: Place) -> str:
+    """Return what is wrong with a chunk, and which it is."""
+    last = place.first_row + place.n_rows - 1
+    return f"rows {place.first_row} to {last} (if a row is named, the first of these is row 0): {error}"
+
+
+class DaskRows:
+    """Rows of a dask array, in its chunks.
+
+    Parameters
+    ----------
+    array : dask.array.Array
+        (n,) or (n, d), of known shape, with chunks of whole rows.
+    """
+
+    reader: Reader
+    n_columns: int
+
+    def __init__(self, array: Any) -> None:
+        self.n = int(array.shape[0])
+        sizes = np.array(array.chunks[0], dtype=np.int64)
+        starts = np.cumsum(sizes) - sizes
+        blocks = array.to_delayed().ravel()
+        self.chunk_sizes = sizes[sizes > 0].tolist()
+        self._chunks = [
+            (block, Place(int(start), int(size)))
+            for block, start, size in zip(blocks, starts, sizes, strict=True)
+            if size
+        ]
+
+    def sample(self, rows: np.ndarray) -> np.ndarray:
+        """Return rows as they are, given their numbers in increasing order."""
+        return np.concatenate(self._compute(_raw, rows))
+
+    def check(self, family: Family, known: Mapping[str, Any], check: Callable[[Any], None]) -> Checked:
+        """Look at all rows once; return what was found in all of them.
+
+        Parameters
+        ----------
+        family : Family
+        known : mapping
+            Its parameters as far as they are numbers, otherwise None.
+        check : callable
+            Raises TypeError or ValueError for an array that cannot be data at all.
+
+        Raises
+        ------
+        ValueError
+            If rows are not data of this family; the message says where.
+        """
+        found = self._compute(_check, self.reader, family, dict(known), check)
+        _raise_first([own.error for own in found])
+        low, high = (np.array([own.ranges[end] for own in found]) for end in (0, 1))
+        return Checked(sum(own.n_missing for own in found), np.array([np.fmin.reduce(low), np.fmax.reduce(high)]))
+
+    def check_raw(self, check: Callable[[Any], None]) -> None:
+        """Look at all rows once, whatever they are rows of; raises ValueError as :meth:`check` does."""
+        _raise_first(self._compute(_check_raw, check))
+
+    def read_with(self, reader: Reader, n_columns: int) -> None:
+        """Take how values are made of the rows, and how many columns these have."""
+        self.reader, self.n_columns = reader, n_columns
+
+    def values_of(self, rows: np.ndarray) -> np.ndarray:
+        """Return the values of rows, given their numbers in increasing order: (m, c) array."""
+        return self.reader.read(self.sample(rows))
+
+    def run(self, sent: Sent) -> Gathered:
+        """Return what one pass over all chunks has gathered."""
+        found: Gathered = self.reduced(run_pass, unite, sent)
+        return found
+
+    def reduced(self, function: Callable[..., Any], unite: Callable[..., Any], message: Any) -> Any:
+        """Return what a function gives for all chunks together.
+
+        Parameters
+        ----------
+        function : callable
+            Of the values of a chunk, the number of its first row, and the message.
+        unite : callable
+            Of a list of what it has given for some chunks, in their order, and the message; returns the same for
+            all of these together.
+        message : object
+            Sent to the chunks as it is.
+        """
+        import dask
+
+        sent = dask.delayed(message, traverse=False)
+        parts = self._of_values(function, sent)
+        # The order in which sums are united, and so their last bits, depends on the chunks alone.
+        while len(parts) > 1:
+            groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
+            parts = [dask.delayed(unite)(group, sent) for group in groups]
+        (found,) = _computed(parts[0])
+        return found
+
+    def by_chunk(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        """Return a function of the values of each chunk and of its first row, as delayed objects."""
+        import dask
+
+        return self._of_values(function, *(dask.delayed(argument, traverse=False) for argument in arguments))
+
+    def array(self, function: Callable[..., Any], dtype: Any, shape: tuple[int, ...], *arguments: Any) -> Any:
+        """Return the same as a dask array in the chunks of the rows, where it has ``shape`` for every row."""
+        import dask.array
+
+        da: Any = dask.array
+        parts = zip(self.by_chunk(function, *arguments), self.chunk_sizes, strict=True)
+        return da.concatenate([da.from_delayed(part, (n, *shape), dtype) for part, n in parts])
+
+    def _of_values(self, function: Callable[..., Any], *sent: Any) -> list[Any]:
+        import dask
+
+        return [
+            dask.delayed(_of_values)(function, chunk, place, self.reader, *sent) for chunk, place in self._chunks
+        ]
+
+    def _compute(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        import dask
+
+        own = [dask.delayed(argument, traverse=False) for argument in arguments]
+        return _computed(*[dask.delayed(function)(chunk, place, *own) for chunk, place in self._chunks])
+
+
+def _computed(*wanted: Any) -> list[Any]:
+    """Return what dask computes.
+
+    Raises
+    ------
+    RuntimeError
+        If it cannot, with what to do: a partition is never changed by half of the chunks.
+    """
+    import dask
+
+    try:
+        return list(dask.compute(*wanted))
+    except Exception as error:
+        raise RuntimeError(
+            f"a pass over the rows of observed was not completed: {type(error).__name__}: {error}. Workers or the "
+            "files of the data may be gone, or have changed. Sampling ends here; a dp.ResumableRun with "
+            "checkpoint= goes on from its last checkpoint, with a model of the same data"
+        ) from error
+
+
+def _of_values(function: Callable[..., Any], chunk: Any, place: Place, reader: Reader, *arguments: Any) -> Any:
+    return function(reader.read(chunk, place.n_rows), place.first_row, *arguments)
+
+
+def _raise_first(errors: Sequence[str]) -> None:
+    found = [error for error in errors if error]
+    if found:
+        raise ValueError(f"observed cannot be used, because of {found[0]}")
+
+
+def names_in(observed: Any) -> list[str] | None:
+    """Return the names of the columns of a DataFrame, or that of a Series; None if there are none."""
+    if hasattr(observed, "columns"):
+        return [str(column) for column in observed.columns]
+    return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
+
+
+def _all_floats(part: Any) -> Any:
+    """Return a partition of a dask DataFrame or Series with float64 columns, NaN where an entry is missing."""
+    values = part.to_numpy(dtype=np.float64, na_value=np.nan)
+    named = {"columns": part.columns} if hasattr(part, "columns") else {"name": part.name}
+    return type(part)(values, index=part.index, **named)
+
+
+def kinds_in(observed: Any) -> tuple[str, ...] | None:
+    """Return the kinds of the columns of a dask DataFrame or Series; None for an array, whose dtype tells."""
+    if not hasattr(observed, "to_dask_array"):
+        return None
+    return tuple(KINDS_OF_DTYPES[dtype.kind] for dtype in _dtypes_in(observed).values())
+
+
+def _dtypes_in(observed: Any) -> dict[Any, Any]:
+    """Return the dtypes of the columns of a dask DataFrame, or of a Series, by their names."""
+    # A Series of dask has columns too, and one dtype.
+    dtypes = observed.dtypes
+    return dict(dtypes.items()) if hasattr(dtypes, "items") else {observed.name: dtypes}
+
+
+def as_dask_array(observed: Any) -> Any:
+    """Return a dask array of whole rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is not of numbers, its chunks are not known, or they divide columns.
+    """
+    if type(observed).__module__.startswith("xarray"):
+        observed = observed.data
+    if hasattr(observed, "to_dask_array"):
+        dtypes = _dtypes_in(observed)
+        bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
+        if bad:
+            raise TypeError(
+                f"the columns {', '.join(bad)} of observed are not numbers: leave them out, or make codes of "
+                "their categories, observed[column].cat.codes"
+            )
+        are_bools = {dtype.kind == "b" for dtype in dtypes.values()}
+        if any(not isinstance(dtype, np.dtype) for dtype in dtypes.values()) or len(are_bools) > 1:
+            # What is missing in a nullable dtype is missing; bools among numbers are 0 and 1.
+            observed = observed.map_partitions(_all_floats, meta=_all_floats(observed._meta))
+        # Files of which only some columns are read may become fewer chunks than there were partitions.
+        observed = observed.to_dask_array().compute_chunk_sizes()
+    if observed.dtype.kind not in "biuf":
+        raise TypeError(f"observed must be real numbers, got a dask array of dtype {observed.dtype}")
+    if observed.ndim not in (1, 2):
+        raise ValueError(f"observed must have shape (n,) or (n, d), got {observed.ndim} dimensions")
+    if np.isnan(np.sum([np.sum(own) for own in observed.chunks])):
+        raise ValueError(
+            "the sizes of the chunks of observed are not known: call observed.compute_chunk_sizes() first"
+        )
+    if 0 in observed.shape:
+        raise ValueError(f"observed must have at least one row and one column, got shape {observed.shape}")
+    if observed.ndim == 2 and len(observed.chunks[1]) > 1:
+        raise ValueError(
+            f"observed is chunked along its columns, {len(observed.chunks[1])} chunks wide, but every chunk must "
+            "hold whole rows: pass observed.rechunk({1: -1})"
+        )
+    return observed

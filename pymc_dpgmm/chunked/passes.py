@@ -1,0 +1,169 @@
+"""One pass over the rows of a chunk: labels are drawn, and what a sampler needs of them is gathered.
+
+The labels of a chunk are a function of its rows and of what is sent to it: of the weights, parameters and leaders
+of the clusters, and of the keys of random numbers. They depend on no earlier labels. A chunk therefore keeps
+nothing between two passes, and one that is lost is computed again where its rows are read again.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
+from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import N_KEPT
+
+# The place in an order of rows that comes before all rows.
+FIRST = np.iinfo(np.int64).min
+
+
+class Sent(NamedTuple):
+    """What a pass is a function of, beside the rows.
+
+    Parameters
+    ----------
+    family : Family
+    params : NamedTuple
+    origin : (c,) array or None
+        As in :class:`View`.
+    clusters : DrawnClusters
+        Slot k is the label k.
+    next_order_key : int
+        Of the order of rows in which the next leaders are looked for.
+    wanted : (m,) int64 array
+        Increasing numbers of rows that are sent back, and left out of sums and leaders.
+    most_small : int
+        Rows that a cluster may have for all of them to be sent back.
+    asked : (K,) bool array, optional
+        The clusters of which they are. Those that are large need not be looked through for the few rows of theirs
+        that a chunk may have.
+    """
+
+    family: Any
+    params: Any
+    origin: Any
+    clusters: DrawnClusters
+    next_order_key: int
+    wanted: np.ndarray
+    most_small: int = 0
+    asked: np.ndarray | None = None
+
+
+class Gathered(NamedTuple):
+    """What comes back, of some chunks together.
+
+    Parameters
+    ----------
+    sums : (K, w) array
+        Rows of a :class:`Table`, of the rows that are not wanted, by label; the first column has their numbers.
+    leaders : (K,) int64 array
+        Least place of these rows in the next order, ``LAST`` where there is none.
+    rows : (m,) int64 array
+        The wanted rows, and those of labels that few of the others have.
+    labels : (m,) int64 array
+    values : (m, c) array
+    """
+
+    sums: np.ndarray
+    leaders: np.ndarray
+    rows: np.ndarray
+    labels: np.ndarray
+    values: np.ndarray
+
+
+def sums_table(family: Any, params: Any, origin: Any, n_columns: int, n_slots: int, **options: Any) -> Table:
+    """Return a table that holds sums, in slots 0 to ``n_slots - 1``, and no rows."""
+    no_rows = np.empty((0, n_columns))
+    return Table(View(family, params, no_rows, origin=origin), n_slots, for_sampling=False, **options)
+
+
+def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndarray, Table]:
+    """Draw the labels of the rows of a chunk, (n,) int64, and return them with a table of its rows."""
+    clusters = sent.clusters
+    table = Table(
+        View(sent.family, sent.params, values, origin=sent.origin), len(clusters.slots), for_sampling=False
+    )
+    labels = np.full(len(values), clusters.slots[0])
+    if len(clusters.slots) == 1:
+        return labels, table
+    draws = LabelDraws(clusters, [table], labels, first_row)
+    draws.draw(first_row, first_row + len(values), draws.scratch(len(values)))
+    return labels, table
+
+
+def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
+    """Draw the labels of a chunk, and gather what comes back.
+
+    Parameters
+    ----------
+    values : (n, c) array
+    first_row : int
+        Number of its first row among all.
+    sent : Sent
+    """
+    values = as_rows(values)
+    labels, table = draw_labels(values, first_row, sent)
+    n_clusters, n = len(sent.clusters.slots), len(values)
+    start, stop = np.searchsorted(sent.wanted, [first_row, first_row + n])
+    own = sent.wanted[start:stop] - first_row
+    of_wanted = labels[own]
+    # Behind the labels of the others.
+    labels[own] = n_clusters
+    counts = np.bincount(labels, minlength=n_clusters + 1)
+    is_small = (counts > 0) & (counts <= sent.most_small)
+    is_small[:n_clusters] &= True if sent.asked is None else sent.asked
+    is_small[n_clusters] = False
+    few = np.flatnonzero(is_small[labels]) if is_small.any() else np.empty(0, dtype=np.int64)
+    table.sum_up(_narrow(labels, n_clusters), counts[:n_clusters])
+    leaders = np.empty(n_clusters + 1, dtype=np.int64)
+    find_first(
+        labels.ctypes.data - 8 * first_row,
+        sent.next_order_key,
+        first_row,
+        first_row + n,
+        n_clusters + 1,
+        leaders.ctypes.data,
+    )
+    sums = table.array[:n_clusters, : int(table.block[N_KEPT])].copy()
+    back = np.concatenate([own, few])
+    return Gathered(
+        sums, leaders[:n_clusters], back + first_row, np.concatenate([of_wanted, labels[few]]), values[back]
+    )
+
+
+def _narrow(labels: np.ndarray, largest: int) -> np.ndarray:
+    """Return labels in as few bytes as hold them: few are sorted in a pass or two."""
+    return labels.astype(np.min_scalar_type(largest))
+
+
+def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
+    """Return what has been gathered of several chunks, in the order of their rows, as of one."""
+    n_columns = parts[0].values.shape[1]
+    sums = united_sums(sent.family, sent.params, sent.origin, n_columns, [part.sums for part in parts])
+    rows, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "labels"))
+    values = np.concatenate([part.values for part in parts])
+    # What few rows of a chunk have, many of another may have.
+    is_kept = (sums[labels, 0] <= sent.most_small) | np.isin(rows, sent.wanted)
+    return Gathered(
+        sums, np.min([part.leaders for part in parts], axis=0), rows[is_kept], labels[is_kept], values[is_kept]
+    )
+
+
+def united_sums(family: Any, params: Any, origin: Any, n_columns: int, parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the sums (K, w) of the clusters of several parts of the rows, which have one origin, together."""
+    n_clusters, width = parts[0].shape
+    table = sums_table(family, params, origin, n_columns, 2 * n_clusters)
+    table.array[:n_clusters, :width] = parts[0]
+    for part in parts[1:]:
+        table.array[n_clusters : 2 * n_clusters, :width] = part
+        table.add_up(0, n_clusters, n_clusters)
+    return table.array[:n_clusters, :width].copy()
+
+
+def as_rows(values: Any) -> np.ndarray:
+    """Return a chunk as (n, c) float64 array."""
+    values = np.asarray(values, dtype=np.float64)
+    return np.ascontiguousarray(values.reshape(len(values), -1))

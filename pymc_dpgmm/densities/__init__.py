@@ -1,8 +1,0 @@
-"""What the density of a model says of rows and atoms: between random variables and step methods."""
-
-from pymc_dpgmm.densities.atom_densities import AtomDensities
-from pymc_dpgmm.densities.hints import family_for
-from pymc_dpgmm.densities.process_model import ProcessModel
-from pymc_dpgmm.densities.row_terms import RowTerms, SharedTermError
-
-__all__ = ["AtomDensities", "ProcessModel", "RowTerms", "SharedTermError", "family_for"]

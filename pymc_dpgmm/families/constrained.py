@@ -1,0 +1,70 @@
+r"""Blocks of rows that are in one cluster for certain, as if that were data.
+
+The kernels move blocks, and weigh a cluster by its number of blocks. This family adds what is missing: with
+:math:`J_k` blocks, which have :math:`N_k` rows, and the discount :math:`\sigma` of the prior, its marginal
+likelihood is
+
+.. math:: \prod_k \frac{\Gamma(N_k - \sigma)}{\Gamma(J_k - \sigma)},
+
+which turns the product over clusters of a Gibbs-type prior on blocks into that on rows. It is zero where a cluster
+has two blocks whose clusters are known to differ: the sums of their numbers and of the squares of these tell.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families.contract.component import Component
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import real
+from pymc_dpgmm.native.special import log_rising
+
+# A row is a block: its number of rows, and its known cluster, below 0 if there is none.
+_ROWS, _KNOWN = range(2)
+
+
+def _update(p, n, s, x, sign):
+    s.rows[0] += sign * x[_ROWS]
+    known = x[_KNOWN]
+    if known >= 0.0:
+        s.known[0] += sign
+        s.known_sum[0] += sign * known
+        s.known_squares[0] += sign * known * known
+    return 1.0
+
+
+def _log_evidence(p, n, s):
+    if n == 0.0:
+        return 0.0
+    if s.known[0] * s.known_squares[0] != s.known_sum[0] * s.known_sum[0]:
+        return -math.inf
+    return log_rising(n - p.discount, s.rows[0] - n)
+
+
+def _log_predictive(p, n, s, c, x):
+    known, size = x[_KNOWN], x[_ROWS]
+    if known >= 0.0 and s.known_sum[0] != known * s.known[0]:
+        return -math.inf, 0.0, 1.0
+    if n == 0.0:
+        return log_rising(1.0 - p.discount, size - 1.0), 0.0, 1.0
+    if size == 1.0:
+        return math.log((s.rows[0] - p.discount) / (n - p.discount)), 0.0, 1.0
+    return log_rising(s.rows[0] - p.discount, size) - math.log(n - p.discount), 0.0, 1.0
+
+
+def _nothing_drawn(*_: Any) -> Any:
+    # Every family has draws, but these rows are no data: the prior refuses to draw before anyone comes here.
+    raise NotImplementedError("constraints are not drawn")
+
+
+FAMILY = Family(
+    name="KnownLabels",
+    parameters={"discount": real()},
+    sums={"rows": "", "known": "", "known_sum": "", "known_squares": ""},
+    update=_update,
+    log_evidence=_log_evidence,
+    gradient=lambda params, s: {"discount": np.nan},
+    log_predictive=_log_predictive,
+    component=Component({}, _nothing_drawn, _nothing_drawn, _nothing_drawn),
+)

@@ -1,0 +1,38 @@
+"""The base measure that a mixture has where none is given."""
+
+from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
+from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
+from pymc_dpgmm.families.normal_inverse_gamma import NormalInverseGamma
+from pymc_dpgmm.families.normal_inverse_wishart import NormalInverseWishart
+from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.doubtful import warn_of_doubtful_numbers
+from pymc_dpgmm.tables.kinds import as_numbers, in_views
+from pymc_dpgmm.tables.table import Table
+
+
+def default_base(table: Table) -> BaseMeasure:
+    """Return a base measure made from rows, of the family that the kinds of their columns tell.
+
+    Raises
+    ------
+    TypeError
+        If the columns are of several kinds, or of none that a family describes; the message says what to do.
+    """
+    kinds = set(table.kinds)
+    if kinds == {"bool"}:
+        return BetaBernoulli.from_data(table)
+    if kinds == {"category"}:
+        return DirichletCategorical.from_data(table)
+    as_numbers(table)
+    if "bool" in kinds:
+        told = ", ".join(
+            f"{kind} {listed(names)}" for kind, names in table.by_kind(range(len(table.kinds))).items()
+        )
+        raise TypeError(
+            f"{table.what} has columns of several kinds, and no base: {told}. "
+            f"{in_views(table)}; or give one base for all of them, which takes bools as 0 and 1"
+        )
+    warn_of_doubtful_numbers(table)
+    kind = NormalInverseGamma if table.is_vector else NormalInverseWishart
+    return kind.from_data(table)

@@ -1,0 +1,129 @@
+"""Means and scatters of the rows of clusters, which keep their digits however far apart clusters are.
+
+Sums of squares about the mean change by ``n / (n + sign) (x - mean)(x - mean)'`` when a row joins (sign 1) or
+leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, Golub and LeVeque (1983), eq. 2.1.
+Both hold for fractions of rows as well: then ``sign`` is the weight of the row that joins.
+"""
+
+from pymc_dpgmm.native.compiled import inlined, shifted
+
+
+@inlined
+def _divisor(n):
+    """Return a number of rows to divide by, 1 where there are none."""
+    return n if n > 0.0 else 1.0
+
+
+@inlined
+def _move_mean(n, d, mean, x, sign):
+    share = sign / _divisor(n + sign)
+    for j in range(d):
+        mean[j] += share * (x[j] - mean[j])
+
+
+@inlined
+def update_squares(n, d, mean, squares, floor, x, sign):
+    """Let a row join (1.0) or leave (-1.0) a cluster of ``n``, given sums of squares (d,) about the mean.
+
+    Returns
+    -------
+    float
+        The smallest share of ``floor + squares`` that is left, of all columns.
+    """
+    weight = sign * n / _divisor(n + sign)
+    share = 1.0
+    for j in range(d):
+        deviation = x[j] - mean[j]
+        before = squares[j]
+        squares[j] = max(before + weight * deviation * deviation, 0.0)
+        share = min(share, (floor[j] + squares[j]) / (floor[j] + before))
+    _move_mean(n, d, mean, x, sign)
+    return share
+
+
+@inlined
+def update_scatter(n, d, mean, scatter, floor, x, sign):
+    """Do the same given the scatter matrix, a packed triangle, and a ``floor`` (d, d)."""
+    weight = sign * n / _divisor(n + sign)
+    share = 1.0
+    at = 0
+    for i in range(d):
+        deviation = weight * (x[i] - mean[i])
+        for j in range(i + 1):
+            scatter[at + j] += deviation * (x[j] - mean[j])
+        at += i
+        lost = deviation * (x[i] - mean[i])
+        total = floor[i * d + i] + scatter[at]
+        share = min(share, total / (total - lost))
+        at += 1
+    _move_mean(n, d, mean, x, sign)
+    return share
+
+
+@inlined
+def merge_squares(n, d, mean, squares, m, mean_other, squares_other):
+    """Add to a cluster of ``n`` rows one of ``m``."""
+    share = m / _divisor(n + m)
+    for j in range(d):
+        between = mean_other[j] - mean[j]
+        squares[j] += squares_other[j] + share * n * between * between
+        mean[j] += share * between
+
+
+@inlined
+def merge_scatter(n, d, mean, scatter, m, mean_other, scatter_other):
+    """Do the same given scatter matrices, packed triangles."""
+    share = m / _divisor(n + m)
+    at = 0
+    for i in range(d):
+        between = share * n * (mean_other[i] - mean[i])
+        for j in range(i + 1):
+            scatter[at + j] += scatter_other[at + j] + between * (mean_other[j] - mean[j])
+        at += i + 1
+    for j in range(d):
+        mean[j] += share * (mean_other[j] - mean[j])
+
+
+# Rows whose scatter is computed at once, column by column.
+ROWS_AT_ONCE = 64
+
+
+@inlined
+def gather_scatter(n, d, mean, scatter, data, stride, members, m, scratch):
+    """Let the first of the rows ``members[:m]`` join a cluster of ``n``, ``ROWS_AT_ONCE`` at a time.
+
+    ``scratch`` has room for ``(ROWS_AT_ONCE + 1) d`` numbers.
+
+    Returns
+    -------
+    int
+        How many have joined: all but the last few.
+    """
+    center = shifted(scratch, ROWS_AT_ONCE * d)
+    done = 0
+    while m - done >= ROWS_AT_ONCE:
+        for j in range(d):
+            column = shifted(scratch, j * ROWS_AT_ONCE)
+            total = 0.0
+            for r in range(ROWS_AT_ONCE):
+                column[r] = data[members[done + r] * stride + j]
+                total += column[r]
+            center[j] = total / ROWS_AT_ONCE
+            for r in range(ROWS_AT_ONCE):
+                column[r] -= center[j]
+        share = ROWS_AT_ONCE / (n + done + ROWS_AT_ONCE)
+        at = 0
+        for i in range(d):
+            column = shifted(scratch, i * ROWS_AT_ONCE)
+            between = share * (n + done) * (center[i] - mean[i])
+            for j in range(i + 1):
+                other = shifted(scratch, j * ROWS_AT_ONCE)
+                total = 0.0
+                for r in range(ROWS_AT_ONCE):
+                    total += column[r] * other[r]
+                scatter[at] += total + between * (center[j] - mean[j])
+                at += 1
+        for j in range(d):
+            mean[j] += share * (center[j] - mean[j])
+        done += ROWS_AT_ONCE
+    return done

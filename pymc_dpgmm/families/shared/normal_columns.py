@@ -1,0 +1,136 @@
+"""Columns of normals under a normal-inverse-gamma prior: what complete and incomplete rows share.
+
+The formulas are those of :mod:`pymc_dpgmm.families.normal_inverse_gamma`. A cluster has ``n`` entries of column j;
+their mean and the sum of squares about it are among the cluster's sums.
+"""
+
+import math
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families.contract.component import Drawn, normal_component
+from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
+from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.supports import positive, real
+from pymc_dpgmm.families.shared.defaults import column_means, column_variances
+from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio
+from pymc_dpgmm.families.shared.origins import centred, shift_mean
+from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.special import log_rising
+
+
+@inlined
+def _posterior_scale(p, j, n, s):
+    """b_n of a column."""
+    offset = s.mean[j] - p.mu[j]
+    return p.b[j] + 0.5 * (s.squares[j] + p.kappa[j] * n / (p.kappa[j] + n) * offset * offset)
+
+
+@inlined
+def log_evidence(p, j, n, s):
+    """Log marginal likelihood of the entries of column ``j`` (Murphy 2007, eq. 203)."""
+    return (
+        log_gamma_ratio(p.a[j], p.b[j], 0.5 * n, _posterior_scale(p, j, n, s))
+        + 0.5 * math.log(p.kappa[j] / (p.kappa[j] + n))
+        - 0.5 * n * math.log(2.0 * math.pi)
+    )
+
+
+@inlined
+def set_column(p, j, n, s, c):
+    """Set r and r mu_n of column ``j`` in the cache; return b_n."""
+    kappa_n = p.kappa[j] + n
+    scale = _posterior_scale(p, j, n, s)
+    c.rate[j] = math.sqrt(kappa_n / (2.0 * scale * (kappa_n + 1.0)))
+    c.shift[j] = c.rate[j] * (p.kappa[j] * p.mu[j] + n * s.mean[j]) / kappa_n
+    return scale
+
+
+@inlined
+def squared_deviation(c, j, x):
+    """Return the square of r (x - mu_n) in column ``j``; 1 more is the argument of its predictive t density."""
+    root = c.rate[j] * x[j] - c.shift[j]
+    return root * root
+
+
+@inlined
+def t_constant(p, j, n, c):
+    """Return the log of the normalising constant of that density."""
+    a_n = p.a[j] + 0.5 * n
+    return log_rising(a_n, 0.5) + math.log(c.rate[j]) - 0.5 * math.log(math.pi)
+
+
+def posterior_means(params: Any, n: np.ndarray, s: Any) -> tuple[np.ndarray, ...]:
+    """Return kappa_n, mu_n, and what of 2 b_n comes of each column, for all clusters: (K, d) each."""
+    offset, kappa_n = s.mean - params.mu, params.kappa + n
+    return kappa_n, params.mu + n / kappa_n * offset, s.squares + params.kappa * n / kappa_n * offset**2
+
+
+def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, precisions: np.ndarray) -> Drawn:
+    """Gradient of the log evidence in mu and kappa, by column, given the precisions of entries: a_n / b_n."""
+    # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
+    # kappa (m - mu)^2 / 2 counts (envelope theorem).
+    offset = means - params.mu
+    return {
+        "mu": np.sum(params.kappa * precisions * offset, axis=0),
+        "kappa": np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * precisions * offset**2, axis=0),
+    }
+
+
+def draw_columns(rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarray, variance: np.ndarray) -> Drawn:
+    """Draw the means of clusters, given mu_n and variances: (K, d) each."""
+    deviation = np.sqrt(variance / kappa_n)
+    return {"mean": means + deviation * rng.standard_normal(variance.shape), "variance": variance}
+
+
+def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
+    """Return kappa_n, mu_n, a_n and b_n of all clusters and columns: (K, d) each."""
+    # Incomplete rows have a number of entries of each column, complete ones of all columns alike.
+    n = np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+    kappa_n, means, about = posterior_means(params, n, s)
+    return kappa_n, means, params.a + 0.5 * n, params.b + 0.5 * about
+
+
+def _gradient(params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    return gradient_in_means(params, kappa_n, means, a_n / b_n) | gradient_in_gamma(params, a_n, b_n)
+
+
+def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    # The same envelope in x_i: only (x_i - m)^2 / 2 at m = mu_n depends on it. Missing entries have no gradient.
+    _, means, a_n, b_n = _posterior(params, s)
+    gradient = -(a_n / b_n)[labels] * (rows - means[labels])
+    gradient[np.isnan(rows)] = 0.0
+    return gradient
+
+
+def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    return draw_columns(rng, kappa_n, means, b_n / rng.standard_gamma(a_n))
+
+
+def _expected(params: Any, s: Any) -> Quadratic:
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    terms = expected_log_variance(a_n, b_n) + 1.0 / kappa_n + math.log(2.0 * math.pi)
+    return Quadratic(-0.5 * terms.sum(axis=1), means, np.sqrt(a_n / b_n))
+
+
+def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
+    # The marginal of NormalInverseWishart.from_data in one dimension: a = nu / 2, b = psi / 2.
+    return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
+
+
+# A family of such columns, but for its sums and the functions that run for every row.
+ColumnsFamily = partial(
+    Family,
+    parameters={"mu": real("d"), "kappa": positive("d"), "a": positive("d"), "b": positive("d")},
+    gradient=_gradient,
+    expected=_expected,
+    data_gradient=_data_gradient,
+    component=normal_component(_draw),
+    represent=centred,
+    shift=shift_mean,
+    from_data=_from_data,
+)

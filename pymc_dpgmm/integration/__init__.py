@@ -1,0 +1,1 @@
+"""What PyMC and PyTensor see of mixtures."""

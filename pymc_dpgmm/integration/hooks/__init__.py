@@ -1,0 +1,1 @@
+"""Everything that touches the inside of PyMC, PyTensor and numba."""

@@ -1,0 +1,166 @@
+"""How PyTensor's backends evaluate the operations of this package: numba mostly calls Python, and JAX is refused.
+
+This is the only module that imports from ``pytensor.link``, which is no public interface. Where that changes,
+``tests/test_internals.py`` fails. The module is imported when the first graph is built, and not with the package,
+because PyTensor's backends take long to import.
+"""
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numba
+import numpy as np
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
+from pytensor.link.jax.linker import JAXLinker
+from pytensor.link.numba.dispatch.basic import (
+    get_numba_type,
+    numba_funcify,
+    numba_njit,
+    register_funcify_and_cache_key,
+)
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+
+from pymc_dpgmm.integration.hooks.callbacks import STAMP, callback_of_node, callback_of_operation
+from pymc_dpgmm.integration.hooks.pymc_internals import JOINED_INPUTS
+from pymc_dpgmm.integration.variables.atoms import SampledValueOp
+from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
+from pymc_dpgmm.integration.variables.rising import OfNumbers
+from pymc_dpgmm.native import special
+from pymc_dpgmm.native.fingerprints import digest
+
+NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
+
+
+def _refuse_generic_steps(node: Apply) -> None:
+    """Raise NotImplementedError where labels come from an array that a generic step has joined."""
+    if any(variable.name == JOINED_INPUTS for variable in ancestors([node.inputs[0]])):
+        raise NotImplementedError(
+            "the labels of a Chinese restaurant process can only be sampled by the step methods of "
+            "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
+            "generic step"
+        )
+
+
+@register_funcify_and_cache_key(NumbersOp)
+def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., Any], str | None]:
+    """Return compiled code that calls the evaluator of an operation, and its key on disk."""
+    _refuse_generic_steps(node)
+    evaluate, key = callback_of_node(node, partial(_evaluate, op.evaluator()))
+    types = [get_numba_type(output.type) for output in node.outputs]
+    returned = types[0] if len(types) == 1 else numba.types.Tuple(types)
+
+    @numba_njit
+    def numbers(*inputs):  # noqa: ANN002
+        with numba.objmode(value=returned):
+            value = evaluate(*inputs)
+        return value
+
+    return numbers, key
+
+
+def _evaluate(evaluate: Callable[..., tuple[np.ndarray, ...]], *inputs: Any) -> Any:
+    """Return the outputs of an operation as compiled code takes them: one by itself.
+
+    They are copies. Compiled code computes in the arrays that it is given, and an evaluator may keep its own.
+    """
+    outputs = tuple(map(np.array, evaluate(*inputs)))
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+@register_funcify_and_cache_key(PartitionSizesOp)
+def numba_partition_sizes(
+    op: PartitionSizesOp, node: Apply, **extra: Any
+) -> tuple[Callable[..., Any], str | None]:
+    """Return compiled code for the sizes of clusters, which every draw records, and its key on disk.
+
+    Where something is known of the labels, it calls Python.
+    """
+    if len(node.inputs) > 1:
+        return numba_numbers(op, node, **extra)
+    _refuse_generic_steps(node)
+
+    @numba_njit
+    def sizes(labels):
+        n, n_clusters = labels.shape[0], 0
+        places, found = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        for i in range(n):
+            label = labels[i]
+            if label < 0 or label >= n:
+                return found[:0]
+            if places[label] < 0:
+                places[label] = n_clusters
+                n_clusters += 1
+            found[places[label]] += 1
+        return found[:n_clusters].copy()
+
+    return sizes, f"{STAMP} PartitionSizesOp"
+
+
+@register_funcify_and_cache_key(OfNumbers)
+def numba_of_numbers(op: OfNumbers, node: Apply, **_: Any) -> tuple[Callable[..., Any], str]:
+    """Return compiled code for a function of two numbers, and its key on disk."""
+    function = type(op).numbers
+
+    @numba_njit
+    def of_numbers(x, m):
+        return function(x, m)
+
+    return of_numbers, f"{STAMP} {type(op).__name__} {digest(special.__file__)}"
+
+
+@numba_funcify.register(SampledValueOp)
+def numba_sampled_value(op: SampledValueOp, node: Apply, **_: Any) -> Callable[..., Any]:
+    """Return compiled code that returns its input."""
+
+    @numba_njit
+    def same(value):
+        return value
+
+    return same
+
+
+@numba_core_rv_funcify.register(LabelsMixtureRV)
+def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], int | None]:
+    """Return compiled code that calls the draws of a random variable, and None if it cannot be kept on disk."""
+    returned = numba.types.Array(numba.from_dtype(np.dtype(op.dtype)), op.ndim_supp, "C")
+    draw, key = callback_of_operation(op, partial(_draw, op))
+
+    @numba_njit
+    def core(rng, *params):  # noqa: ANN002
+        with numba.objmode(value=returned):
+            value = draw(rng, *params)
+        return value
+
+    # A number is what PyTensor takes here. It tells the name, and so is another one if that changes.
+    return core, None if key is None else int(key[-15:], base=16)
+
+
+def _draw(op: LabelsMixtureRV, rng: np.random.Generator, *params: Any) -> np.ndarray:
+    return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
+
+
+def check_mode(mode: Any) -> None:
+    """Raise NotImplementedError where a compilation mode is that of JAX."""
+    if isinstance(get_mode(mode).linker, JAXLinker):
+        raise NotImplementedError(NO_JAX)
+
+
+def refuse_jax() -> None:
+    """Say in words that there is no JAX version, where JAX is installed."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    def refuse(op: Op, **_: Any) -> Any:
+        raise NotImplementedError(NO_JAX)
+
+    jax_funcify.register(NumbersOp)(refuse)
+    jax_funcify.register(LabelsMixtureRV)(refuse)
+
+
+refuse_jax()

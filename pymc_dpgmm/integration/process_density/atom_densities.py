@@ -1,0 +1,327 @@
+"""The densities that moves of atoms need, compiled from a model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomType
+
+from pymc_dpgmm.integration.hooks.pymc_internals import default_transform
+from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
+from pymc_dpgmm.integration.variables.atoms import atoms_inputs
+from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
+
+# Of the free form of numbers next to a bound.
+_FARTHEST, _NEXT_TO_ONE = 700.0, 36.0
+
+
+class _Entry:
+    """One of the parameters that are tied together: its atoms (K, ...), their density, and their free form."""
+
+    def __init__(
+        self, model: pm.Model, rv: Variable, atoms: Mapping[Variable, Variable], n_atoms: Variable
+    ) -> None:
+        _, inputs = atoms_inputs(rv)
+        values = model.replace_rvs_by_values(inputs)
+        given = [atoms.get(own, value) for own, value in zip(inputs, values, strict=True)]
+        self.atoms = atoms[rv]
+        self.is_discrete = rv.type.dtype.startswith(("int", "uint", "bool"))
+        template = rv.owner.op.template
+        self.drawn = template.many(given, n_atoms)
+        transform = default_transform(self.drawn.owner.op, self.drawn)
+        density = without_checks(pm.logp(self.drawn, self.atoms), [self.atoms, *atoms.values()])
+        self.log_density = _by_atom(density)
+        self.transform = transform
+
+    def to_free(self) -> Variable:
+        """Return the atoms as vectors of numbers without bounds: (K, D)."""
+        value = self.atoms
+        if self.transform is not None:
+            value = self.transform.forward(value, *self.drawn.owner.inputs)
+        return value.reshape((value.shape[0], -1), ndim=2)
+
+    def from_free(self, free: Variable, shape: tuple[int, ...]) -> tuple[Variable, Variable]:
+        """Return atoms, and the log of the Jacobian of each, from vectors of numbers without bounds."""
+        value = free.reshape((free.shape[0], *shape), ndim=1 + len(shape))
+        if self.transform is None:
+            return value, pt.zeros((free.shape[0],))
+        inputs = self.drawn.owner.inputs
+        return self.transform.backward(value, *inputs), _by_atom(self.transform.log_jac_det(value, *inputs))
+
+
+class AtomDensities:
+    """Densities of atoms and rows at a point of a model; compiled when they are first called.
+
+    An atom has one value for each of several parameters that are tied together. Its *free* form is the vector of
+    its continuous values, transformed so that they have no bounds.
+
+    Parameters
+    ----------
+    model : pm.Model
+    parameters : sequence of variables
+        The rows' parameters, in the order in which the model has them.
+    terms : RowTerms
+        What depends on them.
+    compile_kwargs : dict, optional
+        Of ``pm.compile``.
+    """
+
+    def __init__(
+        self, model: pm.Model, parameters: Sequence[Variable], terms: RowTerms, compile_kwargs: Any = None
+    ) -> None:
+        self._terms, self._options = terms, dict(compile_kwargs or {})
+        self._atoms = [pt.tensor(dtype=rv.dtype, shape=(None, *rv.type.shape[1:])) for rv in parameters]
+        self._n_atoms = self._atoms[0].shape[0]
+        atoms = dict(zip(parameters, self._atoms, strict=True))
+        self._entries = [_Entry(model, rv, atoms, self._n_atoms) for rv in parameters]
+        self._continuous = [entry for entry in self._entries if not entry.is_discrete]
+        self.discrete = [position for position, entry in enumerate(self._entries) if entry.is_discrete]
+        self.dtypes = [rv.dtype for rv in parameters]
+        self._point: list[np.ndarray] = []
+        needed = {*ancestors([entry.drawn for entry in self._entries]), *terms.inputs}
+        self._inputs = [value for value in model.value_vars if value in needed]
+        self.names = [value.name for value in self._inputs]
+
+    def at(self, point: Mapping[str, np.ndarray]) -> "AtomDensities":
+        """Let the following calls be at a point."""
+        self._point = [point[name] for name in self.names]
+        return self
+
+    @property
+    def point(self) -> list[np.ndarray]:
+        """Values of the variables that the densities depend on."""
+        return self._point
+
+    def draws(self, seed: int, n: int) -> Atoms:
+        """Return n atoms drawn from the base."""
+        function, generators = self._draws
+        for position, generator in enumerate(generators):
+            generator.set_value(np.random.Generator(np.random.PCG64([seed, position])), borrow=True)
+        atoms = function(np.int64(n), *self._point)
+        return self.inside(atoms)
+
+    def inside(self, atoms: Atoms) -> Atoms:
+        """Move atoms that have been rounded to a bound of their support to the nearest number inside."""
+        if not self._continuous:
+            return atoms
+        free = self.to_free(atoms)
+        bad = ~np.isfinite(free)
+        if not np.any(bad):
+            return atoms
+        # Below, numbers may be as small as any; above one there is nothing between 1 - 1e-16 and 1.
+        for lowest in (-_FARTHEST, -_NEXT_TO_ONE):
+            nearest = np.where(bad, np.where(free > 0.0, _NEXT_TO_ONE, lowest), free)
+            found = self._from_free(nearest, *self.fixed(atoms), *self._point)
+            if np.all(np.isfinite(self.to_free(found))):
+                break
+        return found
+
+    def by_row(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of each row under each atom: (K, n)."""
+        return self._by_row(*atoms, *self._point)
+
+    def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return the log density of each atom and of the rows in its cluster: (K,)."""
+        return self._by_cluster(*atoms, labels, *self._point)
+
+    def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log density of each free atom and of its rows, (K,), and the gradient, (K, D)."""
+        values, gradients, _ = self._gradient(free, *fixed, labels, *self._point)
+        return values, gradients
+
+    def base_and_rows(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log density of the free form of atoms that rows have of their own, and that of the rows.
+
+        Parameters
+        ----------
+        free : (m, n, D) float64 array
+            Several atoms for each of the n rows. There are no discrete values.
+
+        Returns
+        -------
+        log_base, log_rows : (m, n) float64 arrays
+        """
+        m, n, d = free.shape
+        of_base, of_rows = self._base_and_rows(free.reshape(m * n, d), *self._point)
+        return of_base.reshape(m, n), of_rows
+
+    def base_and_rows_with_gradients(self, free: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Return the same for one atom of each row (n, D): two (n,) arrays, and their gradients (n, D)."""
+        found: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
+        return found
+
+    def base(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of the base at atoms: (K,)."""
+        return self._base(*atoms, *self._point)
+
+    def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return what :meth:`by_cluster` returns, by what is compiled already."""
+        if not self._continuous:
+            return self.by_cluster(atoms, labels)
+        values, _, jacobians = self._gradient(self.to_free(atoms), *self.fixed(atoms), labels, *self._point)
+        return values - jacobians
+
+    def to_free(self, atoms: Atoms) -> np.ndarray:
+        """Return the free form of atoms: (K, D)."""
+        return self._to_free(*atoms, *self._point)
+
+    def from_free(self, free: np.ndarray, fixed: Atoms) -> Atoms:
+        """Return atoms of a free form, given their discrete values."""
+        return self.inside(self._from_free(free, *fixed, *self._point))
+
+    def by_observation(self, model: pm.Model, observed: Variable) -> Callable[[Atoms, np.ndarray], np.ndarray]:
+        """Return a function of atoms and data that tells the log density of each observation under each atom.
+
+        The data takes the place of that of an observed variable, and has its shape.
+        """
+        data = model.rvs_to_values[observed].type("data")
+        output = self._terms.by_observation(model, observed, data, self._atoms, self._n_atoms)
+        function = self._compiled([*self._atoms, data], output)
+        return lambda atoms, new: function(*atoms, new, *self._point)
+
+    def fixed(self, atoms: Atoms) -> Atoms:
+        """Return the discrete values of atoms."""
+        return [atoms[position] for position in self.discrete]
+
+    @cached_property
+    def _draws(self) -> tuple[Callable[..., Any], list[SharedVariable]]:
+        n = pt.lscalar("n")
+        replaced: dict[Variable, Variable] = {self._n_atoms: n}
+        outputs: list[Variable] = []
+        for entry in self._entries:
+            (drawn,) = clone_replace([entry.drawn], replaced, rebuild_strict=False)
+            outputs.append(drawn)
+            replaced[entry.atoms] = drawn
+        generators = [v for v in ancestors(outputs) if isinstance(v.type, RandomType) and v.owner is None]
+        return self._compiled([n], outputs), list(dict.fromkeys(generators))
+
+    @cached_property
+    def _by_row(self) -> Callable[..., np.ndarray]:
+        return self._compiled(self._atoms, self._terms.by_atom(self._atoms, self._n_atoms))
+
+    @cached_property
+    def _by_cluster(self) -> Callable[..., np.ndarray]:
+        labels = pt.lvector("labels")
+        return self._compiled([*self._atoms, labels], self._density(self._atoms, labels))
+
+    @cached_property
+    def _gradient(self) -> Callable[..., Any]:
+        labels, free = pt.lvector("labels"), pt.dmatrix("free")
+        atoms, jacobians = self._unfolded(free)
+        jacobian = sum(jacobians[1:], start=jacobians[0])
+        value = self._density(atoms, labels) + jacobian
+        inputs = [free, *self._discrete_atoms(), labels]
+        return self._compiled(inputs, [value, pytensor.grad(value.sum(), free), jacobian])
+
+    @cached_property
+    def _base_and_rows(self) -> Callable[..., Any]:
+        free = pt.dmatrix("free")
+        of_base, of_rows = self._of_own_atoms(free)
+        return self._compiled([free], [of_base, of_rows])
+
+    @cached_property
+    def _base_and_rows_with_gradients(self) -> Callable[..., Any]:
+        free = pt.dmatrix("free")
+        of_base, of_rows = self._of_own_atoms(free)
+        found = [of_base, of_rows[0]]
+        # A likelihood may owe nothing to its parameters.
+        gradients = [pytensor.grad(own.sum(), free, disconnected_inputs="ignore") for own in found]
+        return self._compiled([free], [*found, *gradients])
+
+    def _of_own_atoms(self, free: Variable) -> tuple[Variable, Variable]:
+        """Return the log densities of free atoms (m n, D), and those of rows that have them, (m, n)."""
+        atoms, jacobians = self._unfolded(free)
+        of_base = sum(jacobians[1:], start=jacobians[0]) + self._base_density(atoms)
+        n = self._terms.n
+        m = free.shape[0] // n
+        folded = [own.reshape((m, n, *(own.shape[i] for i in range(1, own.type.ndim)))) for own in atoms]
+        return of_base, self._terms.by_row_of_atoms(folded, m)
+
+    @cached_property
+    def _base(self) -> Callable[..., np.ndarray]:
+        return self._compiled(self._atoms, self._base_density(self._atoms))
+
+    @cached_property
+    def _to_free(self) -> Callable[..., np.ndarray]:
+        free = [entry.to_free() for entry in self._continuous]
+        return self._compiled(self._atoms, pt.concatenate(free, axis=1))
+
+    @cached_property
+    def _from_free(self) -> Callable[..., Any]:
+        free = pt.dmatrix("free")
+        atoms, _ = self._unfolded(free)
+        return self._compiled([free, *self._discrete_atoms()], atoms)
+
+    @cached_property
+    def _lengths(self) -> list[tuple[int, ...]]:
+        """Shapes of the continuous values in free form."""
+        lengths = []
+        for entry in self._continuous:
+            value = entry.atoms
+            if entry.transform is not None:
+                value = entry.transform.forward(value, *entry.drawn.owner.inputs)
+            static = value.type.shape[1:]
+            if None in static:
+                own = self._compiled(self._atoms, value)(*self.draws(0, 1), *self._point)
+                static = own.shape[1:]
+            lengths.append(tuple(static))
+        return lengths
+
+    @property
+    def n_free(self) -> int:
+        """Number of values in the free form."""
+        return sum(int(np.prod(shape)) for shape in self._lengths)
+
+    def _discrete_atoms(self) -> list[Variable]:
+        return [self._entries[position].atoms for position in self.discrete]
+
+    def _unfolded(self, free: Variable) -> tuple[list[Variable], list[Variable]]:
+        """Return all atoms, and the Jacobians, as functions of the free form."""
+        replaced: dict[Variable, Variable] = {}
+        jacobians, start = [], 0
+        for entry, shape in zip(self._continuous, self._lengths, strict=True):
+            stop = start + int(np.prod(shape))
+            found, jacobian = entry.from_free(free[:, start:stop], shape)
+            # What an entry's bounds are computed from has been unfolded before it.
+            if replaced:
+                found, jacobian = clone_replace([found, jacobian], replaced, rebuild_strict=False)
+            found = pt.specify_shape(found, (None, *entry.atoms.type.shape[1:]))
+            replaced[entry.atoms] = found
+            jacobians.append(jacobian)
+            start = stop
+        return [replaced.get(atoms, atoms) for atoms in self._atoms], jacobians
+
+    def _density(self, atoms: Sequence[Variable], labels: Variable) -> Variable:
+        """Return the log density of each atom and of the rows in its cluster."""
+        rows = [new[labels] for new in atoms]
+        return self._terms.by_cluster(rows, labels, atoms[0].shape[0]) + self._base_density(atoms)
+
+    def _base_density(self, atoms: Sequence[Variable]) -> Variable:
+        """Return the log density of the base at each atom."""
+        own = dict(zip(self._atoms, atoms, strict=True))
+        parts = [entry.log_density for entry in self._entries]
+        if any(new is not old for old, new in own.items()):
+            parts = clone_replace(parts, own, rebuild_strict=False)
+        checked = [nan_is_impossible(part) for part in parts]
+        return sum(checked[1:], start=checked[0])
+
+    def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
+        given = [*inputs, *self._inputs]
+        function = pm.compile(given, outputs, on_unused_input="ignore", **self._options)
+        # The inputs are arrays of the right types: to check them takes as long as to compute with a hundred rows.
+        function.trust_input = True
+        return lambda *arrays: function(*(np.asarray(array, order="C") for array in arrays))
+
+
+def _by_atom(density: Variable) -> Variable:
+    """Return sums over all but the first axis."""
+    beyond = tuple(range(1, density.type.ndim))
+    return density.sum(axis=beyond) if beyond else density

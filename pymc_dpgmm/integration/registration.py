@@ -1,0 +1,28 @@
+"""What importing the package tells PyMC: densities, starts and steps of the package's variables."""
+
+from pymc_dpgmm.integration import variables
+from pymc_dpgmm.integration.hooks.guards import guard
+from pymc_dpgmm.integration.hooks.printing import print_by_family
+from pymc_dpgmm.integration.hooks.pymc_internals import STEP_METHODS, logprob, support_point
+from pymc_dpgmm.integration.steps import ComponentsGibbs, ConcentrationGibbs, DPMixtureStep
+from pymc_dpgmm.integration.variables import atoms, chunked_partition, grouped_labels
+
+
+def register() -> None:
+    """Register the package's variables and steps with PyMC; a second call changes nothing."""
+    logprob.register(variables.CollapsedMixtureRV)(variables.mixture_logp)
+    logprob.register(variables.MissingEntriesRV)(variables.missing_logp)
+    logprob.register(atoms.AtomsRV)(atoms.atoms_logp)
+    logprob.register(chunked_partition.ChunkedClustersRV)(chunked_partition.chunked_logp)
+    support_point.register(variables.MissingEntriesRV)(variables.missing_support_point)
+    support_point.register(variables.CollapsedMixtureRV)(variables.mixture_support_point)
+    support_point.register(variables.PartitionRV)(variables.partition_support_point)
+    support_point.register(atoms.AtomsRV)(atoms.atoms_support_point)
+    support_point.register(grouped_labels.GroupedLabelsRV)(grouped_labels.grouped_labels_support_point)
+    support_point.register(grouped_labels.OpenersRV)(grouped_labels.openers_support_point)
+    support_point.register(chunked_partition.ChunkedClustersRV)(chunked_partition.chunked_support_point)
+    for step in (DPMixtureStep, ConcentrationGibbs, ComponentsGibbs):
+        if step not in STEP_METHODS:
+            STEP_METHODS.append(step)
+    guard()
+    print_by_family()

@@ -1,0 +1,1 @@
+"""Runs that can be interrupted and continued, and thinned draws."""

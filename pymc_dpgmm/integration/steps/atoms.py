@@ -1,0 +1,444 @@
+"""The step method of a Dirichlet process as a prior of rows' parameters: labels and atoms together."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.hooks.pymc_internals import (
+    Competence,
+    StepMethodState,
+    dataclass_state,
+    get_value_vars_from_user_vars,
+)
+from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, family_for
+from pymc_dpgmm.integration.steps.concentration import Concentration
+from pymc_dpgmm.integration.steps.sampler import PartitionSampler
+from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
+from pymc_dpgmm.integration.steps.targets import LabelsPrior, is_labels
+from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
+from pymc_dpgmm.partitions.priors import GibbsType, log_eppf, named_by_appearance
+from pymc_dpgmm.sampler.atoms.atom_moves import Atoms, Scales, move_atoms, move_discrete, split_or_merge
+from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, Rows, scan
+from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
+from pymc_dpgmm.tables.checks import check_count
+
+STATISTICS: dict[str, Any] = OF_PARTITIONS | {
+    "accepted": np.float64,
+    "splits_tried": np.int64,
+    "splits": np.int64,
+    "merges_tried": np.int64,
+    "merges": np.int64,
+}
+# Draws from the base that splits and merges choose their first atoms among.
+POOL = 16
+# Rows up to which a draw has so many sweeps.
+SWEEPS = ((500, 4), (2_000, 2))
+# Draws from the base that tell its width, in each sweep of tuning.
+N_BASE = 32
+
+
+class AtomOptions(NamedTuple):
+    """How often each move of labels and atoms is made in a draw."""
+
+    n_sweeps: int | None = None
+    n_scans: int = 1
+    n_auxiliary: int = 3
+    hamiltonian: int = 2
+    split_merge: int = 1
+
+    def check(self) -> "AtomOptions":
+        """Raise TypeError or ValueError for what is no number of moves."""
+        for name, value in self._asdict().items():
+            if name != "n_sweeps" or value is not None:
+                check_count(name, value, 1 if name in ("n_sweeps", "n_auxiliary") else 0)
+        return self
+
+    def sweeps_of(self, n: int) -> int:
+        """Return the number of sweeps in a draw for n rows: of few rows, more cost little."""
+        if self.n_sweeps is not None:
+            return self.n_sweeps
+        return next((sweeps for most, sweeps in SWEEPS if n <= most), 1)
+
+
+class Moves:
+    """What the moves of a draw have done."""
+
+    def __init__(self) -> None:
+        self.n_moved = 0
+        self.accepted: list[float] = []
+        self.tally = {"splits_tried": 0, "splits": 0, "merges_tried": 0, "merges": 0}
+
+
+@dataclass_state
+class DirichletProcessStepState(StepMethodState):
+    """Sampling state: what has been learnt while tuning."""
+
+    tune: bool
+    scales: Any
+
+
+class AtomsTarget(ProcessModel):
+    """Labels, and the parameters of rows under a Dirichlet process on them, in a model and in its points."""
+
+    def __init__(self, model: pm.Model, labels: Variable, compile_kwargs: Any) -> None:
+        super().__init__(model, labels, compile_kwargs)
+        self.prior = LabelsPrior(model, labels)
+        self.name, self.dtype = model.rvs_to_values[labels].name, labels.dtype
+        self.values = [model.rvs_to_values[rv].name for rv in self.parameters]
+        n, blocks = self.n, self.prior.blocks
+        self.of_row = None if blocks is None else blocks.of_row
+        self.first = np.arange(n) if blocks is None else blocks.first
+        weights = np.ones(n) if blocks is None else np.ascontiguousarray(blocks.table[:, 0])
+        known = np.zeros(n, dtype=np.int64) if blocks is None else (blocks.table[:, 1] >= 0).astype(np.int64)
+        self.rows = Rows(weights, known)
+
+    def read(self, point: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Atoms]:
+        """Return the labels of blocks of rows, and the atoms, at a point.
+
+        Raises
+        ------
+        ValueError
+            If the labels are no partition, or rows of one cluster have different parameters.
+        """
+        given = np.asarray(point[self.name])
+        self.prior.check(given)
+        labels, first = named_by_appearance(given)
+        atoms = [np.asarray(point[name])[first] for name in self.values]
+        for name, own in zip(self.values, atoms, strict=True):
+            if not np.array_equal(own[labels], point[name]):
+                raise ValueError(f"rows of one cluster of {self.name} must have the same {name}")
+        return labels[self.first], atoms
+
+    def write(self, point: dict[str, np.ndarray], labels: np.ndarray, atoms: Atoms) -> None:
+        """Set labels and the rows' parameters in a point."""
+        rows = labels if self.of_row is None else labels[self.of_row]
+        point[self.name] = rows.astype(self.dtype)
+        for name, own in zip(self.values, atoms, strict=True):
+            point[name] = own[rows]
+
+
+class Stream:
+    """Independent draws from the base, many at a time, since a call takes as long as the numbers.
+
+    Parameters
+    ----------
+    rng : Generator
+    density : AtomDensities or BlockDensities
+        At the point of the draw.
+    n : int
+        How many are drawn at a time.
+    """
+
+    def __init__(self, rng: np.random.Generator, density: Any, n: int) -> None:
+        self._rng, self._density, self._n = rng, density, n
+        self._drawn: Atoms = []
+        self._next = n
+
+    def take(self, n: int) -> Atoms:
+        """Return the next n draws."""
+        if self._next + n > self._n:
+            self._drawn = self._density.draws(int(self._rng.integers(2**63)), max(n, self._n))
+            self._next = 0
+        found = [own[self._next : self._next + n] for own in self._drawn]
+        self._next += n
+        return found
+
+
+class BlockDensities:
+    """Densities of blocks of rows that are in one cluster for certain."""
+
+    def __init__(self, densities: AtomDensities, of_row: np.ndarray) -> None:
+        self._own, self._of_row = densities, of_row
+        self.n_free, self.fixed = densities.n_free, densities.fixed
+        self.to_free, self.from_free, self.draws = densities.to_free, densities.from_free, densities.draws
+        self.inside = densities.inside
+        self._n_blocks = int(of_row.max()) + 1
+
+    def by_row(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of each block under each atom."""
+        rows = self._own.by_row(atoms)
+        return np.array([np.bincount(self._of_row, weights=row, minlength=self._n_blocks) for row in rows])
+
+    def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return the log density of each atom and of the blocks in its cluster."""
+        return self._own.by_cluster(atoms, labels[self._of_row])
+
+    def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return the same, by what is compiled already."""
+        return self._own.log_density(atoms, labels[self._of_row])
+
+    def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the same for the free form of atoms, and the gradient."""
+        return self._own.gradient(free, fixed, labels[self._of_row])
+
+
+class DirichletProcessStep(PartitionSampler):
+    """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
+
+    ``pm.sample`` assigns it by itself. A draw consists of scans over the labels with auxiliary atoms (Neal 2000,
+    Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted by itself,
+    and splits and merges. Discrete parameters move by Metropolis steps, and have no splits and merges.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Labels and parameters, and gamma concentrations of the labels. By default those of the model.
+    n_sweeps : int, >= 1, optional
+        Sweeps per draw: each consists of the moves below. By default 4 for up to 500 rows, 2 for up to 2,000, and
+        1 for more.
+    n_scans : int, >= 0
+        Scans over the labels.
+    n_auxiliary : int, >= 1
+        Auxiliary atoms m of a scan.
+    hamiltonian : int, >= 0
+        Moves of all atoms.
+    split_merge : int, >= 0
+        Splits and merges while tuning. After tuning they are tried less often where few are accepted.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a number is not an integer in its range.
+    NotImplementedError
+        If rows are not independent given their parameters, or anything else depends on the labels.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> run = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False}
+    >>> with pm.Model() as model:
+    ...     rate = dp.DirichletProcess("rate", 1.0, pm.LogNormal.dist(1.0, 1.0), shape=4)
+    ...     y = pm.Poisson("y", rate, observed=[0, 2, 12, 10])
+    ...     idata = pm.sample(**run, step=[dp.DirichletProcessStep(n_sweeps=2)])
+
+    Notes
+    -----
+    Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``, ``largest_share``, ``entropy``
+    and ``log_joint`` as for other labels; ``n_moved``, rows that joined another cluster; ``accepted``, the mean
+    acceptance of Hamiltonian moves; ``splits_tried``, ``splits`` (accepted), ``merges_tried`` and ``merges``;
+    ``seconds``.
+    """
+
+    name = "dirichlet_process"
+    _state_class = DirichletProcessStepState
+
+    def __init__(
+        self,
+        vars: Sequence[Any] | None = None,
+        *,
+        n_sweeps: int | None = None,
+        n_scans: int = 1,
+        n_auxiliary: int = 3,
+        hamiltonian: int = 2,
+        split_merge: int = 1,
+        model: pm.Model | None = None,
+        rng: Any = None,
+        initial_point: Any = None,
+        compile_kwargs: Any = None,
+        blocked: bool = True,
+    ) -> None:
+        self.options = AtomOptions(n_sweeps, n_scans, n_auxiliary, hamiltonian, split_merge).check()
+        model = pm.modelcontext(model)
+        if vars is None:
+            given = [rv for rv in model.free_RVs if is_atoms(rv)]
+        else:
+            values = get_value_vars_from_user_vars(vars, model)
+            given = [model.values_to_rvs[value] for value in values]
+        labels = list(
+            dict.fromkeys(
+                [atoms_inputs(rv)[0] for rv in given if is_atoms(rv)] + [rv for rv in given if is_labels(rv)]
+            )
+        )
+        self._sample([AtomsTarget(model, own, compile_kwargs) for own in labels], STATISTICS, rng, compile_kwargs)
+        for target in self.targets:
+            family = family_for(target.parameters, target.dependents)
+            if family is not None:
+                mixture, base = family
+                logger.info(
+                    f"A family of the package fits: {mixture} with base={base} integrates "
+                    f"{' and '.join(rv.name for rv in target.parameters)} out, is faster and mixes better"
+                )
+        without = [target.name for target in self.targets if not target.parameters]
+        if without:
+            raise TypeError(f"{', '.join(without)} are the labels of no dp.DirichletProcess")
+        elsewhere = [
+            rv.name
+            for target in self.targets
+            if target.labels in given
+            for rv in target.parameters
+            if rv not in given
+        ]
+        if elsewhere:
+            raise ValueError(
+                f"{', '.join(elsewhere)} can only be sampled together with the labels, by "
+                "dp.DirichletProcessStep, which pm.sample assigns by itself: leave them out of step="
+            )
+        alone = [model.rvs_to_values[rv] for rv in given if not is_atoms(rv) and not is_labels(rv)]
+        drawn = [Concentration(model, value) for value in alone]
+        names = {target.name for target in self.targets}
+        strangers = [c.name for c in drawn if c.labels not in names]
+        if strangers:
+            raise ValueError(f"{', '.join(strangers)} can be drawn together with its own labels only")
+        self.concentrations = {c.labels: c for c in drawn}
+        own = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
+        self.vars = [*(model.rvs_to_values[rv] for rv in own), *alone]
+        self.scales: list[Scales | None] = [None] * len(self.targets)
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool = False) -> Competence:
+        """Never assigned by itself: DPMixtureStep hands it what it samples."""
+        return Competence.INCOMPATIBLE
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Start a chain: its own random numbers, and nothing kept from the last one."""
+        super().setup_chain(rng, tune, draws)
+        self.tune = tune > 0
+        self.scales = [None] * len(self.targets)
+
+    def stop_tuning(self) -> None:
+        """Fix what has been learnt."""
+        self.tune = False
+        for scales in self.scales:
+            if scales is not None:
+                scales.settle()
+
+    def _draw(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        # Proposals go where densities overflow, and are rejected there.
+        with compiling.announced("the moves of labels and atoms"), np.errstate(all="ignore"):
+            return self._swept(position, target, point)
+
+    def _swept(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        started = time.perf_counter()
+        target.confirm(point)
+        density: Any = target.densities.at(point)
+        labels, atoms = target.read(point)
+        atoms = density.inside(atoms)
+        if target.of_row is not None:
+            density = BlockDensities(target.densities, target.of_row)
+        scales = self.scales[position]
+        if scales is None:
+            n_free = density.n_free if len(target.densities.discrete) < len(atoms) else 0
+            scales = self.scales[position] = Scales(n_free)
+        prior = target.prior.at(point, target.n)
+        concentration = self.concentrations.get(target.name)
+        # Labels have no posterior where the density of the rest is zero: they wait.
+        n_sweeps = 0 if prior is None else self.options.sweeps_of(target.n)
+        per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL + (N_BASE if self.tune else 0)
+        stream = Stream(self.rng, density, n_sweeps * per_sweep)
+        moves = Moves()
+        for _ in range(n_sweeps):
+            if concentration is not None:
+                prior = self._concentrated(concentration, point, prior, labels, target.n)
+            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream)
+        target.write(point, labels, atoms)
+        sizes = np.bincount(labels, weights=target.rows.weights)
+        log_joint = -np.inf
+        if n_sweeps:
+            log_labels = log_eppf(prior, sizes.astype(np.int64), len(sizes))
+            log_joint = log_labels + float(np.sum(density.log_density(atoms, labels)))
+        return {
+            **of_partition(sizes, moves.n_moved, log_joint),
+            **moves.tally,
+            "accepted": float(np.mean(moves.accepted)) if moves.accepted else math.nan,
+            "seconds": time.perf_counter() - started,
+        }
+
+    def _concentrated(
+        self,
+        concentration: Concentration,
+        point: dict[str, np.ndarray],
+        prior: Any,
+        labels: np.ndarray,
+        n: int,
+    ) -> GibbsType:
+        """Return the prior with a concentration drawn given the labels, which is set in the point."""
+        shape, rate = concentration.law(point)
+        if rate <= 0.0:
+            return prior
+        bits = bits_of_generator(self.rng)
+        alpha = drawn_concentration(*bits, prior.alpha, int(labels.max()) + 1, float(n), shape, rate)
+        concentration.write(point, alpha)
+        return prior._replace(alpha=alpha)
+
+    def _sweep(
+        self,
+        target: AtomsTarget,
+        density: Any,
+        prior: Any,
+        labels: np.ndarray,
+        atoms: Atoms,
+        scales: Scales,
+        moves: "Moves",
+        stream: Stream,
+    ) -> tuple[np.ndarray, Atoms]:
+        """Make each move as often as the options say."""
+        rng, options = self.rng, self.options
+        m = options.n_auxiliary
+        fresh: Atoms = []
+        fresh_rows = np.empty((0, 0))
+        has_free = len(scales.row) > 0
+        n_moves = options.split_merge if has_free and not target.densities.discrete and len(labels) > 1 else 0
+        if not self.tune and n_moves:
+            n_moves = int(rng.binomial(n_moves, scales.tried))
+        n_fresh = m + SPARE + (POOL if n_moves else 0)
+        for _ in range(options.n_scans):
+            pool = [np.concatenate(pair) for pair in zip(atoms, stream.take(n_fresh), strict=True)]
+
+            def more() -> np.ndarray:
+                nonlocal pool
+                own = stream.take(n_fresh)
+                pool = [np.concatenate(pair) for pair in zip(pool, own, strict=True)]
+                return density.by_row(own)
+
+            scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more)
+            labels, atoms = scanned.labels, [own[scanned.chosen] for own in pool]
+            moves.n_moved += scanned.n_moved
+            fresh_rows = scanned.unseen
+            fresh = [own[len(own) - len(fresh_rows) :] for own in pool]
+        for _ in range(options.hamiltonian if has_free else 0):
+            atoms, ratio = move_atoms(rng, density, atoms, labels, scales)
+            moves.accepted.append(ratio)
+            if self.tune:
+                free = density.to_free(atoms)
+                base = density.to_free(stream.take(N_BASE))
+                scales.learn_scales(density, free, density.fixed(atoms), labels, base)
+                scales.learn_step(ratio)
+        for where in target.densities.discrete:
+            for _ in range(2):
+                atoms = move_discrete(rng, density, atoms, where, labels)
+        for _ in range(n_moves):
+            # As many whatever the scan has taken: a number that tells of the labels would be a part of the state.
+            if len(fresh_rows) < POOL:
+                fresh = stream.take(POOL)
+                fresh_rows = density.by_row(fresh)
+            fresh, fresh_rows = [own[:POOL] for own in fresh], fresh_rows[:POOL]
+            moved = split_or_merge(
+                rng,
+                density,
+                prior,
+                target.rows.weights,
+                target.rows.known,
+                labels,
+                density.to_free(atoms),
+                scales,
+                density.to_free(fresh),
+                fresh_rows,
+            )
+            kind = "splits" if moved.is_split else "merges"
+            moves.tally[f"{kind}_tried"] += 1
+            if self.tune:
+                scales.learn_tried(moved.accepted)
+            if moved.accepted:
+                moves.tally[kind] += 1
+                labels, first = named_by_appearance(moved.labels)
+                order = moved.labels[first]
+                atoms = [own[order] for own in density.from_free(moved.free, [])]
+            fresh_rows = np.empty((0, 0))
+        return labels, atoms

@@ -1,0 +1,129 @@
+"""Whatever depends on labels but is no mixture on them."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.subtensor import AdvancedSubtensor
+
+from pymc_dpgmm.integration.hooks.pymc_internals import MixtureRV
+from pymc_dpgmm.integration.variables import dependents, of_units
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.records import amend_record
+from pymc_dpgmm.partitions.priors import matched_names
+from pymc_dpgmm.sampler.state.state import State
+
+
+class Dependents:
+    """Whatever depends on labels but is no mixture on them: random variables and potentials.
+
+    Free variables that labels index along their first axis, as in ``theta[labels]``, are renamed with clusters.
+
+    Parameters
+    ----------
+    model : pm.Model
+    labels, value : variables
+        The random variable and its value.
+    others : list of variables
+    """
+
+    def __init__(self, model: pm.Model, labels: Variable, value: Variable, others: Sequence[Variable]) -> None:
+        self.names = ", ".join(other.name for other in others)
+        for other in others:
+            _check_no_weights(model, labels, other)
+        # Of these draws, a row of a mixture cannot be left out alone.
+        amend_record(model, labels.name, {"dependents": [other.name for other in others]})
+        indexed = _indexed_by(model, labels, others)
+        behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
+        logp = model.logp(vars=list(dict.fromkeys([*others, *behind])))
+        needed = set(ancestors([logp]))
+        inputs = [v for v in model.value_vars if v in needed and v is not value]
+        self.inputs = [v.name for v in inputs]
+        self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
+        # Compiled code would not notice an index out of range.
+        function = pm.compile([value, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
+        self._function = lambda labels, point: function(
+            labels.astype(value.dtype), *(point[name] for name in self.inputs)
+        )
+
+    def at(
+        self, point: dict[str, np.ndarray], labels: np.ndarray, labels_of: Callable[[State], np.ndarray]
+    ) -> "DependentsAt":
+        """Return their density at a point, with labels that a function reads from states of the kernels.
+
+        Raises
+        ------
+        ValueError
+            If the labels index out of range.
+        """
+        try:
+            return DependentsAt(self, labels_of, labels, point, float(self._function(labels, point)))
+        except IndexError as error:
+            raise ValueError(
+                f"labels up to {labels.max()} index something shorter in {self.names} ({error}): give it one "
+                "entry per row, or bound the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
+            ) from None
+
+    def log_density(self, labels: np.ndarray, point: dict[str, np.ndarray]) -> float:
+        """Return the log density, -inf where labels index out of range."""
+        try:
+            value = float(self._function(labels, point))
+        except IndexError:
+            return -np.inf
+        return -np.inf if np.isnan(value) else value
+
+
+class DependentsAt(NamedTuple):
+    """Dependents of labels, at some labels and a point, and their log density."""
+
+    dependents: Dependents
+    labels_of: Callable[[State], np.ndarray]
+    labels: np.ndarray
+    point: dict[str, np.ndarray]
+    value: float
+
+    def proposed(self, state: State) -> "DependentsAt":
+        """Return them at the labels of another state, with what labels index renamed."""
+        point, renamed = self.point, self.dependents.renamed
+        labels = self.labels_of(state)
+        if renamed:
+            names, point = matched_names(self.labels, labels), dict(point)
+            if any(len(point[name]) < len(names) for name in renamed):
+                return self._replace(labels=labels, value=-np.inf)
+            for name in renamed:
+                point[name] = point[name].copy()
+                point[name][names] = self.point[name][: len(names)]
+        return self._replace(labels=labels, point=point, value=self.dependents.log_density(labels, point))
+
+
+def _check_no_weights(model: pm.Model, labels: Variable, other: Variable) -> None:
+    """Raise TypeError where labels are the weights of a mixture of PyMC."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, MixtureRV):
+        return
+    weights = other.owner.op.dist_params(other.owner)[0]
+    if labels in set(ancestors([weights], blockers=model.basic_RVs)):
+        raise TypeError(
+            f"{other.name} takes the labels {labels.name} for the weights of pm.Mixture, but they tell which "
+            "cluster each row is in: use dp.DPMixture or dp.CollapsedMixture, or give each row the parameters of "
+            f"its cluster, as in pm.Normal(..., mu=theta[{labels.name}])"
+        )
+
+
+def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -> list[Variable]:
+    """Return the free variables that expressions index as ``theta[labels]``, and whose entries may be permuted."""
+    roots = [root for other in others for root in (other.owner.inputs if other in model.basic_RVs else [other])]
+    found = []
+    for variable in ancestors(roots, blockers=model.basic_RVs):
+        node = variable.owner
+        if node is None or not isinstance(node.op, AdvancedSubtensor) or node.op.idx_list[0] != 0:
+            continue
+        theta, index = node.inputs[:2]
+        if theta not in model.free_RVs or theta in found or of_units(index)[0] is not labels:
+            continue
+        transform = model.rvs_to_transforms[theta]
+        if transform is None or transform.ndim_supp == 0:
+            found.append(theta)
+    return found

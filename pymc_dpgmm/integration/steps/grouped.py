@@ -1,0 +1,190 @@
+"""What a step of labels reads from a model where rows come in groups: their prior, openers, and concentrations."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.steps.targets import (
+    Kept,
+    LabelsTarget,
+    MixtureTarget,
+    is_plain_mixture,
+    n_labels,
+    same_rows,
+)
+from pymc_dpgmm.integration.variables import dependents
+from pymc_dpgmm.integration.variables.grouped_labels import (
+    GroupedLabelsRV,
+    HDPLabelsRV,
+    OpenersRV,
+    TopicLabelsRV,
+    group_of,
+)
+from pymc_dpgmm.integration.variables.grouped_labels import grouped_parameters as parameters_of
+from pymc_dpgmm.partitions.grouped import Groups
+from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, finite_dirichlet
+from pymc_dpgmm.sampler.groups.topics import FEWEST_WORDS, TopicState
+from pymc_dpgmm.sampler.state.state import State
+
+
+class GroupedTarget(LabelsTarget):
+    """One vector of labels of rows in groups: a :class:`LabelsTarget` whose rows join clusters by their groups."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        super().__init__(model, value)
+        rv = model.values_to_rvs[value]
+        if self.dependents is not None:
+            raise NotImplementedError(
+                f"labels by group can have mixtures of this package on them only, but {self.dependents.names} "
+                f"depends on {self.name} too; without group= that is possible"
+            )
+        parameters = parameters_of(rv)
+        self.openers: Variable | None = None
+        if isinstance(self._op, HDPLabelsRV):
+            openers = parameters["openers"]
+            if openers not in model.free_RVs or not isinstance(openers.owner.op, OpenersRV):
+                raise NotImplementedError(f"the openers of {self.name} cannot be observed or computed")
+            others = [other.name for other in dependents(model, openers) if other is not rv]
+            if others:
+                raise NotImplementedError(
+                    f"nothing but labels can depend on which rows open tables, but {', '.join(others)} depends on "
+                    f"{openers.name}, or on the number of tables that is computed from it"
+                )
+            self.openers = model.rvs_to_values[openers]
+            alpha, _ = openers.owner.op.dist_params(openers.owner)
+            self._numbers = PointFunction(model, [alpha, parameters["gamma"]])
+        else:
+            self._numbers = PointFunction(model, [parameters["alpha"], parameters["n_components"]])
+        # Groups without rows have no part in the density of labels.
+        self.groups = Groups(group_of(rv))
+
+    @property
+    def takes_leaders(self) -> bool:
+        """Whether there can be leader sweeps: weights are those of groups."""
+        return False
+
+    @property
+    def may_search(self) -> bool:
+        """Whether searches help: single words of all documents together say nothing of topics."""
+        sole = self.mixtures[0].family.title if len(self.mixtures) == 1 else ""
+        return sole != "DirichletCategorical" or self.groups.n < FEWEST_WORDS
+
+    def _pulls(self, alpha: np.ndarray) -> np.ndarray:
+        alpha = np.asarray(alpha, dtype=np.float64)
+        n_groups = self.groups.n_groups
+        return np.full(n_groups, float(alpha)) if alpha.ndim == 0 else np.ascontiguousarray(alpha[:n_groups])
+
+    def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
+        """Return a prior of rows without groups, which searches use and proposals; None outside the support."""
+        alpha, other = self._numbers(point)
+        pulls = self._pulls(alpha)
+        if not (np.all(pulls > 0.0) and np.all(np.isfinite(pulls))):
+            return None
+        if self.openers is not None:
+            return chinese_restaurant(float(other))
+        return finite_dirichlet(float(np.mean(pulls)), float(other))
+
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
+        """Return the state at a point, which knows the groups; see :meth:`LabelsTarget.state`."""
+        found = super().state(point, prior, kept)
+        if found is not None and found.state.groups is not self.groups:
+            found.state.set_groups(self.groups)
+        return found
+
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
+        """Let rows join clusters by their groups, given openers and concentrations at a point."""
+        alpha, other = self._numbers(point)
+        if self.openers is None:
+            state.set_grouping(rng, self._pulls(alpha), None)
+        else:
+            given = point[self.openers.name]
+            state.set_grouping(rng, self._pulls(alpha), given, float(other), laws)
+
+    def leave(self, point: dict[str, np.ndarray], state: State) -> None:
+        """Set the openers at a point to those that a draw has ended with."""
+        if self.openers is None:
+            state.leave_groups()
+            return
+        # After a search, which knows no groups, every row opens a table: all labels allow that.
+        found = state.openers if state.is_grouped else np.ones(state.n)
+        point[self.openers.name] = found.astype(self.openers.dtype)
+        state.leave_groups()
+
+
+class TopicsTarget:
+    """Topics of words: labels that keep their names, and the words on them."""
+
+    takes_leaders = False
+    dependents = None
+    openers = None
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        self.name, self.dtype = value.name, value.dtype
+        self.n_rows = n_labels(rv)
+        depending = dependents(model, rv)
+        if len(depending) != 1 or not is_plain_mixture(model, rv, depending[0]):
+            names = ", ".join(other.name for other in depending) or "nothing"
+            raise NotImplementedError(f"topics can have words on them only, but {names} depends on {self.name}")
+        self._words = MixtureTarget(model, depending[0])
+        self.mixtures: list[MixtureTarget] = []
+        self._alpha = PointFunction(model, [parameters_of(rv)["alpha"]])
+        self.groups = Groups(group_of(rv))
+
+    def prior(self, point: dict[str, np.ndarray]) -> np.ndarray | None:
+        """Return the Dirichlet parameters of topics within documents, None outside their support."""
+        (alpha,) = self._alpha(point)
+        return alpha if np.all((alpha > 0.0) & np.isfinite(alpha)) else None
+
+    def state(self, point: dict[str, np.ndarray], prior: np.ndarray, kept: Kept | None) -> Kept | None:
+        """Return the state at a point: the kept one if nothing it was made from has changed."""
+        labels = point[self.name]
+        view = self._words.view(point, len(labels))
+        if not view.family.supports(view.params):
+            return None
+        eta = np.asarray(view.params.a)[0]
+        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
+        if kept is None or not same_labels or not same_rows(view, kept.views[0]):
+            if labels.min() < 0 or labels.max() >= len(prior):
+                raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
+            words = view.values[:, 0].astype(np.int64)
+            return Kept(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
+        kept.state.alpha = np.array(prior, dtype=np.float64)
+        if not np.array_equal(eta, kept.state.words.eta):
+            kept.state.set_eta(eta)
+        return kept
+
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: Any, laws: Any) -> None:
+        """Do nothing: a state is always ready."""
+
+    def leave(self, point: dict[str, np.ndarray], state: Any) -> None:
+        """Do nothing: there is nothing beside the labels."""
+
+    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+        """Return how many tokens the topics have that have some."""
+        if kept is not None:
+            return kept.state.cluster_sizes
+        sizes = np.bincount(point[self.name])
+        return sizes[sizes > 0]
+
+    def labels_of(self, state: Any) -> np.ndarray:
+        """Return the topics that a state stands for."""
+        return state.labels().astype(self.dtype)
+
+
+def is_topics(var: Any) -> bool:
+    """Tell whether a variable is topics that keep their names."""
+    return var.owner is not None and isinstance(var.owner.op, TopicLabelsRV)
+
+
+def is_grouped(var: Any) -> bool:
+    """Tell whether a variable is labels of rows in groups."""
+    return var.owner is not None and isinstance(var.owner.op, GroupedLabelsRV)
+
+
+def is_openers(var: Any) -> bool:
+    """Tell whether a variable tells which rows open tables."""
+    return var.owner is not None and isinstance(var.owner.op, OpenersRV)

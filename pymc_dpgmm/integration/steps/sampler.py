@@ -1,0 +1,101 @@
+"""What steps that draw partitions share: a loop over vectors of labels, statistics and progress."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from rich.progress import TextColumn
+from rich.table import Column
+
+from pymc_dpgmm.integration.hooks.pymc_internals import BlockedStep
+from pymc_dpgmm.sampler.many_rows.many_rows import ROWS_FOR_LEADERS
+
+
+class PartitionSampler(BlockedStep):
+    """A step that draws one vector of labels after the other, each with what belongs to it.
+
+    A *target* is a vector of labels with what a step reads of it from a model. The progress bar shows the number
+    of clusters of each and, of many rows, how many are drawn in a second.
+    """
+
+    targets: Sequence[Any]
+
+    def _sample(
+        self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
+    ) -> None:
+        """Set what is sampled, the statistics that each draw records, by name and dtype, and the generator."""
+        # By now a graph has been built, and PyTensor's backends are imported.
+        backends = importlib.import_module("pymc_dpgmm.integration.hooks.backends")
+        backends.check_mode((compile_kwargs or {}).get("mode"))
+        self.targets = targets
+        self.tune = True
+        self.rng = pm.util.get_random_generator(rng)
+        self._names_of_statistics = [{key: f"{target.name}_{key}" for key in statistics} for target in targets]
+        self.stats_dtypes_shapes: dict[str, Any] = {
+            names[key]: (dtype, []) for names in self._names_of_statistics for key, dtype in statistics.items()
+        }
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the labels, and what belongs to them, given everything else in the point."""
+        point = dict(point)
+        statistics: dict[str, Any] = {}
+        for position, target in enumerate(self.targets):
+            names = self._names_of_statistics[position]
+            for statistic, value in self._draw(position, target, point).items():
+                statistics[names[statistic]] = value
+        return point, [statistics]
+
+    def _draw(self, position: int, target: Any, point: dict[str, np.ndarray]) -> dict[str, Any]:
+        """Draw one target, set it in the point, and return its statistics."""
+        raise NotImplementedError
+
+    def _n_rows(self, target: Any) -> int:
+        """Return how many rows a target has; 0 if that is not known before it is drawn."""
+        return 0
+
+    def _many_rows(self) -> dict[str, int]:
+        """Return the numbers of rows of the targets that have many, by name."""
+        n_rows = {target.name: self._n_rows(target) for target in self.targets}
+        return {name: n for name, n in n_rows.items() if n >= ROWS_FOR_LEADERS}
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
+        # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
+        columns: list[Any] = []
+        stats: dict[str, Any] = {}
+        many_rows = self._many_rows()
+        for target in self.targets:
+            name = f"{target.name}_n_clusters"
+            header = "Clusters" if len(self.targets) == 1 else target.name
+            text = f"{{task.fields[{name}]}}"
+            stats[name] = [0] * n_chains
+            if target.name in many_rows:
+                # PyMC tells seconds for a draw.
+                name = f"{target.name}_rows_per_second"
+                header += " rows/s"
+                text += f" {{task.fields[{name}]}}"
+                stats[name] = [""] * n_chains
+            columns.append(TextColumn(text, table_column=Column(header, ratio=1)))
+        return columns, stats
+
+    def _make_progressbar_update_functions(self) -> tuple[Callable[..., Any], ...]:
+        shown, many_rows = [f"{target.name}_n_clusters" for target in self.targets], self._many_rows()
+
+        def update(stats: Mapping[str, Any]) -> dict[str, Any]:
+            told = {name: stats[name] for name in shown if name in stats}
+            for name, n in many_rows.items():
+                if f"{name}_seconds" in stats:
+                    told[f"{name}_rows_per_second"] = _short(n / stats[f"{name}_seconds"])
+            return told
+
+        return (update,)
+
+
+def _short(rate: float) -> str:
+    """Write a number in a second in few characters."""
+    for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= unit:
+            return f"{rate / unit:.{int(rate < 10 * unit)}f}{letter}/s"
+    return f"{rate:.0f}/s"

@@ -1,0 +1,355 @@
+"""What a step of labels reads from a model: their prior, the mixtures on them, and what is missing in rows."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.families import Family, View, constrained
+from pymc_dpgmm.integration.hooks.pymc_internals import constant_fold
+from pymc_dpgmm.integration.steps.dependents import Dependents
+from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.variables import (
+    CollapsedMixtureRV,
+    LabelsRV,
+    MissingEntriesRV,
+    PartitionRV,
+    SparseValues,
+    as_numbers,
+    constraints_on,
+    dependents,
+    mixture_inputs,
+    mixture_values,
+    note_sampling,
+    of_units,
+    prior_parameters,
+)
+from pymc_dpgmm.integration.variables.lengths import check_lengths
+from pymc_dpgmm.integration.variables.observed import check_values, count_missing
+from pymc_dpgmm.partitions.known import allow, blocks_of
+from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, cluster_sizes
+from pymc_dpgmm.sampler.moves.imputation import impute
+from pymc_dpgmm.sampler.state.marginal import same_values
+from pymc_dpgmm.sampler.state.state import State
+
+
+class Kept(NamedTuple):
+    """What a step keeps of one partition between draws, and what it was made from."""
+
+    labels: np.ndarray
+    views: list[View]
+    state: Any
+
+
+class MixtureTarget:
+    """One mixture on the labels at hand: its family, and how to read its numbers from a point."""
+
+    def __init__(self, model: pm.Model, mixture: Variable) -> None:
+        self.name = mixture.name
+        op, inputs = mixture.owner.op, mixture_inputs(mixture)
+        self.family: Family = op.layout.family
+        check_lengths(mixture, inputs.labels)
+        rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
+        self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
+        self._params = PointFunction(model, inputs.params)
+        self.missing, self.positions = inputs.missing, inputs.positions
+        self.sampled_family = self._sampled_family(rows.type.shape, op.layout.n_columns)
+        self._offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
+        _, unit = of_units(inputs.labels)
+        self._unit = None if unit is None else PointFunction(model, [unit])
+        self._sparse = SparseValues() if op.layout.is_sparse else None
+        note_sampling(op.built, inputs.in_order())
+        self._given: Any = None
+        self._numbers: Any = None
+        self._checked: Any = None
+        self._checked_unit: Any = None
+
+    def _sampled_family(self, shape: Sequence[int | None], n_columns: int) -> Family:
+        """Return the family that samplers will use, as far as it can be told without the data."""
+        if self.family.wide is None or self.missing is not None or shape[0] is None:
+            return self.family
+        return self.family.wide(shape[0], n_columns) or self.family
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether labels are those of units of rows."""
+        return self._unit is not None
+
+    def view(self, point: dict[str, np.ndarray], n: int) -> View:
+        """Return the numbers at a point.
+
+        Raises
+        ------
+        ValueError
+            If there are not as many rows as labels, or values that are not data of the family's kind.
+        """
+        (values,) = self._values(point)
+        unit = None if self._unit is None else self._unit(point)[0]
+        given = self._params(point)
+        if given is not self._given:
+            self._given, self._numbers = given, self.family.params(*as_numbers(given))
+        params = self._numbers
+        if self._sparse is not None:
+            values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
+        if unit is not self._checked_unit:
+            if unit is not None:
+                self._check_unit(unit, values.shape[0], n)
+            self._checked_unit = unit
+        if values is not self._checked:
+            if unit is None and values.shape[0] != n:
+                raise ValueError(
+                    f"there are {n} labels, but {self.name} has {values.shape[0]} rows: labels, also starting "
+                    "labels, need one per row"
+                )
+            check_values(values)
+            n_missing = count_missing(values)
+            if n_missing and not self.family.takes_missing:
+                raise ValueError(
+                    f"{self.name} has {n_missing} missing entries (NaN), and none when the model was built"
+                )
+            self.family.check_values(params, values)
+            self._checked = values
+        return View(self.family, params, values, unit)
+
+    def absent(self, shape: tuple[int, ...]) -> np.ndarray:
+        """Return where entries are missing: an array of bools."""
+        found = np.zeros(shape, dtype=np.bool_)
+        found.flat[self.positions.data] = True
+        return found
+
+    def write_missing(self, point: dict[str, np.ndarray], entries: np.ndarray, absent: np.ndarray) -> None:
+        """Set the missing entries in a point, given them less the offset."""
+        if self._offset is not None:
+            (offset,) = self._offset(point)
+            entries = entries + offset.reshape(absent.shape)[absent]
+        point[self.missing.name] = entries
+
+    def _check_unit(self, unit: np.ndarray, n_rows: int, n: int) -> None:
+        if len(unit) != n_rows:
+            raise ValueError(f"{self.name} has {n_rows} rows, but {len(unit)} of them have a unit")
+        if unit.min() < 0 or unit.max() >= n:
+            raise ValueError(
+                f"there are {n} labels, but the units of {self.name} reach from {unit.min()} to {unit.max()}"
+            )
+
+
+class LabelsPrior:
+    """The prior of labels, and what is known of them."""
+
+    def __init__(self, model: pm.Model, rv: Variable) -> None:
+        self.name = rv.name
+        self._op = rv.owner.op
+        self.constraints = constraints_on(rv)
+        self.blocks = None if self.constraints is None else blocks_of(self.constraints)
+        self._parameters = PointFunction(model, list(prior_parameters(rv).values()))
+        self._last: tuple[Any, int, GibbsType | None] = (None, 0, None)
+
+    def at(self, point: dict[str, np.ndarray], n: int) -> GibbsType | None:
+        """Return the prior on partitions at a point; None where its parameters are outside their support."""
+        parameters = self._parameters(point)
+        if parameters is not self._last[0] or n != self._last[1]:
+            prior = self._op.prior(*as_numbers(parameters), n)
+            if prior is not None and self.blocks is not None:
+                prior = prior._replace(extra=float(n - len(self.blocks.first)))
+            self._last = (parameters, n, prior)
+        return self._last[2]
+
+    def check(self, labels: np.ndarray) -> None:
+        """Raise ValueError where labels are no partition, or contradict what is known."""
+        check_range(self.name, labels)
+        if self.constraints is not None and not allow(self.constraints, labels):
+            raise ValueError(f"{self.name} contradicts its known_labels or must_link")
+
+
+def check_range(name: str, labels: np.ndarray) -> None:
+    """Raise ValueError where labels are no partition."""
+    if not len(cluster_sizes(labels)):
+        raise ValueError(
+            f"{name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to {labels.max()}"
+        )
+
+
+def n_labels(rv: Variable) -> int:
+    """Return how many labels there are; 0 if the model's data may change that."""
+    (n,) = constant_fold([rv.shape[0]], raise_not_constant=False)
+    return 0 if isinstance(n, Variable) else int(n)
+
+
+class LabelsTarget:
+    """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
+
+    def __init__(self, model: pm.Model, value: Variable) -> None:
+        rv = model.values_to_rvs[value]
+        if not is_labels(rv):
+            raise TypeError(
+                f"{value.name} has no prior on partitions; this step method samples labels of a dp.CRP, "
+                "dp.PitmanYor, dp.FiniteDirichlet or dp.MFM only"
+            )
+        self.name = value.name
+        self.dtype = value.dtype
+        self.n_rows = n_labels(rv)
+        mixtures, others = self._dependents(model, rv)
+        self.mixtures = [MixtureTarget(model, mixture) for mixture in mixtures]
+        self.dependents = Dependents(model, rv, value, others) if others else None
+        self._op = rv.owner.op
+        self._prior = LabelsPrior(model, rv) if isinstance(self._op, PartitionRV) else None
+        self._blocks = None if self._prior is None else self._prior.blocks
+
+    @property
+    def may_search(self) -> bool:
+        """Whether searches help, which know rows and not their groups."""
+        return True
+
+    @property
+    def takes_leaders(self) -> bool:
+        """Whether there can be leader sweeps: labels are those of rows, of which nothing is known."""
+        has_units = any(mixture.has_unit for mixture in self.mixtures)
+        return self.dependents is None and self._blocks is None and not has_units
+
+    @staticmethod
+    def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
+        """Return the mixtures that the kernels know, and whatever else depends on the labels."""
+        mixtures: list[Variable] = []
+        others: list[Variable] = []
+        for other in dependents(model, rv):
+            (mixtures if is_plain_mixture(model, rv, other) else others).append(other)
+        return mixtures, others
+
+    def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
+        """Return the prior on partitions at a point; None where its parameters are outside their support."""
+        assert self._prior is not None
+        return self._prior.at(point, len(point[self.name]))
+
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
+        """Return the state at a point: the kept one if nothing it was made from has changed.
+
+        It is one of rows, or of the blocks of rows that constraints make. Returns None where the base measures'
+        parameters are outside their support.
+        """
+        labels = point[self.name]
+        views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
+        if self._blocks is not None:
+            block = self._blocks.of_row
+            views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
+            views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
+        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
+        if kept is not None and same_labels and all(map(same_rows, views, kept.views)):
+            if all(map(_same_params, views, kept.views)):
+                return kept
+            if not all(view.family.supports(view.params) for view in views):
+                return None
+            kept.state.set_params([view.params for view in views])
+            return kept._replace(views=views)
+        self._check(labels)
+        if not all(view.family.supports(view.params) for view in views):
+            return None
+        own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
+        return Kept(labels, views, State(views, own))
+
+    def _check(self, labels: np.ndarray) -> None:
+        """Raise ValueError where labels are no partition, or contradict what is known."""
+        if self._prior is not None:
+            self._prior.check(labels)
+        else:
+            check_range(self.name, labels)
+
+    def impute(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        kept: Kept,
+        imputed: Sequence[str],
+    ) -> Kept:
+        """Draw what is missing, of the named variables, with the rows' clusters, and set it in a point."""
+        if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
+            return kept
+        absent = [
+            mixture.absent(view.values.shape)
+            if mixture.missing is not None and mixture.missing.name in imputed
+            else None
+            for mixture, view in zip(self.mixtures, kept.views, strict=True)
+        ]
+        values = [view.values for view in kept.views]
+        entries = impute(rng, kept.state, values, absent)
+        views = []
+        for mixture, view, drawn, gaps in zip(self.mixtures, kept.views, entries, absent, strict=True):
+            if drawn is not None and gaps is not None:
+                mixture.write_missing(point, drawn, gaps)
+                completed = view.values.copy()
+                completed[gaps] = drawn
+                view = view._replace(values=completed)
+            views.append(view)
+        return Kept(self.labels_of(kept.state), views, kept.state)
+
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
+        """Get a state ready for a draw that is no search."""
+
+    def leave(self, point: dict[str, np.ndarray], state: State) -> None:
+        """Set in a point what a draw has ended with beside the labels."""
+
+    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+        """Return the sizes of the clusters at a point, in any order."""
+        if kept is None or self._blocks is not None:
+            return cluster_sizes(point[self.name])
+        return kept.state.cluster_sizes
+
+    def labels_of(self, state: State) -> np.ndarray:
+        """Return the labels of rows that a state stands for."""
+        labels = state.labels().astype(self.dtype, copy=False)
+        return labels if self._blocks is None else labels[self._blocks.of_row]
+
+
+def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
+    """Tell whether a variable depends on labels as a mixture on them, or on those of units, and not otherwise."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
+        return False
+    inputs = mixture_inputs(other)
+    own, unit = of_units(inputs.labels)
+    if own is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
+        return False
+    return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
+
+
+def same_rows(view: View, other: View) -> bool:
+    """Tell whether two views have the same data."""
+    return same_values(view.values, other.values) and (
+        view.unit is other.unit or np.array_equal(view.unit, other.unit)
+    )
+
+
+def _same_params(view: View, other: View) -> bool:
+    pairs = zip(view.params, other.params, strict=True)
+    return view.params is other.params or all(np.array_equal(new, old) for new, old in pairs)
+
+
+def is_labels(var: Any) -> bool:
+    """Tell whether a variable is labels under one of the package's priors."""
+    return var.owner is not None and isinstance(var.owner.op, LabelsRV)
+
+
+def is_missing(var: Any) -> bool:
+    """Tell whether a variable stands for missing entries of data."""
+    return var.owner is not None and isinstance(var.owner.op, MissingEntriesRV)
+
+
+def labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
+    """Return the labels together with which missing entries can be drawn, or None if there are none.
+
+    That is so where nothing but a mixture on labels of rows depends on them, and nothing else on the labels.
+    """
+    depending = dependents(model, missing) if is_missing(missing) else []
+    if len(depending) != 1:
+        return None
+    (mixture,) = depending
+    labels = mixture_inputs(mixture).labels
+    if labels not in model.free_RVs or not isinstance(labels.owner.op, PartitionRV):
+        return None
+    if constraints_on(labels) is not None:
+        return None
+    for other in dependents(model, labels):
+        if not is_plain_mixture(model, labels, other) or mixture_inputs(other).labels is not labels:
+            return None
+    return labels

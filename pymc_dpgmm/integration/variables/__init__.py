@@ -1,0 +1,55 @@
+"""PyMC and PyTensor faces: the random variables of a mixture and their log-density graphs."""
+
+from pymc_dpgmm.integration.variables.collapsed_mixture import (
+    CollapsedMixture,
+    CollapsedMixtureRV,
+    mixture_logp,
+    mixture_support_point,
+    mixture_values,
+)
+from pymc_dpgmm.integration.variables.layout import mixture_inputs, of_units
+from pymc_dpgmm.integration.variables.missing_entries import MissingEntriesRV, missing_logp, missing_support_point
+from pymc_dpgmm.integration.variables.models import dependents
+from pymc_dpgmm.integration.variables.operations import LabelsRV, SparseValues, as_numbers, partition_sizes
+from pymc_dpgmm.integration.variables.partition_priors import (
+    CRP,
+    CRPRV,
+    MFM,
+    FiniteDirichlet,
+    PartitionRV,
+    PitmanYor,
+    constraints_on,
+    fixed_rows,
+    partition_support_point,
+    prior_parameters,
+)
+from pymc_dpgmm.integration.variables.snapshots import note_sampling
+
+__all__ = [
+    "CRP",
+    "CRPRV",
+    "MFM",
+    "CollapsedMixture",
+    "CollapsedMixtureRV",
+    "FiniteDirichlet",
+    "LabelsRV",
+    "MissingEntriesRV",
+    "PartitionRV",
+    "PitmanYor",
+    "SparseValues",
+    "as_numbers",
+    "constraints_on",
+    "dependents",
+    "fixed_rows",
+    "missing_logp",
+    "missing_support_point",
+    "mixture_inputs",
+    "mixture_logp",
+    "mixture_support_point",
+    "mixture_values",
+    "note_sampling",
+    "of_units",
+    "partition_sizes",
+    "partition_support_point",
+    "prior_parameters",
+]

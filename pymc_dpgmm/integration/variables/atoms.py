@@ -1,0 +1,286 @@
+"""Parameters of rows with ties: one atom from a base distribution for each cluster of labels."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type_other import NoneTypeT
+
+from pymc_dpgmm.integration.hooks.pymc_internals import (
+    SymbolicRandomVariable,
+    change_dist_size,
+    collect_default_updates,
+)
+from pymc_dpgmm.integration.variables.operations import BackendsOp, NumbersOp
+from pymc_dpgmm.partitions.priors import first_rows
+
+
+class FirstRowsOp(NumbersOp):
+    """For each row, the first row with its label: an (n,) int64 vector."""
+
+    __props__ = ()
+
+    def make_node(self, labels: Any) -> Apply:
+        return Apply(self, [pt.as_tensor(labels)], [pt.lvector()])
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        last, found = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+
+        def evaluate(labels: np.ndarray) -> tuple[np.ndarray, ...]:
+            nonlocal last, found
+            # Labels stand still while NUTS asks for the density again and again.
+            if not np.array_equal(labels, last):
+                last, found = labels.copy(), first_rows(labels)
+            return (found,)
+
+        return evaluate
+
+
+first_rows_of = FirstRowsOp()
+
+
+class SampledValueOp(BackendsOp):
+    """Atoms as they are, whose gradient nobody may ask for: rows that share an atom cannot move by themselves."""
+
+    __props__ = ()
+    view_map = {0: [0]}
+
+    def make_node(self, value: Any) -> Apply:
+        value = pt.as_tensor(value)
+        return Apply(self, [value], [value.type()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def infer_shape(self, node: Apply, shapes: Any) -> Any:
+        """Return the shape, which is that of the input."""
+        return shapes
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        """Refuse the gradient, which a step method such as NUTS would ask for."""
+        raise NotImplementedError(
+            "parameters under a dp.DirichletProcess can only be sampled by dp.DirichletProcessStep, which "
+            "pm.sample assigns by itself, not by NUTS or another generic step"
+        )
+
+
+sampled_value = SampledValueOp()
+
+
+class Template:
+    """A base distribution as a function of the model's variables that its parameters are computed from.
+
+    Parameters
+    ----------
+    base : variable
+        Made with ``.dist``.
+    inputs : list of variables
+        What its parameters are computed from.
+    by_row : list of bool
+        Which inputs are atoms of other entries, of which each row has its own.
+    """
+
+    def __init__(self, base: Variable, inputs: Sequence[Variable], by_row: Sequence[bool]) -> None:
+        self.inputs = [variable.type() for variable in inputs]
+        self.by_row = list(by_row)
+        self.base = clone_replace(base, dict(zip(inputs, self.inputs, strict=True)))
+
+    def many(self, inputs: Sequence[Variable], n: Any) -> Variable:
+        """Return n independent atoms, as a random variable.
+
+        Parameters
+        ----------
+        inputs : list of variables
+            What takes the inputs' place; those by row have n entries.
+        n : int or variable
+        """
+        shared = {own: new for own, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if not many}
+        rows = {own: new for own, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if many}
+        base = clone_replace(self.base, shared, rebuild_strict=False) if shared else self.base
+        if not rows:
+            return change_dist_size(base, (n,), expand=True)
+        return _by_row(base, rows, n)
+
+
+def _by_row(base: Variable, rows: Mapping[Variable, Variable], n: Any) -> Variable:
+    """Return a random variable for each row, parameters of which have one entry per row."""
+    op = base.owner.op
+    if not isinstance(op, RandomVariable):
+        raise NotImplementedError(
+            f"the base {op} depends on another entry of base: only plain distributions such as pm.Normal.dist can"
+        )
+    params, size = op.dist_params(base.owner), op.size_param(base.owner)
+    n_batch = base.type.ndim - op.ndim_supp
+    own = []
+    for param, n_core in zip(params, op.ndims_params, strict=True):
+        new = vectorize_graph(param, rows)
+        if new.type.ndim > param.type.ndim:
+            # Between the rows and the parameter's own axes, those that it is broadcast along.
+            new = pt.expand_dims(new, tuple(range(1, 1 + n_batch - (param.type.ndim - n_core))))
+        own.append(new)
+    length = pt.as_tensor(n, dtype="int64")[None]
+    # The shape of an atom is that of its parameters where it was not given, and these are other entries' here.
+    known = base.type.shape[:n_batch]
+    batch = known if None not in known else base.shape[:n_batch] if isinstance(size.type, NoneTypeT) else size
+    shape = pt.concatenate([length, pt.as_tensor(batch, ndim=1, dtype="int64")]) if n_batch else length
+    return op(*own, size=shape, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+class AtomsRV(SymbolicRandomVariable):
+    """Atoms of rows given labels. The inputs are labels, what the base is computed from, and random numbers.
+
+    Parameters
+    ----------
+    template : Template
+        The base.
+    """
+
+    _print_name = ("Atoms", "\\operatorname{Atoms}")
+    template: Template
+
+    def n_inputs(self) -> int:
+        """Return the number of inputs beside labels and random numbers."""
+        return len(self.template.inputs)
+
+
+def draw_atoms(template: Template, labels: Variable, inputs: Sequence[Variable]) -> Variable:
+    """Return the random variable of the rows' atoms given labels."""
+    own, *given = (variable.type() for variable in (labels, *inputs))
+    drawn = template.many(given, own.shape[0])[first_rows_of(own)]
+    updates = collect_default_updates(inputs=[own, *given], outputs=[drawn])
+    rngs = list(updates)
+    op = AtomsRV(
+        inputs=[own, *given, *rngs],
+        outputs=[drawn, *updates.values()],
+        ndim_supp=drawn.type.ndim,
+    )
+    op.template = template
+    return op(labels, *inputs, *rngs)[0]
+
+
+def atoms_inputs(rv: Any) -> tuple[Variable, list[Variable]]:
+    """Return the labels of atoms, and what their base is computed from."""
+    node = rv.owner
+    return node.inputs[0], node.inputs[1 : 1 + node.op.n_inputs()]
+
+
+def is_atoms(var: Any) -> bool:
+    """Tell whether a variable is atoms of rows."""
+    return var.owner is not None and isinstance(var.owner.op, AtomsRV)
+
+
+def atoms_logp(op: AtomsRV, values: Any, labels: Variable, *inputs: Variable, **_: Any) -> Variable:
+    """Log density of the atoms of the clusters; minus infinity where rows of a cluster differ."""
+    value = sampled_value(values[0])
+    given = inputs[: op.n_inputs()]
+    first = first_rows_of(labels)
+    leaders = pt.nonzero(pt.eq(first, pt.arange(first.shape[0])))[0]
+    own = [new[leaders] if many else new for new, many in zip(given, op.template.by_row, strict=True)]
+    atoms = op.template.many(own, leaders.shape[0])
+    density = pm.logp(atoms, value[leaders]).sum()
+    return pt.switch(pt.all(pt.eq(value, value[first])), density, -np.inf)
+
+
+def atoms_support_point(op: AtomsRV, rv: Any, *inputs: Any) -> Any:
+    """Over-dispersed start: atoms drawn from the base."""
+    return op(*inputs)[0]
+
+
+def read_bases(model: pm.Model, bases: Mapping[str, Any]) -> dict[str, tuple[Variable, list[Variable]]]:
+    """Return for each entry the base, and what its parameters are computed from, in an order to add them in.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a base is no distribution of this kind.
+    """
+    entries = {key: _checked_base(model, key, base) for key, base in bases.items()}
+    found: dict[str, tuple[Variable, list[Variable]]] = {}
+    waiting = dict(entries)
+    while waiting:
+        for key, base in waiting.items():
+            inputs = _inputs_of(model, base, entries)
+            if all(entry in found for entry, other in entries.items() if other in inputs):
+                found[key] = base, inputs
+                del waiting[key]
+                break
+        else:  # pragma: no cover - graphs have no circles
+            raise ValueError("the entries of base depend on each other in a circle")
+    return found
+
+
+def _what(key: str) -> str:
+    return f"base[{key!r}]" if key else "base"
+
+
+def _checked_base(model: pm.Model, key: str, base: Any) -> Variable:
+    what = _what(key)
+    if not isinstance(base, Variable) or base.owner is None:
+        raise TypeError(
+            f"{what} must be a distribution made with .dist, such as pm.Normal.dist(0, 1), got {base!r}"
+        )
+    if base in model.basic_RVs:
+        raise ValueError(
+            f"{what} is {base.name}, a variable of the model already; a base is a distribution that is in no "
+            "model: make it with .dist"
+        )
+    if not isinstance(base.owner.op, RandomVariable | SymbolicRandomVariable):
+        raise TypeError(f"{what} must be a distribution made with .dist, got an expression of other variables")
+    if not any(isinstance(a.type, RandomType) for a in ancestors([base])):
+        raise TypeError(f"{what} must be a distribution made with .dist")
+    return base
+
+
+def atom_shape(key: str, base: Variable) -> tuple[int, ...]:
+    """Return the shape of one atom.
+
+    Raises
+    ------
+    ValueError
+        If it is not known while the model is built.
+    """
+    shape = base.type.shape
+    if None in shape:
+        lengths = [length.owner and _constant(length) for length in base.shape]
+        shape = tuple(own if own is not None else length for own, length in zip(shape, lengths, strict=True))
+    if None in shape:
+        raise ValueError(
+            f"the shape of {_what(key)} is not known before sampling: give the distribution shape=, as in "
+            "pm.MvNormal.dist(mu, cov, shape=3)"
+        )
+    return tuple(int(length) for length in shape)
+
+
+def _constant(length: Variable) -> int | None:
+    """Return a length that depends on nothing that may change, else None."""
+    behind = list(ancestors([length]))
+    if any(isinstance(a, SharedVariable) and not isinstance(a.type, RandomType) for a in behind):
+        return None
+    try:
+        return int(length.eval())
+    except Exception:
+        return None
+
+
+def _inputs_of(model: pm.Model, base: Variable, entries: Mapping[str, Variable]) -> list[Variable]:
+    """Return the variables of the model, data that may change, and other entries, that a base is computed from."""
+    own = {*model.basic_RVs, *(entry for entry in entries.values() if entry is not base)}
+    behind = ancestors([base], blockers=own)
+    inputs = []
+    for variable in behind:
+        is_data = (
+            variable.owner is None
+            and not isinstance(variable, Constant)
+            and not isinstance(variable.type, RandomType)
+        )
+        if variable is not base and (variable in own or is_data):
+            inputs.append(variable)
+    return list(dict.fromkeys(inputs))

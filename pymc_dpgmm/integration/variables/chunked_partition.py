@@ -1,0 +1,205 @@
+"""The PyMC face of a mixture of rows in chunks.
+
+A model cannot have a variable with a label for every row: the rows are elsewhere. It has the number of clusters
+instead, a scalar that the step method of the package alone can change. The sizes of the clusters and the sums of
+their rows are shared variables, which the step sets with it, and from which the density of everything else in the
+model is computed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply, Variable
+
+from pymc_dpgmm.chunked.partition import ChunkedPartition
+from pymc_dpgmm.chunked.passes import sums_table
+from pymc_dpgmm.families import FAMILIES
+from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, NumbersOp, as_numbers
+from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, prior_parameters
+
+
+class ChunkedClustersRV(LabelsMixtureRV):
+    """The number of clusters of rows in chunks.
+
+    The first parameter is the sizes of the clusters, the others are those of a prior on partitions.
+
+    Parameters
+    ----------
+    prior : PartitionRV
+    source : ChunkedSource
+    """
+
+    name = "ChunkedClusters"
+    dtype = "int64"
+    __props__ = ("name", "signature", "dtype", "inplace", "prior", "source")
+    _print_name = ("ChunkedClusters", "\\operatorname{ChunkedClusters}")
+
+    def __init__(self, prior: PartitionRV, source: "ChunkedSource", **kwargs: Any) -> None:
+        self.prior, self.source = prior, source
+        # The prior's own last parameter is the number of rows.
+        own = prior.signature.partition("->")[0].rpartition(",")[0]
+        super().__init__(**kwargs | {"signature": f"(k),{own}->()"})
+
+    def rng_fn(self, rng: np.random.Generator, *params: Any) -> Any:
+        raise NotImplementedError(
+            "a mixture of rows in chunks has no draws from its prior, nor rows drawn anew: its labels are no "
+            "variable of the model. For these build the model with some of the rows: "
+            "observed=array[:1000].compute()"
+        )
+
+
+def chunked_logp(
+    op: ChunkedClustersRV, values: Any, rng: Any, size: Any, sizes: Any, *params: Any, **_: Any
+) -> Any:
+    """Log probability of the partition whose sizes are those of the clusters, for PyMC.
+
+    It is that of the partition that a step is at, which has the number of clusters for a sign only. (PyMC takes a
+    variable that its density does not depend on for one that is not there.)
+    """
+    (value,) = values
+    return pt.switch(sampled_count(value) >= 1, op.prior.log_eppf(sizes, op.source.n, *params), -np.inf)
+
+
+def chunked_support_point(op: ChunkedClustersRV, rv: Any, *inputs: Any) -> Any:
+    """Start of the number of clusters: one."""
+    return pt.constant(1, dtype="int64")
+
+
+class SampledCountOp(NumbersOp):
+    """A number of clusters as it is, which generic steps may not move: see ``integration/hooks/backends.py``."""
+
+    __props__ = ()
+
+    def make_node(self, value: Any) -> Apply:
+        return Apply(self, [pt.as_tensor(value)], [pt.lscalar()])
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        return lambda value: (np.asarray(value, dtype=np.int64),)
+
+
+sampled_count = SampledCountOp()
+
+
+class ChunkedSource:
+    """What belongs to a mixture of rows in chunks beside its variables.
+
+    Parameters
+    ----------
+    rows : DaskRows
+    partition : ChunkedPartition
+        Of all rows in one cluster.
+    sizes, sums : shared variables
+        (K,) and (K, w), of the partition that a step is at.
+    """
+
+    def __init__(self, rows: Any, partition: ChunkedPartition, sizes: Any, sums: Any) -> None:
+        self.rows, self.partition, self.sizes, self.sums = rows, partition, sizes, sums
+        self.n = rows.n
+
+    def show(self, partition: ChunkedPartition) -> None:
+        """Let the density of the model be that at a partition."""
+        self.sizes.set_value(partition.sizes)
+        self.sums.set_value(partition.sums)
+
+
+class EvidenceOp(NumbersOp):
+    """Log marginal likelihood of rows, given the sums of clusters: inputs are sums, origin and parameters."""
+
+    __props__ = ("family", "n_columns")
+
+    def __init__(self, family: str, n_columns: int) -> None:
+        self.family, self.n_columns = family, n_columns
+
+    def make_node(self, sums: Any, origin: Any, *params: Any) -> Apply:
+        inputs = [pt.as_tensor(value).astype("float64") for value in (sums, origin, *params)]
+        return Apply(self, inputs, self._outputs(inputs))
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [pt.dscalar()]
+
+    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+        family = FAMILIES[self.family]
+
+        def evaluate(sums: np.ndarray, origin: np.ndarray, *params: np.ndarray) -> tuple[np.ndarray, ...]:
+            numbers = family.params(*as_numbers(params))
+            if not family.supports(numbers):
+                return self._outside(numbers)
+            # Without columns there is no origin.
+            own = origin if len(origin) else None
+            table = sums_table(family, numbers, own, self.n_columns, len(sums))
+            table.array[: len(sums), : sums.shape[1]] = sums
+            return self._evaluate(table, len(sums))
+
+        return evaluate
+
+    def _outside(self, params: Any) -> tuple[np.ndarray, ...]:
+        return (np.asarray(-np.inf),)
+
+    def _evaluate(self, table: Any, n_clusters: int) -> tuple[np.ndarray, ...]:
+        return (np.asarray(table.total_log_evidence(n_clusters)),)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[False], [False]] + [[True]] * (len(node.inputs) - 2)
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
+    ) -> list[Variable]:
+        (cotangent,) = cotangents
+        gradients = EvidenceGradientOp(self.family, self.n_columns)(*inputs, return_list=True)
+        return [disconnected_type(), disconnected_type(), *(cotangent * g for g in gradients)]
+
+
+class EvidenceGradientOp(EvidenceOp):
+    """Gradient of it in the parameters."""
+
+    def _outputs(self, inputs: list[Variable]) -> list[Variable]:
+        return [pt.TensorType("float64", (None,) * param.ndim)() for param in inputs[2:]]
+
+    def _outside(self, params: Any) -> tuple[np.ndarray, ...]:
+        return tuple(np.zeros(np.shape(value)) for value in params)
+
+    def _evaluate(self, table: Any, n_clusters: int) -> tuple[np.ndarray, ...]:
+        found = table.family.params(**table.family.gradient(table.shifted, table.sums(0, n_clusters)))
+        return tuple(np.asarray(g, dtype=np.float64) for g in found)
+
+
+class ChunkedClusters(pm.Discrete):
+    """Number of clusters of rows in chunks, under a prior on partitions: made by mixtures of dask data."""
+
+    rv_type = ChunkedClustersRV
+
+    @classmethod
+    def dist(cls, labels: Any, source: ChunkedSource, **kwargs: Any) -> Any:
+        """Make the variable, given labels under a prior, of which only the prior is used."""
+        op = ChunkedClustersRV(labels.owner.op, source)
+        params = [source.sizes, *prior_parameters(labels).values()]
+        return super().dist(params, op=op, **kwargs)
+
+    @classmethod
+    def rv_op(cls, *params: Any, op: ChunkedClustersRV, size: Any = None, rng: Any = None) -> Any:
+        """Make the random variable."""
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        return op(*params, size=size, rng=rng, return_next_rng=True)[1]
+
+
+def is_chunked_clusters(var: Any) -> bool:
+    """Tell whether a variable is the number of clusters of rows in chunks."""
+    return var.owner is not None and isinstance(var.owner.op, ChunkedClustersRV)
+
+
+def chunked_names(model: pm.Model) -> list[str]:
+    """Return the names of the numbers of clusters of rows in chunks that a model has."""
+    return [str(rv.name) for rv in model.free_RVs if is_chunked_clusters(rv)]
+
+
+def shared_state(value: np.ndarray, name: str) -> Any:
+    """Return a shared variable that a sampler sets, and that is no data of the model."""
+    shape = (None,) * value.ndim
+    variable = pytensor.shared(value, name=name, shape=shape)
+    variable.tag.is_state = True
+    return variable

@@ -1,0 +1,441 @@
+"""The PyMC face of a mixture: data given the labels of its rows."""
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.rewriting.basic import register_canonicalize
+
+from pymc_dpgmm.families import BaseMeasure, Family
+from pymc_dpgmm.families.contract.base_measure import check_base, named_kinds
+from pymc_dpgmm.integration.variables.drawn_rows import PosteriorRowsRV, PriorRowsRV
+from pymc_dpgmm.integration.variables.layout import Layout, MixtureInputs, mixture_inputs, of_units
+from pymc_dpgmm.integration.variables.lengths import note_lengths
+from pymc_dpgmm.integration.variables.missing_entries import MissingEntries
+from pymc_dpgmm.integration.variables.models import unchanged_on_error
+from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, rows_of
+from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
+from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
+from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, fixed_rows
+from pymc_dpgmm.integration.variables.records import add_record, stored
+from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, snapshot
+from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
+from pymc_dpgmm.tables.names import as_plain, as_text
+from pymc_dpgmm.tables.reading import read_table
+
+
+class CollapsedMixtureRV(LabelsMixtureRV):
+    """Rows given labels, with the parameters of every cluster integrated out.
+
+    Drawing rows anew from the prior, given labels that were inferred from data, would silently give nonsense. This
+    op therefore refuses to draw. A rewrite replaces it where it is known what to draw.
+
+    Parameters
+    ----------
+    layout : Layout
+        What its inputs are.
+    built : Snapshot
+        The data that it was built with.
+    """
+
+    name = "CollapsedMixture"
+    dtype = "float64"
+    __props__ = ("name", "signature", "dtype", "inplace", "layout", "built")
+    _print_name = ("CollapsedMixture", "\\operatorname{CollapsedMixture}")
+
+    def __init__(self, layout: Layout, built: Snapshot, **kwargs: Any) -> None:
+        self.layout = layout
+        self.built = built
+        super().__init__(**kwargs | {"signature": layout.signature()})
+
+    def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
+        # Graphs that are evaluated without rewrites, for their shapes, come here directly.
+        params = self.dist_params(node)
+        if _are_drawn(self.layout.split(params).labels) and not any(map(_is_from_outside, ancestors(params))):
+            PriorRowsRV(self.layout, inplace=self.inplace).perform(node, inputs, outputs)
+        else:
+            super().perform(node, inputs, outputs)
+
+    def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
+        raise NotImplementedError(
+            "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
+            "drawn anew, and from its posterior predictive, where its labels and all variables that it depends on "
+            "are taken from draws. Here it is neither. Were the labels, or a variable of the base measure or the "
+            "offset, left out of the draws? Sample again with the default var_names. Or were they fixed by pm.do "
+            "or pm.observe? Then dp.sample_new_rows draws rows from the mixture; with known_labels= in place of "
+            "observed labels, it works. Or are they to be drawn anew (sample_vars) while others are not?"
+        )
+
+
+def _is_drawn(variable: Variable) -> bool:
+    """Tell whether a variable is drawn in the graph that it is in."""
+    return variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
+
+
+def _is_from_outside(variable: Variable) -> bool:
+    """Tell whether a variable is an input of the graph that it is in."""
+    return variable.owner is None and not isinstance(variable, Constant | SharedVariable)
+
+
+def _are_drawn(labels: Variable) -> bool:
+    """Tell whether labels of rows, or of the units of rows, are drawn in the graph that they are in."""
+    own, _ = of_units(labels)
+    return own.owner is not None and isinstance(own.owner.op, LabelsRV)
+
+
+@register_canonicalize("fast_compile")
+@node_rewriter([CollapsedMixtureRV])
+def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Let a mixture draw from its prior, or given labels and data, as the graph tells.
+
+    Where its labels come from outside they are those of a posterior; where they are drawn in the graph, and
+    nothing else comes from outside, everything is drawn from the prior.
+    """
+    op = node.op
+    inputs = op.layout.split(op.dist_params(node))
+    from_outside = [variable for variable in fgraph.inputs if not isinstance(variable, SharedVariable)]
+    if _are_drawn(inputs.labels) and not from_outside:
+        return PriorRowsRV(op.layout, inplace=op.inplace).make_node(*node.inputs).outputs
+    if of_units(inputs.labels)[0] not in from_outside or inputs.data is None:
+        return None
+    if any(_is_drawn(variable) for variable in ancestors(inputs.beside_labels(), blockers=from_outside)):
+        # Parameters, offsets or missing entries of which there are no draws would come from their prior.
+        return None
+    leaves = {a.name: a for a in ancestors(inputs.in_order()) if a.owner is None}
+    known = {name: leaves[name] for name in last_sampled(op.built).values if name in leaves}
+    own = MixtureInputs(
+        inputs.labels,
+        inputs.params,
+        offset=inputs.offset,
+        rows=mixture_values(op.layout, inputs.data.astype("float64"), inputs),
+        behind=list(known.values()),
+    )
+    layout = op.layout.having(own)._replace(behind=tuple((name, a.ndim) for name, a in known.items()))
+    posterior = PosteriorRowsRV(layout, op.built)
+    next_rng, rows = posterior(*own.in_order(), rng=op.rng_param(node), return_next_rng=True)
+    return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
+
+
+class CollapsedMixture(pm.Distribution):
+    """Data given the labels of its rows, with the parameters of every cluster integrated out.
+
+    The log density is the sum over clusters of the log marginal likelihood of their rows under the base measure.
+    Its gradient in the parameters of the base measure, and in latent rows, is exact. Several mixtures on the same
+    labels are several views of the same rows.
+
+    Parameters
+    ----------
+    name : str
+        Name of the mixture in the model.
+    labels : (n,) integer variable
+        The labels of the rows, for example a :class:`CRP`. If several rows of one unit must share a cluster, pass
+        ``labels[unit]``, where ``unit`` (n,) holds the number of each row's unit.
+    base : BaseMeasure
+        Prior of the parameters of every cluster.
+    observed : (n,) or (n, d) array_like, pandas object or pm.Data, optional
+        The data. Without it, the mixture is latent.
+    shape : tuple of int, optional
+        Shape (n,) or (n, d) of a latent mixture.
+    offset : scalar, (n,) or (n, d) array_like or variable, optional
+        This is subtracted from the rows before they are clustered. An example is the mean of a regression. For
+        matrices it may also be (1, d) or (n, 1). Only families of real numbers take an offset.
+    impute : bool
+        Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
+        Those of a normal-inverse-Wishart are drawn in any case; families of data that is not Gaussian cannot draw
+        them.
+    dims : tuple of str, optional
+        Names of the dimensions of the data.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of the wrong kind or outside its range.
+
+    Examples
+    --------
+    Two views of the same rows:
+
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model() as model:
+    ...     labels = dp.CRP("labels", alpha=1.0, n=4)
+    ...     size = dp.CollapsedMixture(
+    ...         "size", labels, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=[-2.0, -1.8, 2.1, 1.9]
+    ...     )
+    ...     sick = dp.CollapsedMixture("sick", labels, dp.BetaBernoulli(1.0, 1.0), observed=[0, 0, 1, 1])
+    >>> together = model.compile_logp()({"labels": [0, 0, 0, 0]})
+    >>> apart = model.compile_logp()({"labels": [0, 0, 1, 1]})
+    >>> bool(apart > together)
+    True
+    """
+
+    rv_type = CollapsedMixtureRV
+
+    def __new__(
+        cls,
+        name: str,
+        labels: Any,
+        base: BaseMeasure,
+        *,
+        observed: Any = None,
+        shape: Sequence[int] | None = None,
+        offset: Any = None,
+        impute: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        model = pm.modelcontext(kwargs.get("model"))
+        with unchanged_on_error(model):
+            check_base(base)
+            rows = rows_of(model, labels, kwargs.get("dims"))
+            checked, columns = None, None
+            if observed is not None:
+                if not isinstance(observed, Observed):
+                    table = read_table(observed)
+                    check_columns_of_coords(model, table, kwargs.get("dims"))
+                    observed = rows.arrange(table)
+                checked = check_observed(observed, base)
+                columns = None if checked.table.is_vector else checked.table.columns
+            by_column = [field for field, letter in base.family.given.items() if letter == "d"]
+            base = base.for_rows(rows, dict.fromkeys(by_column, columns))
+            offset = rows.numbers("offset", without_dims(stacked(offset)), columns)
+            if offset is not None:
+                kwargs["offset"] = offset
+            if checked is None:
+                if not base.family.has_data_gradient:
+                    raise ValueError(f"{type(base).__name__} describes observed data only, but none is given")
+            else:
+                if shape is not None and tuple(np.atleast_1d(shape)) != checked.values.shape:
+                    raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
+                shape, observed = checked.values.shape, checked.data
+                base.check_shape(shape)
+                given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
+                family = _family_for(base, checked.values, impute)
+                if count_missing(checked.values) and family.draws_missing:
+                    kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
+                if not is_variable(observed):
+                    # PyMC would impute what is missing in an array.
+                    observed = pt.constant(observed)
+                _check_with_given(base, family, checked.values, given)
+                kwargs |= {
+                    "given": given,
+                    "is_sparse": is_sparse(checked.values),
+                    "data": observed,
+                    "family": family,
+                }
+            importlib.import_module("pymc_dpgmm.integration.hooks.guards").guard_results()
+            mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
+            unit = of_units(mixture_inputs(mixture).labels)[1]
+            note_lengths(
+                mixture,
+                {
+                    "observed": None if checked is None else checked.in_model,
+                    "offset": offset,
+                    "unit": unit.data if isinstance(unit, Constant) else unit,
+                    **base.given,
+                },
+            )
+            _add_record(model, mixture, shape, base, offset, _names_in(checked))
+            return mixture
+
+    @classmethod
+    def rv_op(cls, labels: Any, *params: Any, op: CollapsedMixtureRV, size: Any = None, rng: Any = None) -> Any:
+        """Make the random variable."""
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        return op(labels, *params, size=size, rng=rng, return_next_rng=True)[1]
+
+    @classmethod
+    def dist(
+        cls,
+        labels: Any,
+        base: BaseMeasure,
+        shape: Any = None,
+        given: Any = None,
+        is_sparse: bool = False,
+        offset: Any = None,
+        missing: Any = None,
+        data: Any = None,
+        family: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        labels = pt.as_tensor(labels)
+        if labels.ndim != 1 or labels.dtype not in pm.vartypes.discrete_types:
+            raise TypeError(
+                f"labels must be a vector of integers, got {labels.dtype} with {labels.ndim} dimensions"
+            )
+        check_base(base)
+        if shape is None or len(shape) not in (1, 2):
+            raise ValueError(f"a collapsed mixture needs shape=(n,) or (n, d), got {shape}")
+        is_vector = len(shape) == 1
+        base.check_shape(shape)
+        _check_rows(labels, shape)
+        lengths = base.lengths(1 if is_vector else int(shape[1]))
+        params = [
+            of_shape(base.parameters[field], tuple(lengths[c] for c in letters))
+            for field, letters in base.family.axes.items()
+        ]
+        inputs = MixtureInputs(
+            labels,
+            params,
+            given=_joined(base.given_columns(shape) if given is None else given) if base.family.given else None,
+            missing=missing,
+            positions=None if missing is None else pt.constant(np.flatnonzero(np.isnan(data.data))),
+            offset=None if offset is None else _checked_offset(offset, base, shape, data),
+            data=data,
+        )
+        own = (family or base.family).name
+        layout = Layout(own, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
+        op = CollapsedMixtureRV(layout, snapshot([pt.as_tensor(value) for value in inputs.in_order()]))
+        return super().dist(inputs.in_order(), op=op, **kwargs)
+
+
+def of_shape(value: Any, shape: tuple[int, ...]) -> Any:
+    """Return a parameter as a variable of this shape."""
+    variable = pt.as_tensor(value, dtype="float64")
+    return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
+
+
+def _add_record(
+    model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, names: dict[str, Any]
+) -> None:
+    """Store what the draws of a mixture are to be read with."""
+    layout, inputs, name = mixture.owner.op.layout, mixture_inputs(mixture), mixture.name
+    labels, unit = of_units(inputs.labels)
+    add_record(
+        model,
+        name,
+        {
+            "labels": labels.name if model.named_vars.get(labels.name) is labels else None,
+            "family": layout.family_name,
+            "parameters": {
+                field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
+            },
+            "given": {field: stored(model, value) for field, value in base.given.items()},
+            "given_names": {field: [as_plain(n) for n in own] for field, own in base.given_names().items()},
+            "has_unit": unit is not None,
+            "unit": None if unit is None else stored(model, unit),
+            "has_offset": offset is not None,
+            "offset": None if offset is None else stored(model, offset),
+            "missing": None if inputs.missing is None else inputs.missing.name,
+            "rows": int(shape[0]) if inputs.data is None or isinstance(inputs.data, Constant) else None,
+            "columns": layout.n_columns,
+            "is_sparse": layout.is_sparse,
+            "is_vector": layout.is_vector,
+        }
+        | names,
+    )
+
+
+def _names_in(checked: Observed | None) -> dict[str, Any]:
+    """Return the names that data has for a column without dims, and for categories."""
+    if checked is None:
+        return {"categories": None, "levels": None, "column": None}
+    levels, columns = checked.levels, checked.table.columns
+    there = any(own is not None for own in levels)
+    return {
+        "categories": [own and [as_text(value) for value in own] for own in levels] if there else None,
+        "levels": [own and [as_plain(value) for value in own] for own in levels] if there else None,
+        "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
+    }
+
+
+def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:
+    """Return an offset as a variable of the shape of the rows, which may change where they are pm.Data."""
+    if not base.family.has_data_gradient:
+        raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
+    if not is_variable(offset):
+        offset = np.asarray(offset)
+        if offset.dtype.kind not in "biuf":
+            raise TypeError(f"offset must be real numbers or a variable, got dtype {offset.dtype}")
+        if not np.all(np.isfinite(offset)):
+            raise ValueError("offset must be finite, got NaN or infinite values")
+    offset = pt.as_tensor(offset).astype("float64")
+    if offset.ndim not in (0, len(shape)):
+        raise ValueError(
+            f"offset must be a scalar or have {len(shape)} dimensions like the data, got {offset.ndim}"
+        )
+    lengths = zip(offset.type.shape, shape[-offset.ndim :] if offset.ndim else (), strict=True)
+    if any(own not in (None, 1, int(wanted)) for own, wanted in lengths):
+        raise ValueError(f"offset has shape {offset.type.shape}, but the data has shape {tuple(shape)}")
+    return pt.broadcast_to(offset, data.shape if is_variable(data) else tuple(shape))
+
+
+def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
+    """Return the family for data, which may have missing entries that are to be drawn."""
+    n_missing = count_missing(values)
+    if n_missing == 0 or (base.family.draws_missing and (impute or base.family.incomplete is None)):
+        return base.family
+    if impute and base.family.incomplete is not None:
+        raise ValueError(
+            f"missing entries of {type(base).__name__} integrate out and cannot be drawn; leave out impute=True"
+        )
+    if base.family.incomplete is None:
+        taking = named_kinds(lambda family: family.draws_missing or family.incomplete is not None)
+        row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
+        raise ValueError(
+            f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take; the "
+            f"first is in row {row}. Leave these rows out; missing entries are taken by {taking}"
+        )
+    return base.family.incomplete
+
+
+def _check_with_given(base: BaseMeasure, family: Family, values: Any, given: Sequence[Any]) -> None:
+    """Raise ValueError where data and what is given with it are not of the family's kind, as far as is known."""
+    if is_sparse(values):
+        base.check_values(values, family)
+        return
+    if any(is_variable(column) for column in given):
+        return
+    columns = [values.reshape(len(values), -1), *given]
+    base.check_values(_joined(columns), family)
+
+
+def _check_rows(labels: Variable, shape: Sequence[int]) -> None:
+    """Raise ValueError where labels of a known number are not as many as the data has rows."""
+    labels, unit = of_units(labels)
+    if unit is not None:
+        if isinstance(unit, Constant) and unit.data.shape != (int(shape[0]),):
+            raise ValueError(f"{unit.data.size} rows have a unit, but the data has {shape[0]} rows")
+        return
+    if labels.owner is None or not isinstance(labels.owner.op, PartitionRV):
+        return
+    n = fixed_rows(labels)
+    if n is not None and n != int(shape[0]):
+        raise ValueError(f"the labels {labels.name} are for n = {n} rows, but the data has {shape[0]}")
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    if any(is_variable(column) for column in columns):
+        return pt.concatenate([pt.as_tensor(column).astype("float64") for column in columns], axis=1)
+    return np.concatenate(columns, axis=1)
+
+
+def mixture_values(layout: Layout, value: Any, inputs: MixtureInputs) -> Any:
+    """Return data less its offset, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
+    if layout.is_sparse:
+        return value
+    if inputs.missing is not None:
+        value = pt.set_subtensor(value.ravel()[inputs.positions], inputs.missing).reshape(value.shape)
+    if inputs.offset is not None:
+        value = value - inputs.offset
+    columns = value[:, None] if layout.is_vector else value
+    return columns if inputs.given is None else pt.concatenate([columns, inputs.given], axis=1)
+
+
+def mixture_logp(op: CollapsedMixtureRV, values: Any, rng: Any, size: Any, *inputs: Any, **_: Any) -> Any:
+    """Log density of a collapsed mixture, for PyMC."""
+    own = op.layout.split(inputs)
+    rows = mixture_values(op.layout, values[0], own)
+    return MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(own.labels, rows, *own.params)
+
+
+def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
+    """Start of a latent mixture: a draw of its prior given the labels it starts from."""
+    return PriorRowsRV(op.layout).make_node(*inputs).outputs[1]

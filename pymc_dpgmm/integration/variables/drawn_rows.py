@@ -1,0 +1,88 @@
+"""Rows drawn given labels: from the prior, or as replicates of observed rows."""
+
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families.shared.counts import from_triplets
+from pymc_dpgmm.integration.variables.layout import Layout
+from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, drawable
+from pymc_dpgmm.integration.variables.snapshots import Snapshot, check_unchanged
+from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.sampler.state.table import Table
+
+
+class PriorRowsRV(LabelsMixtureRV):
+    """Rows given labels: cluster parameters from the base measure, then rows. Observed data is not looked at.
+
+    Parameters
+    ----------
+    layout : Layout
+        That of the mixture, whose inputs these are.
+    """
+
+    name = "PriorRows"
+    dtype = "float64"
+    __props__ = ("name", "signature", "dtype", "inplace", "layout")
+    _print_name = ("PriorRows", "\\operatorname{PriorRows}")
+
+    def __init__(self, layout: Layout, **kwargs: Any) -> None:
+        self.layout = layout
+        super().__init__(**kwargs | {"signature": layout.signature()})
+
+    def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
+        *values, size = params
+        if size:
+            raise NotImplementedError("a collapsed mixture has no batch dimensions")
+        inputs, family = self.layout.split(values), self.layout.family
+        drawn = drawable(family, inputs.params)
+        given = np.empty((len(inputs.labels), 0)) if inputs.given is None else np.asarray(inputs.given)
+        rows = family.draw_rows(rng, drawn, np.asarray(inputs.labels), given)
+        rows = rows[:, 0] if self.layout.is_vector else rows
+        return rows if inputs.offset is None else rows + inputs.offset
+
+
+class PosteriorRowsRV(LabelsMixtureRV):
+    """Rows drawn anew given labels and data: cluster parameters from their posterior, then rows.
+
+    Parameters
+    ----------
+    layout : Layout
+        With the rows in place of the data, and all data of the model behind them.
+    built : Snapshot
+        The data that the mixture was built with.
+    """
+
+    name = "PosteriorRows"
+    dtype = "float64"
+    __props__ = ("name", "signature", "dtype", "inplace", "layout", "built")
+    _print_name = ("PosteriorRows", "\\operatorname{PosteriorRows}")
+
+    def __init__(self, layout: Layout, built: Snapshot, **kwargs: Any) -> None:
+        self.layout = layout
+        self.built = built
+        super().__init__(**kwargs | {"signature": layout.signature()})
+
+    def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
+        layout, inputs = self.layout, self.layout.split(params[:-1])
+        check_unchanged(self.built, dict(zip([name for name, _ in layout.behind], inputs.behind, strict=True)))
+        family, labels, values = layout.family, inputs.labels, np.asarray(inputs.rows)
+        own = drawable(family, inputs.params)
+        if layout.is_sparse:
+            values = from_triplets(values, (len(labels), len(own[0])))
+        if len(labels) != values.shape[0]:
+            raise ValueError(
+                f"there are {len(labels)} labels, but the data has {values.shape[0]} rows: for rows that arrive "
+                "later use dp.membership, dp.density or dp.sample_new_rows"
+            )
+        canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
+        table = Table(View(family, own, values), n_clusters, for_sampling=False)
+        table.sum_up(canonical, np.bincount(canonical))
+        component = family.component
+        drawn = component.draw(rng, table.shifted, table.sums(0, n_clusters))
+        drawn = component.restore(drawn, table.origin)
+        given = values.sum(axis=1)[:, None] if layout.is_sparse else values[:, layout.n_columns :]
+        found = component.draw_rows(rng, drawn, canonical, given)
+        found = found[:, 0] if layout.is_vector else found
+        return found if inputs.offset is None else found + inputs.offset

@@ -1,0 +1,57 @@
+"""Logs of ratios of gamma functions, as PyTensor's variables.
+
+They are operations of their own. As expressions of others, with a switch between two formulas, they would double
+the time that PyTensor takes to compile a density, and its rewrites could reorder the terms.
+"""
+
+import importlib
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
+from pytensor.scalar.math import psi, tri_gamma
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dpgmm.native.special import digamma_rise
+from pymc_dpgmm.native.special import log_rising as log_rising_of_numbers
+
+
+class OfNumbers(BinaryScalarOp):
+    """An operation whose value is a function of two numbers, in compiled code too."""
+
+    numbers: ClassVar[Callable[[float, float], float]]
+
+    def impl(self, x: Any, m: Any) -> Any:
+        return float(type(self).numbers(float(x), float(m)))
+
+
+class LogRising(OfNumbers):
+    """Log of Gamma(x + m) / Gamma(x): see :func:`pymc_dpgmm.native.special.log_rising`."""
+
+    numbers = staticmethod(log_rising_of_numbers)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        x, m = inputs
+        (slope,) = cotangents
+        return [slope * _digamma_rise(x, m), slope * psi(x + m)]
+
+
+class DigammaRise(OfNumbers):
+    """Its derivative in x: see :func:`pymc_dpgmm.native.special.digamma_rise`."""
+
+    numbers = staticmethod(digamma_rise)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        x, m = inputs
+        (slope,) = cotangents
+        return [slope * (tri_gamma(x + m) - tri_gamma(x)), slope * tri_gamma(x + m)]
+
+
+_digamma_rise = DigammaRise(upgrade_to_float, name="digamma_rise")
+_log_rising = Elemwise(LogRising(upgrade_to_float, name="log_rising"))
+
+
+def log_rising(x: Any, m: Any) -> Any:
+    """Return the log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole, as a variable."""
+    importlib.import_module("pymc_dpgmm.integration.hooks.backends")
+    return _log_rising(x, m)

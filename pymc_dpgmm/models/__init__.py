@@ -1,0 +1,1 @@
+"""What is written inside a model: mixtures, groups, topics and processes."""

@@ -1,0 +1,1 @@
+"""How code is compiled, stamped and kept, and the arithmetic of compiled code."""

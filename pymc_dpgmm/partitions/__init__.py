@@ -1,0 +1,1 @@
+"""Priors on partitions, and what is known of a partition."""

@@ -1,0 +1,208 @@
+"""What pictures of rows show, and how their axes are written: which columns, which numbers, which names."""
+
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.tables.checks import is_sparse, listed
+
+# Columns whose pairs can be looked at, and those that are shown where nobody has chosen.
+MOST_COLUMNS = 6
+_MOST_BY_DEFAULT = 4
+# Inches of a panel among others, so that a figure of three in a row is read without being shrunk.
+PANEL = (2.9, 2.7)
+_LEGEND = 1.0
+_IN_A_ROW = 3
+# Letters of an inch, inches that an axis and its numbers take beside it, and the most names on an axis.
+_LETTERS_PER_INCH, _OF_AXIS, _MOST_NAMES = 11.0, 0.7, 25
+# Letters of names that need not be turned, since every second or third of them will do.
+_SHORT = 3
+
+
+class Pairs(NamedTuple):
+    """Columns by twos, the second one None where there is only one; and what a title says of them."""
+
+    pairs: list[tuple[int, int | None]]
+    title: str
+
+
+def chosen_pairs(draws: MixtureDraws, view: NamedView, columns: Any, data: Any, labels: np.ndarray) -> Pairs:
+    """Return the pairs of columns to show: those that a user has chosen, or those in which clusters differ most.
+
+    Parameters
+    ----------
+    draws : MixtureDraws
+    view : NamedView
+    columns : sequence of str or int, or None
+    data : (n, d) array or sparse matrix
+    labels : (n,) integer array
+        Clusters of the rows.
+
+    Raises
+    ------
+    ValueError
+        If more are chosen than can be seen.
+    """
+    names, title = draws.column_names(view), ""
+    if columns is not None:
+        chosen = draws.positions(view, columns)
+        if len(chosen) > MOST_COLUMNS:
+            raise ValueError(
+                f"pairs of {len(chosen)} columns are too many to see; choose at most {MOST_COLUMNS} with columns="
+                f"{listed(names)}"
+            )
+    elif view.d > _MOST_BY_DEFAULT:
+        order = np.argsort(-separation(view, data, labels), kind="stable")
+        chosen = sorted(order[:_MOST_BY_DEFAULT].tolist())
+        title = f"the {_MOST_BY_DEFAULT} of {view.d} columns in which clusters differ most; columns= shows others"
+    else:
+        chosen = list(range(view.d))
+    if len(chosen) == 1:
+        return Pairs([(chosen[0], None)], title)
+    return Pairs(list(combinations(chosen, 2)), title)
+
+
+def separation(view: NamedView, data: Any, labels: np.ndarray) -> np.ndarray:
+    """Return of each column which share of its variance, 0 to 1, is between clusters: (d,) array.
+
+    Of categories it is the share of the variance of all indicators together (Goodman and Kruskal's tau).
+    """
+    levels = view.levels or [None] * view.d
+    member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(np.float64)
+    if is_sparse(data):
+        squares = np.asarray(data.power(2).sum(axis=0)).ravel()
+        between, total = _squares(member @ data, member.sum(axis=1)[:, None], squares)
+        return np.where(total > 0.0, between / np.where(total > 0.0, total, 1.0), 0.0)
+    found = np.zeros(view.d)
+    for j in range(view.d):
+        values = data[:, [j]]
+        there = ~np.isnan(values)
+        own = levels[j]
+        if own is not None:
+            values = np.equal(values, np.arange(len(own))).astype(np.float64)
+        values = np.where(there, values, 0.0)
+        # Sums of squares of numbers near zero keep their digits.
+        values = np.where(there, values - values.sum(axis=0) / max(there.sum(), 1), 0.0)
+        between, total = _squares(member @ values, member @ there, (values**2).sum(axis=0))
+        found[j] = between.sum() / total.sum() if total.sum() > 0.0 else 0.0
+    return found
+
+
+def _squares(sums: np.ndarray, counts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return sums of squares between clusters, and in all, about the means: from sums (K, q), and squares (q,)."""
+    middle = sums.sum(axis=0) ** 2 / max(counts.sum(), 1.0)
+    return (sums**2 / np.maximum(counts, 1.0)).sum(axis=0) - middle, squares - middle
+
+
+def rows_shown(draws: MixtureDraws, view: NamedView) -> tuple[Any, str]:
+    """Return the rows of a picture of clusters (n, d), and what they are where they are not the data.
+
+    Rows that the model draws, or whose offset it draws, differ between draws: their posterior means are shown.
+    """
+    if not view.is_drawn:
+        return view.data(0, completed=False), ""
+    n = draws.numbers.n_draws
+    return sum(view.data(s, completed=False) for s in range(n)) / n, "posterior mean"
+
+
+def column_labels(view: NamedView, names: Sequence[Any], what: str) -> list[str]:
+    """Return what is written at axes of columns."""
+    own = [f"{view.name}[{name}]" if isinstance(name, int) else str(name) for name in names]
+    return [f"{name} ({what})" if what else name for name in own]
+
+
+def grid_size(count: int) -> tuple[int, int, tuple[float, float]]:
+    """Return how many rows and columns of panels there are, and the inches of a figure of them with a legend."""
+    if count == 1:
+        return 1, 1, (6.0, 4.0)
+    across = min(_IN_A_ROW, count)
+    down = -(-count // across)
+    return down, across, (PANEL[0] * across + _LEGEND, PANEL[1] * down + 0.4)
+
+
+def places(view: NamedView, column: int, values: Any) -> np.ndarray:
+    """Return where on an axis values of a column are, as results name them: numbers, or codes of categories."""
+    levels = view.levels[column] if view.levels is not None else None
+    values = np.asarray(values)
+    if levels is None:
+        return values
+    codes = {str(level): code for code, level in enumerate(levels)}
+    return np.array([codes[str(value)] for value in values.tolist()])
+
+
+def name_ticks(axis: Any, view: NamedView, column: int, beside: float = 0.0) -> None:
+    """Give categories their names, and let other values of discrete columns be whole numbers.
+
+    Parameters
+    ----------
+    axis : matplotlib.axis.Axis
+        That of y comes before that of x, whose room its names take.
+    view : NamedView
+    column : int
+    beside : float
+        Inches that a legend or a bar of colours takes beside the panel.
+    """
+    if not view.family.component.is_discrete:
+        return
+    names = view.categories and view.categories[column]
+    if not names:
+        axis.get_major_locator().set_params(integer=True)
+        return
+    room = _letters(axis.axes, beside) if axis.axis_name == "x" else np.inf
+    longest, fitting = max(map(len, names)), _MOST_NAMES
+    if longest <= _SHORT and np.isfinite(room):
+        fitting = int(room / (longest + 1))
+    shown = range(0, len(names), 1 + (len(names) - 1) // max(min(fitting, _MOST_NAMES), 1))
+    axis.set_ticks(shown, [names[code] for code in shown])
+    axis.set_tick_params(length=0)
+    if sum(len(names[code]) + 1 for code in shown) > room:
+        for text in axis.get_ticklabels():
+            text.set(rotation=35, ha="right", rotation_mode="anchor")
+
+
+def _letters(axes: Any, beside: float) -> float:
+    """Return how many letters have room below a panel."""
+    grid = axes.get_gridspec()
+    inches = axes.figure.get_figwidth() / (1 if grid is None else grid.ncols) - _OF_AXIS - beside
+    names = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
+    return max(_LETTERS_PER_INCH * inches - names, 1.0)
+
+
+def regression_of(view: NamedView) -> tuple[np.ndarray, list[str]] | None:
+    """Return the covariates (n, p) of a regression in each cluster, and their names; None for other families."""
+    for field, letter in view.family.given.items():
+        if letter == "p" and view.family.component.axes.get("coefficients") == "p":
+            values = np.asarray(view.given[field], dtype=np.float64)
+            values = values.reshape(len(values), -1)
+            names = view.given_names.get(field) or [f"covariate {j}" for j in range(values.shape[1])]
+            return values, [str(name) for name in names]
+    return None
+
+
+def chosen_covariates(values: np.ndarray, names: Sequence[str], columns: Any) -> tuple[list[int], str]:
+    """Return the covariates to show, by default the first that vary, and what a title says of them.
+
+    Raises
+    ------
+    ValueError
+        If there are none of those that a user has chosen; the message says what there is.
+    """
+    if columns is None:
+        varying = [j for j in range(values.shape[1]) if np.ptp(values[:, j]) > 0.0] or [0]
+        is_cut = len(varying) > _IN_A_ROW
+        title = f"{_IN_A_ROW} of {len(varying)} covariates; columns= shows others"
+        return varying[:_IN_A_ROW], title if is_cut else ""
+    chosen = []
+    for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
+        if str(column) in names:
+            chosen.append(list(names).index(str(column)))
+        elif isinstance(column, int | np.integer) and 0 <= column < len(names):
+            chosen.append(int(column))
+        else:
+            raise ValueError(f"there is no covariate {column!r}, only {listed(names)}")
+    if not chosen or len(chosen) > MOST_COLUMNS:
+        raise ValueError(f"columns must be one to {MOST_COLUMNS} of the covariates {listed(names)}")
+    return chosen, ""

@@ -1,0 +1,1 @@
+"""Moves of the parameters of clusters under any likelihood."""

@@ -1,0 +1,230 @@
+"""A Gibbs scan over labels whose clusters have atoms: Neal (2000), Algorithm 8, with a pool of auxiliary atoms.
+
+The auxiliary atoms are part of the state of the chain, m independent draws from the base. A row joins cluster k
+with weight (n_k - discount) f(row | atom k), and an auxiliary atom with weight v / m f(row | atom), where v is the
+weight of a new cluster. An auxiliary atom that is taken is replaced by a fresh draw; the atom of a cluster that
+loses its only row takes the place of one of the m, chosen at random (Favaro and Teh 2013, section 4.3, "ReUse").
+No atom serves two clusters, and the density of each row under each atom is computed once.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.native.arithmetic import Bits, below, uniform
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
+from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, named_by_appearance
+
+# Places in the head of a scan.
+ROW, N_ACTIVE, NEXT, STOP, N_MOVED = range(5)
+# Fresh atoms at hand beside the auxiliary ones, before more are drawn.
+SPARE = 6
+
+
+@c_function(
+    NOTHING(
+        INT, INT, INT, INT, FLOAT, INTS, INTS, FLOATS, FLOATS, INTS, INTS, FLOATS, INTS, INTS, INTS, FLOATS, FLOATS
+    )
+)
+def _scan(
+    next_double,
+    state,
+    n,
+    m,
+    discount,
+    head,
+    labels,
+    sizes,
+    weights,
+    known,
+    known_slots,
+    densities,
+    active,
+    places,
+    auxiliary,
+    log_new,
+    scratch,
+):
+    """Let rows join clusters, from ``head[ROW]`` until all have or fresh atoms run out."""
+    bits = Bits(next_double, state)
+    while head[ROW] < n and head[NEXT] < head[STOP]:
+        i = head[ROW]
+        own = labels[i]
+        weight = weights[i]
+        sizes[own] -= weight
+        if known[i]:
+            known_slots[own] = 0
+        n_active = head[N_ACTIVE]
+        if sizes[own] < 0.5:
+            last = active[n_active - 1]
+            active[places[own]] = last
+            places[last] = places[own]
+            n_active -= 1
+            auxiliary[below(bits, m)] = own
+        largest = -math.inf
+        for k in range(n_active):
+            slot = active[k]
+            if known[i] and known_slots[slot]:
+                scratch[k] = -math.inf
+                continue
+            seat = math.log(sizes[slot] - discount)
+            if weight > 1.0:
+                seat = log_rising(sizes[slot] - discount, weight)
+            scratch[k] = seat + densities[slot * n + i]
+            largest = max(largest, scratch[k])
+        opened = log_new[n_active] - math.log(m)
+        if weight > 1.0:
+            opened += log_rising(1.0 - discount, weight - 1.0)
+        for j in range(m):
+            scratch[n_active + j] = opened + densities[auxiliary[j] * n + i]
+            largest = max(largest, scratch[n_active + j])
+        total = 0.0
+        for k in range(n_active + m):
+            # Where all densities underflow, the row joins by the prior alone; no such state is ever kept.
+            scratch[k] = math.exp(scratch[k] - largest) if largest > -math.inf else 1.0
+            total += scratch[k]
+        left = uniform(bits) * total
+        chosen = 0
+        while chosen < n_active + m - 1 and left >= scratch[chosen]:
+            left -= scratch[chosen]
+            chosen += 1
+        if chosen < n_active:
+            slot = active[chosen]
+        else:
+            slot = auxiliary[chosen - n_active]
+            auxiliary[chosen - n_active] = head[NEXT]
+            head[NEXT] += 1
+            active[n_active] = slot
+            places[slot] = n_active
+            sizes[slot] = 0.0
+            n_active += 1
+        head[N_ACTIVE] = n_active
+        head[N_MOVED] += slot != own
+        labels[i] = slot
+        sizes[slot] += weight
+        if known[i]:
+            known_slots[slot] = 1
+        head[ROW] += 1
+
+
+class Scanned(NamedTuple):
+    """Where a scan ends.
+
+    Parameters
+    ----------
+    labels : (n,) int64 array
+        The atom of each row, 0..K-1 in order of first appearance.
+    chosen : (K,) int64 array
+        Of all atoms, those of the clusters.
+    n_moved : int
+        Rows that joined another cluster.
+    unseen : (u, n) float64 array
+        Log densities of the rows under the last u of the atoms, which the scan has not looked at.
+    """
+
+    labels: np.ndarray
+    chosen: np.ndarray
+    n_moved: int
+    unseen: np.ndarray
+
+
+class Rows(NamedTuple):
+    """What a scan moves: rows, or blocks of rows that are in one cluster for certain.
+
+    Parameters
+    ----------
+    weights : (n,) float64 array
+        Number of rows in each.
+    known : (n,) int64 array
+        1 where the cluster is known; no two of these share one.
+    """
+
+    weights: np.ndarray
+    known: np.ndarray
+
+
+def scan(
+    rng: np.random.Generator,
+    rows: Rows,
+    prior: GibbsType,
+    labels: np.ndarray,
+    densities: np.ndarray,
+    n_auxiliary: int,
+    more: Callable[[], np.ndarray],
+) -> Scanned:
+    """Run one scan.
+
+    Parameters
+    ----------
+    rng : Generator
+    rows : Rows
+    prior : GibbsType
+    labels : (n,) int64 array
+        0..K-1.
+    densities : (K + m + spare, n) float64 array
+        Log density of each row under the atoms of the K clusters, and then under fresh draws from the base.
+    n_auxiliary : int, >= 1
+        The number m of auxiliary atoms.
+    more : callable
+        Draws more atoms and returns their (spare, n) densities. They count as following those before.
+
+    Returns
+    -------
+    Scanned
+    """
+    n, m = len(labels), n_auxiliary
+    n_atoms, n_clusters = len(densities), int(labels.max()) + 1
+    labels = labels.astype(np.int64)
+    head = np.array([0, n_clusters, n_clusters + m, n_atoms, 0], dtype=np.int64)
+    sizes = np.zeros(n_atoms)
+    sizes[:n_clusters] = np.bincount(labels, weights=rows.weights)
+    known_slots = np.zeros(n_atoms, dtype=np.int64)
+    known_slots[labels[rows.known > 0]] = 1
+    active = np.arange(n_atoms)
+    places = np.arange(n_atoms)
+    auxiliary = np.arange(n_clusters, n_clusters + m)
+    log_new = np.empty(0)
+    bits = bits_of_generator(rng)
+    densities = np.ascontiguousarray(densities)
+    while True:
+        reach = min(n_atoms, n) + 1
+        log_new = np.append(log_new, [log_seat_new(prior, k) for k in range(len(log_new), reach)])
+        scratch = np.empty(n_atoms + m)
+        _scan(
+            *bits,
+            n,
+            m,
+            prior.discount,
+            *(
+                array.ctypes.data
+                for array in (
+                    head,
+                    labels,
+                    sizes,
+                    rows.weights,
+                    rows.known,
+                    known_slots,
+                    densities,
+                    active,
+                    places,
+                    auxiliary,
+                    log_new,
+                    scratch,
+                )
+            ),
+        )
+        if head[ROW] == n:
+            break
+        fresh = more()
+        densities = np.concatenate([densities, fresh])
+        n_atoms += len(fresh)
+        head[STOP] = n_atoms
+        sizes = np.append(sizes, np.zeros(len(fresh)))
+        known_slots, active, places = (
+            np.append(array, np.zeros(len(fresh), dtype=np.int64)) for array in (known_slots, active, places)
+        )
+    canonical, first = named_by_appearance(labels)
+    return Scanned(canonical, labels[first], int(head[N_MOVED]), densities[head[NEXT] :])

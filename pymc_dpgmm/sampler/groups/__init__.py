@@ -1,0 +1,1 @@
+"""Moves of rows in groups, and of words in topics."""

@@ -1,0 +1,128 @@
+"""Collapsed Gibbs for rows in groups, one row after the other, given the shares of the clusters."""
+
+import math
+
+from pymc_dpgmm.native.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.sampler.groups.grouping import (
+    close_share,
+    enter_group,
+    log_open_grouped,
+    open_share,
+    share_of,
+    weigh_grouped_seat,
+)
+from pymc_dpgmm.sampler.state.memory import (
+    CURRENT,
+    DONE,
+    N_CLUSTERS,
+    N_MOVED,
+    NEEDS_ROOM,
+    NOT_A_NUMBER,
+    POSITION,
+    choose,
+    free_slot,
+    join,
+    leave,
+    memory_at,
+    take_slot,
+    weigh,
+)
+
+
+@inlined
+def draw_place(s, i, has_left):
+    """Draw a place in the list of slots for a row of the current group, given those of all other rows.
+
+    It is one of the clusters', or the first free one for a new cluster. The row is in its slot unless it
+    ``has_left``. Most rows stay where they are, and this is all that a scan does for them: their density under the
+    rest of their own cluster comes from the statistics that include them.
+
+    Returns
+    -------
+    int
+        -1 if too many digits would be lost: the row must leave its slot first.
+    """
+    n_clusters = s.head[N_CLUSTERS]
+    own = s.slots[i]
+    own_place = s.place[own]
+    weights = s.log_weights
+    for j in range(n_clusters):
+        weights[j] = s.seats[s.order[j]]
+    if not has_left:
+        weights[own_place] = s.seats_left[own]
+    weigh(s, i, s.order, n_clusters, -1 if has_left else own, weights)
+    if s.sizes[own] == 1 and not has_left:
+        # The only row of a slot: staying there is opening a new cluster.
+        weights[own_place] = log_open_grouped(s, share_of(s, own)) + s.prior_predictive[i]
+        return choose(s, weights, n_clusters)
+    if math.isnan(weights[own_place]):
+        return -1
+    weights[n_clusters] = log_open_grouped(s, 0.0) + s.prior_predictive[i]
+    return choose(s, weights, n_clusters + 1)
+
+
+@inlined
+def scan_grouped(s, rows, start, stop):
+    """Draw the clusters of ``rows[start:stop]``, each given those of all other rows, and the shares of clusters.
+
+    To stay in a cluster of one row is a draw of its share.
+
+    Returns
+    -------
+    int
+        Where it has stopped: at ``stop``, or at the first row for which there might be no slot; -1 if the density
+        of a row is not a number.
+    """
+    s.head[CURRENT] = -1
+    for t in range(start, stop):
+        n_clusters = s.head[N_CLUSTERS]
+        if n_clusters == s.capacity:
+            return t
+        i = rows[t]
+        own = s.slots[i]
+        enter_group(s, i)
+        alone = s.sizes[own] == 1
+        choice = draw_place(s, i, False)
+        has_left = choice < 0
+        if has_left:
+            leave(s, i)
+            weigh_grouped_seat(s, own)
+            choice = draw_place(s, i, True)
+            if choice < 0:
+                join(s, i, own)
+                return -1
+        target = s.order[choice]
+        if target == own:
+            if has_left:
+                join(s, i, own)
+                weigh_grouped_seat(s, own)
+            if alone:
+                # It has opened its cluster anew.
+                close_share(s, own)
+                open_share(s, own)
+                weigh_grouped_seat(s, own)
+            continue
+        s.head[N_MOVED] += 1
+        if not has_left:
+            leave(s, i)
+        if choice == n_clusters:
+            take_slot(s)
+            open_share(s, target)
+        join(s, i, target)
+        weigh_grouped_seat(s, target)
+        if alone:
+            free_slot(s, own)
+            close_share(s, own)
+        else:
+            weigh_grouped_seat(s, own)
+    return stop
+
+
+@c_function(INT(INTS, INTS, INT))
+def scan_grouped_rows(head, rows, n_rows):
+    """Scan rows from where the head says on."""
+    s = memory_at(head)
+    head[POSITION] = scan_grouped(s, rows, head[POSITION], n_rows)
+    if head[POSITION] < 0:
+        return NOT_A_NUMBER
+    return DONE if head[POSITION] == n_rows else NEEDS_ROOM

@@ -1,0 +1,504 @@
+r"""Collapsed Gibbs scans of words in documents, whose topics are clusters of one column of categories.
+
+A token of word w in document j joins topic k with probability proportional to
+
+.. math:: (n_{jk} + a_{jk}) \frac{n_{kw} + \eta_w}{n_k + \sum \eta}
+
+(Griffiths and Steyvers 2004, eq. 5), the counts being those of all other tokens. Under the hierarchical
+Dirichlet process, :math:`a_{jk}` is :math:`\alpha_j \beta_k` (see :mod:`pymc_dpgmm.sampler.groups.grouping`), and
+a topic is opened with weight :math:`\alpha_j \beta_* \eta_w / \sum \eta`.
+
+The sum of the weights has two parts (Yao, Mimno and McCallum 2009). With the odds
+:math:`o_k = (n_{jk} + a_{jk}) / (n_k + \sum \eta)`, one is :math:`\sum_k o_k n_{kw}`, which has a term for each of
+the few topics that the word is in. The other, :math:`\eta_w \sum_k o_k`, is known: odds change for two topics when
+a token moves. They are looked through only where a token falls into that part. Nothing is older than the last
+token, so that every draw has its exact law.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.native.arithmetic import SMALLEST, Bits, uniform
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    INT,
+    INTS,
+    NOTHING,
+    bits_of_generator,
+    c_function,
+    floats_at,
+    inlined,
+    ints_at,
+    small_ints_at,
+)
+from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.partitions.grouped import Groups
+
+# A topic is found by sums of so many weights, and then one by one.
+BLOCK = 8
+# Larger counts have their gamma functions computed.
+MOST_FACTORS = 12
+# Products of so many larger ones could overflow.
+_LARGEST_FACTOR = 1e6
+
+# What a scan works on: whole numbers, then addresses of arrays.
+N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = range(9)
+ARRAYS = (
+    "words",
+    "labels",
+    "topics",
+    "counts",
+    "lengths",
+    "places",
+    "starts",
+    "free",
+    "totals",
+    "eta",
+    "pulls",
+    "shares",
+    "own",
+    "odds",
+    "weights",
+    "numbers",
+)
+FIRST_ARRAY = 9
+# Places in ``numbers``: the sum of eta, the share of topics without tokens, and gamma.
+ETA_SUM, REST, GAMMA = range(3)
+
+
+class Tokens(NamedTuple):
+    """Pointers to the arrays."""
+
+    words: object
+    labels: object
+    topics: object
+    counts: object
+    lengths: object
+    places: object
+    starts: object
+    free: object
+    totals: object
+    eta: object
+    pulls: object
+    shares: object
+    own: object
+    odds: object
+    weights: object
+    numbers: object
+
+
+@inlined
+def tokens_at(head):
+    """Return the arrays that a head tells of."""
+    return Tokens(
+        small_ints_at(head[FIRST_ARRAY]),
+        small_ints_at(head[FIRST_ARRAY + 1]),
+        small_ints_at(head[FIRST_ARRAY + 2]),
+        small_ints_at(head[FIRST_ARRAY + 3]),
+        small_ints_at(head[FIRST_ARRAY + 4]),
+        ints_at(head[FIRST_ARRAY + 5]),
+        ints_at(head[FIRST_ARRAY + 6]),
+        ints_at(head[FIRST_ARRAY + 7]),
+        floats_at(head[FIRST_ARRAY + 8]),
+        floats_at(head[FIRST_ARRAY + 9]),
+        floats_at(head[FIRST_ARRAY + 10]),
+        floats_at(head[FIRST_ARRAY + 11]),
+        floats_at(head[FIRST_ARRAY + 12]),
+        floats_at(head[FIRST_ARRAY + 13]),
+        floats_at(head[FIRST_ARRAY + 14]),
+        floats_at(head[FIRST_ARRAY + 15]),
+    )
+
+
+@inlined
+def _find(weights, n, u):
+    """Return the place whose part of the weights, one after the other, u falls into."""
+    r = 0
+    while r < n - 1 and u >= weights[r]:
+        u -= weights[r]
+        r += 1
+    # Rounding may lead past the last one that has any weight.
+    while weights[r] <= 0.0:
+        r -= 1
+    return r
+
+
+@inlined
+def _find_odds(odds, n_topics, u, old, odds_old):
+    """Return the topic whose part of the odds u falls into; those of topic ``old`` are as given."""
+    start = 0
+    while start < n_topics - BLOCK:
+        part = 0.0
+        for k in range(start, start + BLOCK):
+            part += odds[k]
+        if old >= start and old < start + BLOCK:
+            part += odds_old - odds[old]
+        if u < part:
+            break
+        u -= part
+        start += BLOCK
+    k = start
+    while k < n_topics - 1:
+        own = odds_old if k == old else odds[k]
+        if u < own:
+            break
+        u -= own
+        k += 1
+    while (odds_old if k == old else odds[k]) <= 0.0:
+        k -= 1
+    return k
+
+
+@inlined
+def _leave(s, start, w, place, k, eta_sum):
+    """Take a token of word w, whose list of topics has topic k at a place, out of it."""
+    s.own[k] -= 1.0
+    s.totals[k] -= 1.0
+    s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+    s.counts[start + place] -= 1
+    if s.counts[start + place] == 0:
+        s.lengths[w] -= 1
+        last = start + s.lengths[w]
+        s.topics[start + place] = s.topics[last]
+        s.counts[start + place] = s.counts[last]
+
+
+@inlined
+def _join(s, start, w, k, eta_sum):
+    """Put a token of word w into a topic."""
+    s.own[k] += 1.0
+    s.totals[k] += 1.0
+    s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+    r = start
+    stop = start + s.lengths[w]
+    while r < stop and s.topics[r] != k:
+        r += 1
+    if r == stop:
+        s.topics[r] = k
+        s.counts[r] = 0
+        s.lengths[w] += 1
+    s.counts[r] += 1
+
+
+@inlined
+def _close(s, head, k):
+    """Take the share of a topic back, which has no tokens any more."""
+    s.numbers[REST] += s.shares[k]
+    s.shares[k] = 0.0
+    s.own[k] = 0.0
+    s.odds[k] = 0.0
+    s.free[head[N_FREE]] = k
+    head[N_FREE] += 1
+
+
+@inlined
+def _open(s, head, bits, pull):
+    """Give a share to a free topic, and return it."""
+    head[N_FREE] -= 1
+    k = s.free[head[N_FREE]]
+    left = s.numbers[REST] * math.exp(math.log1p(-uniform(bits)) / s.numbers[GAMMA])
+    s.shares[k] = max(s.numbers[REST] - left, SMALLEST)
+    s.numbers[REST] = left
+    s.own[k] = pull * s.shares[k]
+    return k
+
+
+@inlined
+def _sum_of(odds, n_topics):
+    total = 0.0
+    for k in range(n_topics):
+        total += odds[k]
+    return total
+
+
+@c_function(INT(INTS))
+def scan_words(head):
+    """Draw the topics of all tokens, document by document, each given those of all other tokens.
+
+    Returns
+    -------
+    int
+        0, or 1 where a topic may have to be opened and none is free.
+    """
+    s = tokens_at(head)
+    bits = Bits(head[NEXT_DOUBLE], head[BIT_STATE])
+    n_topics = head[N_TOPICS]
+    is_open = head[IS_OPEN] == 1
+    eta_sum = s.numbers[ETA_SUM]
+    while head[DOCUMENT] < head[N_DOCUMENTS]:
+        j = head[DOCUMENT]
+        pull = s.pulls[j]
+        for k in range(n_topics):
+            s.own[k] = pull * s.shares[k]
+        for t in range(s.starts[j], s.starts[j + 1]):
+            s.own[s.labels[t]] += 1.0
+        for k in range(n_topics):
+            s.odds[k] = s.own[k] / (s.totals[k] + eta_sum)
+        sum_of_odds = _sum_of(s.odds, n_topics)
+        moved = 0
+        for t in range(s.starts[j] + head[TOKEN], s.starts[j + 1]):
+            if is_open and head[N_FREE] == 0:
+                head[TOKEN] = t - s.starts[j]
+                head[N_MOVED] += moved
+                return 1
+            w = s.words[t]
+            old = s.labels[t]
+            start = s.places[w]
+            eta = s.eta[w]
+            # The token stays where it is until it moves, but for a topic that it leaves without any.
+            odds_old = (s.own[old] - 1.0) / (s.totals[old] - 1.0 + eta_sum)
+            has_left = is_open and s.totals[old] == 1.0
+            if has_left:
+                place = 0
+                while s.topics[start + place] != old:
+                    place += 1
+                _leave(s, start, w, place, old, eta_sum)
+                _close(s, head, old)
+                odds_old = 0.0
+                sum_of_odds = _sum_of(s.odds, n_topics)
+            n = s.lengths[w]
+            place = 0
+            total = 0.0
+            for r in range(n):
+                k = s.topics[start + r]
+                weight = s.odds[k] * s.counts[start + r]
+                if k == old:
+                    place = r
+                    weight = odds_old * (s.counts[start + r] - 1)
+                s.weights[r] = weight
+                total += weight
+            other = eta * max(sum_of_odds + (odds_old - s.odds[old]), 0.0)
+            opening = pull * s.numbers[REST] * eta / eta_sum if is_open else 0.0
+            u = uniform(bits) * (total + other + opening)
+            if u < total:
+                new = s.topics[start + _find(s.weights, n, u)]
+            elif u < total + other or not is_open:
+                new = _find_odds(s.odds, n_topics, (u - total) / eta, old, odds_old)
+            else:
+                new = _open(s, head, bits, pull)
+            if new != old or has_left:
+                before = s.odds[old] + s.odds[new]
+                if not has_left:
+                    _leave(s, start, w, place, old, eta_sum)
+                _join(s, start, w, new, eta_sum)
+                if has_left:
+                    sum_of_odds = _sum_of(s.odds, n_topics)
+                else:
+                    sum_of_odds += s.odds[old] + s.odds[new] - before
+                s.labels[t] = new
+                moved += 1
+        head[N_MOVED] += moved
+        head[TOKEN] = 0
+        head[DOCUMENT] += 1
+    return 0
+
+
+@c_function(NOTHING(INTS, INT))
+def count_words(head, n):
+    """Set the lists of topics of all words, which are empty, from the labels of n tokens."""
+    s = tokens_at(head)
+    for t in range(n):
+        k = s.labels[t]
+        start = s.places[s.words[t]]
+        r = start
+        stop = start + s.lengths[s.words[t]]
+        while r < stop and s.topics[r] != k:
+            r += 1
+        if r == stop:
+            s.topics[r] = k
+            s.counts[r] = 0
+            s.lengths[s.words[t]] += 1
+        s.counts[r] += 1
+        s.totals[k] += 1.0
+
+
+@c_function(FLOAT(INTS, INT))
+def log_words(head, n_words):
+    """Log probability of all words given their topics."""
+    s = tokens_at(head)
+    total = 0.0
+    product = 1.0
+    for w in range(n_words):
+        for r in range(s.places[w], s.places[w] + s.lengths[w]):
+            count = s.counts[r]
+            # Most counts are small: a product of a few factors stands for a quotient of gamma functions.
+            if count > MOST_FACTORS or s.eta[w] > _LARGEST_FACTOR:
+                total += log_rising(s.eta[w], count)
+                continue
+            for c in range(count):
+                product *= s.eta[w] + c
+            if product > 1e200 or product < 1e-200:
+                total += math.log(product)
+                product = 1.0
+    total += math.log(product)
+    eta_sum = s.numbers[ETA_SUM]
+    for k in range(head[N_TOPICS]):
+        total -= log_rising(eta_sum, s.totals[k])
+    return total
+
+
+@c_function(FLOAT(INTS))
+def log_topics(head):
+    """Log probability of all topics given the shares and pulls of the last scan, those of topics with names."""
+    s = tokens_at(head)
+    n_topics = head[N_TOPICS]
+    shares = 0.0
+    for k in range(n_topics):
+        shares += s.shares[k]
+        s.own[k] = 0.0
+    total = 0.0
+    product = 1.0
+    for j in range(head[N_DOCUMENTS]):
+        pull = s.pulls[j]
+        n = s.starts[j + 1] - s.starts[j]
+        for t in range(s.starts[j], s.starts[j + 1]):
+            # One token after the other: a rising factorial for each topic.
+            k = s.labels[t]
+            product *= pull * s.shares[k] + s.own[k]
+            s.own[k] += 1.0
+            if product > 1e200 or product < 1e-200:
+                total += math.log(product)
+                product = 1.0
+        for t in range(s.starts[j], s.starts[j + 1]):
+            s.own[s.labels[t]] = 0.0
+        total -= log_rising(pull * shares, n)
+    return total + math.log(product)
+
+
+class Words:
+    """Words in documents and their topics, as scans work on them.
+
+    Memory is 16 bytes for each token, and does not depend on the number of topics: a word can be in no more topics
+    than it has tokens.
+
+    Parameters
+    ----------
+    words : (n,) integer array
+        Of all tokens, in 0..n_words-1.
+    groups : Groups
+        The documents of the tokens.
+    eta : (n_words,) array, > 0
+        Dirichlet parameters of every topic.
+    """
+
+    def __init__(self, words: np.ndarray, groups: Groups, eta: np.ndarray) -> None:
+        self.groups = groups
+        self.words = np.ascontiguousarray(words[groups.rows], dtype=np.int32)
+        self.labels, self.topics, self.counts = np.zeros((3, len(words)), dtype=np.int32)
+        # Where the list of each word's topics begins.
+        sizes = np.bincount(self.words, minlength=len(eta))
+        self.places = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        self.starts = groups.starts
+        self.numbers = np.zeros(3)
+        self.pulls = np.ones(groups.n_groups)
+        self.head = np.zeros(FIRST_ARRAY + len(ARRAYS), dtype=np.int64)
+        self.head[N_DOCUMENTS] = groups.n_groups
+        self.set_eta(eta)
+        self.set_labels(np.zeros(len(words), dtype=np.int64), 1)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "head": self.head.copy()}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._point()
+
+    @property
+    def n_topics(self) -> int:
+        """Number of topics that there is room for."""
+        return int(self.head[N_TOPICS])
+
+    def _point(self) -> None:
+        for position, name in enumerate(ARRAYS):
+            if hasattr(self, name):
+                self.head[FIRST_ARRAY + position] = getattr(self, name).ctypes.data
+        self.address = self.head.ctypes.data
+
+    def set_eta(self, eta: np.ndarray) -> None:
+        """Take other parameters of the topics."""
+        self.eta = np.array(eta, dtype=np.float64)
+        self.numbers[ETA_SUM] = self.eta.sum()
+        self._point()
+
+    def set_labels(self, labels: np.ndarray, n_topics: int) -> None:
+        """Take topics (n,) in 0..n_topics-1, of the tokens in the order in which they were given."""
+        self.labels[:] = labels[self.groups.rows]
+        self._make_room(n_topics)
+        self.shares = np.zeros(n_topics)
+        self._point()
+
+    def _make_room(self, n_topics: int) -> None:
+        self.head[N_TOPICS] = n_topics
+        self.lengths = np.zeros(len(self.eta), dtype=np.int32)
+        self.own, self.odds, self.weights, self.totals = np.zeros((4, n_topics))
+        self.free = np.zeros(n_topics, dtype=np.int64)
+        self._point()
+        count_words(self.address, len(self.labels))
+
+    def grow(self) -> None:
+        """Make room for more topics, half as many again and sixteen."""
+        shares, n_topics = self.shares, self.n_topics
+        self._make_room(n_topics + n_topics // 2 + 16)
+        self.shares = np.concatenate([shares, np.zeros(self.n_topics - n_topics)])
+        self._point()
+        self._list_free()
+
+    def _list_free(self) -> None:
+        free = np.flatnonzero(self.totals == 0.0)[::-1]
+        self.free[: len(free)] = free
+        self.head[N_FREE] = len(free)
+
+    def scan(
+        self,
+        rng: np.random.Generator,
+        pulls: np.ndarray,
+        shares: np.ndarray,
+        rest: float = 0.0,
+        gamma: float = 0.0,
+    ) -> int:
+        """Draw the topics of all tokens once; return how many have moved.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        pulls : (J,) array
+            What shares are multiplied by in each document.
+        shares : (n_topics,) array
+            Shares of the topics, or Dirichlet parameters.
+        rest, gamma : float
+            Under a hierarchical Dirichlet process, the share of all topics without tokens, and gamma; topics can
+            then be opened. Where ``gamma`` is 0, none is opened or closed.
+        """
+        self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)
+        self.head[[DOCUMENT, TOKEN, N_MOVED, N_FREE]] = 0
+        self.head[IS_OPEN] = int(gamma > 0.0)
+        self.numbers[[REST, GAMMA]] = rest, gamma
+        self.pulls[:] = pulls
+        self.shares[:] = shares
+        if gamma > 0.0:
+            self._list_free()
+        while scan_words(self.address):
+            self.grow()
+        return int(self.head[N_MOVED])
+
+    @property
+    def rest(self) -> float:
+        """The share of all topics without tokens."""
+        return float(self.numbers[REST])
+
+    def topics_of_tokens(self) -> np.ndarray:
+        """Return the topics of tokens in the order in which they were given: (n,) int64 array."""
+        found = np.empty(len(self.labels), dtype=np.int64)
+        found[self.groups.rows] = self.labels
+        return found
+
+    def log_prior(self, alpha: np.ndarray) -> float:
+        """Return the log probability of topics with names, given the Dirichlet parameters of their weights."""
+        self.pulls[:], self.shares[:] = 1.0, alpha
+        return float(log_topics(self.address))
+
+    def log_likelihood(self) -> float:
+        """Return the log probability of all words given their topics."""
+        return float(log_words(self.address, len(self.eta)))

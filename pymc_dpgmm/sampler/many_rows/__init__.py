@@ -1,0 +1,1 @@
+"""Sweeps of many rows at once."""

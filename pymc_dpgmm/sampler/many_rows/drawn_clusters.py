@@ -1,0 +1,402 @@
+"""Labels of rows given weights and parameters of the clusters, wherever the rows are.
+
+What is drawn for the clusters, and who leads them, is all that the labels of rows are a function of: see
+:mod:`pymc_dpgmm.sampler.many_rows.leader_sweep`.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba.extending import intrinsic
+
+from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.native.arithmetic import add_to_all, bits_at, raise_all, uniform_at
+from pymc_dpgmm.native.compiled import (
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    c_function,
+    called_at,
+    floats_at,
+    inlined,
+    ints_at,
+    shifted,
+)
+from pymc_dpgmm.sampler.many_rows.quadratics import (
+    VIEW_LENGTH,
+    add_quadratic,
+    begin_densities,
+    read_listed,
+    rows_of_block,
+)
+from pymc_dpgmm.sampler.state.table import Table
+
+# Densities of a block, and its rows, where they are computed in NumPy.
+NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
+# Bytes of a cache line.
+LINE = 64
+
+# Places in what tells how labels are drawn: addresses of the labels, of the clusters' slots, priorities and log
+# weights, of the views, of where super-clusters end and of that of every slot, and numbers.
+LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS, ENDS, SUPER_CLUSTERS = range(7)
+N_SUPER_CLUSTERS, N_QUADRATIC, ORDER_KEY, UNIFORM_KEY, BLOCK = range(7, 12)
+
+
+class DrawnClusters(NamedTuple):
+    """What the labels of rows are drawn from; it does not depend on where the rows are.
+
+    Parameters
+    ----------
+    slots : (K,) int64 array
+        The clusters, one super-cluster after the other, in each in the order of their leaders.
+    priorities : (K,) int64 array
+        Places of the leaders in the order of the rows.
+    log_weights : (K,) array
+        Up to a constant.
+    drawn : list of dict
+        For each view, parameters of the clusters, for rows in the form that the family makes.
+    order_key, uniform_key : int
+        Of the order of the rows, and of their random numbers.
+    ends : (S + 1,) int64 array, optional
+        Where super-clusters begin, and the last one ends: a row joins only clusters of the super-cluster that its
+        cluster is in. By default there is one, so that labels do not depend on earlier ones.
+    """
+
+    slots: np.ndarray
+    priorities: np.ndarray
+    log_weights: np.ndarray
+    drawn: list[Drawn]
+    order_key: int
+    uniform_key: int
+    ends: np.ndarray | None = None
+
+    def in_order(self, order: np.ndarray, ends: np.ndarray | None = None) -> "DrawnClusters":
+        """Return the same clusters in another order, and in other super-clusters."""
+        return self._replace(
+            slots=self.slots[order],
+            priorities=self.priorities[order],
+            log_weights=self.log_weights[order],
+            drawn=[{name: own[order] for name, own in drawn.items()} for drawn in self.drawn],
+            ends=ends,
+        )
+
+
+def draw_clusters(
+    rng: np.random.Generator, tables: Sequence[Table], slots: np.ndarray, shapes: np.ndarray
+) -> tuple[np.ndarray, list[Drawn]]:
+    """Draw log weights, up to a constant, and parameters of clusters, given the statistics in tables.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    tables : sequence of Table
+    slots : (K,) int64 array
+    shapes : (K,) array, > 0
+        Parameters of the Dirichlet distribution of the weights.
+    """
+    log_weights, drawn = log_gamma_numbers(rng, shapes), []
+    for table in tables:
+        sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
+        drawn.append(table.family.component.draw(rng, table.shifted, sums))
+    return log_weights, drawn
+
+
+class LabelDraws:
+    """Draws the labels of rows.
+
+    Parameters
+    ----------
+    clusters : DrawnClusters
+    tables : sequence of Table
+        Of the rows at hand.
+    labels : (n,) int64 array
+        Slots of these rows, which become those that are drawn.
+    first_row : int
+        Number of the first of these rows among all.
+    """
+
+    def __init__(
+        self, clusters: DrawnClusters, tables: Sequence[Table], labels: np.ndarray, first_row: int = 0
+    ) -> None:
+        self._clusters, self._first = clusters, first_row
+        self._slots, self._priorities = clusters.slots, clusters.priorities
+        self._log_weights = clusters.log_weights.copy()
+        self._labels = labels
+        # Views whose densities compiled code computes, and the others.
+        self._views = np.zeros((max(len(tables), 1), VIEW_LENGTH), dtype=np.int64)
+        self._n_quadratic = 0
+        self._others: list[tuple[Component, Drawn, Any]] = []
+        self._kept: list[np.ndarray] = []
+        self._most_columns = 1
+        for table, drawn in zip(tables, clusters.drawn, strict=True):
+            component = table.family.component
+            if component.quadratic is None or table.family.takes_missing:
+                self._others.append((component, component.restore(drawn, table.origin), table.values))
+            else:
+                self._add_quadratic(table, *component.quadratic(drawn))
+        self._ends = np.array([0, len(self._slots)]) if clusters.ends is None else clusters.ends
+        self.n_super_clusters = len(self._ends) - 1
+        sizes = np.diff(self._ends)
+        self._most_clusters = int(sizes.max())
+        self._super_clusters = np.zeros(int(self._slots.max()) + 1, dtype=np.int64)
+        self._super_clusters[self._slots] = np.repeat(np.arange(len(sizes)), sizes)
+        self._block = rows_of_block(self._most_clusters, self._most_columns)
+        if self._others:
+            most = NUMPY_DENSITIES // self._most_clusters
+            self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
+        arrays = (self._slots, self._priorities, self._log_weights, self._views, self._ends, self._super_clusters)
+        self.told = np.array(
+            [
+                # Rows are counted from the first of all: addresses are where that one would be.
+                labels.ctypes.data - 8 * first_row,
+                *(array.ctypes.data for array in arrays),
+                self.n_super_clusters,
+                self._n_quadratic,
+                clusters.order_key,
+                clusters.uniform_key,
+                self._block,
+            ]
+        )
+        # NumPy takes a microsecond to tell where an array is.
+        self._address = self.told.ctypes.data
+
+    @property
+    def are_compiled(self) -> bool:
+        """Whether compiled code computes all densities."""
+        return not self._others
+
+    def _add_quadratic(self, table: Table, mean: np.ndarray, root: np.ndarray) -> None:
+        is_diagonal, d = root.ndim == 2, mean.shape[1]
+        diagonal = root if is_diagonal else np.diagonal(root, axis1=1, axis2=2)
+        shift = root * mean if is_diagonal else np.einsum("kij,kj->ki", root, mean)
+        self._log_weights += np.log(np.abs(diagonal)).sum(axis=1) - 0.5 * d * math.log(2.0 * math.pi)
+        arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
+        self._kept += arrays
+        stride = table.rows.shape[1]
+        self._views[self._n_quadratic] = (
+            table.rows.ctypes.data - 8 * self._first * stride,
+            stride,
+            d,
+            is_diagonal,
+            *(array.ctypes.data for array in arrays),
+        )
+        self._most_columns = max(self._most_columns, d)
+        self._n_quadratic += 1
+
+    def scratch(self, n_rows: int) -> "Scratch":
+        """Return what one thread works with, for so many rows at a time, at most."""
+        length = (self._most_clusters + self._most_columns + 4) * self._block
+        return Scratch(length, n_rows, self.n_super_clusters)
+
+    def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
+        """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
+        rows, begins = scratch.rows, scratch.begins
+        list_rows(self._address, start, stop, rows.ctypes.data, begins.ctypes.data)
+        n_moved = 0
+        for g, (first, last) in enumerate(itertools.pairwise(begins.tolist())):
+            # All rows of a super-cluster go together where compiled code computes all densities.
+            step = self._block if self._others else max(last - first, 1)
+            for begin in range(first, last, step):
+                own = rows[begin : min(begin + step, last)]
+                densities = self._densities(own, slice(*self._ends[g : g + 2]))
+                given = 0 if densities is None else densities.ctypes.data
+                n_moved += draw_listed(
+                    self._address, g, own.ctypes.data, len(own), self._block, given, scratch.address
+                )
+        return n_moved
+
+    def _densities(self, rows: np.ndarray, clusters: slice) -> np.ndarray | None:
+        """Return the log densities (K, n) that NumPy computes, of some rows in some of the clusters."""
+        if not self._others:
+            return None
+        total = sum(
+            component.log_density({name: own[clusters] for name, own in drawn.items()}, values[rows - self._first])
+            for component, drawn, values in self._others
+        )
+        return np.ascontiguousarray(np.asarray(total).T)
+
+    def most_probable(self, rows: np.ndarray, n_places: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return places (n, n_places) of the most probable clusters of some rows, and their probabilities.
+
+        Leaders have no say in it. A row without any density has probabilities 0. There must be one super-cluster.
+        """
+        n_clusters, scratch = len(self._slots), self.scratch(0)
+        places = np.empty((len(rows), n_places), dtype=np.int64)
+        probabilities = np.empty((len(rows), n_places))
+        for first in range(0, len(rows), self._block):
+            own = np.ascontiguousarray(rows[first : first + self._block])
+            densities = self._densities(own, slice(None))
+            given = 0 if densities is None else densities.ctypes.data
+            weigh_listed(self._address, own.ctypes.data, len(own), given, scratch.address)
+            weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
+            # What is not a number has no weight.
+            largest = np.fmax.reduce(weights, axis=1, keepdims=True)
+            weights = np.nan_to_num(np.exp(weights - np.where(np.isfinite(largest), largest, np.inf)))
+            weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1.0)
+            part = slice(first, first + len(own))
+            places[part] = np.argpartition(weights, n_clusters - n_places, axis=1)[:, n_clusters - n_places :]
+            probabilities[part] = np.take_along_axis(weights, places[part], axis=1)
+        return places, probabilities
+
+
+class Scratch:
+    """Memory that one thread works with.
+
+    Parameters
+    ----------
+    length : int
+        Numbers.
+    n_rows, n_super_clusters : int
+        Of so many rows there are lists, one for each super-cluster.
+    """
+
+    def __init__(self, length: int, n_rows: int, n_super_clusters: int) -> None:
+        # Numbers that go through the processor together begin where one of its cache lines does.
+        numbers = np.empty(length + LINE // 8)
+        begin = -numbers.ctypes.data % LINE // 8
+        self.numbers = numbers[begin : begin + length]
+        self.address = self.numbers.ctypes.data
+        self.rows = np.empty(n_rows, dtype=np.int64)
+        self.begins = np.empty(n_super_clusters + 1, dtype=np.int64)
+
+
+def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray:
+    """Draw logarithms of gamma numbers with shapes > 0, however small, and rate 1."""
+    boosted = np.log(rng.standard_gamma(shape + 1.0))
+    return boosted + np.log1p(-rng.random(len(shape))) / shape
+
+
+@inlined
+def put_in_lists(told, start, stop, rows, begins):
+    """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
+    slots, of_slots, n = ints_at(told[LABELS]), ints_at(told[SUPER_CLUSTERS]), told[N_SUPER_CLUSTERS]
+    begins[0], begins[n] = 0, stop - start
+    if n == 1:
+        for i in range(start, stop):
+            rows[i - start] = i
+        return
+    for g in range(n):
+        begins[g] = 0
+    for i in range(start, stop):
+        begins[of_slots[slots[i]]] += 1
+    # Where lists end, which becomes where they begin while rows are put in from the back.
+    for g in range(1, n):
+        begins[g] += begins[g - 1]
+    for i in range(stop - 1, start - 1, -1):
+        g = of_slots[slots[i]]
+        begins[g] -= 1
+        rows[begins[g]] = i
+
+
+@c_function(NOTHING(INTS, INT, INT, INTS, INTS))
+def list_rows(told, start, stop, rows, begins):
+    """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
+    put_in_lists(told, start, stop, rows, begins)
+
+
+@inlined
+def _weigh(told, rows, size, first_cluster, n_clusters, given, scratch):
+    """Write log weights and densities (K, size) of rows in clusters to the beginning of ``scratch``."""
+    views, n_views = ints_at(told[VIEWS]), told[N_QUADRATIC]
+    found = shifted(scratch, n_clusters * size)
+    columns = shifted(found, 4 * size)
+    begin_densities(shifted(floats_at(told[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
+    for v in range(n_views):
+        view = shifted(views, v * VIEW_LENGTH)
+        read_listed(view, rows, size, columns)
+        add_quadratic(view, size, first_cluster, n_clusters, columns, found, scratch)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))
+def weigh_listed(told, rows, size, given, scratch):
+    """Write log weights and densities (K, size) of a block of rows in all clusters to ``scratch``."""
+    _weigh(told, rows, size, 0, ints_at(told[ENDS])[told[N_SUPER_CLUSTERS]], given, scratch)
+
+
+@inlined
+def _keep_order(key, rows, size, n_clusters, priorities, densities):
+    """Give no weight to clusters that a row may not join: a leader any other, and any whose leader comes later."""
+    latest = priorities[n_clusters - 1]
+    for r in range(size):
+        priority = bits_at(key, rows[r])
+        if priority <= latest:
+            k = n_clusters - 1
+            while k >= 0 and priorities[k] > priority:
+                densities[k * size + r] = -math.inf
+                k -= 1
+            if k >= 0 and priorities[k] == priority:
+                for other in range(k):
+                    densities[other * size + r] = -math.inf
+
+
+@c_function(INT(INTS, INT, INTS, INT, INT, INT, FLOATS))
+def draw_listed(told, g, rows, n_rows, block, given, scratch):
+    """Draw the slots of the listed rows of a super-cluster, by blocks, as ``told``; return how many have changed.
+
+    ``given`` is 0, or the address of log densities (K, block) of one block of rows.
+    """
+    slots, ends = ints_at(told[LABELS]), ints_at(told[ENDS])
+    first_cluster, n_clusters = ends[g], ends[g + 1] - ends[g]
+    # In the order of the leaders.
+    names = shifted(ints_at(told[SLOTS]), first_cluster)
+    priorities = shifted(ints_at(told[PRIORITIES]), first_cluster)
+    order_key, uniform_key = told[ORDER_KEY], told[UNIFORM_KEY]
+    n_moved = 0
+    for first in range(0, n_rows, block):
+        size = min(block, n_rows - first)
+        own = shifted(rows, first)
+        densities = scratch
+        found = shifted(scratch, n_clusters * size)
+        largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
+        _weigh(told, own, size, first_cluster, n_clusters, given, scratch)
+        _keep_order(order_key, own, size, n_clusters, priorities, densities)
+        for r in range(size):
+            # What is not a number is never the largest, and has no weight.
+            largest[r] = -math.inf
+            total[r] = 0.0
+        for k in range(n_clusters):
+            raise_all(largest, shifted(densities, k * size), size)
+        # Sums up to each cluster.
+        before = total
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            add_to_all(out, before, out, largest, size)
+            before = out
+        for r in range(size):
+            # Below the total, whatever is rounded, since what follows the last cluster of any weight has none.
+            total[r] = before[r] * min(uniform_at(uniform_key, own[r]), 0.9999999999999998)
+            found[r] = 0.0
+        for k in range(n_clusters):
+            out = shifted(densities, k * size)
+            for r in range(size):
+                found[r] += 1.0 if out[r] <= total[r] else 0.0
+        for r in range(size):
+            # Where all densities underflow, the row stays: no such state has any weight.
+            if largest[r] > -math.inf and found[r] < n_clusters:
+                slot = names[int(found[r])]
+                n_moved += slot != slots[own[r]]
+                slots[own[r]] = slot
+    return n_moved
+
+
+@intrinsic
+def call_draw_listed(typing_context, address, told, g, rows, n_rows, block, given, scratch):
+    """Call :func:`draw_listed`, which is at an address."""
+    return called_at(draw_listed.signature)
+
+
+@c_function(NOTHING(INTS, INT, INT, INTS))
+def _places(rows, n_rows, key, found):
+    for t in range(n_rows):
+        found[t] = bits_at(key, rows[t])
+
+
+def places_in_order(rows: np.ndarray, key: int) -> np.ndarray:
+    """Return the places of rows in an order: (m,) int64 array."""
+    rows, found = np.ascontiguousarray(rows, dtype=np.int64), np.empty(len(rows), dtype=np.int64)
+    _places(rows.ctypes.data, len(rows), key, found.ctypes.data)
+    return found

@@ -1,0 +1,87 @@
+"""Sweeps for many rows: all rows at once given weights and parameters, then some of them one by one."""
+
+import numpy as np
+
+from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
+from pymc_dpgmm.sampler.moves.births import births_and_deaths
+from pymc_dpgmm.sampler.moves.carving import carvings
+from pymc_dpgmm.sampler.moves.moves_at_once import sequential_moves
+from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.state.memory import RUN
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.sweep import redraw_alpha, split_merge, sweep
+
+# From so many rows on, leader sweeps take the place of most of the collapsed scans.
+ROWS_FOR_LEADERS = 20_000
+# Births and deaths, and carvings and returns, that are proposed beside leader sweeps, and rows that are scanned:
+# one of so many, but not fewer than so many in all, in runs of neighbours in memory.
+N_BIRTHS, N_CARVINGS = 200, 50
+ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
+# From so many rows on, sequential moves take so long that threads share them.
+ROWS_FOR_THREADS = 200_000
+# Then a draw has so many of them or none, unless a user gives a number.
+MOVES_AT_ONCE = 8
+# How many times less than a collapsed scan of all rows a leader sweep costs, about.
+LEADERS_CHEAPER = 6.0
+
+
+def takes_leaders(state: State) -> bool:
+    """Tell whether there can be leader sweeps: rows must be in no groups and no units, and the tables not wide."""
+    return not (state.uses_scratch or state.is_grouped)
+
+
+def proposes_at_once(state: State) -> bool:
+    """Tell whether threads share sequential moves."""
+    return state.n >= ROWS_FOR_THREADS
+
+
+def scan_some(rng: np.random.Generator, state: State) -> int:
+    """Draw the clusters of some rows, chosen at random, each given those of all others.
+
+    Returns how many have moved.
+    """
+    n_runs = -(-state.n // RUN)
+    n_chosen = min(n_runs, -(-max(LEAST_SCANNED, state.n // ROWS_PER_SCANNED) // RUN))
+    runs = rng.choice(n_runs, size=n_chosen, replace=False)
+    rows = (runs[:, None] * RUN + np.arange(RUN)).ravel()
+    rows = rows[rows < state.n]
+    return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
+
+
+def scan(
+    rng: np.random.Generator, state: State, n_scans: int, n_leader_sweeps: int, threads: int | Threads
+) -> int:
+    """Run scans, of some of the rows after leader sweeps if there are any; return relocations of single rows."""
+    if n_leader_sweeps == 0:
+        return sweep(rng, state, 1, n_scans, 0, 0)
+    n_moved = 0
+    for _ in range(n_scans):
+        for _ in range(n_leader_sweeps):
+            n_moved += leader_sweep(rng, state, threads)
+        n_moved += births_and_deaths(rng, state, N_BIRTHS)
+        n_moved += scan_some(rng, state)
+    return n_moved
+
+
+def sweep_many(
+    rng: np.random.Generator,
+    state: State,
+    n_leader_sweeps: int,
+    n_threads: int,
+    n_sweeps: int,
+    n_scans: int,
+    n_random: int,
+    n_sequential: int,
+) -> int:
+    """Do what :func:`~pymc_dpgmm.sampler.tuning.sweep.sweep` does, with scans that are made of leader sweeps."""
+    n_moved, at_once = 0, proposes_at_once(state)
+    with Threads(n_threads) as threads:
+        for _ in range(n_sweeps):
+            redraw_alpha(rng, state)
+            n_moved += scan(rng, state, n_scans, n_leader_sweeps, threads)
+            carvings(rng, state, N_CARVINGS)
+            split_merge(rng, state, n_random, 0 if at_once else n_sequential)
+            if at_once:
+                sequential_moves(rng, state, n_sequential, threads)
+    return n_moved

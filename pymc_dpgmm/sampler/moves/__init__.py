@@ -1,0 +1,1 @@
+"""Moves that change labels, one in a file."""

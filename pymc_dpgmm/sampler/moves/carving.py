@@ -1,0 +1,414 @@
+"""Carvings: a small cluster leaves a large one, or returns to it, at a cost that hardly grows with the large one.
+
+Among many rows, the clusters that come and go are small, beside large ones that keep nearly all of their rows. A
+split that divides all rows of a large cluster costs more, and succeeds less often, the more rows there are. Here
+only some rows of the large cluster, drawn at random, may leave it: the *candidates*. A row founds the new cluster,
+and each candidate joins it or stays, given the candidates that have joined before. ``docs/moves.md`` derives the
+ratio.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.native.arithmetic import below, new_key, take_logarithms, uniform, uniform_at
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.partitions.priors import log_split
+from pymc_dpgmm.sampler.moves.split_merge import (
+    LEFT,
+    ONE_BY_ONE,
+    RIGHT,
+    ROOM,
+    accept_merge,
+    accept_split,
+    allocate_rows,
+    choose_partner,
+    gather_half,
+    log_choose_partner,
+    log_target_ratio,
+    unite_statistics,
+)
+from pymc_dpgmm.sampler.state.memory import (
+    DONE,
+    N_CLUSTERS,
+    N_LANES,
+    N_MOVED,
+    NEEDS_ROOM,
+    POSITION,
+    change,
+    collect,
+    copy_statistics,
+    gather,
+    gather_all_of,
+    link,
+    log_evidence,
+    memory_at,
+    prior_of,
+    rows_elsewhere,
+    shuffle,
+    unlink,
+)
+from pymc_dpgmm.sampler.state.state import State
+
+# Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
+LEAST_ROWS, MOST_ROWS = 8, 1_024
+
+
+class DrawnRows(NamedTuple):
+    """Which rows may be candidates, drawn before anything was known of the partition; compiled code unpacks it.
+
+    Parameters
+    ----------
+    n_rows : int
+        Number of all rows, here and elsewhere.
+    share : float
+        The probability with which each of them has been drawn; if it is 1, all are here.
+    is_drawn : pointer
+        Whether each of the rows here has been drawn; not read if all are.
+    """
+
+    n_rows: int
+    share: float
+    is_drawn: object
+
+
+@inlined
+def may_leave(drawn, i):
+    """Tell whether row ``i`` may be a candidate."""
+    return drawn.share == 1.0 or drawn.is_drawn[i] != 0
+
+
+@inlined
+def draw_anew(s, drawn, size):
+    """Draw anew which of the rows on the right side among ``own[:size]`` may be candidates."""
+    if drawn.share < 1.0:
+        for t in range(size):
+            if s.side[t] == RIGHT:
+                drawn.is_drawn[s.own[t]] = uniform(s.bits) < drawn.share
+
+
+@inlined
+def draw_all_but_founder(s, drawn, size):
+    """Let the rows on the right side among ``own[:size]`` be drawn ones; the founder ``own[0]`` is by chance."""
+    if drawn.share < 1.0:
+        for t in range(1, size):
+            if s.side[t] == RIGHT:
+                drawn.is_drawn[s.own[t]] = 1
+        drawn.is_drawn[s.own[0]] = uniform(s.bits) < drawn.share
+
+
+@inlined
+def share_of_candidates(drawn, most, size):
+    """Return the probability with which a row of a cluster of ``size`` rows is a candidate: about ``most`` are."""
+    return min(drawn.share, most / size)
+
+
+@inlined
+def find_candidates(s, drawn, k, share, excluded, found):
+    """Write rows of slot ``k``, but row ``excluded``, to ``found``: each of them with probability ``share``.
+
+    Returns how many there are. They are looked for among all rows here where that takes less time than to visit
+    those of the slot.
+    """
+    n = 0
+    # Of the drawn rows, so many.
+    kept = share / drawn.share
+    if kept * s.n < s.sizes[k] - rows_elsewhere(s, k):
+        # Rows are passed over in leaps of geometric length. Many are drawn at once, and what is found is written
+        # before it is known whether it counts: rows are far from each other in memory, and a branch would wait for
+        # each of them.
+        scale, key, place = 1.0 / math.log1p(-kept), new_key(s.bits), -1.0
+        for first in range(0, s.n, N_LANES):
+            for lane in range(N_LANES):
+                s.lanes[lane] = 1.0 - uniform_at(key, first + lane)
+            take_logarithms(s.lanes, N_LANES)
+            for lane in range(N_LANES):
+                place += 1.0 + math.floor(s.lanes[lane] * scale)
+                s.lanes[lane] = place
+            for lane in range(N_LANES):
+                if s.lanes[lane] >= s.n:
+                    return n
+                i = int(s.lanes[lane])
+                found[n] = i
+                n += 1 if (s.slots[i] == k) & (i != excluded) & may_leave(drawn, i) else 0
+        return n
+    i = s.following[s.n + k]
+    while i < s.n:
+        if i != excluded and may_leave(drawn, i) and (kept == 1.0 or uniform(s.bits) < kept):
+            found[n] = i
+            n += 1
+        i = s.following[i]
+    return n
+
+
+@inlined
+def allocate_candidates(s, prior, size, whole, forced, bound):
+    """Let the rows ``own[1:size]`` stay, or join the cluster that ``own[0]`` founds in slot ``halves[RIGHT]``.
+
+    A row stays with the predictive density of the undivided cluster, in slot ``whole``, and with the seat of a
+    cluster of the candidates that have stayed so far, and one more. The first candidates choose one by one, the
+    others in blocks, as in :func:`~pymc_dpgmm.sampler.moves.split_merge.allocate_sequentially`.
+
+    Returns
+    -------
+    float
+        Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity if it is below
+        ``bound``; the statistics are then unfinished. ``halves`` tells how many have joined.
+    """
+    halves, counts = s.halves, shifted(s.halves, 2)
+    left = halves[LEFT]
+    halves[LEFT] = whole
+    s.side[0] = RIGHT
+    gather(s, halves[RIGHT], s.own, 1, 1)
+    counts[LEFT], counts[RIGHT] = 1, 1
+    log_q = 0.0
+    start = 1
+    while start < size and log_q >= bound:
+        stop = start + 1 if start < ONE_BY_ONE else min(size, 2 * start)
+        log_q += allocate_rows(s, prior, start, stop, halves, counts, forced)
+        joined = gather_half(s, start, stop, RIGHT, halves[RIGHT], 0)
+        counts[RIGHT] += joined
+        counts[LEFT] += stop - start - joined
+        start = stop
+    halves[LEFT] = left
+    return log_q if log_q >= bound else -math.inf
+
+
+@inlined
+def set_remainder(s, size, whole, slot):
+    """Let slot ``slot`` stand for the rows of slot ``whole`` but those on the right side among ``own[:size]``."""
+    copy_statistics(s, whole, slot)
+    lost = False
+    for t in range(size):
+        if s.side[t] == RIGHT and change(s, s.own[t], slot, -1.0):
+            lost = True
+    if not lost:
+        return
+    # Rounding has made the difference useless: the rows are gathered anew.
+    for t in range(size):
+        if s.side[t] == RIGHT:
+            unlink(s, s.own[t])
+    gather_all_of(s, whole, slot)
+    for t in range(size):
+        if s.side[t] == RIGHT:
+            link(s, s.own[t], whole)
+
+
+@inlined
+def count_small(s, most):
+    """Return the number of clusters of ``most`` rows or fewer."""
+    found = 0
+    for place in range(s.head[N_CLUSTERS]):
+        found += s.sizes[s.order[place]] <= most
+    return found
+
+
+@inlined
+def choose_small(s, most, n_small):
+    """Draw the place of one of the ``n_small`` clusters of ``most`` rows or fewer."""
+    left = below(s.bits, n_small)
+    place = 0
+    while left > 0 or s.sizes[s.order[place]] > most:
+        left -= s.sizes[s.order[place]] <= most
+        place += 1
+    return place
+
+
+@inlined
+def log_carving_selection(n, n_small, n_right, share, log_partner):
+    """Log ratio of the selections: of the return, over that of the carving that it undoes.
+
+    A carving chooses its founder among all n rows, and each other row of the founder's cluster for a candidate
+    with probability ``share``. A return chooses one of the ``n_small`` small clusters, its founder among its
+    ``n_right`` rows, the cluster that it returns to with probability exp(``log_partner``), and candidates there:
+    they and the rows that return are the candidates of the carving.
+    """
+    return math.log(n) - math.log(n_small) - math.log(n_right) + log_partner + (1.0 - n_right) * math.log(share)
+
+
+@inlined
+def propose_carving(s, prior, drawn, founder, most):
+    """Propose that a cluster of up to ``most`` rows leaves that of its founder, in two free slots.
+
+    Returns
+    -------
+    log_ratio : float
+        Log of the acceptance ratio.
+    place, size : int
+        Place of the cluster in the list of slots, and the number of its candidates and the founder, which are in
+        ``own[:size]``.
+    """
+    own, halves = s.own, s.halves
+    counts = shifted(halves, 2)
+    whole = s.slots[founder]
+    n_whole, place = s.sizes[whole], s.place[whole]
+    if n_whole == 1:
+        return -math.inf, place, 0
+    share = share_of_candidates(drawn, most, n_whole)
+    own[0] = founder
+    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(own, 1))
+    shuffle(s.bits, own, 1, size)
+    log_q = allocate_candidates(s, prior, size, whole, False, -math.inf)
+    n_right = counts[RIGHT]
+    n_left = n_whole - n_right
+    if n_right > most or n_left == 0:
+        return -math.inf, place, size
+    set_remainder(s, size, whole, halves[LEFT])
+    log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], n_left)
+    # As many as there are once the cluster is divided.
+    n_small = count_small(s, most) - (n_whole <= most) + 1 + (n_left <= most)
+    counts[LEFT] = n_left
+    log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
+    log_selection = log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
+    return log_target + log_selection - log_q, place, size
+
+
+@inlined
+def propose_return(s, prior, drawn, most, union, bound):
+    """Propose that a cluster of up to ``most`` rows returns to another, the union being in a free slot.
+
+    Returns
+    -------
+    log_ratio : float
+        Log of the acceptance ratio; minus infinity as soon as it is known to be below ``bound``.
+    left_place, right_place, size : int
+        Places of the two clusters, and the number of the rows that return and of the candidates that do not, which
+        are in ``own[:size]``.
+    """
+    own, bits, n_clusters = s.own, s.bits, s.head[N_CLUSTERS]
+    n_small = count_small(s, most)
+    if n_clusters == 1 or n_small == 0:
+        return -math.inf, 0, 0, 0
+    right_place = choose_small(s, most, n_small)
+    right = s.order[right_place]
+    n_right = collect(s, right, own)
+    t = below(bits, n_right)
+    own[0], own[t] = own[t], own[0]
+    left_place, log_partner = choose_partner(s, prior, right_place, own[0])
+    if left_place < 0:
+        return -math.inf, 0, 0, 0
+    left = s.order[left_place]
+    n_left = s.sizes[left]
+    unite_statistics(s, left, right, union)
+    share = share_of_candidates(drawn, most, n_left + n_right)
+    log_others = (
+        log_split(prior, n_clusters - 1, n_left, n_right)
+        + log_evidence(s, left)
+        + log_evidence(s, right)
+        - log_evidence(s, union)
+        + log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
+    )
+    # log_q <= 0 decides alone from here on.
+    bound += log_others
+    if bound > 0.0:
+        return -math.inf, left_place, right_place, 0
+    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(own, n_right))
+    shuffle(bits, own, 1, size)
+    for t in range(size):
+        s.side[t] = RIGHT if s.slots[own[t]] == right else LEFT
+    log_q = allocate_candidates(s, prior, size, union, True, bound)
+    return log_q - log_others, left_place, right_place, size
+
+
+@c_function(INT(INTS, INT, INT, INT, INTS, INT, FLOAT, INTS))
+def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
+    """Propose carvings and returns, from where the head says on; see :func:`carvings`.
+
+    If ``share`` is less than 1, only some of all ``n_rows`` rows are here, and ``founders`` are rows for carvings,
+    one for each move, that have been drawn from all; otherwise they are drawn here.
+    """
+    s = memory_at(head)
+    prior = prior_of(s)
+    drawn = DrawnRows(n_rows, share, is_drawn)
+    doublings = 0
+    while least << (doublings + 1) <= most:
+        doublings += 1
+    while head[POSITION] < n_moves:
+        n_clusters = head[N_CLUSTERS]
+        if n_clusters + ROOM > s.capacity:
+            return NEEDS_ROOM
+        s.halves[LEFT], s.halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+        union = s.order[n_clusters + 2]
+        bound = least << below(s.bits, doublings + 1)
+        log_u = math.log(1.0 - uniform(s.bits))
+        if uniform(s.bits) < 0.5:
+            founder = founders[head[POSITION]] if share < 1.0 else below(s.bits, s.n)
+            log_ratio, place, size = propose_carving(s, prior, drawn, founder, bound)
+            if log_u < log_ratio:
+                draw_anew(s, drawn, size)
+                accept_split(s, place, size, s.halves)
+                head[N_MOVED] += 1
+        else:
+            log_ratio, left_place, right_place, size = propose_return(s, prior, drawn, bound, union, log_u)
+            if log_u < log_ratio:
+                draw_all_but_founder(s, drawn, size)
+                accept_merge(s, left_place, right_place, size, union)
+                head[N_MOVED] += 1
+        head[POSITION] += 1
+    return DONE
+
+
+def carvings(
+    rng: np.random.Generator, state: State, n_moves: int, least: int = LEAST_ROWS, most: int = MOST_ROWS
+) -> int:
+    """Propose carvings and returns of small clusters, each with probability 1/2.
+
+    The posterior of the labels is left invariant.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Of rows that are in no groups. Changed in place.
+    n_moves : int, >= 0
+    least, most : int, >= 1
+        A carved-out cluster has up to ``least`` rows, or twice, four times, ... as many, up to ``most``: drawn for
+        every move.
+
+    Returns
+    -------
+    int
+        How many were accepted.
+    """
+    no_rows = state.slots.ctypes.data
+    return state.run(rng, run_carvings, n_moves, least, most, no_rows, state.n, 1.0, no_rows)
+
+
+def carvings_in_part(
+    rng: np.random.Generator,
+    state: State,
+    founders: np.ndarray,
+    is_drawn: np.ndarray,
+    share: float,
+    n_rows: int,
+    least: int,
+    most: int,
+) -> int:
+    """Do the same where a state has a part of the rows, those of clusters of up to ``most`` rows among them.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place.
+    founders : (n_moves,) int64 array
+        Rows of the state that have been drawn from all rows, independently and with equal probabilities, one for
+        each move, whatever the partition.
+    is_drawn : (n,) bool array
+        Rows of the state that may be candidates: each of all rows was drawn with the same probability, whatever
+        the partition.
+    share : float, in (0, 1]
+        This probability.
+    n_rows : int
+        Number of all rows.
+    least, most : int, >= 1
+
+    Returns
+    -------
+    int
+        How many were accepted.
+    """
+    founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)
+    addresses = founders.ctypes.data, flags.ctypes.data
+    return state.run(rng, run_carvings, len(founders), least, most, addresses[0], n_rows, share, addresses[1])

@@ -1,0 +1,1 @@
+"""Who is in which cluster, and the tables of clusters."""

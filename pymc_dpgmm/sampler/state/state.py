@@ -1,0 +1,608 @@
+"""The state that label kernels share: who is in which cluster, and the tables of statistics.
+
+Memory belongs to NumPy arrays here, and is made larger here alone; :mod:`pymc_dpgmm.sampler.state.memory` tells
+what compiled code does with it. It is O(n) whole numbers, the data, and for every view ``width`` numbers for each
+slot: a slot for each cluster that there is, half as many again and eight.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.partitions.grouped import Groups
+from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, check_series, log_eppf, log_series
+from pymc_dpgmm.sampler.groups.grouped_scans import scan_grouped_rows
+from pymc_dpgmm.sampler.groups.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
+from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.moves.split_merge import LARGEST_DIVIDED, allocate_in_turn
+from pymc_dpgmm.sampler.state.memory import (
+    ACCUMULATE,
+    ALLOCATE,
+    ALPHA,
+    ARRAYS,
+    BEGIN_SWEEP,
+    BIT_STATE,
+    CAPACITY,
+    DIVIDE,
+    FIRST_ARRAY,
+    FIRST_FUNCTION,
+    GAMMA,
+    GAMMA_RATE,
+    GAMMA_SHAPE,
+    HEAD_LENGTH,
+    IN_VIEWS,
+    LAW_RATE,
+    LAW_SHAPE,
+    LOAD_SEATS,
+    MOST,
+    MOST_DIVIDED,
+    N_CLUSTERS,
+    N_ELSEWHERE,
+    N_GROUPS,
+    N_LANES,
+    N_LOG_COMPONENTS,
+    N_LOG_V,
+    N_MOVED,
+    N_PRIOR,
+    N_VIEWS,
+    NEEDS_ROOM,
+    NEXT_DOUBLE,
+    NOT_A_NUMBER,
+    REST,
+    SCAN_GROUPED,
+    SCAN_ROWS,
+    SERIES,
+    SWEEP,
+    N,
+    accumulate_weights,
+    gather,
+    link,
+    log_evidence,
+    memory_at,
+    merge,
+    prior_of,
+    refit,
+    rows_elsewhere,
+    weigh_rows,
+)
+from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
+
+# What only rows in groups need.
+_OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
+# Per kind of split and merge move: what is counted, see sampler/moves/split_merge.py.
+N_KINDS, N_TALLIED = 2, 7
+# How a density can be missing or not a number, and what to do.
+WHY_NO_DENSITY = (
+    "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
+)
+
+
+# What moves change, and what they work with.
+_SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
+_COPIED = tuple(name for name in ARRAYS if name not in _SHARED)
+PLACES = {name: FIRST_ARRAY + position for position, name in enumerate(ARRAYS)}
+# Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
+# whether they count.
+_WORKED_WITH = ("own", "side", "picked", "gathered")
+# What every thread has of its own.
+_OF_THREADS = ("log_weights", "cumulative", "owns", "lone", "lanes")
+
+
+class State:
+    """A partition and the statistics of its clusters.
+
+    Parameters
+    ----------
+    views : sequence of View
+        Data of the same rows, or units, of one family or several; parameters inside their support.
+    labels : (n,) integer array, values in 0..n-1
+        Of rows, or of units.
+    elsewhere : sequence of Table, optional
+        For every view, sums of rows that are elsewhere, in slots 0 to K - 1 of K clusters. Labels are then in 0 to
+        K - 1. Scans of the rows here, births and deaths, carvings, and moves of clusters that are wholly here are
+        all that there is for such a state, unless there is no row elsewhere.
+    """
+
+    slots: np.ndarray
+    queue: np.ndarray
+    own: np.ndarray
+    log_v: np.ndarray
+    log_components: np.ndarray
+
+    def __init__(
+        self, views: Sequence[View], labels: np.ndarray, elsewhere: Sequence[Table] | None = None
+    ) -> None:
+        # Slots that hold sums of rows elsewhere, and no clusters.
+        self._n_reserved = 0 if elsewhere is None else len(elsewhere[0].array) - 2
+        labels, n_clusters = canonical_labels(labels) if elsewhere is None else (labels, self._n_reserved)
+        n = len(labels)
+        capacity = _room_for(n_clusters)
+        if elsewhere is None:
+            self.tables = [Table(view, capacity, n, may_be_wide=True) for view in views]
+        else:
+            room = capacity + self._n_reserved
+            self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
+        self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
+        self.slots = labels + 1
+        for name in _WORKED_WITH:
+            setattr(self, name, np.zeros(n + 1, dtype=np.int64))
+        self.queue = np.arange(n)
+        self.tally = np.zeros((N_KINDS, N_TALLIED), dtype=np.int64)
+        # Slots of the two halves of a proposal, and their numbers of rows.
+        self.halves = np.zeros(4, dtype=np.int64)
+        self.prior_predictive = np.zeros(n)
+        self.prior = np.zeros(N_PRIOR)
+        self.groups: Groups | None = None
+        # What scans of words keep, see sampler/groups/topics.py.
+        self.words: Any = None
+        self.pulls, self.shares = np.zeros((2, 0))
+        for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
+            setattr(self, name, np.zeros(0, dtype=np.int64))
+        self.log_v = self.log_components = np.zeros(0)
+        self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
+        self._bits: Any = None
+        # Memory of other threads, kept from one of their moves to the next.
+        self._rooms: list[np.ndarray] = []
+        self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
+        self._make_slots(capacity)
+        self._point()
+        if elsewhere is not None:
+            self.head[N_ELSEWHERE] = n_clusters
+            for table, own in zip(self.tables, elsewhere, strict=True):
+                table.array[n_clusters + 1 : 2 * n_clusters + 1] = own.array[:n_clusters]
+        self._fill(n_clusters)
+
+    @property
+    def n(self) -> int:
+        """Number of rows, or units."""
+        return len(self.slots)
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots."""
+        return int(self.head[CAPACITY])
+
+    @property
+    def n_clusters(self) -> int:
+        """Number of clusters."""
+        return int(self.head[N_CLUSTERS])
+
+    @property
+    def uses_scratch(self) -> bool:
+        """Whether predictives write to the tables, so that threads must not share them."""
+        return any(table.unit is not None or table.is_wide for table in self.tables)
+
+    @property
+    def alpha(self) -> float:
+        """The prior's concentration."""
+        return float(self.prior[ALPHA])
+
+    @property
+    def most(self) -> float:
+        """The most clusters that the prior allows."""
+        return float(self.prior[MOST])
+
+    @property
+    def gamma(self) -> float:
+        """The concentration over groups."""
+        return float(self.prior[GAMMA])
+
+    @property
+    def cluster_sizes(self) -> np.ndarray:
+        """Sizes of the clusters, in no order: (K,) int64 array."""
+        return self.sizes[self.order[: self.n_clusters]]
+
+    def _make_slots(self, capacity: int) -> None:
+        n, n_slots, reserved = self.n, capacity + self._n_reserved, self._n_reserved
+        self.sizes = np.zeros(n_slots + 1, dtype=np.int64)
+        self.following = np.arange(n + n_slots + 1)
+        self.preceding = np.arange(n + n_slots + 1)
+        # Those that hold no clusters come last, where none is looked for.
+        holding = np.arange(reserved + 1, 2 * reserved + 1)
+        self.order = np.concatenate([np.setdiff1d(np.arange(1, n_slots + 1), holding), holding])
+        self.place = np.full(n_slots + 1, -1)
+        self.place[self.order] = np.arange(n_slots)
+        self._make_weights(capacity)
+
+    def _make_weights(self, capacity: int) -> None:
+        n_slots = capacity + self._n_reserved
+        self.seats, self.seats_left = np.zeros(n_slots + 1), np.zeros(n_slots + 1)
+        # Of so many rows at a time as a scan looks ahead.
+        self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
+        self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
+        self.lanes = np.zeros(N_LANES)
+        self.head[CAPACITY] = capacity
+
+    def _make_group_slots(self) -> None:
+        """Make room for what is kept of every slot of rows in groups."""
+        n_slots = self.capacity + 1
+        shares = np.zeros(n_slots)
+        shares[: len(self.shares)] = self.shares[:n_slots]
+        self.shares = shares
+        self.seated, self.visited = np.zeros((2, n_slots), dtype=np.int64)
+        assert self.groups is not None
+        self.group_counts = np.zeros(self.groups.n_groups * n_slots, dtype=np.int64)
+
+    def set_groups(self, groups: Groups) -> None:
+        """Take which rows are in which group, for :meth:`set_grouping`."""
+        self.groups, self.words = groups, None
+        self.group, self.group_rows, self.group_starts = groups.group, groups.rows, groups.starts
+        self.touched = np.zeros(max(groups.n_groups, 1), dtype=np.int64)
+        self.half_counts = np.zeros(2 * groups.n_groups, dtype=np.int64)
+        self.openers = np.ones(self.n, dtype=np.int64)
+        self._make_group_slots()
+        functions = {
+            LOAD_SEATS: load_seats,
+            DIVIDE: divide_share,
+            BEGIN_SWEEP: begin_sweep,
+            SCAN_GROUPED: scan_grouped_rows,
+        }
+        for place, function in functions.items():
+            self.head[place] = function.address
+        self._point()
+
+    def set_grouping(
+        self,
+        rng: np.random.Generator,
+        pulls: np.ndarray,
+        openers: np.ndarray | None,
+        gamma: float = 1.0,
+        laws: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
+    ) -> None:
+        """Let rows join clusters by their groups, from now on.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        pulls : (J,) array
+            Concentration of each group.
+        openers : (n,) integer array, optional
+            Which rows open tables, under a hierarchical Dirichlet process.
+        gamma : float
+        laws : tuple of float
+            Shape and rate of a gamma law of the concentration that all groups share, then those of gamma; zeros
+            where it is not drawn with the labels.
+        """
+        assert self.groups is not None
+        if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
+            self._make_group_slots()
+        self.pulls = np.array(pulls, dtype=np.float64)
+        self.head[N_GROUPS] = self.groups.n_groups
+        self.prior[[ALPHA, GAMMA]] = pulls[0], gamma
+        self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
+        if openers is not None:
+            self.openers[:] = openers
+        self._point()
+        self.use(rng)
+        recount(self.address)
+        begin_sweep(self.address, 1)
+
+    def leave_groups(self) -> None:
+        """Forget that rows come in groups, until :meth:`set_grouping`."""
+        self.head[N_GROUPS] = 0
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether rows join clusters by their groups."""
+        return bool(self.head[N_GROUPS])
+
+    def end_draw(self) -> None:
+        """Draw which rows open tables, given the shares of the clusters, which are forgotten."""
+        end_draw(self.address)
+
+    def _point(self) -> None:
+        """Set the addresses of all arrays and functions."""
+        self._point_to(ARRAYS)
+        for position, function in enumerate(IN_VIEWS):
+            self.head[FIRST_FUNCTION + position] = function.address
+        self.head[ALLOCATE] = allocate_in_turn.address
+        self.head[ACCUMULATE] = accumulate_weights.address
+        self.head[SCAN_ROWS] = scan_rows.address
+        self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
+
+    def _point_to(self, names: Sequence[str]) -> None:
+        """Set the addresses of some arrays, and of the tables."""
+        for name in names:
+            self.head[PLACES[name]] = getattr(self, name).ctypes.data
+        for v, table in enumerate(self.tables):
+            self.views[v] = table.block
+        self.address = self.head.ctypes.data
+
+    def _fill(self, n_clusters: int) -> None:
+        """Set rings, sizes and statistics from ``slots``, which are 1..K."""
+        self.head[N_CLUSTERS] = n_clusters
+        fill(self.address)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_bits": None, "_rooms": []}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.head = self.head.copy()
+        self._point()
+
+    def copy(self) -> "State":
+        """Return a copy that shares the data and what else does not change."""
+        other = object.__new__(State)
+        other.__dict__.update(self.__dict__)
+        for name in (*_COPIED, "head", "views"):
+            setattr(other, name, getattr(self, name).copy())
+        other.tables = [table.copy() for table in self.tables]
+        if any(table.absent is not None for table in self.tables):
+            other.prior_predictive = self.prior_predictive.copy()
+        other._point()
+        return other
+
+    def copied_to(self, spare: "State") -> "State":
+        """Return a copy, in the memory of a copy made before that is not needed any more, if it has the room.
+
+        Between the two copies nothing may have changed but what moves change.
+        """
+        if spare.capacity != self.capacity or any(table.absent is not None for table in self.tables):
+            return self.copy()
+        for name in _COPIED:
+            getattr(spare, name)[:] = getattr(self, name)
+        spare.head[:FIRST_ARRAY] = self.head[:FIRST_ARRAY]
+        for theirs, table in zip(spare.tables, self.tables, strict=True):
+            theirs.array[:] = table.array
+        return spare
+
+    def shadow(self, capacity: int) -> "State":
+        """Return memory with tables of its own, of another capacity, that shares all else but weights."""
+        other = self.sharing()
+        other.tables = [table.copy() for table in self.tables]
+        for table in other.tables:
+            table.resize(capacity)
+        other._make_weights(capacity)
+        other._point_to(("seats", "seats_left", *_OF_THREADS))
+        return other
+
+    def sharing(self) -> "State":
+        """Return the same memory with weights and scratch of its own, for another thread."""
+        other = object.__new__(State)
+        other.__dict__.update(self.__dict__)
+        other.head, other.views = self.head.copy(), self.views.copy()
+        other.tables = [table.sharing() for table in self.tables]
+        for name in _OF_THREADS:
+            setattr(other, name, getattr(self, name).copy())
+        other._point_to((*_OF_THREADS, "views"))
+        return other
+
+    def apart(self, t: int) -> "State":
+        """Return the same partition with all that a move works with of its own, for another thread, number t."""
+        other = self.sharing()
+        while len(self._rooms) <= t:
+            self._rooms.append(np.empty((len(_WORKED_WITH), self.n + 1), dtype=np.int64))
+        for name, room in zip(_WORKED_WITH, self._rooms[t], strict=True):
+            setattr(other, name, room)
+        other.halves, other.tally = np.zeros_like(self.halves), np.zeros_like(self.tally)
+        other._point_to((*_WORKED_WITH, "halves", "tally"))
+        return other
+
+    def grow(self, least: int = 0) -> None:
+        """Make more slots: as many as clusters usually need, and ``least`` at least."""
+        old, n, reserved = self.capacity, self.n, self._n_reserved
+        capacity = max(_room_for(self.n_clusters), least)
+        first, last = old + reserved + 1, capacity + reserved + 1
+        for name in ("following", "preceding"):
+            more = np.arange(n + first, n + last)
+            setattr(self, name, np.concatenate([getattr(self, name), more]))
+        self.sizes = np.concatenate([self.sizes, np.zeros(capacity - old, dtype=np.int64)])
+        self.order = np.concatenate([self.order[:old], np.arange(first, last), self.order[old:]])
+        self.place = np.concatenate([self.place, np.zeros(capacity - old, dtype=np.int64)])
+        self.place[self.order] = np.arange(last - 1)
+        self._make_weights(capacity)
+        for table in self.tables:
+            table.resize(capacity + reserved)
+        if self.is_grouped:
+            self._make_group_slots()
+        self._point()
+        if self.is_grouped:
+            recount(self.address)
+
+    def set_prior(self, prior: GibbsType, law: tuple[float, float] = (0.0, 0.0)) -> None:
+        """Take a prior on partitions.
+
+        Parameters
+        ----------
+        prior : GibbsType
+        law : tuple of float
+            Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
+        """
+        self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
+        if len(prior.log_v):
+            self.head[SERIES] = log_series.address
+        if prior.log_v is not self.log_v and (len(prior.log_v) or len(self.log_v)):
+            self.log_v, self.log_components = prior.log_v, prior.log_components
+            self._point()
+
+    def take_prior(self, other: "State") -> None:
+        """Take the prior on partitions that another state has, which may be one of another number of rows."""
+        self.prior[:] = other.prior
+        self.head[SERIES] = other.head[SERIES]
+        self.log_v, self.log_components = other.log_v, other.log_components
+        self._point()
+
+    def set_params(self, params: Sequence[Any]) -> None:
+        """Take other parameters of the views' base measures."""
+        for table, own in zip(self.tables, params, strict=True):
+            table.set_params(own)
+        self._point()
+        refit_all(self.address)
+
+    def relabel(self, labels: np.ndarray) -> None:
+        """Take another partition: labels in 0..n-1."""
+        labels, n_clusters = canonical_labels(labels)
+        self.leave_groups()
+        self.slots[:] = labels + 1
+        capacity = _room_for(n_clusters)
+        if capacity > self.capacity:
+            for table in self.tables:
+                table.resize(capacity)
+        else:
+            capacity = self.capacity
+        self._make_slots(capacity)
+        self._point()
+        self._fill(n_clusters)
+
+    def take_slots(self, slots: np.ndarray, shares: np.ndarray, rest: float) -> None:
+        """Take another partition of rows in groups: numbers of slots (n,), which may be any, and their shares."""
+        used = np.flatnonzero(np.bincount(slots))
+        named = np.zeros(used[-1] + 1, dtype=np.int64)
+        named[used] = np.arange(1, len(used) + 1)
+        self.slots[:] = named[slots]
+        capacity = max(self.capacity, _room_for(len(used)) if len(used) > self.capacity else 0)
+        if capacity > self.capacity:
+            for table in self.tables:
+                table.resize(capacity)
+        self._make_slots(capacity)
+        self._make_group_slots()
+        self.shares[:] = 0.0
+        self.shares[1 : len(used) + 1] = shares[used]
+        self.prior[REST] = rest
+        self._point()
+        self._fill(len(used))
+
+    def labels(self) -> np.ndarray:
+        """Return the canonical labels: (n,) int64 array."""
+        found = np.empty(self.n, dtype=np.int64)
+        write_labels(self.address, found.ctypes.data)
+        return found
+
+    def use(self, rng: np.random.Generator) -> None:
+        """Let kernels draw from a generator."""
+        bits = rng.bit_generator
+        if bits is not self._bits:
+            self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)
+            self._bits = bits
+
+    def run(self, rng: np.random.Generator, kernel: Callable[..., int], *arguments: Any) -> int:
+        """Run a kernel to its end, with more slots whenever it needs them; return what it has counted.
+
+        Raises
+        ------
+        FloatingPointError
+            If the density of a row in a cluster of others is not a number.
+        """
+        self.use(rng)
+        self.head[SWEEP : N_MOVED + 1] = 0
+        while (told := kernel(self.address, *arguments)) == NEEDS_ROOM:
+            self.grow()
+        if told == NOT_A_NUMBER:
+            raise FloatingPointError(
+                f"the density of a row in a cluster of others is not a number: {WHY_NO_DENSITY}"
+            )
+        self.check_prior()
+        return int(self.head[N_MOVED])
+
+    def check_prior(self) -> None:
+        """Raise an error if the series of a prior has been cut off where it must not be."""
+        if len(self.log_v):
+            check_series(self.log_v)
+
+    def log_joint(self) -> float:
+        """Log probability of the partition and the data, given the parameters of both."""
+        return float(log_joint(self.address)) + (log_prior(self.address) if self.is_grouped else 0.0)
+
+    def members(self, k: int) -> np.ndarray:
+        """Return the rows of slot ``k`` in increasing order: int64 array."""
+        return np.flatnonzero(self.slots == k)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the arrays hold, without the data."""
+        own = sum(getattr(self, name).nbytes for name in ARRAYS)
+        return own + sum(table.array.nbytes + table.scratch.nbytes + table.shared.nbytes for table in self.tables)
+
+
+def _room_for(n_clusters: int) -> int:
+    return n_clusters + n_clusters // 2 + 8
+
+
+@c_function(NOTHING(INTS))
+def fill(head):
+    """Set rings, sizes and statistics of clusters in slots 1..K from ``slots``."""
+    s = memory_at(head)
+    for i in range(s.n - 1, -1, -1):
+        link(s, i, s.slots[i])
+    # Rows slot by slot, to be gathered.
+    start = 0
+    for k in range(1, head[N_CLUSTERS] + 1):
+        n_here = s.sizes[k]
+        i = s.following[s.n + k]
+        for t in range(n_here):
+            s.gathered[start + t] = i
+            i = s.following[i]
+        gather(s, k, shifted(s.gathered, start), n_here, 1)
+        n_elsewhere = rows_elsewhere(s, k)
+        if n_elsewhere > 0:
+            merge(s, k, head[N_ELSEWHERE] + k)
+            s.sizes[k] += n_elsewhere
+        start += n_here
+    gather(s, 0, s.gathered, 0, 1)
+    set_prior_predictives(s, 0, s.n)
+
+
+@inlined
+def set_prior_predictives(s, start, stop):
+    """Set the log predictives of rows in a cluster without others."""
+    # Place 0 of ``picked`` names slot 0.
+    s.picked[0] = 0
+    for first in range(start, stop, WEIGHED_AT_ONCE):
+        m = min(WEIGHED_AT_ONCE, stop - first)
+        for q in range(m):
+            s.gathered[q] = first + q
+            s.owns[q] = -1
+            s.prior_predictive[first + q] = 0.0
+        weigh_rows(s, s.gathered, m, s.picked, 1, s.owns, 1, shifted(s.prior_predictive, first))
+
+
+@c_function(NOTHING(INTS))
+def refit_all(head):
+    """Compute the statistics of all clusters from their rows, for other parameters.
+
+    Sums do not depend on these, but how many digits of them matter does: what a wide prior has hidden, a narrow
+    one shows.
+    """
+    s = memory_at(head)
+    for place in range(head[N_CLUSTERS]):
+        refit(s, s.order[place])
+    gather(s, 0, s.gathered, 0, 1)
+    set_prior_predictives(s, 0, s.n)
+
+
+@c_function(NOTHING(INTS, INTS))
+def write_labels(head, found):
+    """Write labels in order of first appearance."""
+    s = memory_at(head)
+    for k in range(s.capacity + 1):
+        s.cumulative[k] = -1.0
+    n_named = 0
+    for i in range(s.n):
+        k = s.slots[i]
+        if s.cumulative[k] < 0.0:
+            s.cumulative[k] = n_named
+            n_named += 1
+        found[i] = int(s.cumulative[k])
+
+
+@c_function(FLOAT(INTS))
+def log_joint(head):
+    """Log probability of the partition and the data, given the parameters of both."""
+    return log_joint_of(memory_at(head))
+
+
+@inlined
+def log_joint_of(s):
+    """Return the same, for kernels."""
+    n_clusters = s.head[N_CLUSTERS]
+    for place in range(n_clusters):
+        s.picked[place] = s.sizes[s.order[place]]
+    total = 0.0 if s.head[N_GROUPS] > 0 else log_eppf(prior_of(s), s.picked, n_clusters)
+    for place in range(n_clusters):
+        total += log_evidence(s, s.order[place])
+    return total

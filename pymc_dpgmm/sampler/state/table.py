@@ -1,0 +1,377 @@
+"""Tables of clusters: one view's statistics of all clusters, one cluster a row."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.families.contract.family import Ragged, volume
+from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
+from pymc_dpgmm.sampler.state.table_functions import (
+    ABSENT,
+    ADD_UP,
+    ALWAYS,
+    ARGUMENTS,
+    BLOCK_LENGTH,
+    CACHE,
+    CHANGE,
+    DATA,
+    DRAW_ABSENT,
+    EVIDENCE,
+    EVIDENCE_ANEW,
+    EXPONENTS,
+    GATHER,
+    LENGTHS,
+    MERGE,
+    N_BEFORE_SUMS,
+    N_KEPT,
+    PARAMETERS,
+    PRESENT,
+    ROOM,
+    SCRATCH,
+    SHARED,
+    SPARE,
+    STARTS,
+    STRIDE,
+    SUM_UP,
+    SUMS,
+    TABLE,
+    UNIT_ROWS,
+    UNIT_STARTS,
+    WEIGH,
+    WIDTH,
+    call_evidence,
+    call_gather,
+    call_present,
+    call_weigh,
+    function_of,
+    letters_of,
+    weights_at_once,
+)
+
+
+class Table:
+    """The statistics of all clusters of one view.
+
+    Memory is ``(capacity + 2) * width`` float64 numbers, ``width`` being two, the sums and the cache, beside the
+    data. Slots are made for clusters that exist; :meth:`resize` makes more.
+
+    Parameters
+    ----------
+    view : View
+    capacity : int
+        Slots 1 to ``capacity`` may hold clusters. Slot 0 is a cluster without rows, and the one after the last is
+        used by functions of units.
+    n_labels : int, optional
+        Number of units, where rows belong to such.
+    for_sampling : bool
+        Whether predictives are asked for; otherwise only sums and log evidence are there.
+    may_be_wide : bool
+        Whether the family may be replaced by that for wide data, see :class:`Family`, where that is less work. It
+        serves clusters of rows of this table alone.
+    most_rows : int
+        Rows that a cluster may have, if more than there are in this table.
+    like : Table, optional
+        A table of the same family and origin, whose parameters this one has.
+    """
+
+    params: Any
+    shifted: Any
+    shared: np.ndarray
+
+    def __init__(
+        self,
+        view: View,
+        capacity: int,
+        n_labels: int | None = None,
+        *,
+        for_sampling: bool = True,
+        may_be_wide: bool = False,
+        most_rows: int = 0,
+        like: "Table | None" = None,
+    ) -> None:
+        self.base_family = self.family = view.family
+        self.for_sampling = for_sampling
+        self._most_rows = most_rows
+        self.values, self.unit = view.values, view.unit
+        rows, self.origin = self.family.represent(view.params, view.values)
+        if view.origin is not None and self.origin is not None:
+            rows, self.origin = rows + (self.origin - view.origin), view.origin
+        self.n_rows = int(view.values.shape[0])
+        if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
+            self.family = self.family.wide(*rows.shape) or self.family
+        self.block = np.zeros(BLOCK_LENGTH, dtype=np.int64)
+        self.starts: np.ndarray | None = None
+        if isinstance(rows, Ragged):
+            self.rows, self.starts = np.ascontiguousarray(rows.numbers, dtype=np.float64), rows.starts
+        else:
+            self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+        self.absent: np.ndarray | None = None
+        self.unit_starts = self.unit_rows = self.room = np.empty(0, dtype=np.int64)
+        if view.unit is not None:
+            counts = np.bincount(view.unit, minlength=n_labels or 0)
+            self.unit_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+            self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
+            self.room = np.empty(self.n_rows, dtype=np.int64)
+        self._lay_out(view.params)
+        self.array = np.zeros((capacity + 2, self.width))
+        if like is None:
+            self.set_params(view.params)
+        else:
+            self.params, self.shifted, self.shared = like.params, like.shifted, like.shared
+            self.block[PARAMETERS:] = like.block[PARAMETERS:]
+        self._make_scratch()
+        self._point()
+
+    def _lay_out(self, params: Any) -> None:
+        """Set places of sums and cache in a row of the table."""
+        family = self.family
+        lengths = family.lengths(params)
+        for q, letter in enumerate(letters_of(family)):
+            self.block[LENGTHS + q] = lengths[letter]
+        place = N_BEFORE_SUMS
+        self._fields: dict[str, tuple[int, tuple[int, ...]]] = {}
+        for q, (name, letters) in enumerate(family.sums.items()):
+            self.block[SUMS + q] = place
+            self._fields[name] = place, tuple(lengths[letter] for letter in letters)
+            place += volume(letters, lengths)
+        self.block[N_KEPT] = place
+        for q, letters in enumerate(family.cache.values()):
+            self.block[CACHE + q] = place
+            place += volume(letters, lengths)
+        self.width = place
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the family is the one for wide data."""
+        return self.family is not self.base_family
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots that may hold clusters."""
+        return len(self.array) - 2
+
+    def set_params(self, params: Any) -> None:
+        """Take other parameters of the same shapes; the caller derives the caches of clusters anew."""
+        self.params = params
+        shifted = self.family.shift(params, self.origin)
+        # A unit may be weighed beside its own rows, where what comes of it is not used.
+        most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
+        tables = self.family.tabulate(shifted, max(most if self.for_sampling else 0, self._most_rows))
+        if self.family.pairs is not None:
+            pairs = self.family.pairs(shifted, self.rows)
+            tables |= {"n_pairs": len(pairs), "pairs": pairs}
+        parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
+        ends = np.cumsum([len(part) for part in parts])
+        self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
+        self.shared = np.concatenate(parts)
+        self.shifted = shifted
+        self.block[SHARED] = self.shared.ctypes.data
+
+    def _make_scratch(self) -> None:
+        scratch = max(self.width, self.family.scratch(self.params))
+        # Room beside that of the family: exponents and arguments of predictives.
+        self.n_lanes = weights_at_once(len(self.array))
+        self.scratch = np.ones(scratch + 2 * self.n_lanes)
+
+    def _point(self) -> None:
+        """Set the addresses of all memory."""
+        block, scratch = self.block, self.scratch.ctypes.data
+        block[TABLE], block[WIDTH] = self.array.ctypes.data, self.width
+        block[DATA] = self.rows.ctypes.data
+        block[STRIDE] = 0 if self.starts is not None else self.rows.shape[1]
+        block[STARTS] = 0 if self.starts is None else self.starts.ctypes.data
+        block[SHARED], block[SCRATCH] = self.shared.ctypes.data, scratch
+        room = len(self.scratch) - 2 * self.n_lanes
+        block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + self.n_lanes)
+        if self.unit is not None:
+            block[UNIT_STARTS], block[UNIT_ROWS] = self.unit_starts.ctypes.data, self.unit_rows.ctypes.data
+            block[ROOM] = self.room.ctypes.data
+        block[SPARE] = len(self.array) - 1
+        block[ABSENT] = 0 if self.absent is None else self.absent.ctypes.data
+        if self.for_sampling:
+            self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT))
+            if self.absent is not None and self.family.draw_absent is not None:
+                self.prepare((DRAW_ABSENT,))
+
+    def prepare(self, verbs: Sequence[int]) -> None:
+        """Make C functions of the family available to kernels."""
+        with compiling.announced(self.family.title):
+            for verb in verbs:
+                self.block[verb] = function_of(self.family, verb).address
+
+    def set_absent(self, absent: np.ndarray) -> None:
+        """Take which entries of the rows are absent: (n, d) bools.
+
+        Rows can change now: the family for wide data is given up, and the caller gathers clusters anew.
+        """
+        if self.is_wide:
+            self._narrow()
+        self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
+        self.block[ABSENT] = self.absent.ctypes.data
+
+    def _narrow(self) -> None:
+        """Replace the family for wide data by the one that serves any; clusters have to be gathered anew."""
+        self.family = self.base_family
+        self._lay_out(self.params)
+        self.array = np.zeros((len(self.array), self.width))
+        self.set_params(self.params)
+        self._make_scratch()
+
+    def resize(self, capacity: int) -> None:
+        """Make more slots, or fewer."""
+        array = np.zeros((capacity + 2, self.width))
+        shared = min(len(array), len(self.array)) - 1
+        array[:shared] = self.array[:shared]
+        self.array = array
+        self._make_scratch()
+        self._point()
+
+    def copy(self) -> "Table":
+        """Return a copy that shares the data and what else does not change."""
+        other = object.__new__(Table)
+        other.__dict__.update(self.__dict__)
+        other.block, other.array, other.scratch = self.block.copy(), self.array.copy(), self.scratch.copy()
+        if self.unit is not None:
+            other.room = self.room.copy()
+        if self.absent is not None:
+            other.rows = self.rows.copy()
+        other._point()
+        return other
+
+    def sharing(self) -> "Table":
+        """Return the same table with scratch of its own, for another thread."""
+        other = object.__new__(Table)
+        other.__dict__.update(self.__dict__)
+        other.block, other.scratch = self.block.copy(), self.scratch.copy()
+        scratch = other.scratch.ctypes.data
+        moved = scratch - self.scratch.ctypes.data
+        for place in (SCRATCH, EXPONENTS, ARGUMENTS):
+            other.block[place] += moved
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "block": self.block.copy()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._point()
+
+    def sum_up(self, labels: np.ndarray, sizes: np.ndarray) -> None:
+        """Set the sums of slots 0..K-1 to those of the rows labelled so, given the sizes of all K."""
+        members = np.argsort(labels, kind="stable").astype(np.int64)
+        call, start = function_of(self.family, SUM_UP), members.ctypes.data
+        for k, size in enumerate(sizes.tolist()):
+            call(self.block.ctypes.data, k, start, size)
+            start += 8 * size
+
+    def gather(self, k: int, members: np.ndarray) -> None:
+        """Set slot ``k`` to the cluster of some rows: (m,) int64 array."""
+        own = np.ascontiguousarray(members, dtype=np.int64)
+        function_of(self.family, GATHER)(self.block.ctypes.data, k, own.ctypes.data, len(own), 1)
+
+    def change(self, i: int, k: int, sign: float) -> bool:
+        """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be gathered anew."""
+        return bool(function_of(self.family, CHANGE)(self.block.ctypes.data, i, k, sign))
+
+    def merge(self, k: int, j: int) -> None:
+        """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
+        function_of(self.family, MERGE)(self.block.ctypes.data, k, j)
+
+    def add_up(self, start: int, stop: int, by: int) -> None:
+        """Add to the sums of slots ``start`` to ``stop - 1`` those of the slots ``by`` further on."""
+        function_of(self.family, ADD_UP)(self.block.ctypes.data, start, stop - start, by)
+
+    def log_evidence(self, k: int) -> float:
+        """Return the log marginal likelihood of the rows of slot ``k``."""
+        return float(function_of(self.family, EVIDENCE)(self.block.ctypes.data, k))
+
+    def log_predictives(self, k: int) -> np.ndarray:
+        """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
+        found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
+        rows, slot, nobody = np.arange(self.n_rows), np.array([k]), np.array([-1])
+        for i in range(self.n_rows):
+            at, out = rows.ctypes.data + 8 * i, found.ctypes.data + 8 * i
+            weigh(self.block.ctypes.data, at, 1, slot.ctypes.data, 1, nobody.ctypes.data, 1, out)
+        return found
+
+    def log_predictive_without(self, i: int, k: int) -> float:
+        """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
+        found, row, slot = np.zeros(1), np.array([i]), np.array([k]).ctypes.data
+        address = self.block.ctypes.data
+        function_of(self.family, WEIGH)(address, row.ctypes.data, 1, slot, 1, slot, 1, found.ctypes.data)
+        return float(found[0])
+
+    def cached(self, name: str, k: int) -> np.ndarray:
+        """Return what the cache of slot ``k`` holds under a name: a view of the table, flat."""
+        q = list(self.family.cache).index(name)
+        length = volume(self.family.cache[name], self.family.lengths(self.params))
+        start = int(self.block[CACHE + q])
+        return self.array[k, start : start + length]
+
+    def total_log_evidence(self, n_clusters: int) -> float:
+        """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
+        function = function_of(self.family, EVIDENCE_ANEW)
+        return float(_total(self.block.ctypes.data, function.address, n_clusters))
+
+    def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:
+        """Return log predictives of rows given clusters: (n_rows, K) float64 array.
+
+        Parameters
+        ----------
+        sums : NamedTuple
+            Of K clusters, as :meth:`sums` returns them; they go to slots 1 to K.
+        first, n_rows : int
+            The rows.
+        absent : (n, d) bool array, optional
+            Of all rows, the entries that are left out.
+        """
+        n_clusters = len(sums.n)
+        if n_clusters > self.capacity:
+            self.resize(n_clusters)
+        self.array[1 : n_clusters + 1, 0] = sums.n[:, 0]
+        for name, (place, shape) in self._fields.items():
+            length = int(np.prod(shape, dtype=np.int64))
+            self.array[1 : n_clusters + 1, place : place + length] = getattr(sums, name).reshape(
+                n_clusters, length
+            )
+        self.prepare(ALWAYS if absent is None else (*ALWAYS, PRESENT))
+        if absent is not None:
+            self.set_absent(absent)
+        slots, rows, nobody = np.arange(1, n_clusters + 1), np.arange(first, first + n_rows), np.array([-1])
+        found = np.zeros((n_rows, n_clusters))
+        arrays = (rows.ctypes.data, n_rows, slots.ctypes.data, n_clusters, nobody.ctypes.data)
+        _weigh_all(self.block.ctypes.data, *arrays, found.ctypes.data)
+        return found
+
+    def sums(self, start: int, stop: int) -> Any:
+        """Return the sums of slots ``start`` to ``stop - 1``: views of the table."""
+        chosen = self.array[start:stop]
+        fields = [
+            chosen[:, place : place + int(np.prod(shape, dtype=np.int64))].reshape(len(chosen), *shape)
+            for place, shape in self._fields.values()
+        ]
+        return self.family.kept_sums(chosen[:, :1], *fields)
+
+
+@c_function(FLOAT(INTS, INT, INT))
+def _total(view, address, n_clusters):
+    total = 0.0
+    for k in range(n_clusters):
+        total += call_evidence(address, view, k)
+    return total
+
+
+@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))
+def _weigh_all(view, rows, n_rows, slots, n_slots, nobody, found):
+    for j in range(n_slots):
+        # Nothing joins: the cache is derived.
+        call_gather(view[GATHER], view, slots[j], slots, 0, 0)
+    for t in range(n_rows):
+        out = shifted(found, t * n_slots)
+        if view[ABSENT] == 0:
+            call_weigh(view[WEIGH], view, shifted(rows, t), 1, slots, n_slots, nobody, 1, out)
+        else:
+            for j in range(n_slots):
+                out[j] = call_present(view[PRESENT], view, rows[t], slots[j])

@@ -1,0 +1,1 @@
+"""Which moves a draw makes, and how that is learnt."""

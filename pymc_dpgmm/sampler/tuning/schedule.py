@@ -1,0 +1,417 @@
+"""Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.native.threads import available_threads
+from pymc_dpgmm.sampler.groups.topics import TopicState, sweep_words, words_of
+from pymc_dpgmm.sampler.many_rows import many_rows, part_search
+from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
+from pymc_dpgmm.sampler.moves.split_merge import (
+    MERGES,
+    MERGES_TRIED,
+    MOVES,
+    N_TALLIED,
+    SEQUENTIAL,
+    SPLITS,
+    SPLITS_TRIED,
+    WORK,
+)
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
+from pymc_dpgmm.sampler.tuning.sweep import redraw_alpha, sweep
+from pymc_dpgmm.tables.checks import check_count
+
+# Tuning draws that search, at most, and at most this share of all tuning draws.
+SEARCH_DRAWS = 50
+SEARCH_SHARE = 2 / 3
+# A search is over when no cluster of this share of the rows has divided or united for some draws.
+SETTLED_SHARE = 0.01
+SETTLED_DRAWS = 10
+# Of a part of many rows, where what is missed is found later.
+SETTLED_DRAWS_OF_PART = 5
+# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood. Then one
+# cluster is given up on trial, and one divided into any number; rows need more scans to settle where clusters
+# overlap. These are the numbers of rounds, of scans in each, and of scans after the trial.
+EFFORT = (2, 3, 10)
+# Leader sweeps for each that an exact draw has: clusters settle in fewer collapsed scans than leader sweeps.
+SEARCH_LEADERS = 3
+# Draws that search among all rows once a part of them has been searched, and what they repeat.
+SEARCH_DRAWS_AFTER_PART = 2
+EFFORT_AFTER_PART = (1, 1, 3)
+# From so many rows on, a search makes one trial in a draw.
+MANY_ROWS = 20_000
+# Before anything is seen, sequential moves count as just worth while, as if so many had been tried.
+TRIED_BEFORE = 50
+MOST_MOVES = 40
+
+
+class Moves(NamedTuple):
+    """How many splits and merges go with a scan.
+
+    Parameters
+    ----------
+    random : int
+        Random moves: they cost little, since they leave large clusters alone.
+    worth : float
+        Sequential moves: as many as cost about so many times what the scan costs.
+    worthwhile : float
+        The share of accepted sequential moves below which there are fewer of them.
+    fade : float
+        The power of this share with which they become fewer.
+    least : float
+        Not fewer than so many of them, on average.
+    """
+
+    random: int
+    worth: float
+    worthwhile: float
+    fade: float
+    least: float
+
+
+BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0, 1.0)
+# Clusters of thousands of rows unite by sequential moves alone. The more rows there are, the fewer of these moves
+# are accepted, and soon they are not worth their time.
+BESIDE_LEADERS = Moves(10, 1.0, 0.003, 2.0, 0.05)
+# Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
+PAIRS_PER_MOVE = 70
+PAIRS_PER_ROW = 1
+# How many times less a scan made for words costs, about.
+WORDS_CHEAPER = 10.0
+
+
+class Sweeps(NamedTuple):
+    """How often small data is swept within a draw: until it holds about so many (row, cluster) pairs, at most."""
+
+    pairs: int
+    most: int
+
+
+# A draw of labels alone costs about 80 microseconds outside its moves. After more than a few sweeps, draws are
+# hardly correlated any more.
+SWEEPS_ALONE = Sweeps(25_000, 4)
+# Beside NUTS a draw costs a millisecond or more, which labels that lag behind would waste.
+SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
+
+
+class Options(NamedTuple):
+    """What a user fixes of a draw; None where tuning decides."""
+
+    n_sweeps: int | None = None
+    n_scans: int = 1
+    random: int | None = None
+    sequential: int | None = None
+    search: bool = True
+    threads: int | None = None
+    leader_sweeps: int | None = None
+
+    def check(self) -> "Options":
+        """Return self.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If a number is not an integer or too small, or nothing is left to do.
+        """
+        for name, least in (
+            ("n_sweeps", 1),
+            ("n_scans", 0),
+            ("random", 0),
+            ("sequential", 0),
+            ("threads", 1),
+            ("leader_sweeps", 0),
+        ):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            check_count(name, value, least)
+        if not isinstance(self.search, bool | np.bool_):
+            raise TypeError(f"search must be True or False, got {self.search!r}")
+        if self.n_scans == 0 and self.random == 0 and self.sequential == 0:
+            raise ValueError("n_scans, random and sequential must not all be 0: nothing would move the labels")
+        if self.n_scans == 0 and self.leader_sweeps:
+            raise ValueError("leader_sweeps go before scans, and n_scans is 0: leave one of them out")
+        return self
+
+
+class Explored(NamedTuple):
+    """What a search returns.
+
+    Parameters
+    ----------
+    state : State
+    n_moved : int
+        Relocations of single rows.
+    largest : int
+        Rows in the smaller half of the largest cluster that divided or united, or by which a cluster differs from
+        that of the rival that took its place.
+    merit : float
+        Estimated log of the joint density summed over all labellings like the state's.
+    """
+
+    state: State
+    n_moved: int
+    largest: int
+    merit: float
+
+
+def explore(
+    rng: np.random.Generator,
+    state: State,
+    rounds: int,
+    n_scans: int,
+    rival_scans: int,
+    n_leader_sweeps: int = 0,
+    n_threads: int = 1,
+) -> Explored:
+    """Search, for tuning: see :mod:`pymc_dpgmm.sampler.tuning.search`."""
+    n_moved, largest = 0, 0
+    for _ in range(rounds):
+        redraw_alpha(rng, state)
+        largest = max(largest, search(rng, state))
+        n_moved += many_rows.scan(rng, state, n_scans, n_leader_sweeps, n_threads)
+    rivals: list[State] = []
+    if state.n_clusters > 1:
+        rival, merit = without_one(rng, state)
+        rivals.append(rival)
+    else:
+        merit = state.log_joint()
+    if not rivals or state.n < MANY_ROWS or rng.random() < 0.5:
+        # Pieces of one group unite again before they are judged.
+        divided = divided_anew(rng, state)
+        search(rng, divided)
+        rivals.append(divided)
+    # Where scans take long there is one trial.
+    for rival in rivals if state.n < MANY_ROWS else rivals[-1:]:
+        many_rows.scan(rng, rival, rival_scans, n_leader_sweeps, n_threads)
+        rival_merit = log_sum(rival)
+        if np.log(rng.random()) < rival_merit - merit:
+            largest = max(largest, largest_change(state, rival))
+            state, merit = rival, rival_merit
+    return Explored(state, n_moved, largest, merit)
+
+
+def largest_change(state: State, other: State) -> int:
+    """Return the largest difference of the sizes of clusters in two states, ordered by size."""
+    sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
+    length = max(map(len, sizes))
+    first, second = (np.pad(own, (0, length - len(own))) for own in sizes)
+    return int(np.abs(first - second).max())
+
+
+class Mix(NamedTuple):
+    """How a draw sweeps.
+
+    Parameters
+    ----------
+    moves : Moves
+    cheaper : float
+        How many times less a scan costs than one of all rows.
+    sweep : callable
+        ``(n_sweeps, n_scans, n_random, n_sequential) -> n_moved``.
+    divides : bool
+        Whether tuning has as many sequential moves as there can be.
+    """
+
+    moves: Moves
+    cheaper: float
+    sweep: Callable[[int, int, int, int], int]
+    divides: bool = False
+
+
+class Drawn(NamedTuple):
+    """What a draw of the labels tells."""
+
+    n_moved: int
+    log_joint: float
+    tally: np.ndarray
+    searching: bool
+
+
+@dataclass
+class Schedule:
+    """The moves of one chain's draws: chosen in tuning, then fixed.
+
+    Parameters
+    ----------
+    options : Options
+    tune : int
+        Number of tuning draws.
+    sweeps : Sweeps
+    """
+
+    options: Options
+    tune: int
+    sweeps: Sweeps = SWEEPS_ALONE
+    settled_draws: int = SETTLED_DRAWS
+    n_sweeps: int = 0
+    n_random: int = 0
+    n_sequential: float = 0.0
+    search_left: int = 0
+    has_searched_part: bool = False
+    effort: tuple[int, int, int] = EFFORT
+    settled: int = 0
+    best_labels: np.ndarray | None = None
+    best_merit: float = -np.inf
+    pairs: float = 0.0
+    draws: int = 0
+    totals: np.ndarray = field(default_factory=lambda: np.zeros((len(MOVES), N_TALLIED), dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if self.options.search:
+            self.search_left = min(int(SEARCH_SHARE * self.tune), SEARCH_DRAWS)
+
+    def searches(self, tuning: bool) -> bool:
+        """Tell whether the next draw is a search."""
+        return tuning and self.search_left > 0
+
+    def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
+        """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
+        n_threads = self.options.threads or available_threads()
+        n_leader_sweeps = self._leader_sweeps(state)
+        if self.searches(tuning):
+            return self._search(rng, state, n_leader_sweeps, n_threads)
+        mix = self._mix(rng, state, n_leader_sweeps, n_threads)
+        if self.n_sweeps == 0:
+            self._plan(state.n * state.n_clusters / mix.cheaper, mix.moves)
+        state.tally[:] = 0
+        n_sequential = self.sequential_moves(rng, state)
+        if mix.divides and tuning and self.options.sequential is None:
+            n_sequential = MOST_MOVES
+        n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, self.n_random, n_sequential)
+        tally = state.tally.copy()
+        if tuning:
+            self.totals += tally
+            self.pairs += state.n * state.n_clusters / mix.cheaper
+            self.draws += 1
+            self._plan(self.pairs / self.draws, mix.moves)
+        return state, Drawn(n_moved, state.log_joint(), tally, False)
+
+    def sequential_moves(self, rng: np.random.Generator, state: State) -> int:
+        """Draw how many sequential moves the next draw has: the planned number, on average."""
+        batch = 1
+        if self.options.sequential is None and many_rows.proposes_at_once(state):
+            # Threads share many moves better than few, since some take much longer than others.
+            batch = many_rows.MOVES_AT_ONCE
+        whole = int(self.n_sequential / batch)
+        rest = self.n_sequential / batch - whole
+        return batch * (whole + int(rest > 0.0 and rng.random() < rest))
+
+    def _mix(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> Mix:
+        """Return how a draw sweeps."""
+        words = words_of(state)
+        if words is not None:
+            # They do not look at all pairs. Topics are found by divisions, which are accepted the less often the
+            # more there are of them.
+            return Mix(BESIDE_SCANS, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
+        if n_leader_sweeps:
+            looked_at = clusters_looked_at(state.n, state.n_clusters) / state.n_clusters
+            of_sweeps = n_leader_sweeps * looked_at / many_rows.LEADERS_CHEAPER
+            cheaper = 1.0 / (of_sweeps + 1.0 / many_rows.ROWS_PER_SCANNED)
+            own = partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads)
+            return Mix(BESIDE_LEADERS, cheaper, own)
+        return Mix(BESIDE_SCANS, 1.0, partial(sweep, rng, state))
+
+    def _leader_sweeps(self, state: State) -> int:
+        """Return how many leader sweeps go before a scan: by default one where there are many rows.
+
+        Raises
+        ------
+        NotImplementedError
+            If some are asked for where there can be none.
+        """
+        wanted = self.options.leader_sweeps
+        if self.options.n_scans == 0:
+            return 0
+        if many_rows.takes_leaders(state):
+            return (1 if state.n >= many_rows.ROWS_FOR_LEADERS else 0) if wanted is None else wanted
+        if wanted:
+            raise NotImplementedError(
+                "there are no leader sweeps for rows in units or groups, with known labels, or with so many "
+                "columns that scans work with pairs of rows; leave out leader_sweeps"
+            )
+        return 0
+
+    def _search(
+        self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
+    ) -> tuple[State, Drawn]:
+        """Search, and end the search with the best partition it has seen."""
+        if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
+            part_search.search_part(rng, state, partial(searched, rng, self.options), n_threads)
+            self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
+            self.effort = EFFORT_AFTER_PART
+        self.has_searched_part = True
+        found = explore(rng, state, *self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
+        state = found.state
+        if found.merit >= self.best_merit:
+            self.best_labels, self.best_merit = state.labels(), found.merit
+        self.search_left -= 1
+        self.settled = 0 if found.largest > SETTLED_SHARE * state.n else self.settled + 1
+        if self.settled == self.settled_draws:
+            self.search_left = 0
+        if self.search_left == 0 and self.best_labels is not None:
+            # Judged anew: rows and parameters may have changed since.
+            best = state.copy()
+            best.relabel(self.best_labels)
+            if log_sum(best) > found.merit:
+                state = best
+            self.best_labels = None
+        return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+
+    def _plan(self, pairs: float, moves: Moves) -> None:
+        """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
+        options = self.options
+        self.n_sweeps = options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, self.sweeps.most))
+        self.n_random = moves.random if options.random is None else options.random
+        self.n_sequential = 3 if options.sequential is None else options.sequential
+        seen = self.totals[SEQUENTIAL]
+        tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]
+        if options.sequential is None and tried:
+            accepted = (seen[SPLITS] + seen[MERGES] + TRIED_BEFORE * moves.worthwhile) / (tried + TRIED_BEFORE)
+            affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
+            paying = min(1.0, accepted / moves.worthwhile) ** moves.fade
+            wanted = float(np.clip(affordable * paying, moves.least, MOST_MOVES))
+            self.n_sequential = wanted if wanted < 1.0 else int(wanted)
+
+
+def searched(
+    rng: np.random.Generator,
+    options: Options,
+    state: State,
+    effort: tuple[int, int, int] = EFFORT,
+    settled_draws: int = SETTLED_DRAWS_OF_PART,
+) -> State:
+    """Return a state after a search of its own, as in tuning."""
+    own = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort)
+    while own.searches(True):
+        state, _ = own.draw(rng, state, True)
+    return state
+
+
+@dataclass
+class TopicSchedule:
+    """Scans of topics that keep their names.
+
+    Parameters
+    ----------
+    options : Options
+    """
+
+    options: Options
+
+    def searches(self, tuning: bool) -> bool:
+        """Tell whether the next draw is a search: none is."""
+        return False
+
+    def draw(self, rng: np.random.Generator, state: TopicState, tuning: bool) -> tuple[TopicState, Drawn]:
+        """Draw all topics, once or as often as options say."""
+        n_moved, ones = 0, np.ones(state.groups.n_groups)
+        for _ in range((self.options.n_sweeps or 1) * max(self.options.n_scans, 1)):
+            n_moved += state.words.scan(rng, ones, state.alpha)
+        no_moves = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
+        return state, Drawn(n_moved, state.log_joint(), no_moves, False)

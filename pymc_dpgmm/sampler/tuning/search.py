@@ -1,0 +1,299 @@
+"""Splits and merges for tuning: they look for a good partition and leave nothing invariant.
+
+A chain that starts far away must divide big clusters, for which exact moves suffice, and unite the halves of big
+clusters, for which they do not: the reverse of such a merge would have to draw the very division at hand, with
+probability exp(-O(n)). Here a division is not judged as one labelling but by all like it: its log joint density
+minus the log probability of drawing it estimates the log of a sum over labellings, from one draw.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.moves.split_merge import (
+    LEFT,
+    RIGHT,
+    ROOM,
+    accept_merge,
+    accept_split,
+    allocate_rows,
+    allocate_sequentially,
+    choose_partner,
+    copy_statistics,
+    gather_halves,
+    log_target_ratio,
+    unite_statistics,
+)
+from pymc_dpgmm.sampler.state.memory import (
+    DONE,
+    N_CLUSTERS,
+    NEEDS_ROOM,
+    PHASE,
+    POSITION,
+    accumulate,
+    choose,
+    collect,
+    free_slot,
+    join,
+    memory_at,
+    prior_of,
+    shuffle,
+    take_slot,
+    unlink,
+    weigh,
+)
+from pymc_dpgmm.sampler.state.state import State, log_evidence, log_joint_of
+
+# Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
+REFINEMENTS = 3
+# Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
+# takes long to unite.
+MOST_PIECES = 40
+# Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
+LARGEST, N_TO_SPLIT = 0, 1
+
+
+@inlined
+def _refine(s, prior, start, size, halves, counts, times):
+    """Draw the halves of ``own[start:size]`` anew, several times; return the last log probability."""
+    log_q = 0.0
+    for _ in range(times):
+        log_q = allocate_rows(s, prior, start, size, halves, counts, False)
+        gather_halves(s, size, halves, counts)
+        if counts[LEFT] == 0 or counts[RIGHT] == 0:
+            return math.inf
+    return log_q
+
+
+@inlined
+def _try_split(s, prior, place):
+    """Try to divide a cluster; return the rows in its smaller half, 0 if it stays whole."""
+    n_clusters = s.head[N_CLUSTERS]
+    halves, whole = s.halves, s.order[place]
+    counts = shifted(halves, 2)
+    size = s.sizes[whole]
+    if size == 1:
+        return 0
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    collect(s, whole, s.own)
+    shuffle(s.bits, s.own, 0, size)
+    allocate_sequentially(s, size, False, -math.inf)
+    log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS)
+    if log_q == math.inf:
+        return 0
+    log_target = log_target_ratio(s, prior, n_clusters, halves, counts, whole)
+    if math.log(uniform(s.bits)) < log_target - log_q:
+        accept_split(s, place, size, halves)
+        return min(counts[LEFT], counts[RIGHT])
+    return 0
+
+
+@inlined
+def _try_merge(s, prior, place):
+    """Try to unite a cluster with one that fits a row of it; return the rows of the smaller one, or 0."""
+    n_clusters = s.head[N_CLUSTERS]
+    halves, right = s.halves, s.order[place]
+    counts, union = shifted(halves, 2), s.order[n_clusters + 2]
+    n_right = s.sizes[right]
+    collect(s, right, s.own)
+    i = s.own[below(s.bits, n_right)]
+    partner, _ = choose_partner(s, prior, place, i)
+    if partner < 0:
+        return 0
+    left = s.order[partner]
+    collect(s, left, shifted(s.own, n_right))
+    size = n_right + s.sizes[left]
+    unite_statistics(s, left, right, union)
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    copy_statistics(s, left, halves[LEFT])
+    copy_statistics(s, right, halves[RIGHT])
+    counts[LEFT], counts[RIGHT] = size - n_right, n_right
+    log_q = _refine(s, prior, 0, size, halves, counts, 1)
+    # Two clusters that are known to differ have no union.
+    possible = log_evidence(s, union) > -math.inf
+    accepted = possible and log_q == math.inf
+    if possible and not accepted:
+        log_target = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union)
+        accepted = math.log(uniform(s.bits)) < log_q - log_target
+    if not accepted:
+        return 0
+    for t in range(size):
+        s.side[t] = RIGHT if s.slots[s.own[t]] == right else LEFT
+    accept_merge(s, partner, place, size, union)
+    return min(n_right, size - n_right)
+
+
+@c_function(INT(INTS, INTS))
+def _search(head, told):
+    s = memory_at(head)
+    prior = prior_of(s)
+    if head[PHASE] == 0:
+        while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1:
+            if head[N_CLUSTERS] + ROOM > s.capacity:
+                return NEEDS_ROOM
+            rows = _try_merge(s, prior, head[POSITION])
+            told[LARGEST] = max(told[LARGEST], rows)
+            # Another cluster has taken the place of one that is gone.
+            head[POSITION] += 0 if rows > 0 else 1
+        head[PHASE] = 1
+        head[POSITION] = 0
+        told[N_TO_SPLIT] = head[N_CLUSTERS]
+    while head[POSITION] < told[N_TO_SPLIT]:
+        if head[N_CLUSTERS] + ROOM > s.capacity:
+            return NEEDS_ROOM
+        told[LARGEST] = max(told[LARGEST], _try_split(s, prior, head[POSITION]))
+        head[POSITION] += 1
+    return DONE
+
+
+def search(rng: np.random.Generator, state: State) -> int:
+    """Try to divide every cluster, and to unite every cluster with a likely partner.
+
+    For tuning only: the posterior is not left invariant.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place.
+
+    Returns
+    -------
+    int
+        Rows in the smaller half of the largest cluster that divided or united.
+    """
+    told = np.zeros(2, dtype=np.int64)
+    state.run(rng, _search, told.ctypes.data)
+    return int(told[LARGEST])
+
+
+@c_function(FLOAT(INTS, FLOATS))
+def _log_sum(head, doubt):
+    s = memory_at(head)
+    prior = prior_of(s)
+    n_clusters = head[N_CLUSTERS]
+    weights = s.log_weights
+    for place in range(n_clusters):
+        s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
+        doubt[place] = 0.0
+    total = log_joint_of(s)
+    for i in range(s.n):
+        for place in range(n_clusters):
+            weights[place] = s.seats[s.order[place]]
+        weigh(s, i, s.order, n_clusters, -1, weights)
+        own = s.place[s.slots[i]]
+        chosen = weights[own]
+        log_probability = chosen - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
+        total -= log_probability
+        doubt[own] -= log_probability / s.sizes[s.slots[i]]
+    return total
+
+
+def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
+    """Estimate the log of the joint density summed over all labellings like the present one.
+
+    That is the log joint density minus the log probability of drawing every row's label given the clusters as they
+    are. Also returned are the means of minus the log probabilities of the rows of each cluster, (K,), in the order
+    of ``state.order``.
+    """
+    doubt = np.zeros(state.n_clusters)
+    return float(_log_sum(state.address, doubt.ctypes.data)), doubt
+
+
+@c_function(INT(INTS, INT))
+def _dissolve(head, k):
+    """Let every row of one of two or more clusters join another one; return whether they could."""
+    s = memory_at(head)
+    prior = prior_of(s)
+    size = s.sizes[k]
+    collect(s, k, s.own)
+    shuffle(s.bits, s.own, 0, size)
+    for t in range(size):
+        place, _ = choose_partner(s, prior, s.place[k], s.own[t])
+        if place < 0:
+            return 0
+        unlink(s, s.own[t])
+        join(s, s.own[t], s.order[place])
+    free_slot(s, k)
+    return 1
+
+
+def without_one(rng: np.random.Generator, state: State) -> tuple[State, float]:
+    """Do without one cluster, in a copy of a state with two or more, its rows having joined others.
+
+    Returns
+    -------
+    rival : State
+        With the clusters of the given state if no others can have the rows of the one given up.
+    present : float
+        Of the given state: see :func:`log_sum_over_labellings`.
+    """
+    present, doubt = log_sum_over_labellings(state)
+    # A cluster that need not be there shares its rows with others, so that few are certain to be in it.
+    doubt = np.maximum(doubt, 0.0)
+    weights = doubt / doubt.sum() if doubt.sum() > 0.0 else np.full(len(doubt), 1.0 / len(doubt))
+    k = int(state.order[rng.choice(len(doubt), p=weights)])
+    rival = state.copy()
+    rival.use(rng)
+    return rival if _dissolve(rival.address, k) else state.copy(), present
+
+
+@c_function(INT(INTS))
+def _divide_anew(head):
+    s = memory_at(head)
+    prior = prior_of(s)
+    weights = s.log_weights
+    if head[PHASE] == 0:
+        # Large clusters are looked at more often.
+        chosen = s.slots[below(s.bits, s.n)]
+        size = s.sizes[chosen]
+        collect(s, chosen, s.own)
+        shuffle(s.bits, s.own, 0, size)
+        # Rows of the chosen cluster leave it without a look at what is left; its slot becomes a free one.
+        for t in range(size):
+            unlink(s, s.own[t])
+        free_slot(s, chosen)
+        head[PHASE] = 1 + head[N_CLUSTERS]
+        s.halves[0] = size
+    first = head[PHASE] - 1
+    while head[POSITION] < s.halves[0]:
+        if head[N_CLUSTERS] == s.capacity:
+            return NEEDS_ROOM
+        i = s.own[head[POSITION]]
+        n_pieces = head[N_CLUSTERS] - first
+        pieces = shifted(s.order, first)
+        for j in range(n_pieces):
+            weights[j] = log_seat(prior, s.sizes[pieces[j]])
+        weigh(s, i, pieces, n_pieces, -1, weights)
+        is_full = n_pieces >= MOST_PIECES and largest_of(weights, n_pieces) > -math.inf
+        opening = log_seat_new(prior, head[N_CLUSTERS]) + s.prior_predictive[i]
+        weights[n_pieces] = -math.inf if is_full else opening
+        piece = choose(s, weights, n_pieces + 1)
+        if piece == n_pieces:
+            take_slot(s)
+        join(s, i, pieces[piece])
+        head[POSITION] += 1
+    return DONE
+
+
+def divided_anew(rng: np.random.Generator, state: State) -> State:
+    """Divide one cluster into any number of pieces at once, in a copy of a state.
+
+    Of a cluster of several groups no two halves may be worth having, but the groups are. Its rows are seated one
+    after the other, in random order, with pieces that begin with nothing.
+    """
+    rival = state.copy()
+    rival.run(rng, _divide_anew)
+    return rival
+
+
+def log_sum(state: State) -> float:
+    """Estimate the log of the joint density summed over all labellings like the present one."""
+    return log_sum_over_labellings(state)[0]
+
+
+# What a search calls.
+SEARCHES = (_search, _log_sum, _dissolve, _divide_anew)

@@ -1,0 +1,136 @@
+"""Sweeps: scans of all rows, and split and merge moves, in turn, each of which leaves the posterior invariant."""
+
+import numpy as np
+from numba.extending import intrinsic
+
+from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined
+from pymc_dpgmm.sampler.groups.grouping import are_grouped, redraw_shares, shuffle_groups
+from pymc_dpgmm.sampler.moves.concentration import redraw
+from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.moves.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
+from pymc_dpgmm.sampler.state.memory import (
+    DONE,
+    N_CLUSTERS,
+    NEEDS_ROOM,
+    PHASE,
+    POSITION,
+    SCAN_ROWS,
+    SWEEP,
+    memory_at,
+    prior_of,
+    shuffle_rows,
+)
+from pymc_dpgmm.sampler.state.state import State
+
+# Up to so many rows, scans are metropolized: the number of clusters and the entropy have up to 30 % more effective
+# draws then, for 5 % more time. With more rows they have no more.
+MOST_METROPOLIZED = 10_000
+
+
+@intrinsic
+def _call_scan(typing_context, address, head, rows, n_rows, metropolized):
+    return called_at(scan_rows.signature)
+
+
+@inlined
+def run_moves(s, prior, n_random, n_sequential):
+    """Run moves from that at ``POSITION`` of the head on; return whether all have been run."""
+    head = s.head
+    while head[POSITION] < n_random + n_sequential:
+        if head[N_CLUSTERS] + ROOM > s.capacity:
+            return False
+        move_once(s, prior, RANDOM if head[POSITION] < n_random else SEQUENTIAL)
+        head[POSITION] += 1
+    return True
+
+
+@c_function(INT(INTS, INT, INT, INT, INT, INT))
+def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
+    """Run sweeps from where the head says on; rows in groups have Gibbs scans, whether or not ``metropolized``.
+
+    For them, to stay in a cluster of one row is a draw of its share.
+    """
+    s = memory_at(head)
+    if are_grouped(s):
+        metropolized = 0
+    while head[SWEEP] < n_sweeps:
+        if head[PHASE] == 0:
+            if are_grouped(s):
+                redraw_shares(s)
+            else:
+                redraw(s)
+            head[PHASE] = 1
+        prior = prior_of(s)
+        while head[PHASE] <= n_scans:
+            if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
+                # Any order does; one serves all scans of a call.
+                if are_grouped(s):
+                    shuffle_groups(s)
+                else:
+                    shuffle_rows(s)
+            told = _call_scan(head[SCAN_ROWS], head, s.queue, s.n, metropolized)
+            if told != DONE:
+                return told
+            head[POSITION] = 0
+            head[PHASE] += 1
+        if not run_moves(s, prior, n_random, n_sequential):
+            return NEEDS_ROOM
+        head[POSITION] = 0
+        head[PHASE] = 0
+        head[SWEEP] += 1
+    return DONE
+
+
+@c_function(INT(INTS))
+def redraw_once(head):
+    """Draw the prior's alpha, if its law is given."""
+    redraw(memory_at(head))
+    return DONE
+
+
+def redraw_alpha(rng: np.random.Generator, state: State) -> None:
+    """Draw the prior's alpha given the partition, if its law is given."""
+    state.run(rng, redraw_once)
+
+
+@c_function(INT(INTS, INT, INT))
+def _run_only_moves(head, n_random, n_sequential):
+    s = memory_at(head)
+    return DONE if run_moves(s, prior_of(s), n_random, n_sequential) else NEEDS_ROOM
+
+
+def split_merge(rng: np.random.Generator, state: State, n_random: int, n_sequential: int) -> None:
+    """Run split and merge moves of both kinds; ``state.tally`` counts them."""
+    state.run(rng, _run_only_moves, n_random, n_sequential)
+
+
+def sweep(
+    rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, n_random: int, n_sequential: int
+) -> int:
+    """Run scans of all rows and split and merge moves in turn; all of it leaves the posterior invariant.
+
+    Scans of up to ``MOST_METROPOLIZED`` rows draw a row's cluster given its last one too: see
+    :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
+
+    Where the law of the prior's alpha is given, it is drawn at the beginning of every sweep.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Changed in place; ``state.tally`` counts the moves.
+    n_sweeps, n_scans : int
+        Each sweep is ``n_scans`` scans, then the moves.
+    n_random, n_sequential : int
+        Moves of each kind per sweep.
+
+    Returns
+    -------
+    int
+        Relocations of single rows.
+    """
+    metropolized = int(state.n <= MOST_METROPOLIZED)
+    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential, metropolized)
+    if state.is_grouped:
+        state.end_draw()
+    return n_moved

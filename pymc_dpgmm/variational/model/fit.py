@@ -1,0 +1,201 @@
+"""What a user calls: variational inference for the mixture in a model."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+
+from pymc_dpgmm.integration.runs.bars import Bar
+from pymc_dpgmm.native.compiled import compiling
+from pymc_dpgmm.native.threads import Threads, available_threads
+from pymc_dpgmm.tables.checks import check_count
+from pymc_dpgmm.variational.ascent import State, ascend
+from pymc_dpgmm.variational.model.answer import ChunkedVariationalFit, VariationalFit
+from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
+from pymc_dpgmm.variational.model.target import FitTarget, fit_target
+from pymc_dpgmm.variational.responsibilities import respond, sum_up_each, write_evidences
+from pymc_dpgmm.variational.rows import RowsAnywhere
+from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
+
+# Rounds in which hyperparameters and responsibilities are updated in turn.
+_MOST_ROUNDS = 200
+
+
+def fit(
+    model: pm.Model | None = None,
+    *,
+    method: str = "vb",
+    max_components: int = 100,
+    n_starts: int = 4,
+    tol: float = 1e-7,
+    max_steps: int = 2_000,
+    point: Mapping[str, Any] | None = None,
+    maximize: str | Sequence[str] = (),
+    random_seed: Any = None,
+    progressbar: bool = True,
+) -> VariationalFit:
+    r"""Fit a mixture by variational inference: an approximate posterior within seconds.
+
+    The approximate posterior takes labels, weights and parameters of clusters for independent. Of those of this
+    kind that several starts lead to, it is the one with the largest lower bound of the log evidence. Variances
+    come out too small, and of several modes it has one. Use it to look at data, or to start ``pm.sample``,
+    which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
+
+    Parameters
+    ----------
+    model : pm.Model, optional
+        A model with one mixture, such as :func:`DPMixture`, :func:`PYMixture` or :func:`FiniteMixture`. By default
+        the model of the context.
+    method : {"vb"}
+        Mean-field coordinate ascent.
+    max_components : int, >= 1
+        Components that rows may belong to at the most, to bound memory and time. Components are added as long as
+        that raises the bound, and a warning tells if this number has kept some from being added.
+    n_starts : int, >= 1
+        Random starts, each of which is brought to an optimum. The best one is the answer, and all of them are
+        starts for ``VariationalFit.initvals``.
+    tol : float, > 0
+        An ascent ends when a step raises the bound by less than this for every row.
+    max_steps : int, >= 1
+        Steps of one ascent at the most; a warning tells if that was not enough.
+    point : dict, optional
+        Values of other free variables, by their names, at which these are held. It may hold the concentration.
+        Without that, a concentration with a gamma prior has an approximate posterior of its own.
+    maximize : str or sequence of str, optional
+        Names of other free variables, such as parameters of the base measure, that are brought to where the bound
+        plus their log prior density is highest (empirical Bayes). It is the mode of ``kappa`` as it is, not of its
+        log. The answer is that of a model in which they are known.
+    random_seed : int, sequence of int or numpy.random.Generator, optional
+        Seed of the starts. The same seed gives the same answer.
+    progressbar : bool
+        Whether to show how far the starts have come.
+
+    Returns
+    -------
+    VariationalFit
+
+    Raises
+    ------
+    TypeError
+        If the model is not one that variational inference knows; the message says why, and what to do.
+    ValueError
+        If an argument is outside its range, variables have neither a value nor an approximate posterior, or what
+        is to be maximised has no maximum.
+
+    Warns
+    -----
+    UserWarning
+        If ``max_components`` or ``max_steps`` was not enough, or hyperparameters have not come to rest.
+
+    Notes
+    -----
+    If the rows are a dask array, every step is one pass over its chunks, where dask works on them; steps of births
+    look at up to 4,000 rows of a component. The answer has the probabilities of labels as a dask array.
+
+    :doc:`/variational` has the approximate posterior, its updates, and what it is not. Sources: Blei and Jordan
+    (2006) for the Dirichlet process, Sugiyama (2016), chapter 20, for finite mixtures, Hughes and Sudderth (2013)
+    for births and merges.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     fit = dp.fit(random_seed=1, progressbar=False)
+    >>> fit.n_components
+    2
+    >>> starts = fit.initvals(chains=2, random_seed=1)
+    """
+    model = pm.modelcontext(model)
+    if method != "vb":
+        raise ValueError(f'method must be "vb", mean-field coordinate ascent, got {method!r}')
+    check_count("max_components", max_components, 1)
+    check_count("n_starts", n_starts, 1)
+    check_count("max_steps", max_steps, 1)
+    if not 0.0 < tol < np.inf:
+        raise ValueError(f"tol must be > 0 and finite, got {tol}")
+    maximize = [maximize] if isinstance(maximize, str) else list(dict.fromkeys(maximize))
+    target = fit_target(model, {} if point is None else point, maximize)
+    with compiling.announced("variational inference"):
+        for function in (respond, sum_up_each, write_evidences):
+            function.prepare()
+        rows = target.rows()
+    options = Options(max_components, tol, max_steps)
+    rng = np.random.default_rng(random_seed)
+    bar = Bar(
+        TextColumn("start {task.completed} of {task.total}"),
+        BarColumn(20),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        is_shown=progressbar,
+    )
+    optima: list[Optimum] = []
+    with bar, Threads(available_threads()) as threads:
+        task = bar.add_task("", total=n_starts)
+
+        def report(n_components: int, bound: float) -> None:
+            bar.update(task, description=f"{n_components} components, bound {bound:.1f}")
+
+        if maximize:
+            # Starts are compared at hyperparameters that suit one of them, and then brought to those of the best.
+            first = find_optimum(rows, target.prior, rng.spawn(1)[0], options, threads, report)
+            _maximize(target, rows, first.state, options, threads)
+        for child in rng.spawn(n_starts):
+            optima.append(find_optimum(rows, target.prior, child, options, threads, report))
+            bar.advance(task)
+        if maximize:
+            optima.sort(key=lambda optimum: -optimum.state.bound)
+            best = _maximize(target, rows, optima[0].state, options, threads)
+            states = [best, *(optimum.state for optimum in optima[1:])]
+            optima = [
+                renewed(rows, target.prior, optimum._replace(state=state), options, threads)
+                for optimum, state in zip(optima, states, strict=True)
+            ]
+    answer = ChunkedVariationalFit if isinstance(rows, ChunkedRows) else VariationalFit
+    found = answer(target, rows, optima, rng)
+    chosen = max(optima, key=lambda optimum: optimum.state.bound)
+    if chosen.is_full and max_components < min(target.prior.most, target.n):
+        warnings.warn(
+            f"components were left undivided because there would be more than max_components={max_components}: "
+            "the answer depends on this number. Give a larger one",
+            stacklevel=2,
+        )
+    if not chosen.has_converged:
+        warnings.warn(
+            f"the best start had not converged after max_steps={max_steps} steps: its bound is valid, but not as "
+            "high as it can be. Give a larger max_steps",
+            stacklevel=2,
+        )
+    return found
+
+
+def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Options, threads: Threads) -> State:
+    """Bring hyperparameters and responsibilities to a maximum in turn, from a state; return where that ends.
+
+    Raises
+    ------
+    FloatingPointError
+        If the sum of the bound and the log density of the hyperparameters falls.
+    """
+    total = -np.inf
+    for _ in range(_MOST_ROUNDS):
+        state = target.maximize(rows, state)
+        state = ascend(rows, target.prior, state, threads, options.tol * rows.n, options.max_steps)
+        before, total = total, state.bound + target.log_density
+        if total < before - state.rounding:
+            raise FloatingPointError(
+                f"bound and log density of hyperparameters went from {before:.10g} to {total:.10g}, which "
+                "maximising cannot do: digits are lost. Scale the columns of the data to like spreads"
+            )
+        if total - before < options.tol * rows.n:
+            target.check_maximum(rows, state)
+            return state
+    warnings.warn(
+        f"hyperparameters still moved after {_MOST_ROUNDS} rounds: give a larger tol, or values in point",
+        stacklevel=3,
+    )
+    return state

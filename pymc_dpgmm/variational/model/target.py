@@ -1,0 +1,325 @@
+"""What variational inference reads from a model, and which models it refuses."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.families import View
+from pymc_dpgmm.families.contract.base_measure import named_kinds
+from pymc_dpgmm.integration.steps.chunked import ChunkedTarget
+from pymc_dpgmm.integration.steps.concentration import Concentration, concentration_of
+from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels
+from pymc_dpgmm.integration.variables import (
+    PartitionRV,
+    as_numbers,
+    constraints_on,
+    fixed_rows,
+    mixture_inputs,
+    of_units,
+    prior_parameters,
+)
+from pymc_dpgmm.integration.variables.chunked_partition import chunked_names, is_chunked_clusters
+from pymc_dpgmm.integration.variables.partition_priors import MFMRV, FiniteDirichletRV
+from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.variational.ascent import Prior, State, settle
+from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
+from pymc_dpgmm.variational.model.maximization import Hyperparameters
+from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
+from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
+
+
+class FitTarget:
+    """The labels of a model, the mixtures on them, and their prior, at a point of all other variables.
+
+    Parameters
+    ----------
+    model : pm.Model
+    point : mapping of str to array_like
+        Values of free variables by their names.
+    maximize : sequence of str
+        Names of free variables that are to be brought to a maximum.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If the model is not one of a mixture that variational inference knows.
+    """
+
+    def __init__(self, model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> None:
+        self.model = model
+        self.labels = self._found()
+        self.alpha: Any = None
+        self._check_labels()
+        names = {rv.name: rv for rv in model.free_RVs}
+        for argument, own in (("point", point), ("maximize", maximize)):
+            unknown = [name for name in own if name not in names or names[name] is self.labels]
+            if unknown:
+                raise ValueError(
+                    f"{argument} has {listed(unknown)}, but its names must be among the free variables other than "
+                    f"labels: {listed(name for name in names if name != self.labels.name)}"
+                )
+        both = [name for name in maximize if name in point]
+        if both:
+            raise ValueError(f"{listed(both)} cannot be both in point and in maximize")
+        self.given = {name: np.asarray(value) for name, value in point.items()}
+        self.point = self._value_point(names, maximize)
+        self.n = self._n_rows()
+        self.point[model.rvs_to_values[self.labels].name] = self._one_cluster()
+        self.prior = self._prior()
+        self.views = self._views()
+        self.hyperparameters: Hyperparameters | None = None
+        if maximize:
+            self._check_offsets(maximize)
+            self.hyperparameters = Hyperparameters(
+                model, self.labels, self._prior_inputs(), self._parameters(), self.alpha, maximize, self.point
+            )
+
+    def maximize(self, rows: RowsAnywhere, state: State) -> State:
+        """Bring hyperparameters to a maximum given responsibilities; return the state there.
+
+        The rows, the prior and what is given are those of the new values afterwards.
+        """
+        assert self.hyperparameters is not None
+        self.point = self.hyperparameters.maximized(rows, state, self.point)
+        self.given |= self.hyperparameters.natural(self.point)
+        self.prior = self._prior()
+        return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
+
+    def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
+        """Raise ValueError where hyperparameters are on their way to infinity, or to a bound of their support."""
+        assert self.hyperparameters is not None
+        self.hyperparameters.check_maximum(rows, state, self.point)
+
+    @property
+    def log_density(self) -> float:
+        """Log density of all but labels and mixtures, where hyperparameters have been maximised; else 0."""
+        return 0.0 if self.hyperparameters is None else self.hyperparameters.log_density
+
+    @property
+    def dtype(self) -> str:
+        """The type of the labels."""
+        return str(self.labels.dtype)
+
+    def rows(self) -> RowsAnywhere:
+        """Return the rows of the views."""
+        return Rows(self.views)
+
+    def _found(self) -> Any:
+        """Return the labels, or, of rows in chunks, the number of their clusters."""
+        found = [rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)]
+        if not found:
+            raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
+        if len(found) > 1:
+            raise TypeError(
+                f"the model has several vectors of labels, {listed(rv.name for rv in found)}; dp.fit is for one: "
+                "fit a model of each, or use pm.sample()"
+            )
+        return found[0]
+
+    def _one_cluster(self) -> np.ndarray:
+        """Return a value of the labels."""
+        return np.zeros(self.n, dtype=self.labels.dtype)
+
+    def _prior_inputs(self) -> tuple[Any, dict[str, Any]]:
+        """Return the operation of the prior on partitions, and its parameters by their names."""
+        return self.labels.owner.op, prior_parameters(self.labels)
+
+    def _parameters(self) -> dict[Any, Sequence[Any]]:
+        """Return the mixtures and the parameters of their families."""
+        mixtures = [self.model[mixture.name] for mixture in self._mixtures]
+        return {mixture: mixture_inputs(mixture).params for mixture in mixtures}
+
+    def _check_offsets(self, maximize: Sequence[str]) -> None:
+        own = {self.model[name] for name in maximize}
+        for mixture in self._mixtures:
+            offset = mixture_inputs(self.model[mixture.name]).offset
+            if offset is not None and own & set(ancestors([offset])):
+                raise TypeError(
+                    f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: "
+                    "give values in point, or use pm.sample()"
+                )
+
+    def _check_labels(self) -> None:
+        labels = self.labels
+        if not isinstance(labels.owner.op, PartitionRV):
+            raise TypeError(
+                f"{labels.name} has groups or topics, which dp.fit does not know; use pm.sample(), which draws "
+                "them exactly"
+            )
+        _check_prior(labels.owner.op)
+        if constraints_on(labels) is not None:
+            raise TypeError(
+                f"dp.fit does not know known_labels and must_link of {labels.name}; leave them out, or use "
+                "pm.sample()"
+            )
+        target = LabelsTarget(self.model, self.model.rvs_to_values[labels])
+        if target.dependents is not None:
+            raise TypeError(
+                f"something beside mixtures depends on {labels.name}, which dp.fit does not know; use pm.sample()"
+            )
+        if not target.mixtures:
+            raise TypeError(f"no data depends on {labels.name}: there is nothing to fit")
+        self._mixtures = target.mixtures
+        for mixture in target.mixtures:
+            self._check_mixture(mixture)
+
+    def _check_mixture(self, mixture: Any) -> None:
+        rv = self.model[mixture.name]
+        if rv in self.model.free_RVs:
+            raise TypeError(f"{mixture.name} is latent, and dp.fit is for observed data; use pm.sample()")
+        if mixture.missing is not None:
+            raise TypeError(
+                f"missing entries of {mixture.name} are drawn, which dp.fit cannot do: leave out rows with gaps, "
+                "or use pm.sample()"
+            )
+        if of_units(mixture_inputs(rv).labels)[1] is not None:
+            raise TypeError(f"rows of {mixture.name} belong to units, which dp.fit does not know; use pm.sample()")
+        _check_family(mixture.family)
+
+    def _value_point(self, names: Mapping[str, Any], maximize: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return values of the value variables of all free variables but the labels."""
+        model, found = self.model, {}
+        start = model.initial_point() if maximize else {}
+        missing = []
+        for name, rv in names.items():
+            if rv is self.labels:
+                continue
+            if name in self.given:
+                value = self._transformed(rv, self.given[name])
+            elif name in maximize:
+                value = start[model.rvs_to_values[rv].name]
+            elif self._has_closed_form(rv):
+                # Never used but for its type: the approximate posterior stands in for the value.
+                self.alpha, value = rv, np.zeros(())
+            else:
+                missing.append(name)
+                continue
+            found[model.rvs_to_values[rv].name] = value
+        if missing:
+            all_names = [*maximize, *missing]
+            raise ValueError(
+                f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
+                f"dp.fit(point={{{missing[0]!r}: ...}}), let dp.fit(maximize={all_names!r}) find those of the "
+                "largest density, or put numbers in their place. Beside labels and parameters of clusters, only "
+                "the concentration of a Dirichlet process with a gamma prior has an approximate posterior"
+            )
+        return found
+
+    def _has_closed_form(self, rv: Any) -> bool:
+        labels, role = concentration_of(self.model, rv)
+        return labels is self.labels and role == "alpha"
+
+    def _transformed(self, rv: Any, value: np.ndarray) -> np.ndarray:
+        """Return the value of a variable's value variable."""
+        if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
+            raise ValueError(f"point must have finite real numbers, got {rv.name} = {value}")
+        if np.dtype(rv.dtype).kind != "f" and np.any(value != np.round(value)):
+            raise ValueError(f"{rv.name} is discrete, and point has {rv.name} = {value}: give a whole number")
+        shape = rv.type.shape
+        if value.ndim != rv.ndim or any(k not in (None, m) for k, m in zip(shape, value.shape, strict=True)):
+            raise ValueError(f"{rv.name} in point must have shape {shape}, got {value.shape}")
+        transform = self.model.rvs_to_transforms[rv]
+        if transform is None:
+            return value.astype(rv.dtype)
+        found = transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs).eval()
+        if not np.all(np.isfinite(found)):
+            raise ValueError(f"{rv.name} = {value} in point is outside its support")
+        return found
+
+    def _n_rows(self) -> int:
+        n = fixed_rows(self.labels)
+        if n is not None:
+            return n
+        return int(PointFunction(self.model, [self.labels.owner.inputs[-1]])(self.point)[0])
+
+    def _prior(self) -> Prior:
+        op, fields = self._prior_inputs()
+        if self.alpha is not None:
+            law = Concentration(self.model, self.model.rvs_to_values[self.alpha]).law(self.point)
+            if not (law[0] > 0.0 and law[1] > 0.0):
+                raise ValueError(f"shape and rate of the prior of {self.alpha.name} must be > 0")
+            return Sticks(law[0] / law[1], 0.0, law)
+        numbers = [
+            float(value) for value in as_numbers(PointFunction(self.model, list(fields.values()))(self.point))
+        ]
+        if op.prior(*numbers, self.n) is None:
+            told = ", ".join(f"{name} = {value:g}" for name, value in zip(fields, numbers, strict=True))
+            raise ValueError(f"the parameters of {self.labels.name} are outside their support: {told}")
+        if isinstance(op, FiniteDirichletRV):
+            return DirichletWeights(numbers[0], int(numbers[1]))
+        return Sticks(numbers[0], numbers[1] if len(numbers) > 1 else 0.0)
+
+    def _views(self) -> list[View]:
+        views = [mixture.view(self.point, self.n) for mixture in self._mixtures]
+        for mixture, view in zip(self._mixtures, views, strict=True):
+            if not view.family.supports(view.params):
+                raise ValueError(f"the base measure's parameters of {mixture.name} are outside their support")
+        return views
+
+
+class ChunkedFitTarget(FitTarget):
+    """The same for rows in chunks, whose number of clusters stands for their labels."""
+
+    def rows(self) -> RowsAnywhere:
+        """Return the rows of the views."""
+        return ChunkedRows(self._target.source.rows, self.views[0])
+
+    def _check_labels(self) -> None:
+        self._target = ChunkedTarget(self.model, self.model.rvs_to_values[self.labels])
+        # Those of rows in memory, whose inputs are variables of the model.
+        self._mixtures = []
+        _check_family(self._target.family)
+        _check_prior(self.labels.owner.op.prior)
+
+    def _n_rows(self) -> int:
+        return int(self._target.source.n)
+
+    def _one_cluster(self) -> np.ndarray:
+        return np.asarray(1, dtype=self.labels.dtype)
+
+    def _prior_inputs(self) -> tuple[Any, dict[str, Any]]:
+        op = self.labels.owner.op
+        _, *params = op.dist_params(self.labels.owner)
+        return op.prior, dict(zip(op.prior.fields, params, strict=True))
+
+    def _parameters(self) -> dict[Any, Sequence[Any]]:
+        mixture = self.model[self._target.name]
+        return {mixture: self._target.parameters}
+
+    def _views(self) -> list[View]:
+        if not self._target.take_params(self.point):
+            raise ValueError(f"the base measure's parameters of {self._target.name} are outside their support")
+        partition = self._target.partition
+        no_rows = np.empty((0, self._target.source.rows.n_columns))
+        return [View(partition.family, partition.params, no_rows, origin=partition.origin)]
+
+
+def fit_target(model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> FitTarget:
+    """Return the target of a model, whether its rows are in memory or in chunks."""
+    return (ChunkedFitTarget if chunked_names(model) else FitTarget)(model, point, maximize)
+
+
+def _check_family(family: Any) -> None:
+    if family.expected is None:
+        instead = (
+            "leave out the rows with gaps, or use pm.sample(), which integrates over them"
+            if family.takes_missing
+            else f"{named_kinds(lambda family: family.expected is not None)} do. Use pm.sample(), or see "
+            "`expected` of pymc_dpgmm.families.Family"
+        )
+        raise TypeError(
+            f"dp.fit needs a family that declares its expected log density; {family.title} does not: {instead}"
+        )
+
+
+def _check_prior(op: Any) -> None:
+    if isinstance(op, MFMRV):
+        raise TypeError(
+            "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
+            "numbers of components and compare their bounds, or use pm.sample()"
+        )

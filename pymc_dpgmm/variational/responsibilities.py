@@ -1,0 +1,161 @@
+r"""Responsibilities of components for rows, and the sums of rows that they weigh, for variational inference.
+
+For row i and component k, :math:`r_{ik} \propto \exp \rho_{ik}`, where :math:`\rho_{ik}` is an expected log weight
+plus the expected log densities of the row's views. Rows are worked on in blocks that stay near the processor:
+memory is the responsibilities of a block and the sums of the components.
+"""
+
+import math
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.native.arithmetic import fast_exp, fast_log, raise_all
+from pymc_dpgmm.native.compiled import (
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    c_function,
+    called_at,
+    floats_at,
+    inlined,
+    shifted,
+)
+from pymc_dpgmm.sampler.many_rows.quadratics import (
+    COLUMNS,
+    IS_DIAGONAL,
+    ROWS,
+    STRIDE,
+    VIEW_LENGTH,
+    add_quadratic,
+    begin_densities,
+    read_block,
+)
+from pymc_dpgmm.sampler.state.table_functions import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
+
+# Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
+# from these and of their products, packed triangles or diagonals.
+CENTRE, FIRST, SECOND = range(VIEW_LENGTH, VIEW_LENGTH + 3)
+MOMENTS_LENGTH = VIEW_LENGTH + 3
+# Exponentials of differences below this are 0, and so is what they weigh.
+_LEAST = -708.0
+
+
+@inlined
+def _normalize(size, n_clusters, densities, largest, total, dot):
+    """Replace log densities (K, size) by responsibilities, and ``total`` by the entropies of these."""
+    for r in range(size):
+        largest[r] = -math.inf
+        total[r] = 0.0
+        dot[r] = 0.0
+    for k in range(n_clusters):
+        raise_all(largest, shifted(densities, k * size), size)
+    for k in range(n_clusters):
+        own = shifted(densities, k * size)
+        for r in range(size):
+            difference = max(own[r] - largest[r], _LEAST)
+            share = fast_exp(own[r] - largest[r])
+            own[r] = share
+            total[r] += share
+            dot[r] += share * difference
+    for r in range(size):
+        largest[r] = 1.0 / total[r]
+        total[r] = fast_log(total[r]) - dot[r] * largest[r]
+    for k in range(n_clusters):
+        own = shifted(densities, k * size)
+        for r in range(size):
+            own[r] *= largest[r]
+
+
+@inlined
+def _add_moments(view, first, size, n_clusters, densities, product, columns):
+    """Add the weighted moments of rows about the centres of clusters."""
+    rows, stride, d = floats_at(view[ROWS]), view[STRIDE], view[COLUMNS]
+    is_diagonal = view[IS_DIAGONAL] != 0
+    length = d if is_diagonal else d * (d + 1) // 2
+    for k in range(n_clusters):
+        weight = shifted(densities, k * size)
+        centre = shifted(floats_at(view[CENTRE]), k * d)
+        means, products = shifted(floats_at(view[FIRST]), k * d), shifted(floats_at(view[SECOND]), k * length)
+        heaviest = 0.0
+        for r in range(size):
+            heaviest = max(heaviest, weight[r])
+        if heaviest == 0.0:
+            continue
+        at = 0
+        for i in range(d):
+            column = shifted(columns, i * size)
+            total = 0.0
+            for r in range(size):
+                column[r] = rows[(first + r) * stride + i] - centre[i]
+                product[r] = weight[r] * column[r]
+                total += product[r]
+            means[i] += total
+            for j in range(i if is_diagonal else 0, i + 1):
+                other = shifted(columns, j * size)
+                total = 0.0
+                for r in range(size):
+                    total += product[r] * other[r]
+                products[at] += total
+                at += 1
+
+
+@c_function(NOTHING(INT, INT, INT, INT, FLOATS, INTS, INT, INT, INT, FLOATS, FLOATS, FLOATS))
+def respond(start, stop, block, n_clusters, log_weights, views, n_views, given, weights, scratch, sizes, entropy):
+    """Compute the responsibilities for the rows from ``start`` to ``stop``, and add up what they weigh.
+
+    ``given`` is 0, or the address of log densities (K, block) of one block of rows; ``weights`` is 0, or the
+    address of the weight of every row. The responsibilities of the last block are left in ``scratch`` (K, size),
+    which must have room for ``(K + 3 + d) block`` numbers.
+    """
+    for first in range(start, stop, block):
+        size = min(block, stop - first)
+        densities = scratch
+        largest = shifted(scratch, n_clusters * size)
+        total, dot, columns = shifted(largest, size), shifted(largest, 2 * size), shifted(largest, 3 * size)
+        begin_densities(log_weights, given, size, n_clusters, densities)
+        for v in range(n_views):
+            # What is found of two rows of a root is where sums over clusters go later.
+            view = shifted(views, v * MOMENTS_LENGTH)
+            read_block(view, first, size, columns)
+            add_quadratic(view, size, 0, n_clusters, columns, largest, densities)
+        _normalize(size, n_clusters, densities, largest, total, dot)
+        if weights != 0:
+            weight = shifted(floats_at(weights), first)
+            for r in range(size):
+                total[r] *= weight[r]
+            for k in range(n_clusters):
+                own = shifted(densities, k * size)
+                for r in range(size):
+                    own[r] *= weight[r]
+        of_block = 0.0
+        for r in range(size):
+            of_block += total[r]
+        entropy[0] += of_block
+        for k in range(n_clusters):
+            own = shifted(densities, k * size)
+            of_cluster = 0.0
+            for r in range(size):
+                of_cluster += own[r]
+            sizes[k] += of_cluster
+        for v in range(n_views):
+            _add_moments(shifted(views, v * MOMENTS_LENGTH), first, size, n_clusters, densities, largest, columns)
+
+
+@intrinsic
+def _call_sum_up(typing_context, address, view, k, members, m):
+    return called_at(TEMPLATES[SUM_UP][1])
+
+
+@c_function(NOTHING(INTS, INTS, INT))
+def sum_up_each(view, members, m):
+    """Set slot r to the sums of the row ``members[r]`` alone, for all of ``m`` rows."""
+    for r in range(m):
+        _call_sum_up(view[SUM_UP], view, r, shifted(members, r), 1)
+
+
+@c_function(NOTHING(INTS, INT, FLOATS))
+def write_evidences(view, n_slots, found):
+    """Write the log evidence of slots 0 to ``n_slots - 1``, from their sums alone."""
+    for k in range(n_slots):
+        found[k] = call_evidence(view[EVIDENCE_ANEW], view, k)
