@@ -81,8 +81,8 @@ def gibbs_scans(rows, labels, n_warm_up, n_scans):
     import pymc_dpgmm as dp
     from pymc_dpgmm.families import View
     from pymc_dpgmm.partitions.priors import chinese_restaurant
+    from pymc_dpgmm.sampler.moves.sweep import sweep
     from pymc_dpgmm.sampler.state.state import State
-    from pymc_dpgmm.sampler.tuning.sweep import sweep
 
     base = dp.NormalInverseWishart.from_data(rows)
     state = State([View(base.family, base.numbers(rows.shape[1]), rows)], labels)

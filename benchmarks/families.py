@@ -23,8 +23,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 REPEATS = 21
 OPTIONS = {"fastmath": {"reassoc", "contract"}, "error_model": "numpy"}

@@ -32,9 +32,9 @@ from plain_samplers import FROM_ROWS, FROM_SUMS, RANK_ONE, as_printed, finite_sy
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import Schedule
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 BLUE, ORANGE, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 COLORS = [BLUE, ORANGE, GREEN, PURPLE, "#E69F00", "#56B4E9", "#777777"]

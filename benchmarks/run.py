@@ -24,8 +24,8 @@ from numba import njit
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 REPEATS = 21
 
@@ -151,7 +151,7 @@ import re, numpy as np
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import sweep
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 def status(field):
     return int(re.search(field + r":\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024

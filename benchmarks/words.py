@@ -296,7 +296,7 @@ def measure(kind, corpus, n_topics, budgets):
 def scaling():
     """Time of a scan, and memory, against tokens, topics and documents; topics and words as simulated text has them."""
     from pymc_dpgmm.partitions.grouped import Groups
-    from pymc_dpgmm.sampler.groups.words import Words
+    from pymc_dpgmm.sampler.topics.words import Words
 
     print("    tokens  documents  topics   ns/token   MB", flush=True)
     for n, n_documents, n_topics in (

@@ -30,7 +30,7 @@ from pymc_dpgmm.integration.steps import (
 from pymc_dpgmm.integration.variables import CRP, MFM, CollapsedMixture, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.models.mixture import LDA, DPMixture, FiniteMixture, HDPMixture, MFMixture, PYMixture
 from pymc_dpgmm.models.process import DirichletProcess
-from pymc_dpgmm.models.tokens import as_tokens
+from pymc_dpgmm.tables.tokens import as_tokens
 
 if TYPE_CHECKING:
     from pymc_dpgmm import posterior as posterior

@@ -24,11 +24,11 @@ from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
+from pymc_dpgmm.sampler.moves.sweep import run_sweeps
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
 from pymc_dpgmm.sampler.state.state import State, write_labels
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.tuning.sweep import run_sweeps
 from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.runs.bars import Bar
+from pymc_dpgmm.integration.internals.bars import Bar
 
 DATA = np.array([-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
 
@@ -45,7 +45,7 @@ def notebook(monkeypatch):
     """Let rich take this for a notebook."""
     console = Console(force_jupyter=True)
     monkeypatch.setattr(rich, "_console", console)
-    monkeypatch.setattr("pymc_dpgmm.integration.runs.bars.get_console", lambda: console)
+    monkeypatch.setattr("pymc_dpgmm.integration.internals.bars.get_console", lambda: console)
     monkeypatch.setattr("rich.progress.get_console", lambda: console)
 
 
@@ -88,7 +88,7 @@ def test_no_bar_is_shown_where_none_is_wanted(notebook, monkeypatch, capsys):
 
 def test_lines_of_text_cover_longer_ones(notebook, monkeypatch, capsys):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr("pymc_dpgmm.integration.runs.bars._BETWEEN", 0.0)
+    monkeypatch.setattr("pymc_dpgmm.integration.internals.bars._BETWEEN", 0.0)
     with Bar("{task.description}") as bar:
         task = bar.add_task("", total=3)
         bar.update(task, description="a long description")

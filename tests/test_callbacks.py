@@ -13,8 +13,8 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
-from pymc_dpgmm.integration.hooks import callbacks
-from pymc_dpgmm.integration.hooks.callbacks import callback_of_node, described
+from pymc_dpgmm.integration.internals import callbacks
+from pymc_dpgmm.integration.internals.callbacks import callback_of_node, described
 from pymc_dpgmm.integration.variables.chunked_partition import EvidenceOp
 from pymc_dpgmm.integration.variables.operations import JointOp, MarginalLikelihoodOp, ParameterGradientOp
 

@@ -28,7 +28,7 @@ from pymc_dpgmm.native.arithmetic import (
 )
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
-from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
+from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.sampler.tuning import preparation
 
 PROGRAM = """

@@ -13,8 +13,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.partitions.grouped import Groups, draw_franchise, draw_openers
 from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 from pymc_dpgmm.testing import assert_matches
 
 N_DRAWS = 1_000_000

@@ -13,7 +13,8 @@ from drawn import results
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.hooks import guards, pymc_internals
+from pymc_dpgmm.integration.hooks import guards
+from pymc_dpgmm.integration.internals import pymc_internals
 
 ROWS = np.array([-1.5, -1.2, 0.1, 2.0, 2.2, 2.9])
 NIG = dp.NormalInverseGamma(mu=0.0, kappa=0.5, a=3.0, b=1.5)

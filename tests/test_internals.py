@@ -11,13 +11,14 @@ import pytest
 from pytensor.graph.traversal import ancestors
 
 import pymc_dpgmm
-from pymc_dpgmm.integration.hooks import backends, pymc_internals
+from pymc_dpgmm.integration.hooks import backends
+from pymc_dpgmm.integration.internals import modes, pymc_internals
 
 PACKAGE = Path(pymc_dpgmm.__file__).parent
 SOURCES = {str(path.relative_to(PACKAGE)): path for path in sorted(PACKAGE.rglob("*.py"))}
 # The modules that may look inside. Those of numba are tested in test_compiled.py.
 PYMC, PYTENSOR, NUMBA = (
-    "integration/hooks/pymc_internals.py",
+    "integration/internals/pymc_internals.py",
     "integration/hooks/backends.py",
     "native/compiled.py",
 )
@@ -140,5 +141,5 @@ def test_backends_of_pytensor():
     assert callable(backends.numba_core_rv_funcify.register)
     assert backends.get_numba_type(pt.dvector().type) == numba.types.Array(numba.types.float64, 1, "A")
     assert callable(backends.numba_njit)
-    backends.check_mode(None)
-    backends.check_mode("FAST_COMPILE")
+    modes.check_mode(None)
+    modes.check_mode("FAST_COMPILE")

@@ -1,12 +1,152 @@
-"""Numbers know nothing of the framework above them."""
+"""Rooms import from rooms below them, and numbers know nothing of the framework above them."""
 
+import ast
+import functools
+import importlib
 import subprocess
 import sys
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 
 import pymc_dpgmm
+from pymc_dpgmm.native import compiled
+from pymc_dpgmm.native.compiled import CFunction
+from pymc_dpgmm.native.fingerprints import own_sources
+
+PACKAGE = Path(pymc_dpgmm.__file__).parent
+# From below: a room imports from those before it. CONTRIBUTING.md tells what each is for.
+ROOMS = [
+    "native",
+    "tables",
+    "partitions",
+    "families.contract",
+    "families.shared",
+    "families",
+    "sampler.state",
+    "sampler.moves",
+    "sampler.many_rows",
+    "sampler.topics",
+    "sampler.tuning",
+    "sampler.atoms",
+    "sampler",
+    "chunked",
+    "variational",
+    "posterior.arrays",
+    "integration.internals",
+    "integration.variables",
+    "integration.process_density",
+    "integration.steps",
+    "integration.runs",
+    "models",
+    "variational.model",
+    "posterior",
+    "integration.hooks",
+    "integration",
+    "datasets",
+    "",
+]
+
+
+@functools.cache
+def modules():
+    """Paths of all modules by their names, and the names of those that are packages."""
+    paths = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        paths[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return paths
+
+
+def room_of(module):
+    name = module if modules()[module].name == "__init__.py" else module.rpartition(".")[0]
+    return name.removeprefix("pymc_dpgmm").removeprefix(".")
+
+
+def imported_by(module):
+    """Modules of the package that one imports, anywhere in it, also by a text that is a name."""
+    known = modules()
+    tree = ast.parse(known[module].read_text())
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.dump(block.test)
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module in known:
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}" if f"{node.module}.{alias.name}" in known else node.module
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.Constant) and node.value in known and node.value != "pymc_dpgmm":
+            yield node.value
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_rooms_import_from_rooms_below(room):
+    above = ROOMS[ROOMS.index(room) + 1 :]
+    wrong = {
+        f"{module} imports {other}"
+        for module in modules()
+        if room_of(module) == room
+        for other in imported_by(module)
+        if room_of(other) in above
+    }
+    assert not wrong
+
+
+def test_all_rooms_are_in_the_list_and_in_the_table_for_contributors():
+    assert {room_of(module) for module in modules()} == set(ROOMS)
+    table = (PACKAGE.parent / "CONTRIBUTING.md").read_text()
+    assert [room for room in ROOMS if room and f"`{room.replace('.', '/')}/`" not in table] == []
+
+
+def test_few_modules_lie_beside_the_rooms():
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py", "testing.py"}
+
+
+def test_code_is_stamped_with_all_files_that_it_is_made_from():
+    """What the stamped folders compile and call comes from stamped files alone."""
+    stamped, seen = set(own_sources()), 0
+    for module, path in modules().items():
+        if str(path) not in stamped:
+            continue
+        for value in vars(importlib.import_module(module)).values():
+            function = value.__wrapped__ if isinstance(value, CFunction) else getattr(value, "py_func", value)
+            if isinstance(function, FunctionType) and (function is not value or function in compiled._inlined):
+                seen += 1
+                assert function.__code__.co_filename in stamped, (module, function)
+    assert seen > 500
+
+
+def test_pymc_is_left_alone_until_there_is_a_variable_of_the_package():
+    script = """
+import importlib
+import pymc as pm
+from pymc_dpgmm.integration.internals.pymc_internals import WRAPPED
+import pymc_dpgmm as dp
+
+def wrapped():
+    return {
+        name for name, places in WRAPPED.items()
+        if any(hasattr(getattr(importlib.import_module(place), name), "wrapped_by") for place in places)
+    }
+
+# A model keeps the function that prints it from when it is made.
+assert wrapped() == {"str_for_model"}, wrapped()
+with pm.Model() as model:
+    pm.Normal("x")
+assert wrapped() == {"str_for_model"}, wrapped()
+with model:
+    dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0, 1, 2, 1), observed=[0.0, 1.0])
+assert wrapped() > {"str_for_model", "run_convergence_checks", "compute_log_density"}, wrapped()
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
+
 
 # PyMC and what it brings, which kernels and families do without, and what labels results.
 MODELS = ("pymc", "pytensor")
@@ -26,7 +166,7 @@ BELOW = [
     "pymc_dpgmm.variational.search",
     "pymc_dpgmm.variational.draws",
 ]
-ARRAYS = sorted(path.stem for path in Path(pymc_dpgmm.__file__).parent.glob("posterior/arrays/[!_]*.py"))
+ARRAYS = sorted(path.stem for path in PACKAGE.glob("posterior/arrays/[!_]*.py"))
 SCRIPT = """
 import importlib.util, sys, types
 # The packages themselves import PyMC and xarray, so their parts are imported below empty stand-ins.

@@ -12,7 +12,7 @@ from sampled import sample
 from scipy import stats
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.hooks.pymc_internals import assign_step_methods
+from pymc_dpgmm.integration.internals.pymc_internals import assign_step_methods
 from pymc_dpgmm.integration.steps import components
 from pymc_dpgmm.integration.steps.components import Conditional
 from pymc_dpgmm.testing import positions

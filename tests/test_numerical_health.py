@@ -8,16 +8,16 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.families.shared.defaults import column_variances
+from pymc_dpgmm.families.contract.defaults import column_variances
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.native.triangles import unpacked
 from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import join, leave, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import ERROR
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 
 @c_function(NOTHING(INTS, INT))

@@ -34,11 +34,11 @@ from pymc_dpgmm.partitions.priors import (
     pitman_yor,
     with_known_components,
 )
-from pymc_dpgmm.sampler.groups.grouping import log_prior
-from pymc_dpgmm.sampler.groups.words import Words, log_topics, log_words
+from pymc_dpgmm.sampler.state.grouping import log_prior
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.topics.words import Words, log_topics, log_words
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, sticks_bound
 
 pytestmark = pytest.mark.interpreted

@@ -16,10 +16,10 @@ from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function, s
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
-from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.moves.sweep import sweep
+from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import explore
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
 FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])
@@ -64,7 +64,7 @@ class Matrix:
     of every choice that a move makes. Only the acceptance ratio is the product's.
     """
 
-    def __init__(self, rows, family, base, alpha, n, most_divided=sm.LARGEST_DIVIDED):
+    def __init__(self, rows, family, base, alpha, n, most_divided=LARGEST_DIVIDED):
         self.rows, self.family, self.base, self.n = rows[:n], family, base, n
         self.most_divided = most_divided
         self.prior = chinese_restaurant(alpha)

@@ -15,9 +15,9 @@ from test_groups import CATEGORICAL, GROUP, Case, check
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
-from pymc_dpgmm.sampler.groups.topics import TopicState, sweep_words
-from pymc_dpgmm.sampler.groups.words import BIT_STATE, DOCUMENT, NEXT_DOUBLE, TOKEN, Words, scan_words
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words
+from pymc_dpgmm.sampler.topics.words import BIT_STATE, DOCUMENT, NEXT_DOUBLE, TOKEN, Words, scan_words
 from pymc_dpgmm.testing import assert_matches
 
 WORDS = np.array([0, 0, 1, 0, 2, 2])

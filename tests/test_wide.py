@@ -10,10 +10,10 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
 from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE
 from pymc_dpgmm.partitions.priors import chinese_restaurant, log_eppf
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.tuning.sweep import sweep
 
 D = 32
 RNG = np.random.default_rng(3)

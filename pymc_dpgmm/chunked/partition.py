@@ -14,6 +14,7 @@ import numpy as np
 from pymc_dpgmm.chunked.passes import FIRST, Gathered, Sent, sums_table
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import bits_of_generator
+from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
@@ -21,16 +22,14 @@ from pymc_dpgmm.sampler.many_rows.many_rows import LEAST_SCANNED, N_BIRTHS, N_CA
 from pymc_dpgmm.sampler.many_rows.part_search import ROWS_OF_PART
 from pymc_dpgmm.sampler.moves.births import births_and_deaths_in_part
 from pymc_dpgmm.sampler.moves.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
-from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.split_merge import LARGEST_DIVIDED
-from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED
+from pymc_dpgmm.sampler.moves.sweep import split_merge
+from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import N_KEPT
 from pymc_dpgmm.sampler.tuning.schedule import BESIDE_LEADERS, SETTLED_SHARE, largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
-from pymc_dpgmm.sampler.tuning.sweep import split_merge
 
 # A cluster of more than so many times the rows of a small one is not expected to be small after the next pass.
 SHRINKS = 4

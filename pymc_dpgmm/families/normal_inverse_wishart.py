@@ -25,11 +25,11 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, restore_mean
+from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.conditional_t import draw_absent, log_predictive_present
-from pymc_dpgmm.families.shared.defaults import column_means, column_variances
 from pymc_dpgmm.families.shared.full_normal import draw_full_rows, log_diagonal, log_full_density
 from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
@@ -345,7 +345,7 @@ class NormalInverseWishart(BaseMeasure):
     Notes
     -----
     ``from_data`` sets mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of the
-    column variances (``pymc_dpgmm.families.shared.defaults.column_variances`` states the lower bound for columns
+    column variances (``pymc_dpgmm.families.contract.defaults.column_variances`` states the lower bound for columns
     without spread).
 
     Examples

@@ -23,10 +23,10 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Drawn, normal_component
+from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real
-from pymc_dpgmm.families.shared.defaults import column_means, column_variances
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
 from pymc_dpgmm.families.shared.normal_columns import draw_columns, gradient_in_means, posterior_means

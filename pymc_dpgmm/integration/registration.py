@@ -1,9 +1,12 @@
 """What importing the package tells PyMC: densities, starts and steps of the package's variables."""
 
+import importlib
+
 from pymc_dpgmm.integration import variables
-from pymc_dpgmm.integration.hooks.guards import guard
-from pymc_dpgmm.integration.hooks.printing import print_by_family
-from pymc_dpgmm.integration.hooks.pymc_internals import STEP_METHODS, logprob, support_point
+from pymc_dpgmm.integration.hooks.guards import guard, guard_chunks, guard_results
+from pymc_dpgmm.integration.hooks.printing import hide_records, print_by_family
+from pymc_dpgmm.integration.internals.first_use import CHUNKS, GRAPH, MIXTURE, at_first
+from pymc_dpgmm.integration.internals.pymc_internals import STEP_METHODS, logprob, support_point
 from pymc_dpgmm.integration.steps import ComponentsGibbs, ConcentrationGibbs, DPMixtureStep
 from pymc_dpgmm.integration.variables import atoms, chunked_partition, grouped_labels
 
@@ -24,5 +27,13 @@ def register() -> None:
     for step in (DPMixtureStep, ConcentrationGibbs, ComponentsGibbs):
         if step not in STEP_METHODS:
             STEP_METHODS.append(step)
-    guard()
-    print_by_family()
+    hide_records()
+    for action in (_import_backends, guard, print_by_family):
+        at_first(GRAPH, action)
+    at_first(MIXTURE, guard_results)
+    for action in (guard_results, guard_chunks):
+        at_first(CHUNKS, action)
+
+
+def _import_backends() -> None:
+    importlib.import_module("pymc_dpgmm.integration.hooks.backends")

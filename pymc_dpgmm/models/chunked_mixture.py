@@ -11,8 +11,8 @@ from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader, as_dask_array, kinds_
 from pymc_dpgmm.chunked.partition import ChunkedPartition
 from pymc_dpgmm.families import BaseMeasure, Family
 from pymc_dpgmm.families.contract.base_measure import check_base
-from pymc_dpgmm.families.shared.default_base import default_base
-from pymc_dpgmm.integration.hooks.guards import guard_chunks
+from pymc_dpgmm.families.default_base import default_base
+from pymc_dpgmm.integration.internals import first_use
 from pymc_dpgmm.integration.variables import CRP
 from pymc_dpgmm.integration.variables.chunked_partition import (
     ChunkedClusters,
@@ -132,7 +132,7 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
             "named": names_in(arguments["observed"]),
         },
     )
-    guard_chunks()
+    first_use.begin(first_use.CHUNKS)
     return mixture
 
 

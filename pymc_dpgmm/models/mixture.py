@@ -17,7 +17,7 @@ from pymc_dpgmm.families import (
     DirichletCategorical,
 )
 from pymc_dpgmm.families.contract.base_measure import check_base
-from pymc_dpgmm.families.shared.default_base import default_base
+from pymc_dpgmm.families.default_base import default_base
 from pymc_dpgmm.integration.variables import (
     CRP,
     MFM,
@@ -40,7 +40,6 @@ from pymc_dpgmm.integration.variables.observed import Observed, check_observed
 from pymc_dpgmm.integration.variables.partition_priors import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
-from pymc_dpgmm.models.tokens import read_tokens
 from pymc_dpgmm.tables.checks import (
     check_count,
     check_units,
@@ -55,6 +54,7 @@ from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
+from pymc_dpgmm.tables.tokens import read_tokens
 
 
 @takes_mixture_arguments

@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.integration.runs.bars import Bar
+from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics

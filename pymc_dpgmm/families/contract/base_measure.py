@@ -6,8 +6,8 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from pymc_dpgmm.families.contract.defaults import warn_of_scales
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.shared.defaults import warn_of_scales
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
 from pymc_dpgmm.tables.reading import read_table

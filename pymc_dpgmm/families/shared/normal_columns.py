@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.component import Drawn, normal_component
+from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, real
-from pymc_dpgmm.families.shared.defaults import column_means, column_variances
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.native.compiled import inlined

@@ -12,11 +12,9 @@ from typing import Any
 
 import numba
 import numpy as np
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
-from pytensor.link.jax.linker import JAXLinker
 from pytensor.link.numba.dispatch.basic import (
     get_numba_type,
     numba_funcify,
@@ -25,15 +23,14 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 
-from pymc_dpgmm.integration.hooks.callbacks import STAMP, callback_of_node, callback_of_operation
-from pymc_dpgmm.integration.hooks.pymc_internals import JOINED_INPUTS
+from pymc_dpgmm.integration.internals.callbacks import STAMP, callback_of_node, callback_of_operation
+from pymc_dpgmm.integration.internals.modes import NO_JAX
+from pymc_dpgmm.integration.internals.pymc_internals import JOINED_INPUTS
 from pymc_dpgmm.integration.variables.atoms import SampledValueOp
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
 from pymc_dpgmm.integration.variables.rising import OfNumbers
 from pymc_dpgmm.native import special
 from pymc_dpgmm.native.fingerprints import digest
-
-NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
 
 
 def _refuse_generic_steps(node: Apply) -> None:
@@ -142,12 +139,6 @@ def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], in
 
 def _draw(op: LabelsMixtureRV, rng: np.random.Generator, *params: Any) -> np.ndarray:
     return np.ascontiguousarray(op.rng_fn(rng, *params, None), dtype=op.dtype)
-
-
-def check_mode(mode: Any) -> None:
-    """Raise NotImplementedError where a compilation mode is that of JAX."""
-    if isinstance(get_mode(mode).linker, JAXLinker):
-        raise NotImplementedError(NO_JAX)
 
 
 def refuse_jax() -> None:

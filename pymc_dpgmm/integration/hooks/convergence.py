@@ -12,7 +12,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.integration.hooks.pymc_internals import SamplerWarning, WarningType
+from pymc_dpgmm.integration.internals.pymc_internals import SamplerWarning, WarningType
 from pymc_dpgmm.integration.steps.grouped import is_openers
 from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names

@@ -9,7 +9,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.integration.hooks.convergence import checked_without_labels
-from pymc_dpgmm.integration.hooks.pymc_internals import sample_in_turn, wrap
+from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
@@ -229,7 +229,6 @@ def replicates_without_chunks(function: Callable[..., Any]) -> Callable[..., Any
 
 def guard_chunks() -> None:
     """Set what models with rows in chunks need in PyMC's place."""
-    guard_results()
     wrap("sample_posterior_predictive", replicates_without_chunks)
     wrap("_mp_sample", in_turn_with_chunks)
     wrap("to_inference_data", with_drawn_clusters)

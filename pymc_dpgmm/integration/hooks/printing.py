@@ -1,13 +1,13 @@
 """How PyMC prints a model that holds mixtures: what a user has written, and nothing that is stored beside it."""
 
-import re
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pymc as pm
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_dpgmm.integration.hooks.pymc_internals import wrap
+from pymc_dpgmm.integration.internals.pymc_internals import str_for_input, wrap
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV
 from pymc_dpgmm.integration.variables.records import is_record
 
@@ -15,62 +15,50 @@ from pymc_dpgmm.integration.variables.records import is_record
 _SHOWN = ("offset",)
 
 
-def mixtures_by_family(function: Callable[..., str]) -> Callable[..., str]:
-    """Return PyMC's text of a model, with the base measures of mixtures and without their records."""
+def without_records(function: Callable[..., str]) -> Callable[..., str]:
+    """Return PyMC's text of a model, without what is stored for later beside its data."""
 
     def str_for_model(model: pm.Model, formatting: str = "plain", include_params: bool = True) -> str:
-        text = function(model, formatting=formatting, include_params=include_params)
-        latex = "latex" in formatting
-        for name in [str(var.name) for var in model.data_vars if is_record(var)]:
-            if latex:
-                escaped = re.escape(name.replace("_", r"\_"))
-                text = re.sub(
-                    rf"\\text\{{{escaped}\}} &= &\\operatorname\{{Data\}}[^&]*?(\\\\(?=\\text)|(?=\n))", "", text
-                )
-            else:
-                text = re.sub(rf"^ *{re.escape(name)} = Data.*\n?", "", text, flags=re.MULTILINE)
-        for rv in model.basic_RVs if include_params else ():
-            if isinstance(rv.owner.op, CollapsedMixtureRV):
-                text = _with_base_measure(text, rv, latex)
-        return text if latex else textwrap.dedent(text).rstrip("\n")
+        shown, data = model, [var for var in model.data_vars if not is_record(var)]
+        if len(data) < len(model.data_vars):
+            shown = object.__new__(type(model))
+            shown.__dict__ = {**vars(model), "data_vars": data}
+        return function(shown, formatting=formatting, include_params=include_params)
 
     return str_for_model
 
 
-def _with_base_measure(text: str, rv: Any, latex: bool) -> str:
-    """Write the arguments of a mixture as its labels and its base measure."""
-    layout = rv.owner.op.layout
-    name, between, comma = rv.name, " ~ CollapsedMixture(", ", "
-    if latex:
-        name = rf"\text{{{rv.name.replace('_', r'\_')}}}"
-        between, comma = r" &\sim & \operatorname{CollapsedMixture}(", ",~"
-    start = text.find(name + between)
-    if start < 0:
-        return text
-    begin = start + len(name + between)
-    labels, *others = _arguments(text[begin:], comma)
-    end = begin + len(comma.join([labels, *others]))
-    fields = [field.replace("_", r"\_") if latex else field for field in layout.family.axes]
-    base = comma.join(f"{field}={value}" for field, value in zip(fields, others, strict=False))
-    family = rf"\text{{{layout.family_name}}}" if latex else layout.family_name
-    present = dict(zip(layout.present, others[len(fields) :], strict=False))
-    shown = [f"{key}={value}" for key, value in present.items() if key in _SHOWN]
-    return text[:begin] + comma.join([labels, f"{family}({base})", *shown]) + text[end:]
+def mixtures_by_family(function: Callable[..., str]) -> Callable[..., str]:
+    """Return PyMC's text of a distribution, with the base measure of a mixture in place of its inputs."""
+
+    def str_for_dist(
+        dist: Any, formatting: str = "plain", include_params: bool = True, named_vars: Any = None
+    ) -> str:
+        if not include_params or not isinstance(dist.owner.op, CollapsedMixtureRV):
+            return function(dist, formatting=formatting, include_params=include_params, named_vars=named_vars)
+        latex, layout = "latex" in formatting, dist.owner.op.layout
+        inputs = [own for own in dist.owner.inputs if not isinstance(own.type, RandomType | NoneTypeT)]
+        labels, *others = [str_for_input(own, formatting, named_vars or set()).strip("$") for own in inputs]
+        comma = ",~" if latex else ", "
+        axes = layout.family.axes
+        fields = [field.replace("_", r"\_") if latex else field for field in axes]
+        family = rf"\text{{{layout.family_name}}}" if latex else layout.family_name
+        base = comma.join(f"{field}={value}" for field, value in zip(fields, others, strict=False))
+        present = dict(zip(layout.present, others[len(axes) :], strict=False))
+        arguments = comma.join(
+            [labels, f"{family}({base})", *(f"{key}={present[key]}" for key in _SHOWN if key in present)]
+        )
+        head = function(dist, formatting=formatting, include_params=False, named_vars=named_vars)
+        return f"{head.rstrip('$')}({arguments}){'$' if latex else ''}"
+
+    return str_for_dist
 
 
-def _arguments(text: str, comma: str) -> Iterator[str]:
-    """Split what follows an opening bracket, up to the closing one."""
-    depth, begin = 0, 0
-    for at, letter in enumerate(text):
-        if letter in ")]}" and depth == 0:
-            yield text[begin:at]
-            return
-        depth += (letter in "([{") - (letter in ")]}")
-        if depth == 0 and text.startswith(comma, at):
-            yield text[begin:at]
-            begin = at + len(comma)
+def hide_records() -> None:
+    """Print models without records. A model keeps the function that prints it from when it is made."""
+    wrap("str_for_model", without_records)
 
 
 def print_by_family() -> None:
-    """Set this in PyMC's place."""
-    wrap("str_for_model", mixtures_by_family)
+    """Print mixtures with their base measures."""
+    wrap("str_for_dist", mixtures_by_family)

@@ -14,7 +14,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.integration.hooks.pymc_internals import default_transform
+from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms

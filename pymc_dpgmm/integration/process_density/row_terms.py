@@ -28,7 +28,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 
-from pymc_dpgmm.integration.hooks.pymc_internals import CheckParameterValue
+from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 
 # How many pairs of points the owners are confirmed at.

@@ -15,7 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.bars import Bar
+from pymc_dpgmm.integration.internals.pymc_internals import (
     CompoundStep,
     MultiTrace,
     NDArray,
@@ -24,7 +25,6 @@ from pymc_dpgmm.integration.hooks.pymc_internals import (
     log_convergence,
     make_initial_point_fns_per_chain,
 )
-from pymc_dpgmm.integration.runs.bars import Bar
 from pymc_dpgmm.integration.runs.checkpoints import Checkpoint
 from pymc_dpgmm.integration.variables.models import digests_of
 from pymc_dpgmm.native.compiled import logger

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
     dataclass_state,
@@ -22,10 +22,10 @@ from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
+from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf, named_by_appearance
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms, Scales, move_atoms, move_discrete, split_or_merge
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, Rows, scan
-from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
 from pymc_dpgmm.tables.checks import check_count
 
 STATISTICS: dict[str, Any] = OF_PARTITIONS | {

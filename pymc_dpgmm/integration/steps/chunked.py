@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.chunked.partition import ChunkedPartition, DrawnPartition, Scheme
 from pymc_dpgmm.chunked.records import as_dataset
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
     dataclass_state,

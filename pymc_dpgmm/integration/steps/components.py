@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.pymc_internals import (
     BlockedStep,
     Competence,
     StepMethodState,

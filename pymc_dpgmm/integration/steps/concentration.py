@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.pymc_internals import (
     BlockedStep,
     Competence,
     LogTransform,
@@ -22,8 +22,8 @@ from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
 from pymc_dpgmm.integration.variables.grouped_labels import HDPLabelsRV, OpenersRV, grouped_parameters
 from pymc_dpgmm.integration.variables.records import is_gamma
 from pymc_dpgmm.native.compiled import bits_of_generator
+from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import cluster_sizes
-from pymc_dpgmm.sampler.moves.concentration import drawn_concentration
 
 
 @dataclass_state

@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 
-from pymc_dpgmm.integration.hooks.pymc_internals import MixtureRV
+from pymc_dpgmm.integration.internals.pymc_internals import MixtureRV
 from pymc_dpgmm.integration.variables import dependents, of_units
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 from pymc_dpgmm.integration.variables.records import amend_record

@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dpgmm.integration.hooks.pymc_internals import LogTransform
+from pymc_dpgmm.integration.internals.pymc_internals import LogTransform
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 
 

@@ -1,6 +1,5 @@
 """What steps that draw partitions share: a loop over vectors of labels, statistics and progress."""
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,7 +8,8 @@ import pymc as pm
 from rich.progress import TextColumn
 from rich.table import Column
 
-from pymc_dpgmm.integration.hooks.pymc_internals import BlockedStep
+from pymc_dpgmm.integration.internals.modes import check_mode
+from pymc_dpgmm.integration.internals.pymc_internals import BlockedStep
 from pymc_dpgmm.sampler.many_rows.many_rows import ROWS_FOR_LEADERS
 
 
@@ -26,9 +26,7 @@ class PartitionSampler(BlockedStep):
         self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
     ) -> None:
         """Set what is sampled, the statistics that each draw records, by name and dtype, and the generator."""
-        # By now a graph has been built, and PyTensor's backends are imported.
-        backends = importlib.import_module("pymc_dpgmm.integration.hooks.backends")
-        backends.check_mode((compile_kwargs or {}).get("mode"))
+        check_mode((compile_kwargs or {}).get("mode"))
         self.targets = targets
         self.tune = True
         self.rng = pm.util.get_random_generator(rng)

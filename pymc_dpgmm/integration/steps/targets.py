@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.families import Family, View, constrained
-from pymc_dpgmm.integration.hooks.pymc_internals import constant_fold
+from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.steps.dependents import Dependents
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.variables import (

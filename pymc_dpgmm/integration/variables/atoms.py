@@ -14,7 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type_other import NoneTypeT
 
-from pymc_dpgmm.integration.hooks.pymc_internals import (
+from pymc_dpgmm.integration.internals.pymc_internals import (
     SymbolicRandomVariable,
     change_dist_size,
     collect_default_updates,

@@ -1,6 +1,5 @@
 """The PyMC face of a mixture: data given the labels of its rows."""
 
-import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from pytensor.tensor.rewriting.basic import register_canonicalize
 
 from pymc_dpgmm.families import BaseMeasure, Family
 from pymc_dpgmm.families.contract.base_measure import check_base, named_kinds
+from pymc_dpgmm.integration.internals import first_use
 from pymc_dpgmm.integration.variables.drawn_rows import PosteriorRowsRV, PriorRowsRV
 from pymc_dpgmm.integration.variables.layout import Layout, MixtureInputs, mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.lengths import note_lengths
@@ -230,7 +230,7 @@ class CollapsedMixture(pm.Distribution):
                     "data": observed,
                     "family": family,
                 }
-            importlib.import_module("pymc_dpgmm.integration.hooks.guards").guard_results()
+            first_use.begin(first_use.MIXTURE)
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
             unit = of_units(mixture_inputs(mixture).labels)[1]
             note_lengths(

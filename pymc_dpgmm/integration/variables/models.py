@@ -12,7 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dpgmm.integration.hooks.pymc_internals import REGISTRIES
+from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES
 
 # Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
 # would take a good part of a second.

@@ -4,7 +4,6 @@ The numbers behind the graphs come from :mod:`pymc_dpgmm.sampler.state.marginal`
 calls them; it keeps no data. What is kept between two calls belongs to the compiled function.
 """
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dpgmm.families import FAMILIES, Family
 from pymc_dpgmm.families.shared.counts import from_triplets
+from pymc_dpgmm.integration.internals import first_use
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood, MarginalLikelihoodAt, PartitionSizes, same_values
 
 
@@ -51,11 +51,11 @@ class BackendsOp(Op):
     """
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
-        importlib.import_module("pymc_dpgmm.integration.hooks.backends")
+        first_use.begin(first_use.GRAPH)
         return super().__call__(*inputs, **kwargs)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        importlib.import_module("pymc_dpgmm.integration.hooks.backends")
+        first_use.begin(first_use.GRAPH)
         self.__dict__.update(state)
 
 

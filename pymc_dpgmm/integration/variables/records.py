@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.integration.hooks.pymc_internals import constant_fold
+from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.variables.models import replace_data
 from pymc_dpgmm.tables.checks import has_dims, is_variable
 

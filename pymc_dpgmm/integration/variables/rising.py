@@ -4,7 +4,6 @@ They are operations of their own. As expressions of others, with a switch betwee
 the time that PyTensor takes to compile a density, and its rewrites could reorder the terms.
 """
 
-import importlib
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -12,6 +11,7 @@ from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
 from pytensor.scalar.math import psi, tri_gamma
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dpgmm.integration.internals import first_use
 from pymc_dpgmm.native.special import digamma_rise
 from pymc_dpgmm.native.special import log_rising as log_rising_of_numbers
 
@@ -53,5 +53,5 @@ _log_rising = Elemwise(LogRising(upgrade_to_float, name="log_rising"))
 
 def log_rising(x: Any, m: Any) -> Any:
     """Return the log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole, as a variable."""
-    importlib.import_module("pymc_dpgmm.integration.hooks.backends")
+    first_use.begin(first_use.GRAPH)
     return _log_rising(x, m)

@@ -8,9 +8,9 @@ from pymc_dpgmm.sampler.moves.births import births_and_deaths
 from pymc_dpgmm.sampler.moves.carving import carvings
 from pymc_dpgmm.sampler.moves.moves_at_once import sequential_moves
 from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, split_merge, sweep
 from pymc_dpgmm.sampler.state.memory import RUN
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import redraw_alpha, split_merge, sweep
 
 # From so many rows on, leader sweeps take the place of most of the collapsed scans.
 ROWS_FOR_LEADERS = 20_000
@@ -74,7 +74,7 @@ def sweep_many(
     n_random: int,
     n_sequential: int,
 ) -> int:
-    """Do what :func:`~pymc_dpgmm.sampler.tuning.sweep.sweep` does, with scans that are made of leader sweeps."""
+    """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made of leader sweeps."""
     n_moved, at_once = 0, proposes_at_once(state)
     with Threads(n_threads) as threads:
         for _ in range(n_sweeps):

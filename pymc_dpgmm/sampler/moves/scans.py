@@ -18,8 +18,8 @@ from pymc_dpgmm.native.arithmetic import uniform
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined, shifted
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.groups.grouped_scans import scan_grouped_rows
-from pymc_dpgmm.sampler.groups.grouping import are_grouped
+from pymc_dpgmm.sampler.moves.grouped_scans import scan_grouped_rows
+from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
     N_CLUSTERS,
@@ -28,6 +28,7 @@ from pymc_dpgmm.sampler.state.memory import (
     NOT_A_NUMBER,
     POSITION,
     SCAN_GROUPED,
+    SCAN_ROWS,
     free_slot,
     join,
     leave,
@@ -38,6 +39,7 @@ from pymc_dpgmm.sampler.state.memory import (
     take_slot,
     weigh_rows,
 )
+from pymc_dpgmm.sampler.state.provided import provided
 
 
 @inlined
@@ -171,6 +173,7 @@ def _call_scan_grouped(typing_context, address, head, rows, n_rows):
     return called_at(scan_grouped_rows.signature)
 
 
+@provided(SCAN_ROWS)
 @c_function(INT(INTS, INTS, INT, INT))
 def scan_rows(head, rows, n_rows, metropolized):
     """Scan rows from where the head says on; rows in groups by Gibbs sampling, whether or not ``metropolized``."""

@@ -10,7 +10,7 @@ move differ in these; what they share is written once, and acceptance is in one 
 ``RANDOM``
     Rows divide without regard to the data (Chang and Fisher 2013, section 5.5), clusters being chosen with
     probability inverse to their size, since only small ones can divide well that way. Those of more than
-    ``LARGEST_DIVIDED`` rows are left alone.
+    ``sampler.state.memory.LARGEST_DIVIDED`` rows are left alone.
 
 Allocations work on free slots, so that a rejected proposal leaves nothing to undo, and on the rows of the clusters
 at hand alone. ``docs/moves.md`` derives the ratios.
@@ -23,7 +23,7 @@ from numba.extending import intrinsic
 from pymc_dpgmm.native.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_split
-from pymc_dpgmm.sampler.groups.grouping import (
+from pymc_dpgmm.sampler.state.grouping import (
     are_grouped,
     count_halves,
     divide_accepted,
@@ -54,6 +54,7 @@ from pymc_dpgmm.sampler.state.memory import (
     weigh,
     weigh_rows,
 )
+from pymc_dpgmm.sampler.state.provided import provided
 from pymc_dpgmm.sampler.state.table_functions import WEIGHED_AT_ONCE
 
 LEFT, RIGHT = 0, 1
@@ -66,8 +67,6 @@ N_TALLIED = 7
 ONE_BY_ONE = 4
 # Free slots that a move works on.
 ROOM = 3
-# Random moves divide no larger clusters: they would take the time of all rows, and never be accepted.
-LARGEST_DIVIDED = 1_000
 
 
 @inlined
@@ -137,6 +136,7 @@ def gather_halves(s, size, halves, counts):
     counts[RIGHT] = gather_half(s, 0, size, RIGHT, halves[RIGHT], 1)
 
 
+@provided(ALLOCATE)
 @c_function(FLOAT(INTS, INT, INT, FLOAT))
 def allocate_in_turn(head, size, forced, bound):
     """Do what :func:`allocate_sequentially` does."""

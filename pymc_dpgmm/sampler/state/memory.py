@@ -7,7 +7,7 @@ ring, doubly linked through the entry n + k of slot k, so that a row moves, and 
 pass over all rows. Where labels are those of units, a "row" here is a unit.
 
 Rows may come in groups, each with weights of its own: what is kept of these is in
-:mod:`pymc_dpgmm.sampler.groups.grouping`. ``N_GROUPS`` is 0 where rows do not.
+:mod:`pymc_dpgmm.sampler.state.grouping`. ``N_GROUPS`` is 0 where rows do not.
 
 Where everything lies, a block of whole numbers tells, the *head*, whose places are named here.
 """
@@ -60,6 +60,8 @@ SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
 N_GROUPS, CURRENT = 12, 13
 # Rows of a cluster that random moves divide, at most.
 MOST_DIVIDED = 14
+# Random moves divide no larger clusters: they would take the time of all rows, and never be accepted.
+LARGEST_DIVIDED = 1_000
 # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
 # ``N_ELSEWHERE + k``, which is no cluster's.
 N_ELSEWHERE = 15

@@ -14,13 +14,9 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, check_series, log_eppf, log_series
-from pymc_dpgmm.sampler.groups.grouped_scans import scan_grouped_rows
-from pymc_dpgmm.sampler.groups.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
-from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.split_merge import LARGEST_DIVIDED, allocate_in_turn
+from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (
     ACCUMULATE,
-    ALLOCATE,
     ALPHA,
     ARRAYS,
     BEGIN_SWEEP,
@@ -34,6 +30,7 @@ from pymc_dpgmm.sampler.state.memory import (
     GAMMA_SHAPE,
     HEAD_LENGTH,
     IN_VIEWS,
+    LARGEST_DIVIDED,
     LAW_RATE,
     LAW_SHAPE,
     LOAD_SEATS,
@@ -52,8 +49,6 @@ from pymc_dpgmm.sampler.state.memory import (
     NEXT_DOUBLE,
     NOT_A_NUMBER,
     REST,
-    SCAN_GROUPED,
-    SCAN_ROWS,
     SERIES,
     SWEEP,
     N,
@@ -68,6 +63,7 @@ from pymc_dpgmm.sampler.state.memory import (
     rows_elsewhere,
     weigh_rows,
 )
+from pymc_dpgmm.sampler.state.provided import PROVIDED, PROVIDED_TO_GROUPS
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 
@@ -239,7 +235,6 @@ class State:
             LOAD_SEATS: load_seats,
             DIVIDE: divide_share,
             BEGIN_SWEEP: begin_sweep,
-            SCAN_GROUPED: scan_grouped_rows,
         }
         for place, function in functions.items():
             self.head[place] = function.address
@@ -299,9 +294,11 @@ class State:
         self._point_to(ARRAYS)
         for position, function in enumerate(IN_VIEWS):
             self.head[FIRST_FUNCTION + position] = function.address
-        self.head[ALLOCATE] = allocate_in_turn.address
+        given = PROVIDED if self.groups is None else PROVIDED | PROVIDED_TO_GROUPS
+        for place, function in given.items():
+            self.head[place] = function.address
+        self._n_provided = len(PROVIDED)
         self.head[ACCUMULATE] = accumulate_weights.address
-        self.head[SCAN_ROWS] = scan_rows.address
         self.head[N_LOG_V], self.head[N_LOG_COMPONENTS] = len(self.log_v), len(self.log_components)
 
     def _point_to(self, names: Sequence[str]) -> None:
@@ -475,6 +472,9 @@ class State:
 
     def use(self, rng: np.random.Generator) -> None:
         """Let kernels draw from a generator."""
+        if len(PROVIDED) != self._n_provided:
+            # The moves were imported after the state was made.
+            self._point()
         bits = rng.bit_generator
         if bits is not self._bits:
             self.head[[NEXT_DOUBLE, BIT_STATE]] = bits_of_generator(rng)

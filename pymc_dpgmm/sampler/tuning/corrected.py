@@ -22,9 +22,9 @@ import numpy as np
 
 from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
 from pymc_dpgmm.sampler.moves.split_merge import MOVES, N_TALLIED, RANDOM, SEQUENTIAL
+from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, split_merge
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options
-from pymc_dpgmm.sampler.tuning.sweep import redraw_alpha, split_merge
 
 
 class Rest(Protocol):

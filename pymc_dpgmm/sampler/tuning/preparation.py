@@ -15,12 +15,12 @@ from pymc_dpgmm.native.threads import available_cores
 from pymc_dpgmm.sampler.moves.imputation import impute_rows
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.split_merge import allocate_in_turn
+from pymc_dpgmm.sampler.moves.sweep import redraw_once, run_sweeps
 from pymc_dpgmm.sampler.state.memory import IN_VIEWS, accumulate_weights
 from pymc_dpgmm.sampler.state.state import fill, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.table_functions import ALWAYS, DRAW_ABSENT, PRESENT, function_of
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.sampler.tuning.search import SEARCHES
-from pymc_dpgmm.sampler.tuning.sweep import redraw_once, run_sweeps
 
 # Functions for which a process is worth while, and the seconds that it may take longer than its parent.
 FEW = 4

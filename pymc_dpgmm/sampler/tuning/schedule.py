@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.threads import available_threads
-from pymc_dpgmm.sampler.groups.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
 from pymc_dpgmm.sampler.moves.split_merge import (
@@ -21,9 +20,10 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     SPLITS_TRIED,
     WORK,
 )
+from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
-from pymc_dpgmm.sampler.tuning.sweep import redraw_alpha, sweep
 from pymc_dpgmm.tables.checks import check_count
 
 # Tuning draws that search, at most, and at most this share of all tuning draws.

@@ -7,7 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.chunked.records import sums_as_dataset
-from pymc_dpgmm.integration.hooks.pymc_internals import MultiTrace, NDArray
+from pymc_dpgmm.integration.internals.pymc_internals import MultiTrace, NDArray
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.tables.checks import check_count
 from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source

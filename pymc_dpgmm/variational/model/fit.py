@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-from pymc_dpgmm.integration.runs.bars import Bar
+from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.tables.checks import check_count

@@ -19,9 +19,10 @@ from pytensor.graph.op import Op
 
 from pymc_dpgmm.native.fingerprints import digest
 
-# Of the compiled code around a call: code on disk that was made by another text of these files, or by modules of other
-# names, is not found.
-STAMP = f"{__package__} {digest(*sorted(map(str, Path(__file__).parent.glob('*.py'))))}"
+# Of the compiled code around a call. Code on disk that was made by another text of these files, or by modules of
+# other names, is not found.
+_FILES = sorted(str(path) for path in Path(__file__).parents[1].glob("[hi]*/*.py"))
+STAMP = f"{__package__} {digest(*_FILES)}"
 _PLAIN = str, int, float, bool, type(None)
 
 # Functions of single nodes, which may keep data and are given back with the node, and those of operations.

@@ -3,7 +3,7 @@
 import math
 
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, inlined
-from pymc_dpgmm.sampler.groups.grouping import (
+from pymc_dpgmm.sampler.state.grouping import (
     close_share,
     enter_group,
     log_open_grouped,
@@ -19,6 +19,7 @@ from pymc_dpgmm.sampler.state.memory import (
     NEEDS_ROOM,
     NOT_A_NUMBER,
     POSITION,
+    SCAN_GROUPED,
     choose,
     free_slot,
     join,
@@ -27,6 +28,7 @@ from pymc_dpgmm.sampler.state.memory import (
     take_slot,
     weigh,
 )
+from pymc_dpgmm.sampler.state.provided import provided
 
 
 @inlined
@@ -118,6 +120,7 @@ def scan_grouped(s, rows, start, stop):
     return stop
 
 
+@provided(SCAN_GROUPED, to_groups=True)
 @c_function(INT(INTS, INTS, INT))
 def scan_grouped_rows(head, rows, n_rows):
     """Scan rows from where the head says on."""

@@ -3,11 +3,11 @@
 import numpy as np
 
 from pymc_dpgmm.partitions.grouped import Groups
-from pymc_dpgmm.sampler.groups.grouping import begin_sweep
-from pymc_dpgmm.sampler.groups.words import Words
+from pymc_dpgmm.sampler.moves.sweep import split_merge
+from pymc_dpgmm.sampler.state.grouping import begin_sweep
 from pymc_dpgmm.sampler.state.memory import REST
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.sweep import split_merge
+from pymc_dpgmm.sampler.topics.words import Words
 
 # With fewer words, to write labels back and forth takes longer than scans of rows of any kind.
 FEWEST_WORDS = 2_000
@@ -81,7 +81,7 @@ def sweep_words(
     n_random: int,
     n_sequential: int,
 ) -> int:
-    """Do what :func:`~pymc_dpgmm.sampler.tuning.sweep.sweep` does, with scans that are made for words."""
+    """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made for words."""
     n_moved = 0
     state.use(rng)
     for _ in range(n_sweeps):

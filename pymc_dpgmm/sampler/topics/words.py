@@ -5,7 +5,7 @@ A token of word w in document j joins topic k with probability proportional to
 .. math:: (n_{jk} + a_{jk}) \frac{n_{kw} + \eta_w}{n_k + \sum \eta}
 
 (Griffiths and Steyvers 2004, eq. 5), the counts being those of all other tokens. Under the hierarchical
-Dirichlet process, :math:`a_{jk}` is :math:`\alpha_j \beta_k` (see :mod:`pymc_dpgmm.sampler.groups.grouping`), and
+Dirichlet process, :math:`a_{jk}` is :math:`\alpha_j \beta_k` (see :mod:`pymc_dpgmm.sampler.state.grouping`), and
 a topic is opened with weight :math:`\alpha_j \beta_* \eta_w / \sum \eta`.
 
 The sum of the weights has two parts (Yao, Mimno and McCallum 2009). With the odds

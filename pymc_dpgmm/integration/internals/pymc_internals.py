@@ -19,6 +19,7 @@ from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
 from pymc.logprob.transforms import LogTransform
 from pymc.logprob.utils import CheckParameterValue
+from pymc.printing import _str_for_input_var as str_for_input
 from pymc.pytensorf import collect_default_updates, constant_fold
 from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
 from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
@@ -55,6 +56,7 @@ __all__ = [
     "logprob",
     "make_initial_point_fns_per_chain",
     "sample_in_turn",
+    "str_for_input",
     "support_point",
     "wrap",
 ]
@@ -91,6 +93,7 @@ WRAPPED = {
     "_sample": ("pymc.sampling.mcmc",),
     "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
     "sample_posterior_predictive": ("pymc", "pymc.sampling", "pymc.sampling.forward"),
+    "str_for_dist": ("pymc.printing",),
     "str_for_model": ("pymc.printing",),
 }
 

@@ -34,7 +34,7 @@ from pymc_dpgmm.native.compiled import (
     ints_at,
 )
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.sampler.moves.concentration import draw_concentration
+from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.sampler.state.memory import (
     ALPHA,
     ARRAYS,

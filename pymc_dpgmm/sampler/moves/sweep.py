@@ -4,10 +4,10 @@ import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined
-from pymc_dpgmm.sampler.groups.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.sampler.moves.concentration import redraw
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
+from pymc_dpgmm.sampler.state.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
     N_CLUSTERS,

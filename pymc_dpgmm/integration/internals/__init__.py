@@ -1,0 +1,1 @@
+"""What is taken from inside PyMC, and what others register here."""

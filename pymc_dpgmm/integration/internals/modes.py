@@ -1,0 +1,13 @@
+"""Modes of PyTensor in which the package's operations cannot be evaluated."""
+
+from typing import Any
+
+from pytensor.compile.mode import get_mode
+
+NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend of pm.sample"
+
+
+def check_mode(mode: Any) -> None:
+    """Raise NotImplementedError where a compilation mode is that of JAX."""
+    if type(get_mode(mode).linker).__name__ == "JAXLinker":
+        raise NotImplementedError(NO_JAX)

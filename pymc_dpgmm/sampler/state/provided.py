@@ -1,0 +1,22 @@
+"""Functions of moves that compiled code calls by address: they are compiled once, and not into all that call them.
+
+The state keeps their addresses. It knows none of the moves; each registers what it provides.
+"""
+
+from collections.abc import Callable
+
+from pymc_dpgmm.native.compiled import CFunction
+
+# By their places in the head of a state: for all states, and for those whose rows come in groups.
+PROVIDED: dict[int, CFunction] = {}
+PROVIDED_TO_GROUPS: dict[int, CFunction] = {}
+
+
+def provided(place: int, *, to_groups: bool = False) -> Callable[[CFunction], CFunction]:
+    """Register the decorated function under its place in the head of a state."""
+
+    def register(function: CFunction) -> CFunction:
+        (PROVIDED_TO_GROUPS if to_groups else PROVIDED)[place] = function
+        return function
+
+    return register
