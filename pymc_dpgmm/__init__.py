@@ -136,44 +136,21 @@ __all__ = [
 ]
 
 # What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports
-# take longer than all the rest. Modules, and what they have for users.
-_LATER = {
-    "variational.model": ["VariationalFit", "fit"],
-    "posterior.plots": [name for name in __all__ if name.startswith("plot_")],
-    "posterior": [
-        "certainty",
-        "chunked_labels",
-        "chunked_membership",
-        "co_clustering",
-        "component_draws",
-        "credible_ball",
-        "density",
-        "group_weights",
-        "held_out_log_likelihood",
-        "log_likelihood",
-        "membership",
-        "n_clusters",
-        "partition_diagnostics",
-        "point_partition",
-        "sample_new_rows",
-        "sample_replicates",
-        "sensitivity",
-        "summary",
-        "topics",
-    ],
-}
+# take longer than all the rest.
+_FITS = ("VariationalFit", "fit")
 
 
 def __getattr__(name: str) -> Any:
     """Import what is done after sampling (PEP 562)."""
     if name == "posterior":
-        return importlib.import_module(f"{__name__}.{name}")
-    for module, names in _LATER.items():
-        if name in names:
-            # Kept, so that this function is asked once for each name.
-            value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
-            return value
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return importlib.import_module(f"{__name__}.posterior")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    plots = name.startswith("plot_")
+    module = "variational.model" if name in _FITS else "posterior.plots" if plots else "posterior"
+    # Kept, so that this function is asked once for each name.
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

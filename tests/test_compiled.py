@@ -211,6 +211,18 @@ def whole(x):
     return part(x) * part(2.0 * x)
 
 
+def test_where_numba_has_another_inside_code_is_compiled_as_it_does(monkeypatch):
+    """Optimised part by part, which takes longer and computes the same."""
+    monkeypatch.setattr(compiled, "_PARTS_ARE_KNOWN", False)
+    monkeypatch.delattr(compiled, "_Part")
+
+    def twice(x):
+        return part(x) * part(2.0 * x)
+
+    plain = c_function(FLOAT(FLOAT))(twice)
+    assert plain(3.0) == 28.0
+
+
 def test_parts_serve_python_too_and_have_no_machine_code_of_their_own():
     assert whole(3.0) == 28.0
     assert part(3.0) == 4.0

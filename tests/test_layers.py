@@ -155,7 +155,7 @@ BELOW = [
     "pymc_dpgmm.partitions.priors",
     "pymc_dpgmm.tables.rows",
     "pymc_dpgmm.families",
-    "pymc_dpgmm.sampler.moves.gibbs",
+    "pymc_dpgmm.sampler.moves.sweep",
     "pymc_dpgmm.sampler.state.marginal",
     "pymc_dpgmm.sampler.moves.imputation",
     "pymc_dpgmm.sampler.tuning.schedule",

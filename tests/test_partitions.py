@@ -26,7 +26,7 @@ from pymc_dpgmm.partitions.priors import (
     n_terms,
     pitman_yor,
 )
-from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.state import State
 
 pytestmark = pytest.mark.interpreted

@@ -8,7 +8,7 @@ import pytest
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table_functions import SIZE
 

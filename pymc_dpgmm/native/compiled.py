@@ -300,16 +300,8 @@ class _Compiled(CFunc):
 
     def _compile_uncached(self) -> Any:
         compiling.begin(self.__name__)
-        codegen = self._targetdescr.target_context.codegen()
-        whole = codegen._library_class
-
-        def library(owner: Any, name: str) -> Any:
-            return (whole if name == self._pyfunc.__qualname__ else _Part)(owner, name)
-
-        # Environments are for code that handles objects of Python; parts have no memory for them.
-        codegen._library_class, codegen.set_env = library, lambda name, environment: None
         try:
-            with _no_collection():
+            with _no_collection(), self._in_parts():
                 return super()._compile_uncached()  # type: ignore[misc]
         except NumbaError as error:
             places = [_place_in(function, str(error)) for function in self.outside]
@@ -320,6 +312,23 @@ class _Compiled(CFunc):
                 "use numbers, loops, functions of math, and functions that are marked with "
                 "pymc_dpgmm.native.compiled.inlined"
             ) from None
+
+    @contextlib.contextmanager
+    def _in_parts(self) -> Iterator[None]:
+        """Let numba optimise all that is called at once. Where its inside is another one, leave it alone."""
+        codegen = self._targetdescr.target_context.codegen()
+        if not (hasattr(codegen, "_library_class") and hasattr(codegen, "set_env") and _PARTS_ARE_KNOWN):
+            yield
+            return
+        whole = codegen._library_class
+
+        def library(owner: Any, name: str) -> Any:
+            return (whole if name == self._pyfunc.__qualname__ else _Part)(owner, name)
+
+        # Environments are for code that handles objects of Python; parts have no memory for them.
+        codegen._library_class, codegen.set_env = library, lambda name, environment: None
+        try:
+            yield
         finally:
             codegen._library_class = whole
             del codegen.set_env
@@ -376,6 +385,13 @@ class _Part(JITCodeLibrary):
         """Return 0: there is no machine code."""
         self._ensure_finalized()
         return 0
+
+
+# What is replaced in numba's libraries, and what replaces it.
+_PARTS_ARE_KNOWN = all(
+    hasattr(JITCodeLibrary, name)
+    for name in ("finalize", "get_pointer_to_function", "_get_module_for_linking", "_ensure_finalized")
+)
 
 
 def _kept(function: Callable[..., Any], stamp: Any) -> FunctionCache:

@@ -20,9 +20,8 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from pymc_dpgmm.sampler.moves.gibbs import gibbs_scan
 from pymc_dpgmm.sampler.moves.split_merge import MOVES, N_TALLIED, RANDOM, SEQUENTIAL
-from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, split_merge
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, redraw_alpha, split_merge
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options
 
