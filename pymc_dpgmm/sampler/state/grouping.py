@@ -37,14 +37,14 @@ from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.sampler.state.memory import (
     ALPHA,
-    ARRAYS,
     BEGIN_SWEEP,
     CURRENT,
     DIVIDE,
-    FIRST_ARRAY,
     GAMMA,
     GAMMA_RATE,
     GAMMA_SHAPE,
+    GROUP,
+    HEAD,
     LAW_RATE,
     LAW_SHAPE,
     LOAD_SEATS,
@@ -52,14 +52,15 @@ from pymc_dpgmm.sampler.state.memory import (
     MOST,
     N_CLUSTERS,
     N_GROUPS,
+    PULLS,
     REST,
     RIGHT_SHARE,
+    SHARES,
     WHOLE,
     memory_at,
     shuffle,
 )
 
-_FIRST = FIRST_ARRAY + ARRAYS.index("group")
 # How often openers, and the concentrations whose laws are given, are drawn at the beginning of a sweep.
 N_REPEATED = 5
 
@@ -87,23 +88,15 @@ class Grouping(NamedTuple):
     touched: object
 
 
+_grouping_at = HEAD.reader(
+    Grouping, rows="group_rows", starts="group_starts", counts="group_counts", halves="half_counts"
+)
+
+
 @inlined
 def grouping_of(s):
     """Return what is kept of groups; there must be such."""
-    return Grouping(
-        s.head[N_GROUPS],
-        ints_at(s.head[_FIRST]),
-        ints_at(s.head[_FIRST + 1]),
-        ints_at(s.head[_FIRST + 2]),
-        floats_at(s.head[_FIRST + 3]),
-        ints_at(s.head[_FIRST + 4]),
-        floats_at(s.head[_FIRST + 5]),
-        ints_at(s.head[_FIRST + 6]),
-        ints_at(s.head[_FIRST + 7]),
-        ints_at(s.head[_FIRST + 8]),
-        ints_at(s.head[_FIRST + 9]),
-        ints_at(s.head[_FIRST + 10]),
-    )
+    return _grouping_at(s.head)
 
 
 @inlined
@@ -149,7 +142,7 @@ def _call_load(typing_context, address, head, j):
 @inlined
 def enter_group(s, i):
     """Make the group of row ``i`` the current one."""
-    j = ints_at(s.head[_FIRST])[i]
+    j = ints_at(s.head[GROUP])[i]
     if j != s.head[CURRENT]:
         _call_load(s.head[LOAD_SEATS], s.head, j)
 
@@ -157,13 +150,13 @@ def enter_group(s, i):
 @inlined
 def log_open_grouped(s, returned):
     """Log weight with which a row of the current group opens a cluster, once a share has been given back."""
-    return math.log(floats_at(s.head[_FIRST + 3])[s.head[CURRENT]] * (s.prior[REST] + returned))
+    return math.log(floats_at(s.head[PULLS])[s.head[CURRENT]] * (s.prior[REST] + returned))
 
 
 @inlined
 def share_of(s, k):
     """Return the share of slot ``k``."""
-    return floats_at(s.head[_FIRST + 5])[k]
+    return floats_at(s.head[SHARES])[k]
 
 
 @inlined
@@ -177,14 +170,14 @@ def open_share(s, k):
     else:
         left = s.prior[REST] * math.exp(math.log1p(-uniform(s.bits)) / s.prior[GAMMA])
         share = s.prior[REST] - left
-    floats_at(s.head[_FIRST + 5])[k] = max(share, SMALLEST)
+    floats_at(s.head[SHARES])[k] = max(share, SMALLEST)
     s.prior[REST] = left
 
 
 @inlined
 def close_share(s, k):
     """Take the share of slot ``k`` back, which has no rows any more."""
-    shares = floats_at(s.head[_FIRST + 5])
+    shares = floats_at(s.head[SHARES])
     s.prior[REST] += shares[k]
     shares[k] = 0.0
 
@@ -499,7 +492,7 @@ def log_division(s, size, n_clusters, forced):
 @inlined
 def note_whole(s, left, right):
     """Note the shares of two clusters that are to unite."""
-    shares = floats_at(s.head[_FIRST + 5])
+    shares = floats_at(s.head[SHARES])
     s.prior[WHOLE] = shares[left] + shares[right]
     s.prior[RIGHT_SHARE] = shares[right] / s.prior[WHOLE]
 
@@ -516,7 +509,7 @@ def divide_accepted(s, whole, right):
     if is_finite(s):
         open_share(s, right)
         return
-    shares = floats_at(s.head[_FIRST + 5])
+    shares = floats_at(s.head[SHARES])
     shares[right] = max(s.prior[WHOLE] * s.prior[RIGHT_SHARE], SMALLEST)
     shares[whole] = max(s.prior[WHOLE] * (1.0 - s.prior[RIGHT_SHARE]), SMALLEST)
 
@@ -527,6 +520,6 @@ def unite_accepted(s, left, right):
     if is_finite(s):
         close_share(s, right)
         return
-    shares = floats_at(s.head[_FIRST + 5])
+    shares = floats_at(s.head[SHARES])
     shares[left] = s.prior[WHOLE]
     shares[right] = 0.0

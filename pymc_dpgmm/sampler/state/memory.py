@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from numba.extending import intrinsic
 
+from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits, below, largest_of, take_exponentials, uniform
+from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
     FLOATS,
@@ -52,67 +54,111 @@ from pymc_dpgmm.sampler.state.table_functions import (
     call_weigh,
 )
 
-# Numbers.
-N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = range(8)
-# Where a kernel that needs more slots goes on once it has them, and what it has counted so far.
-SWEEP, PHASE, POSITION, N_MOVED = range(8, 12)
-# Rows in groups, and the group whose seats are in ``seats``.
-N_GROUPS, CURRENT = 12, 13
-# Rows of a cluster that random moves divide, at most.
-MOST_DIVIDED = 14
+HEAD = Block(
+    n=NUMBER,
+    capacity=NUMBER,
+    n_clusters=NUMBER,
+    n_views=NUMBER,
+    next_double=NUMBER,
+    bit_state=NUMBER,
+    n_log_v=NUMBER,
+    n_log_components=NUMBER,
+    # Where a kernel that needs more slots goes on once it has them, and what it has counted so far.
+    sweep=NUMBER,
+    phase=NUMBER,
+    position=NUMBER,
+    n_moved=NUMBER,
+    # Rows in groups, and the group whose seats are in ``seats``.
+    n_groups=NUMBER,
+    current=NUMBER,
+    # Rows of a cluster that random moves divide, at most.
+    most_divided=NUMBER,
+    # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
+    # ``n_elsewhere + k``, which is no cluster's.
+    n_elsewhere=NUMBER,
+    # Of each row, and of the ring of each slot.
+    slots=blocks.INTS,
+    sizes=blocks.INTS,
+    following=blocks.INTS,
+    preceding=blocks.INTS,
+    # Of each slot.
+    order=blocks.INTS,
+    place=blocks.INTS,
+    # Of each row: the order of a scan, and what moves work with.
+    queue=blocks.INTS,
+    gathered=blocks.INTS,
+    own=blocks.INTS,
+    side=blocks.INTS,
+    picked=blocks.INTS,
+    tally=blocks.INTS,
+    halves=blocks.INTS,
+    views=blocks.INTS,
+    prior_predictive=blocks.FLOATS,
+    # Log weights of slots, for rows that join and for those that are in them.
+    seats=blocks.FLOATS,
+    seats_left=blocks.FLOATS,
+    log_weights=blocks.FLOATS,
+    cumulative=blocks.FLOATS,
+    # The prior on partitions.
+    prior=blocks.FLOATS,
+    log_v=blocks.FLOATS,
+    log_components=blocks.FLOATS,
+    # Of rows in groups, see ``grouping.py``.
+    group=blocks.INTS,
+    group_rows=blocks.INTS,
+    group_starts=blocks.INTS,
+    pulls=blocks.FLOATS,
+    group_counts=blocks.INTS,
+    shares=blocks.FLOATS,
+    seated=blocks.INTS,
+    openers=blocks.INTS,
+    visited=blocks.INTS,
+    half_counts=blocks.INTS,
+    touched=blocks.INTS,
+    # For one call of the families.
+    owns=blocks.INTS,
+    lone=blocks.INTS,
+    lanes=blocks.FLOATS,
+    # What is done in all views, see ``IN_VIEWS``.
+    weigh_in_views=FUNCTION,
+    change_in_views=FUNCTION,
+    gather_in_views=FUNCTION,
+    unite_in_views=FUNCTION,
+    log_evidence_in_views=FUNCTION,
+    copy_in_views=FUNCTION,
+    # What moves provide, see ``provided.py``, and what else is compiled once.
+    allocate=FUNCTION,
+    accumulate=FUNCTION,
+    scan_rows=FUNCTION,
+    series=FUNCTION,
+    load_seats=FUNCTION,
+    divide=FUNCTION,
+    begin_sweep=FUNCTION,
+    scan_grouped=FUNCTION,
+)
+N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = HEAD.places(
+    "n", "capacity", "n_clusters", "n_views", "next_double", "bit_state", "n_log_v", "n_log_components"
+)
+SWEEP, PHASE, POSITION, N_MOVED = HEAD.places("sweep", "phase", "position", "n_moved")
+N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
+LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
+GROUP, PULLS, GROUP_COUNTS, SHARES = HEAD.places("group", "pulls", "group_counts", "shares")
+WEIGH_IN_VIEWS, CHANGE_IN_VIEWS, GATHER_IN_VIEWS, UNITE_IN_VIEWS, EVIDENCE_IN_VIEWS, COPY_IN_VIEWS = HEAD.places(
+    "weigh_in_views",
+    "change_in_views",
+    "gather_in_views",
+    "unite_in_views",
+    "log_evidence_in_views",
+    "copy_in_views",
+)
+ALLOCATE, ACCUMULATE, SCAN_ROWS, SERIES = HEAD.places("allocate", "accumulate", "scan_rows", "series")
+LOAD_SEATS, DIVIDE, BEGIN_SWEEP, SCAN_GROUPED = HEAD.places("load_seats", "divide", "begin_sweep", "scan_grouped")
+# Numbers come first.
+FIRST_ARRAY = HEAD.place("slots")
 # Random moves divide no larger clusters: they would take the time of all rows, and never be accepted.
 LARGEST_DIVIDED = 1_000
-# Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
-# ``N_ELSEWHERE + k``, which is no cluster's.
-N_ELSEWHERE = 15
 # What kernels return that may need more slots, or meet a density that is not a number.
 DONE, NEEDS_ROOM, NOT_A_NUMBER = 0, 1, 2
-# Addresses of arrays.
-ARRAYS = (
-    "slots",
-    "sizes",
-    "following",
-    "preceding",
-    "order",
-    "place",
-    "queue",
-    "gathered",
-    "own",
-    "side",
-    "picked",
-    "tally",
-    "halves",
-    "views",
-    "prior_predictive",
-    "seats",
-    "seats_left",
-    "log_weights",
-    "cumulative",
-    "prior",
-    "log_v",
-    "log_components",
-    "group",
-    "group_rows",
-    "group_starts",
-    "pulls",
-    "group_counts",
-    "shares",
-    "seated",
-    "openers",
-    "visited",
-    "half_counts",
-    "touched",
-    "owns",
-    "lone",
-    "lanes",
-)
-FIRST_ARRAY = 16
-GROUP, GROUP_COUNTS = (FIRST_ARRAY + ARRAYS.index(name) for name in ("group", "group_counts"))
-FIRST_FUNCTION = FIRST_ARRAY + len(ARRAYS)
-ALLOCATE = FIRST_FUNCTION + 6
-ACCUMULATE, SCAN_ROWS, SERIES = ALLOCATE + 1, ALLOCATE + 2, ALLOCATE + 3
-LOAD_SEATS, DIVIDE, BEGIN_SWEEP, SCAN_GROUPED = range(SERIES + 1, SERIES + 5)
-HEAD_LENGTH = SCAN_GROUPED + 1
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
 ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
 # With groups also: gamma and its law, the share of all clusters without rows, that of a cluster that divides and
@@ -157,39 +203,8 @@ class Memory(NamedTuple):
     lanes: object
 
 
-@inlined
-def memory_at(head):
-    """Return the memory that a head tells of."""
-    return Memory(
-        head,
-        head[N],
-        head[CAPACITY],
-        head[N_VIEWS],
-        Bits(head[NEXT_DOUBLE], head[BIT_STATE]),
-        ints_at(head[FIRST_ARRAY]),
-        ints_at(head[FIRST_ARRAY + 1]),
-        ints_at(head[FIRST_ARRAY + 2]),
-        ints_at(head[FIRST_ARRAY + 3]),
-        ints_at(head[FIRST_ARRAY + 4]),
-        ints_at(head[FIRST_ARRAY + 5]),
-        ints_at(head[FIRST_ARRAY + 6]),
-        ints_at(head[FIRST_ARRAY + 7]),
-        ints_at(head[FIRST_ARRAY + 8]),
-        ints_at(head[FIRST_ARRAY + 9]),
-        ints_at(head[FIRST_ARRAY + 10]),
-        ints_at(head[FIRST_ARRAY + 11]),
-        ints_at(head[FIRST_ARRAY + 12]),
-        ints_at(head[FIRST_ARRAY + 13]),
-        floats_at(head[FIRST_ARRAY + 14]),
-        floats_at(head[FIRST_ARRAY + 15]),
-        floats_at(head[FIRST_ARRAY + 16]),
-        floats_at(head[FIRST_ARRAY + 17]),
-        floats_at(head[FIRST_ARRAY + 18]),
-        floats_at(head[FIRST_ARRAY + 19]),
-        ints_at(head[FIRST_ARRAY + 33]),
-        ints_at(head[FIRST_ARRAY + 34]),
-        floats_at(head[FIRST_ARRAY + 35]),
-    )
+# The memory that a head tells of.
+memory_at = HEAD.reader(Memory, head="head", bits=f"Bits(head[{NEXT_DOUBLE}], head[{BIT_STATE}])")
 
 
 @inlined
@@ -203,8 +218,8 @@ def prior_of(s):
         s.prior[EXTRA],
         s.head[N_LOG_V],
         s.head[N_LOG_COMPONENTS],
-        floats_at(s.head[FIRST_ARRAY + 20]),
-        floats_at(s.head[FIRST_ARRAY + 21]),
+        floats_at(s.head[LOG_V]),
+        floats_at(s.head[LOG_COMPONENTS]),
         s.head[SERIES],
     )
 
@@ -323,15 +338,15 @@ def copy_in_views(head, source, target):
         _copy_cluster(view_of(s, v), source, target)
 
 
-# In the order of their places in the head.
-IN_VIEWS = (
-    weigh_in_views,
-    change_in_views,
-    gather_in_views,
-    unite_in_views,
-    log_evidence_in_views,
-    copy_in_views,
-)
+# By their places in the head.
+IN_VIEWS = {
+    WEIGH_IN_VIEWS: weigh_in_views,
+    CHANGE_IN_VIEWS: change_in_views,
+    GATHER_IN_VIEWS: gather_in_views,
+    UNITE_IN_VIEWS: unite_in_views,
+    EVIDENCE_IN_VIEWS: log_evidence_in_views,
+    COPY_IN_VIEWS: copy_in_views,
+}
 
 
 @intrinsic
@@ -371,7 +386,7 @@ def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
     Where ``owns[t]`` is this slot, which then has the row, it is that given its other rows, and NaN where the row
     has to leave first. There are ``LANES`` rows at most, or ``WEIGHED_AT_ONCE`` and two slots at most.
     """
-    _call_weigh(s.head[FIRST_FUNCTION], s.head, rows, n_rows, slots, m, owns, stride, out)
+    _call_weigh(s.head[WEIGH_IN_VIEWS], s.head, rows, n_rows, slots, m, owns, stride, out)
 
 
 @inlined
@@ -385,31 +400,31 @@ def weigh(s, i, slots, m, own, out):
 @inlined
 def change(s, i, k, sign):
     """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be computed anew."""
-    return _call_change(s.head[FIRST_FUNCTION + 1], s.head, i, k, sign) > 0
+    return _call_change(s.head[CHANGE_IN_VIEWS], s.head, i, k, sign) > 0
 
 
 @inlined
 def gather(s, k, members, m, fresh):
     """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
-    _call_gather(s.head[FIRST_FUNCTION + 2], s.head, k, members, m, fresh)
+    _call_gather(s.head[GATHER_IN_VIEWS], s.head, k, members, m, fresh)
 
 
 @inlined
 def merge(s, k, j):
     """Let the statistics of slot ``k`` stand for its own rows and those of slot ``j``."""
-    _call_unite(s.head[FIRST_FUNCTION + 3], s.head, k, j)
+    _call_unite(s.head[UNITE_IN_VIEWS], s.head, k, j)
 
 
 @inlined
 def log_evidence(s, k):
     """Return the log marginal likelihood of the rows of slot ``k``, in all views."""
-    return _call_evidence(s.head[FIRST_FUNCTION + 4], s.head, k)
+    return _call_evidence(s.head[EVIDENCE_IN_VIEWS], s.head, k)
 
 
 @inlined
 def copy_statistics(s, source, target):
     """Copy the statistics of a slot to another one."""
-    _call_copy(s.head[FIRST_FUNCTION + 5], s.head, source, target)
+    _call_copy(s.head[COPY_IN_VIEWS], s.head, source, target)
 
 
 @inlined

@@ -18,17 +18,15 @@ from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_dra
 from pymc_dpgmm.sampler.state.memory import (
     ACCUMULATE,
     ALPHA,
-    ARRAYS,
     BEGIN_SWEEP,
     BIT_STATE,
     CAPACITY,
     DIVIDE,
     FIRST_ARRAY,
-    FIRST_FUNCTION,
     GAMMA,
     GAMMA_RATE,
     GAMMA_SHAPE,
-    HEAD_LENGTH,
+    HEAD,
     IN_VIEWS,
     LARGEST_DIVIDED,
     LAW_RATE,
@@ -79,8 +77,7 @@ WHY_NO_DENSITY = (
 
 # What moves change, and what they work with.
 _SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
-_COPIED = tuple(name for name in ARRAYS if name not in _SHARED)
-PLACES = {name: FIRST_ARRAY + position for position, name in enumerate(ARRAYS)}
+_COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
 # whether they count.
 _WORKED_WITH = ("own", "side", "picked", "gathered")
@@ -122,7 +119,7 @@ class State:
         else:
             room = capacity + self._n_reserved
             self.tables = [Table(v, room, n, like=own) for v, own in zip(views, elsewhere, strict=True)]
-        self.head = np.zeros(HEAD_LENGTH, dtype=np.int64)
+        self.head = np.zeros(len(HEAD), dtype=np.int64)
         self.slots = labels + 1
         for name in _WORKED_WITH:
             setattr(self, name, np.zeros(n + 1, dtype=np.int64))
@@ -291,10 +288,8 @@ class State:
 
     def _point(self) -> None:
         """Set the addresses of all arrays and functions."""
-        self._point_to(ARRAYS)
-        for position, function in enumerate(IN_VIEWS):
-            self.head[FIRST_FUNCTION + position] = function.address
-        given = PROVIDED if self.groups is None else PROVIDED | PROVIDED_TO_GROUPS
+        self._point_to(HEAD.arrays)
+        given = IN_VIEWS | PROVIDED if self.groups is None else IN_VIEWS | PROVIDED | PROVIDED_TO_GROUPS
         for place, function in given.items():
             self.head[place] = function.address
         self._n_provided = len(PROVIDED)
@@ -304,7 +299,7 @@ class State:
     def _point_to(self, names: Sequence[str]) -> None:
         """Set the addresses of some arrays, and of the tables."""
         for name in names:
-            self.head[PLACES[name]] = getattr(self, name).ctypes.data
+            self.head[HEAD.place(name)] = getattr(self, name).ctypes.data
         for v, table in enumerate(self.tables):
             self.views[v] = table.block
         self.address = self.head.ctypes.data
@@ -515,7 +510,7 @@ class State:
     @property
     def nbytes(self) -> int:
         """Bytes that the arrays hold, without the data."""
-        own = sum(getattr(self, name).nbytes for name in ARRAYS)
+        own = sum(getattr(self, name).nbytes for name in HEAD.arrays)
         return own + sum(table.array.nbytes + table.scratch.nbytes + table.shared.nbytes for table in self.tables)
 
 

@@ -20,7 +20,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import SMALLEST, Bits, uniform
+from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
     INT,
@@ -28,10 +30,7 @@ from pymc_dpgmm.native.compiled import (
     NOTHING,
     bits_of_generator,
     c_function,
-    floats_at,
     inlined,
-    ints_at,
-    small_ints_at,
 )
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.grouped import Groups
@@ -44,26 +43,36 @@ MOST_FACTORS = 12
 _LARGEST_FACTOR = 1e6
 
 # What a scan works on: whole numbers, then addresses of arrays.
-N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = range(9)
-ARRAYS = (
-    "words",
-    "labels",
-    "topics",
-    "counts",
-    "lengths",
-    "places",
-    "starts",
-    "free",
-    "totals",
-    "eta",
-    "pulls",
-    "shares",
-    "own",
-    "odds",
-    "weights",
-    "numbers",
+HEAD = Block(
+    n_documents=NUMBER,
+    n_topics=NUMBER,
+    is_open=NUMBER,
+    document=NUMBER,
+    token=NUMBER,
+    n_moved=NUMBER,
+    n_free=NUMBER,
+    next_double=NUMBER,
+    bit_state=NUMBER,
+    words=blocks.SMALL_INTS,
+    labels=blocks.SMALL_INTS,
+    topics=blocks.SMALL_INTS,
+    counts=blocks.SMALL_INTS,
+    lengths=blocks.SMALL_INTS,
+    places=blocks.INTS,
+    starts=blocks.INTS,
+    free=blocks.INTS,
+    totals=blocks.FLOATS,
+    eta=blocks.FLOATS,
+    pulls=blocks.FLOATS,
+    shares=blocks.FLOATS,
+    own=blocks.FLOATS,
+    odds=blocks.FLOATS,
+    weights=blocks.FLOATS,
+    numbers=blocks.FLOATS,
 )
-FIRST_ARRAY = 9
+N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, BIT_STATE = HEAD.places(
+    "n_documents", "n_topics", "is_open", "document", "token", "n_moved", "n_free", "next_double", "bit_state"
+)
 # Places in ``numbers``: the sum of eta, the share of topics without tokens, and gamma.
 ETA_SUM, REST, GAMMA = range(3)
 
@@ -89,27 +98,8 @@ class Tokens(NamedTuple):
     numbers: object
 
 
-@inlined
-def tokens_at(head):
-    """Return the arrays that a head tells of."""
-    return Tokens(
-        small_ints_at(head[FIRST_ARRAY]),
-        small_ints_at(head[FIRST_ARRAY + 1]),
-        small_ints_at(head[FIRST_ARRAY + 2]),
-        small_ints_at(head[FIRST_ARRAY + 3]),
-        small_ints_at(head[FIRST_ARRAY + 4]),
-        ints_at(head[FIRST_ARRAY + 5]),
-        ints_at(head[FIRST_ARRAY + 6]),
-        ints_at(head[FIRST_ARRAY + 7]),
-        floats_at(head[FIRST_ARRAY + 8]),
-        floats_at(head[FIRST_ARRAY + 9]),
-        floats_at(head[FIRST_ARRAY + 10]),
-        floats_at(head[FIRST_ARRAY + 11]),
-        floats_at(head[FIRST_ARRAY + 12]),
-        floats_at(head[FIRST_ARRAY + 13]),
-        floats_at(head[FIRST_ARRAY + 14]),
-        floats_at(head[FIRST_ARRAY + 15]),
-    )
+# The arrays that a head tells of.
+tokens_at = HEAD.reader(Tokens)
 
 
 @inlined
@@ -393,7 +383,7 @@ class Words:
         self.starts = groups.starts
         self.numbers = np.zeros(3)
         self.pulls = np.ones(groups.n_groups)
-        self.head = np.zeros(FIRST_ARRAY + len(ARRAYS), dtype=np.int64)
+        self.head = np.zeros(len(HEAD), dtype=np.int64)
         self.head[N_DOCUMENTS] = groups.n_groups
         self.set_eta(eta)
         self.set_labels(np.zeros(len(words), dtype=np.int64), 1)
@@ -411,9 +401,9 @@ class Words:
         return int(self.head[N_TOPICS])
 
     def _point(self) -> None:
-        for position, name in enumerate(ARRAYS):
+        for name in HEAD.arrays:
             if hasattr(self, name):
-                self.head[FIRST_ARRAY + position] = getattr(self, name).ctypes.data
+                self.head[HEAD.place(name)] = getattr(self, name).ctypes.data
         self.address = self.head.ctypes.data
 
     def set_eta(self, eta: np.ndarray) -> None:

@@ -45,7 +45,7 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     functions += [function_of(family, verb) for verb in ALWAYS for family in families]
     functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
     functions += [impute_rows] if imputed else []
-    functions += [*IN_VIEWS, fill, refit_all, write_labels, log_joint]
+    functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
     functions += [*SEARCHES, redraw_once] if options.search else []
     functions += [accumulate_weights, allocate_in_turn, run_sweeps]
     named = sorted({family.title for family in families})

@@ -1,0 +1,90 @@
+"""Blocks of whole numbers that tell compiled code where its memory lies.
+
+A block is declared once, by its fields in order: whole numbers, addresses of arrays with the type of their
+entries, and addresses of functions. Places in the block, and the function by which compiled code reads it, follow.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pymc_dpgmm.native.arithmetic import Bits
+from pymc_dpgmm.native.compiled import bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
+
+# What a field holds, and how it is read.
+NUMBER, FUNCTION = "{}", "{} as a function"
+INTS, SMALL_INTS, FLOATS, BYTES = "ints_at({})", "small_ints_at({})", "floats_at({})", "bytes_at({})"
+_ARRAYS = (INTS, SMALL_INTS, FLOATS, BYTES)
+_READS = {
+    "ints_at": ints_at,
+    "small_ints_at": small_ints_at,
+    "floats_at": floats_at,
+    "bytes_at": bytes_at,
+    "shifted": shifted,
+    "Bits": Bits,
+}
+
+
+class Block:
+    """The fields of a block.
+
+    Parameters
+    ----------
+    **fields : str
+        ``NUMBER``, ``FUNCTION``, or the type of an array's entries, by the names of the fields.
+
+    Examples
+    --------
+    >>> block = Block(n=NUMBER, sizes=INTS, weights=FLOATS)
+    >>> block.place("weights"), block.arrays, len(block)
+    (2, ('sizes', 'weights'), 3)
+    """
+
+    def __init__(self, **fields: str) -> None:
+        self._fields = fields
+        self._places = {name: place for place, name in enumerate(fields)}
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+    def place(self, name: str) -> int:
+        """Return the place of a field."""
+        return self._places[name]
+
+    def places(self, *names: str) -> list[int]:
+        """Return the places of some fields."""
+        return [self._places[name] for name in names]
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        """Names of the fields that are addresses of arrays."""
+        return tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)
+
+    def reader(self, kind: Any, **others: str) -> Callable[..., Any]:
+        """Return a function for compiled code that reads a named tuple from a block.
+
+        Parameters
+        ----------
+        kind : named tuple
+            Its fields are those of the block that have their names.
+        **others : str
+            Fields of the named tuple that have another name in the block, or the expressions that they are, in
+            which ``head`` is the block.
+        """
+        read = {}
+        for name in kind._fields:
+            other = others.get(name, name)
+            holds = self._fields.get(other)
+            read[name] = other if holds is None else holds.format(f"head[{self._places[other]}]")
+        return reader(kind, ["head"], read)
+
+
+def reader(kind: Any, arguments: Sequence[str], fields: Mapping[str, str]) -> Callable[..., Any]:
+    """Return a function for compiled code that makes a named tuple of expressions of its arguments.
+
+    Compiled code knows fields by name only, so that the function is written out.
+    """
+    body = ", ".join(fields[name] for name in kind._fields)
+    source = f"def read({', '.join(arguments)}):\n    return kind({body})\n"
+    namespace: dict[str, Any] = {"kind": kind, **_READS}
+    exec(compile(source, f"<fields of {kind.__name__}>", "exec"), namespace)
+    return inlined(namespace["read"])
