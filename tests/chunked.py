@@ -6,7 +6,7 @@ from pymc_dpgmm.chunked.passes import Sent, as_rows, draw_labels, run_pass, unit
 from pymc_dpgmm.families import View
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import N_KEPT
+from pymc_dpgmm.sampler.state.templates import N_KEPT
 
 
 class RowsInMemory:

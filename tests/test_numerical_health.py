@@ -17,7 +17,7 @@ from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import join, leave, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import ERROR
+from pymc_dpgmm.sampler.state.templates import ERROR
 
 
 @c_function(NOTHING(INTS, INT))

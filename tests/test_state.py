@@ -10,7 +10,7 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table_functions import SIZE
+from pymc_dpgmm.sampler.state.templates import SIZE
 
 RNG = np.random.default_rng(4)
 CASES = {

@@ -27,7 +27,7 @@ from pymc_dpgmm.sampler.moves.sweep import split_merge
 from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import N_KEPT
+from pymc_dpgmm.sampler.state.templates import N_KEPT
 from pymc_dpgmm.sampler.tuning.schedule import BESIDE_LEADERS, SETTLED_SHARE, largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 

@@ -14,7 +14,7 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
 from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import N_KEPT
+from pymc_dpgmm.sampler.state.templates import N_KEPT
 
 # The place in an order of rows that comes before all rows.
 FIRST = np.iinfo(np.int64).min

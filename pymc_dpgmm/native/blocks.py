@@ -29,8 +29,9 @@ class Block:
 
     Parameters
     ----------
-    **fields : str
-        ``NUMBER``, ``FUNCTION``, or the type of an array's entries, by the names of the fields.
+    **fields : str or int
+        ``NUMBER``, ``FUNCTION``, or the type of an array's entries, by the names of the fields; or how many whole
+        numbers there are.
 
     Examples
     --------
@@ -39,12 +40,16 @@ class Block:
     (2, ('sizes', 'weights'), 3)
     """
 
-    def __init__(self, **fields: str) -> None:
-        self._fields = fields
-        self._places = {name: place for place, name in enumerate(fields)}
+    def __init__(self, **fields: str | int) -> None:
+        self._fields = {name: holds for name, holds in fields.items() if isinstance(holds, str)}
+        self._places: dict[str, int] = {}
+        self._length = 0
+        for name, holds in fields.items():
+            self._places[name] = self._length
+            self._length += holds if isinstance(holds, int) else 1
 
     def __len__(self) -> int:
-        return len(self._fields)
+        return self._length
 
     def place(self, name: str) -> int:
         """Return the place of a field."""
@@ -59,6 +64,10 @@ class Block:
         """Names of the fields that are addresses of arrays."""
         return tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)
 
+    def read(self, name: str, block: str = "head") -> str:
+        """Return the expression by which compiled code reads a field of a block of some name."""
+        return self._fields[name].format(f"{block}[{self._places[name]}]")
+
     def reader(self, kind: Any, **others: str) -> Callable[..., Any]:
         """Return a function for compiled code that reads a named tuple from a block.
 
@@ -70,12 +79,8 @@ class Block:
             Fields of the named tuple that have another name in the block, or the expressions that they are, in
             which ``head`` is the block.
         """
-        read = {}
-        for name in kind._fields:
-            other = others.get(name, name)
-            holds = self._fields.get(other)
-            read[name] = other if holds is None else holds.format(f"head[{self._places[other]}]")
-        return reader(kind, ["head"], read)
+        fields = {name: others.get(name, name) for name in kind._fields}
+        return reader(kind, ["head"], {n: self.read(f) if f in self._fields else f for n, f in fields.items()})
 
 
 def reader(kind: Any, arguments: Sequence[str], fields: Mapping[str, str]) -> Callable[..., Any]:

@@ -31,7 +31,7 @@ from pymc_dpgmm.sampler.many_rows.quadratics import (
     begin_densities,
     read_block,
 )
-from pymc_dpgmm.sampler.state.table_functions import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
+from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
 
 # Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
 # from these and of their products, packed triangles or diagonals.

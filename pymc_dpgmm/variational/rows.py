@@ -13,7 +13,7 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
+from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
 from pymc_dpgmm.variational.responsibilities import MOMENTS_LENGTH, respond, sum_up_each, write_evidences
 
 # Numbers that sums of single rows may take when they are all kept, the share of non-zeros up to which they are

@@ -21,7 +21,7 @@ from pymc_dpgmm.sampler.state.memory import (
     view_of,
 )
 from pymc_dpgmm.sampler.state.state import State, refit_all, set_prior_predictives
-from pymc_dpgmm.sampler.state.table_functions import (
+from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
     DRAW_ABSENT,
     PRESENT,

@@ -55,7 +55,7 @@ from pymc_dpgmm.sampler.state.memory import (
     weigh_rows,
 )
 from pymc_dpgmm.sampler.state.provided import provided
-from pymc_dpgmm.sampler.state.table_functions import WEIGHED_AT_ONCE
+from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
 
 LEFT, RIGHT = 0, 1
 RANDOM, SEQUENTIAL = 0, 1

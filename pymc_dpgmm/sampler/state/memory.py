@@ -34,7 +34,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.partitions.priors import PriorNumbers
-from pymc_dpgmm.sampler.state.table_functions import (
+from pymc_dpgmm.sampler.state.templates import (
     BLOCK_LENGTH,
     CHANGE,
     EVIDENCE,

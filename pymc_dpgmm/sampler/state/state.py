@@ -63,7 +63,7 @@ from pymc_dpgmm.sampler.state.memory import (
 )
 from pymc_dpgmm.sampler.state.provided import PROVIDED, PROVIDED_TO_GROUPS
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
+from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")

@@ -8,7 +8,8 @@ import numpy as np
 from pymc_dpgmm.families.contract.family import Ragged, volume
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
-from pymc_dpgmm.sampler.state.table_functions import (
+from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
+from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
     ADD_UP,
     ALWAYS,
@@ -45,8 +46,6 @@ from pymc_dpgmm.sampler.state.table_functions import (
     call_gather,
     call_present,
     call_weigh,
-    function_of,
-    letters_of,
     weights_at_once,
 )
 

@@ -10,7 +10,7 @@ from pymc_dpgmm.chunked.passes import as_rows, united_sums
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import places_in_order
-from pymc_dpgmm.sampler.state.table_functions import N_KEPT
+from pymc_dpgmm.sampler.state.templates import N_KEPT
 from pymc_dpgmm.variational.rows import Components, Rows, RowsAnywhere, Sums
 
 

@@ -1,0 +1,467 @@
+"""Templates of the C functions of a family.
+
+All statistics of all clusters of one view are one table of float64 numbers. A row of it is a cluster: the number
+of its rows, the relative error that its sums may have, the sums, and the cache. The functions here change or read
+rows of a table. ``table_functions.py`` makes C functions of them for each family.
+
+Where a view's memory lies, a block of whole numbers tells: ``VIEW``.
+"""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.arithmetic import Bits, take_logarithms
+from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    bytes_at,
+    called_at,
+    floats_at,
+    inlined,
+    shifted,
+)
+from pymc_dpgmm.native.lanes import LANES
+
+VIEW = Block(
+    table=blocks.FLOATS,
+    # Numbers in a row of the table.
+    width=NUMBER,
+    data=blocks.FLOATS,
+    # Numbers in a row of the data, or where rows of several lengths start.
+    stride=NUMBER,
+    starts=blocks.INTS,
+    # Parameters.
+    shared=blocks.FLOATS,
+    # For one call.
+    scratch=blocks.FLOATS,
+    exponents=blocks.FLOATS,
+    arguments=blocks.FLOATS,
+    # Rows of units, a slot that units are weighed in, and room for the rows of several units.
+    unit_starts=blocks.INTS,
+    unit_rows=blocks.INTS,
+    spare=NUMBER,
+    room=blocks.INTS,
+    # Which entries of each row are missing.
+    absent=blocks.BYTES,
+    # Numbers in a row of the table before its cache.
+    n_kept=NUMBER,
+    # The functions of the family, see ``TEMPLATES``.
+    weigh=FUNCTION,
+    change=FUNCTION,
+    gather=FUNCTION,
+    merge=FUNCTION,
+    evidence=FUNCTION,
+    present=FUNCTION,
+    draw_absent=FUNCTION,
+    sum_up=FUNCTION,
+    evidence_anew=FUNCTION,
+    refresh=FUNCTION,
+    add_up=FUNCTION,
+    # Lengths of axes, where each sum and each part of the cache begins in a row of the table, and each parameter
+    # among all of them.
+    lengths=7,
+    sums=8,
+    cache=16,
+    parameters=24,
+)
+TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW.places(
+    "table", "width", "data", "stride", "starts", "shared", "scratch", "exponents", "arguments"
+)
+UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT = VIEW.places(
+    "unit_starts", "unit_rows", "spare", "room", "absent", "n_kept"
+)
+WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_ANEW, REFRESH, ADD_UP = VIEW.places(
+    "weigh",
+    "change",
+    "gather",
+    "merge",
+    "evidence",
+    "present",
+    "draw_absent",
+    "sum_up",
+    "evidence_anew",
+    "refresh",
+    "add_up",
+)
+LENGTHS, SUMS, CACHE, PARAMETERS = VIEW.places("lengths", "sums", "cache", "parameters")
+BLOCK_LENGTH = len(VIEW)
+
+# In a row of a table: number of rows, and relative error of the sums.
+SIZE, ERROR = 0, 1
+N_BEFORE_SUMS = 2
+
+# Relative error at which sums are computed anew from the rows, and that of one change of them.
+WORST_ERROR = 1e-10
+ROUNDING = 2.3e-16
+# Below this share of a statistic left without a row, the row's density is not told from what includes it.
+SMALLEST_SHARE = 1e-8
+# Nor is it where the log of an argument could so be off by more than this.
+WORST_LOG_ERROR = 1e-5
+
+
+# What the templates below take from a family. Here these functions only say what they are: in the C functions of a
+# family, its own take their place under the same names, see ``table_functions.py``.
+
+
+def _of_a_family(function: Callable[..., Any]) -> Callable[..., Any]:
+    def unbound(*arguments: Any) -> Any:
+        raise NotImplementedError(f"{function.__name__} is of no family here")
+
+    return functools.wraps(function)(unbound)
+
+
+@_of_a_family
+def layout(view):
+    """Return where a view's memory lies: the fields of ``VIEW``, and where sums and cache begin in a row."""
+
+
+@_of_a_family
+def parameters(view):
+    """Return the family's parameters, and pointers to those with axes (``Family.axes``)."""
+
+
+@_of_a_family
+def sums(w, cluster):
+    """Return pointers to the sums in a row of the table (``Family.sums``)."""
+
+
+@_of_a_family
+def kept(w, cluster):
+    """Return pointers to the cache in a row of the table (``Family.cache``)."""
+
+
+@_of_a_family
+def update(p, n, s, x, sign):
+    """``Family.update``: let a row join or leave sums."""
+
+
+@_of_a_family
+def refresh(p, n, s, c):
+    """``Family.refresh``: derive the cache from the sums; by default the evidence, or nothing."""
+
+
+@_of_a_family
+def change_cluster(p, n, s, c, x, sign):
+    """``Family.change``: let a row join or leave sums and cache; by default ``update``, then ``refresh``."""
+
+
+@_of_a_family
+def log_evidence(p, n, s, room):
+    """``Family.log_evidence``: log marginal likelihood of rows with these sums."""
+
+
+@_of_a_family
+def kept_evidence(p, n, s, c):
+    """``Family.kept_evidence``: the same from the cache."""
+
+
+@_of_a_family
+def log_predictive(p, n, s, c, x):
+    """``Family.log_predictive``: constant, exponent and argument of a row's density given a cluster."""
+
+
+@_of_a_family
+def log_predictive_without(p, n, s, c, x):
+    """``Family.log_predictive_without``: the same of a row of the cluster, given its other rows."""
+
+
+@_of_a_family
+def log_predictive_present(p, n, s, c, x, absent, scratch):
+    """``Family.log_predictive_present``: log density of the entries of a row that are not missing."""
+
+
+@_of_a_family
+def draw_absent(p, n, s, c, x, absent, scratch, bits):
+    """``Family.draw_absent``: set the missing entries of a row to a draw given the others."""
+
+
+@_of_a_family
+def gather_own(p, n, s, data, stride, members, m, scratch):
+    """``Family.gather``: let many rows join sums; return how many have."""
+
+
+@_of_a_family
+def merge_own(p, n, s, n_other, s_other):
+    """``Family.merge``: let sums stand for their own rows and those of others."""
+
+
+# What follows from these, chosen among the functions below by what the family declares.
+
+
+@_of_a_family
+def predictive(w, p, n, cluster, x):
+    """``log_predictive`` of a row of the table, or a ratio of evidences."""
+
+
+@_of_a_family
+def predictive_without(w, p, n, cluster, x):
+    """``log_predictive_without`` of a row of the table, or after the row has left a copy of the cluster."""
+
+
+@_of_a_family
+def gather_many(w, p, cluster, s, members, m):
+    """``gather_own`` if it is declared; return how many rows have joined."""
+
+
+@_of_a_family
+def gather_sums(w, p, cluster, s, members, m, fresh):
+    """Let rows join sums, by ``gather_own`` as far as it goes, then one by one."""
+
+
+@_of_a_family
+def merge_sums(w, p, cluster, other):
+    """``merge_own``, or by default a sum."""
+
+
+@_of_a_family
+def copied(w, cluster, length):
+    """Copy the beginning of a row of the table to scratch memory, and return this."""
+
+
+@_of_a_family
+def evidence(w, p, n, cluster):
+    """``log_evidence`` of a row of the table."""
+
+
+@_of_a_family
+def evidence_of_scratch(w, p, n):
+    """Return the log evidence of what has been copied to scratch memory."""
+
+
+@_of_a_family
+def evidence_now(w, p, n, cluster):
+    """Return the log evidence from the cache, where it has it."""
+
+
+# So many rows are weighed in one call with one or two slots, and ``LANES`` rows with any number of slots.
+WEIGHED_AT_ONCE = 4 * LANES
+
+
+def weights_at_once(n_slots: int) -> int:
+    """Return how many pairs of a row and a slot can be weighed in one call."""
+    return max(n_slots * LANES, 2 * WEIGHED_AT_ONCE)
+
+
+@inlined
+def least_share(cluster, exponent):
+    """Return below which share left without a row its density is not told from what includes it.
+
+    A relative error of the sums is one of the share, which enters the density by a power that a cluster's rows and
+    the ``exponent`` of the density bound.
+    """
+    return max(SMALLEST_SHARE, (abs(exponent) + cluster[SIZE]) * cluster[ERROR] / WORST_LOG_ERROR)
+
+
+@inlined
+def row_of(w, i):
+    """Return the data of row ``i``."""
+    start = i * w.stride
+    if w.is_ragged:
+        start = w.starts[i]
+    return shifted(w.data, start)
+
+
+@inlined
+def cluster_of(w, k):
+    """Return the row of the table that is slot ``k``."""
+    return shifted(w.table, k * w.width)
+
+
+def weigh(view, rows, n_rows, slots, m, owns, stride, out):
+    """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]`` under slot ``slots[j]``.
+
+    ``owns[t]`` is the slot that has the row, -1 if none has. For that slot, it is the log predictive given the
+    other rows, NaN if too many digits would be lost or there are no others: then the row, or the unit that it is
+    all of, must leave before it is asked. There are :func:`weights_at_once` pairs at most.
+    """
+    w = layout(view)
+    p = parameters(view)
+    exponents = floats_at(view[EXPONENTS])
+    arguments = floats_at(view[ARGUMENTS])
+    for j in range(m):
+        slot = slots[j]
+        cluster = cluster_of(w, slot)
+        n = cluster[SIZE]
+        for t in range(n_rows):
+            x = row_of(w, rows[t])
+            constant, exponent, argument = 0.0, 0.0, math.nan
+            if owns[t] != slot:
+                constant, exponent, argument = predictive(w, p, n, cluster, x)
+            elif n > 1.0:
+                constant, exponent, argument = predictive_without(w, p, n, cluster, x)
+                if argument < least_share(cluster, exponent):
+                    argument = math.nan
+            out[j * stride + t] += constant
+            exponents[j * n_rows + t] = exponent
+            arguments[j * n_rows + t] = argument
+    take_logarithms(arguments, m * n_rows)
+    for j in range(m):
+        for t in range(n_rows):
+            out[j * stride + t] -= exponents[j * n_rows + t] * arguments[j * n_rows + t]
+
+
+def change(view, i, k, sign):
+    """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether its sums have to be computed anew."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    n = cluster[SIZE]
+    share = change_cluster(parameters(view), n, sums(w, cluster), kept(w, cluster), row_of(w, i), sign)
+    cluster[SIZE] = n + sign
+    cluster[ERROR] += ROUNDING
+    if sign < 0.0:
+        cluster[ERROR] /= max(share, ROUNDING)
+    # Not a number is an error too.
+    return 0 if cluster[ERROR] <= WORST_ERROR else 1
+
+
+def gather(view, k, members, m, fresh):
+    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``; derive its cache."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    p = parameters(view)
+    s = sums(w, cluster)
+    gather_sums(w, p, cluster, s, members, m, fresh)
+    call_refresh(view[REFRESH], view, k)
+
+
+def sum_up(view, k, members, m):
+    """Set the sums of slot ``k`` to those of the rows ``members[:m]``, and nothing else."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    gather_sums(w, parameters(view), cluster, sums(w, cluster), members, m, 1)
+
+
+def merge(view, k, j):
+    """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
+    w = layout(view)
+    cluster, other = cluster_of(w, k), cluster_of(w, j)
+    merge_sums(w, parameters(view), cluster, other)
+    cluster[SIZE] += other[SIZE]
+    cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
+    call_refresh(view[REFRESH], view, k)
+
+
+def add_up(view, first, n_slots, by):
+    """Let the sums of ``n_slots`` slots stand for their own rows and those of the slots ``by`` further on."""
+    w, p = layout(view), parameters(view)
+    for k in range(first, first + n_slots):
+        cluster, other = cluster_of(w, k), cluster_of(w, k + by)
+        if other[SIZE] > 0.0:
+            merge_sums(w, p, cluster, other)
+            cluster[SIZE] += other[SIZE]
+            cluster[ERROR] = max(cluster[ERROR], other[ERROR]) + ROUNDING
+
+
+def refresh_cache(view, k):
+    """Derive the cache of slot ``k`` from its sums."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    refresh(parameters(view), cluster[SIZE], sums(w, cluster), kept(w, cluster))
+
+
+def log_evidence_of(view, k):
+    """Return the log marginal likelihood of the rows of slot ``k``."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    return evidence_now(w, parameters(view), cluster[SIZE], cluster)
+
+
+def log_evidence_anew(view, k):
+    """Return the same from the sums of slot ``k`` alone."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    return evidence(w, parameters(view), cluster[SIZE], cluster)
+
+
+def log_present(view, i, k):
+    """Return the log predictive of the entries of row ``i`` that are not absent, given slot ``k``."""
+    w = layout(view)
+    p = parameters(view)
+    cluster = cluster_of(w, k)
+    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    return log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
+
+
+def set_absent(view, i, k, next_double, state):
+    """Set the absent entries of row ``i`` to a draw given slot ``k`` and the other entries."""
+    w = layout(view)
+    p = parameters(view)
+    cluster = cluster_of(w, k)
+    absent = shifted(bytes_at(view[ABSENT]), i * p.d)
+    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
+
+
+TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
+    WEIGH: (weigh, NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS)),
+    CHANGE: (change, INT(INTS, INT, INT, FLOAT)),
+    GATHER: (gather, NOTHING(INTS, INT, INTS, INT, INT)),
+    MERGE: (merge, NOTHING(INTS, INT, INT)),
+    EVIDENCE: (log_evidence_of, FLOAT(INTS, INT)),
+    PRESENT: (log_present, FLOAT(INTS, INT, INT)),
+    REFRESH: (refresh_cache, NOTHING(INTS, INT)),
+    EVIDENCE_ANEW: (log_evidence_anew, FLOAT(INTS, INT)),
+    SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
+    ADD_UP: (add_up, NOTHING(INTS, INT, INT, INT)),
+    DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
+}
+# What every sampler calls; the others are compiled where they are needed.
+ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
+
+
+@intrinsic
+def call_weigh(typing_context, address, view, rows, n_rows, slots, m, owns, stride, out):
+    """Call ``TEMPLATES[WEIGH]`` by its address."""
+    return called_at(TEMPLATES[WEIGH][1])
+
+
+@intrinsic
+def call_change(typing_context, address, view, i, k, sign):
+    """Call ``TEMPLATES[CHANGE]`` by its address."""
+    return called_at(TEMPLATES[CHANGE][1])
+
+
+@intrinsic
+def call_gather(typing_context, address, view, k, members, m, fresh):
+    """Call ``TEMPLATES[GATHER]`` by its address."""
+    return called_at(TEMPLATES[GATHER][1])
+
+
+@intrinsic
+def call_merge(typing_context, address, view, k, j):
+    """Call ``TEMPLATES[MERGE]`` by its address."""
+    return called_at(TEMPLATES[MERGE][1])
+
+
+@intrinsic
+def call_refresh(typing_context, address, view, k):
+    """Call ``TEMPLATES[REFRESH]`` by its address."""
+    return called_at(TEMPLATES[REFRESH][1])
+
+
+@intrinsic
+def call_evidence(typing_context, address, view, k):
+    """Call ``TEMPLATES[EVIDENCE]`` by its address."""
+    return called_at(TEMPLATES[EVIDENCE][1])
+
+
+@intrinsic
+def call_present(typing_context, address, view, i, k):
+    """Call ``TEMPLATES[PRESENT]`` by its address."""
+    return called_at(TEMPLATES[PRESENT][1])
+
+
+@intrinsic
+def call_draw_absent(typing_context, address, view, i, k, next_double, state):
+    """Call ``TEMPLATES[DRAW_ABSENT]`` by its address."""
+    return called_at(TEMPLATES[DRAW_ABSENT][1])
