@@ -119,7 +119,8 @@ def test_code_is_stamped_with_all_files_that_it_is_made_from():
             function = value.__wrapped__ if isinstance(value, CFunction) else getattr(value, "py_func", value)
             if isinstance(function, FunctionType) and (function is not value or function in compiled._inlined):
                 seen += 1
-                assert function.__code__.co_filename in stamped, (module, function)
+                written_out = function.__code__.co_filename.startswith("<fields of")
+                assert written_out or function.__code__.co_filename in stamped, (module, function)
     assert seen > 500
 
 

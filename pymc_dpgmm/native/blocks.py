@@ -90,6 +90,6 @@ def reader(kind: Any, arguments: Sequence[str], fields: Mapping[str, str]) -> Ca
     """
     body = ", ".join(fields[name] for name in kind._fields)
     source = f"def read({', '.join(arguments)}):\n    return kind({body})\n"
-    namespace: dict[str, Any] = {"kind": kind, **_READS}
+    namespace: dict[str, Any] = {"__name__": __name__, "kind": kind, **_READS}
     exec(compile(source, f"<fields of {kind.__name__}>", "exec"), namespace)
     return inlined(namespace["read"])
