@@ -21,6 +21,8 @@ pytestmark = [
     # Sockets and files of processes that have been killed.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    # Two clusters at once, in two processes of pytest.
+    pytest.mark.filterwarnings("ignore:Port 8787 is already in use"),
 ]
 
 
@@ -28,7 +30,7 @@ pytestmark = [
 def client():
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 10}),
-        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as cluster,
         distributed.Client(cluster) as client,
     ):
         yield client

@@ -126,7 +126,7 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
     Parameters
     ----------
     gamma : float
-    log_components : (L,) array, L at least ``n_terms(n)``
+    log_components : (L,) array
         ``log_components[k]`` is the log probability of k + 1 components. They must sum to one.
     n : int
 
@@ -136,6 +136,7 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
         None unless 0 < gamma < infinity and the log probabilities are numbers below infinity.
     """
     log_components = np.asarray(log_components, dtype=np.float64)
+    log_components = np.pad(log_components, (0, max(n_terms(n) - len(log_components), 0)), constant_values=-np.inf)
     if not (0.0 < gamma < math.inf and np.all(log_components < math.inf)):
         return None
     possible = np.flatnonzero(log_components > -math.inf)

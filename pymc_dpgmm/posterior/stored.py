@@ -16,15 +16,11 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import prior_parameters
+from pymc_dpgmm.integration.variables.partition_priors import PRIORS
 from pymc_dpgmm.integration.variables.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import (
     GibbsType,
-    chinese_restaurant,
-    finite_dirichlet,
-    mixture_of_finite_mixtures,
-    n_terms,
-    pitman_yor,
 )
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
@@ -154,7 +150,12 @@ class StoredPrior:
     """The prior on partitions in every draw, for one row more than there are."""
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
-        self._make, self._n, self._name, self._record = PRIORS[record["prior"]], n, name, record
+        self._n, self._name, self._record = n, name, record
+        if record["prior"] not in PRIORS:
+            raise ValueError(
+                f"{name} has the prior {record['prior']}, which is unknown here: import the module that defines it"
+            )
+        self._prior = PRIORS[record["prior"]]()
         self._parameters = {
             field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
             for field, where in record["parameters"].items()
@@ -177,7 +178,12 @@ class StoredPrior:
         return self._kept
 
     def _made(self, s: int, n: int) -> GibbsType:
-        return self._make(n, **{field: np.asarray(found.at(s)) for field, found in self._parameters.items()})
+        return self._with({field: np.asarray(found.at(s)) for field, found in self._parameters.items()}, n)
+
+    def _with(self, numbers: Mapping[str, Any], n: int) -> GibbsType:
+        found = self._prior.prior(*(numbers[field] for field in self._prior.fields), n)
+        assert found is not None
+        return found
 
     def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
         """Return priors with parameters from their own prior, one if these are constant."""
@@ -208,7 +214,7 @@ class StoredPrior:
             )
         constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
         return [
-            self._make(self._n, **constants, **dict(zip(random, values, strict=True)))
+            self._with(constants | dict(zip(random, values, strict=True)), self._n)
             for values in zip(*columns, strict=True)
         ]
 
@@ -283,17 +289,3 @@ class StoredGroups:
 
 def _parameter_in(name: str, field: str) -> Callable[[pm.Model], Any]:
     return lambda model: prior_parameters(model[name])[field]
-
-
-def _mfm(n: int, gamma: Any, log_components: np.ndarray) -> Any:
-    padded = np.full(max(n_terms(n), len(log_components)), -np.inf)
-    padded[: len(log_components)] = log_components
-    return mixture_of_finite_mixtures(float(gamma), padded, n)
-
-
-PRIORS: dict[str, Callable[..., Any]] = {
-    "CRP": lambda n, alpha: chinese_restaurant(float(alpha)),
-    "PitmanYor": lambda n, alpha, discount: pitman_yor(float(alpha), float(discount)),
-    "FiniteDirichlet": lambda n, alpha, n_components: finite_dirichlet(float(alpha), float(n_components)),
-    "MFM": _mfm,
-}

@@ -63,6 +63,10 @@ class RandomStartRV(LabelsMixtureRV):
         return draw_start(rng, int(n), float(most))
 
 
+# Priors on partitions by the names under which results keep them.
+PRIORS: dict[str, "type[PartitionRV]"] = {}
+
+
 class PartitionRV(LabelsRV):
     """Labels of n rows from a prior on partitions.
 
@@ -73,6 +77,11 @@ class PartitionRV(LabelsRV):
     dtype = "int64"
     # Names of the parameters, all but the last.
     fields: tuple[str, ...]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "fields" in cls.__dict__:
+            PRIORS[cls.name] = cls
 
     def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
         if np.ndim(dist_params[-1]) != self.ndims_params[-1]:
@@ -210,6 +219,14 @@ class PartitionPrior(pm.Discrete):
         names = ("dims", "known_labels", "must_link", "initval")
         shared = [inspect.Parameter(name, keyword, default=None) for name in names]
         cls.__signature__ = inspect.Signature([*own, *shared])
+
+    @classmethod
+    def density(cls, value: Any, *params: Any) -> Any:
+        """Return the log density of labels; the last of the parameters is n, or constraints on n rows."""
+        *own, n = params
+        # No cluster has a size where the density is zero.
+        sizes = partition_sizes(value) if n.ndim == 0 else partition_sizes(value, n)
+        return cls.rv_op.log_eppf(sizes, value.shape[0], *own)
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
@@ -388,7 +405,7 @@ class CRP(PartitionPrior):
         return cls._made([checked_positive("alpha", alpha)], n, kwargs)
 
     def logp(value: Any, alpha: Any, n: Any) -> Any:  # noqa: N805
-        return CRP.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha)
+        return CRP.density(value, alpha, n)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n: int) -> np.ndarray:
@@ -450,7 +467,7 @@ class PitmanYor(PartitionPrior):
         return cls._made([alpha, discount], n, kwargs)
 
     def logp(value: Any, alpha: Any, discount: Any, n: Any) -> Any:  # noqa: N805
-        return PitmanYor.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha, discount)
+        return PitmanYor.density(value, alpha, discount, n)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, discount: float, n: int) -> np.ndarray:
@@ -524,7 +541,7 @@ class FiniteDirichlet(PartitionPrior):
         return labels
 
     def logp(value: Any, alpha: Any, n_components: Any, n: Any) -> Any:  # noqa: N805
-        return FiniteDirichlet.rv_op.log_eppf(_sizes(value, n), value.shape[0], alpha, n_components)
+        return FiniteDirichlet.density(value, alpha, n_components, n)
 
     @staticmethod
     def n_clusters_pmf(alpha: float, n_components: int, n: int) -> np.ndarray:
@@ -639,7 +656,7 @@ class MFM(PartitionPrior):
         )
 
     def logp(value: Any, gamma: Any, log_components: Any, n: Any) -> Any:  # noqa: N805
-        return MFM.rv_op.log_eppf(_sizes(value, n), value.shape[0], gamma, log_components)
+        return MFM.density(value, gamma, log_components, n)
 
 
 def _pmf(prior: GibbsType | None, n: int, otherwise: str) -> np.ndarray:
@@ -673,11 +690,6 @@ def _is_fixed(distribution: Any) -> bool:
 def _n_rows(n: Any) -> Any:
     """Return the number of rows, given it or constraints."""
     return n if n.ndim == 0 else n.shape[1]
-
-
-def _sizes(value: Any, n: Any) -> Any:
-    """Sizes of the clusters, none if the density is zero; ``n`` are rows or constraints."""
-    return partition_sizes(value) if n.ndim == 0 else partition_sizes(value, n)
 
 
 def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:

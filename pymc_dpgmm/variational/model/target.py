@@ -15,7 +15,6 @@ from pymc_dpgmm.integration.steps.concentration import Concentration, concentrat
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels
 from pymc_dpgmm.integration.variables import (
-    PartitionRV,
     as_numbers,
     constraints_on,
     fixed_rows,
@@ -24,7 +23,13 @@ from pymc_dpgmm.integration.variables import (
     prior_parameters,
 )
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names, is_chunked_clusters
-from pymc_dpgmm.integration.variables.partition_priors import MFMRV, FiniteDirichletRV
+from pymc_dpgmm.integration.variables.partition_priors import (
+    CRPRV,
+    MFMRV,
+    FiniteDirichletRV,
+    PartitionRV,
+    PitmanYorRV,
+)
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.variational.ascent import Prior, State, settle
 from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
@@ -323,3 +328,5 @@ def _check_prior(op: Any) -> None:
             "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
             "numbers of components and compare their bounds, or use pm.sample()"
         )
+    if isinstance(op, PartitionRV) and not isinstance(op, CRPRV | PitmanYorRV | FiniteDirichletRV):
+        raise TypeError(f"dp.fit does not know the prior {op.name}: use pm.sample()")
