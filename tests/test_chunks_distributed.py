@@ -34,6 +34,8 @@ def client():
         distributed.Client(cluster) as client,
     ):
         yield client
+    # What a client leaves behind as the scheduler of later tests.
+    dask.config.config.pop("scheduler", None)
 
 
 def rows(n):
