@@ -21,8 +21,6 @@ pytestmark = [
     # Sockets and files of processes that have been killed.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    # Two clusters at once, in two processes of pytest.
-    pytest.mark.filterwarnings("ignore:Port 8787 is already in use"),
 ]
 
 

@@ -7,7 +7,6 @@ import pytensor.tensor as pt
 import pytest
 from exact import assert_matches, codes
 from scipy.stats import multivariate_normal, norm
-from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.testing import log_likelihoods, normalized, partitions
@@ -59,7 +58,8 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize("step", rest_slow(["default", "gibbs", "split-merge"], 0))
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["default", "gibbs", "split-merge"])
 def test_labels_as_an_index(step):
     p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
     without = normalized(log_prior_and_rows())

@@ -36,4 +36,5 @@ def register() -> None:
 
 
 def _import_backends() -> None:
+    # By a text: PyTensor's backends, which it imports, take long.
     importlib.import_module("pymc_dpgmm.integration.hooks.backends")

@@ -11,7 +11,7 @@ from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
 # What a field holds, and how it is read.
-NUMBER, FUNCTION = "{}", "{} as a function"
+NUMBER = FUNCTION = "{}"
 INTS, SMALL_INTS, FLOATS, BYTES = "ints_at({})", "small_ints_at({})", "floats_at({})", "bytes_at({})"
 _ARRAYS = (INTS, SMALL_INTS, FLOATS, BYTES)
 _READS = {

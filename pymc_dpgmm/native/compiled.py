@@ -387,7 +387,7 @@ class _Part(JITCodeLibrary):
         return 0
 
 
-# What is replaced in numba's libraries, and what replaces it.
+# Whether numba's libraries have what :class:`_Part` replaces and calls.
 _PARTS_ARE_KNOWN = all(
     hasattr(JITCodeLibrary, name)
     for name in ("finalize", "get_pointer_to_function", "_get_module_for_linking", "_ensure_finalized")

@@ -136,7 +136,8 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
         None unless 0 < gamma < infinity and the log probabilities are numbers below infinity.
     """
     log_components = np.asarray(log_components, dtype=np.float64)
-    log_components = np.pad(log_components, (0, max(n_terms(n) - len(log_components), 0)), constant_values=-np.inf)
+    if len(log_components) < n_terms(n):
+        log_components = np.pad(log_components, (0, n_terms(n) - len(log_components)), constant_values=-np.inf)
     if not (0.0 < gamma < math.inf and np.all(log_components < math.inf)):
         return None
     possible = np.flatnonzero(log_components > -math.inf)

@@ -34,7 +34,7 @@ def warn_of_doubtful_numbers(table: Table) -> None:
         ),
         (_is_numbering, "number the rows, and are taken as data. Leave them out if they do not measure anything"),
     ):
-        found = [j if table.columns is None else table.columns[j] for j in columns if are(table.values[:, j])]
+        found = [table.key_of(j) for j in columns if are(table.values[:, j])]
         if found:
             _warn(f"the columns {listed(found)} of {table.what} {told}; give base= to be rid of this warning")
 
@@ -49,10 +49,9 @@ def warn_of_repeated(table: Table | None, what: str, entries: Any) -> None:
         if levels is not None:
             column = np.array([*levels, None], dtype=object)[np.nan_to_num(column, nan=-1.0).astype(np.int64)]
         if len(column) == len(entries) and np.all(column == np.asarray(entries)):
-            name = j if table.columns is None else table.columns[j]
             _warn(
                 f"{table.column_name(j)} is the same as {what}, and is clustered as if it were a measurement. "
-                f"Leave it out: observed=table.drop(columns={name!r})"
+                f"Leave it out: observed=table.drop(columns={table.key_of(j)!r})"
             )
 
 

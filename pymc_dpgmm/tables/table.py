@@ -68,11 +68,15 @@ class Table:
             return self.what if self.is_vector else f"column {j} of {self.what}"
         return f"column {self.columns[j]!r} of {self.what}"
 
+    def key_of(self, j: int) -> Any:
+        """Return the name of a column, or its position if it has none."""
+        return j if self.columns is None else self.columns[j]
+
     def by_kind(self, at: Iterable[int]) -> dict[str, list[Any]]:
         """Return the names, or positions, of some of the columns by their kinds."""
         found: dict[str, list[Any]] = {}
         for j in at:
-            found.setdefault(self.kinds[j], []).append(j if self.columns is None else self.columns[j])
+            found.setdefault(self.kinds[j], []).append(self.key_of(j))
         return found
 
     def of_columns(self, wanted: Any) -> "Table":

@@ -1,1 +1,1 @@
-"""Everything that touches the inside of PyMC, PyTensor and numba."""
+"""What takes the place of functions of PyMC, and how PyTensor's backends evaluate the package's operations."""

@@ -85,8 +85,6 @@ class RowIntegrals:
     def __init__(self, n: int, d: int, rng: np.random.Generator) -> None:
         self._n, self._d, self._rng = n, d, rng
         self._peaks: np.ndarray | None = None
-        # The log density of each row where it is most likely among the nodes.
-        self._largest = np.full(n, -np.inf)
         self._grids = [_nodes(d, 1), _nodes(d, _FINER if d == 1 else 2)] if d <= 2 else []
         self._uniform = None if d <= 2 else _lattice(_N_PROPOSED, d + 1)
 
@@ -104,21 +102,24 @@ class RowIntegrals:
         own = self._own_centre(target, drawn, start, base)
         if self._d > 2:
             return self._sampled(target, own)
-        found, highest = self._by_quadrature(target, own, base, self._grids[0])
+        found, highest, largest = self._by_quadrature(target, own, base, self._grids[0])
         for _ in range(_TIMES_AGAIN):
             poor = found.errors > _TOLERATED
             if not poor.any():
                 break
             own = own.at(np.where(poor[:, None], highest, own.location)).rescaled(target)
-            again, highest = self._by_quadrature(target, own, base, self._grids[1])
+            again, highest, largest = self._by_quadrature(target, own, base, self._grids[1])
             found = Integrals(*(np.where(poor, new, old) for new, old in zip(again, found, strict=True)))
-        return self._checked(target, found, drawn)
+        return self._checked(target, found, drawn, largest)
 
-    def _checked(self, target: Target, found: Integrals, drawn: np.ndarray) -> Integrals:
-        """Return the means over draws from the base where they show that quadrature is wrong."""
+    def _checked(self, target: Target, found: Integrals, drawn: np.ndarray, largest: np.ndarray) -> Integrals:
+        """Return the means over draws from the base where they show that quadrature is wrong.
+
+        ``largest`` is the log density of each row where it is most likely among the nodes.
+        """
         log_rows = target.values(np.repeat(drawn[:, None], self._n, axis=1))[1]
         mean = _log_sum(log_rows) - np.log(len(drawn))
-        largest = np.maximum(self._largest, np.nan_to_num(log_rows, nan=-np.inf).max(axis=0))
+        largest = np.maximum(largest, np.nan_to_num(log_rows, nan=-np.inf).max(axis=0))
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.exp(log_rows - mean).std(axis=0) / np.sqrt(len(drawn))
             within = _SIGNIFICANT * error + _UNSEEN * np.exp(largest - mean)
@@ -142,11 +143,11 @@ class RowIntegrals:
 
     def _by_quadrature(
         self, target: Target, own: "_Centre", base: "_Centre", nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
-    ) -> tuple[Integrals, np.ndarray]:
-        """Return the sum over grids around the centres of each one's share, and the highest nodes."""
+    ) -> tuple[Integrals, np.ndarray, np.ndarray]:
+        """Return the sum over grids around the centres of each one's share, the highest nodes, and ``largest``."""
         standard, log_volumes, is_half = nodes
         totals, halves, highest = [], [], []
-        self._largest = np.full(self._n, -np.inf)
+        largest = np.full(self._n, -np.inf)
         reach = np.maximum(_REACH, _SHARE_OF_BASE * np.exp((base.log_scale - own.log_scale) / self._d))
         for centre in (own, base):
             points = centre.placed(standard)
@@ -157,7 +158,7 @@ class RowIntegrals:
             heights = np.nan_to_num(log_base + log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
             at = heights.argmax(axis=0)
             likely = np.nan_to_num(log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf).max(axis=0)
-            self._largest = np.maximum(self._largest, likely)
+            largest = np.maximum(largest, likely)
             highest.append((heights[at, np.arange(self._n)], points[at, np.arange(self._n)]))
             terms = log_base + log_rows + log_shares + log_volumes[:, None] + centre.log_scale
             totals.append(_log_sum(terms))
@@ -168,7 +169,7 @@ class RowIntegrals:
         # The error of twice as many nodes is about the square.
         errors = np.where(np.isfinite(found), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0)
         (of_own, by_own), (of_base, by_base) = highest
-        return Integrals(found, errors), np.where((of_own >= of_base)[:, None], by_own, by_base)
+        return Integrals(found, errors), np.where((of_own >= of_base)[:, None], by_own, by_base), largest
 
     def _sampled(self, target: Target, own: "_Centre") -> Integrals:
         """Return means of importance weights over draws of a t distribution and of the base, in equal parts."""

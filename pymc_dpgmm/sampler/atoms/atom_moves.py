@@ -15,7 +15,7 @@ Atoms = list[np.ndarray]
 
 
 class Densities(Protocol):
-    """Densities at a point of a model: see :class:`pymc_dpgmm.integration.steps.atom_densities.AtomDensities`."""
+    """Densities at a point of a model: see :class:`pymc_dpgmm.integration.process_density.AtomDensities`."""
 
     @property
     def n_free(self) -> int:
