@@ -70,7 +70,7 @@ def measure(n, d, n_clusters, threads, leaders, seconds, seed):
         "seed": seed,
         "mix": "scans" if leaders == 0 else "default",
         "seconds": total / len(trace),
-        "sequential moves": float(schedule.n_sequential),
+        "sequential moves": float(schedule.numbers["sequential"]),
         "GiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "GiB of data": rows.nbytes / 2**30,
     }
@@ -138,7 +138,7 @@ def scaling(n=1_000_000, d=2, n_clusters=10, repeats=40):
                 timed("leader sweep", threads, leader_sweep, rng, state, threads)
             timed("machine", 1, near, 0, 4)
             timed("machine", 2, two.run, near, 0, 4)
-    print(f"{learned.n_sequential:.2f} sequential moves in a draw")
+    print(f"{learned.numbers['sequential']:.2f} sequential moves in a draw")
     for name in ("draw", "leader sweep", "machine"):
         one, both = (seconds[name, threads] / calls[name, threads] * 1e3 for threads in (1, 2))
         print(f"{name}: {one:.1f} ms on one thread, {both:.1f} on two: {one / both:.2f} times")

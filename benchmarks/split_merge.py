@@ -30,7 +30,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 DEFAULT = Options(threads=1)
-GIBBS = Options(n_sweeps=1, random=0, sequential=0, search=False, threads=1, leader_sweeps=0)
+GIBBS = Options(n_sweeps=1, moves={"random": 0, "sequential": 0}, search=False, threads=1, leader_sweeps=0)
 EXACT = Options(search=False, threads=1)
 COLORS = {"default": "#0072B2", "plain Gibbs": "#D55E00", "from the truth": "#009E73"}
 

@@ -24,7 +24,7 @@ from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
-from pymc_dpgmm.sampler.moves.sweep import run_sweeps
+from pymc_dpgmm.sampler.moves.sweep import MovesToMake, run_sweeps
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
 from pymc_dpgmm.sampler.state.state import State, write_labels
@@ -118,7 +118,7 @@ def assert_matches(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarra
 
 
 @intrinsic
-def _call_kernel(typing_context, address, head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
+def _call_kernel(typing_context, address, head, n_sweeps, n_scans, kernels, numbers, n_kinds, metropolized):
     return called_at(run_sweeps.signature)
 
 
@@ -127,12 +127,12 @@ def _call_write_labels(typing_context, address, head, found):
     return called_at(write_labels.signature)
 
 
-@c_function(INT(INTS, INT, INT, INT, INT, INT, INT, INTS, INTS, INT, INT))
-def _record(head, kernel, writer, n_scans, n_random, n_sequential, metropolized, labels, codes, start, stop):
+@c_function(INT(INTS, INT, INT, INT, INTS, INTS, INT, INT, INTS, INTS, INT, INT))
+def _record(head, kernel, writer, n_scans, kernels, numbers, n_kinds, metropolized, labels, codes, start, stop):
     """Fill ``codes[start:stop]`` after one sweep each; return where more slots are needed, or ``stop``."""
     s = memory_at(head)
     for t in range(start, stop):
-        if _call_kernel(kernel, head, 1, n_scans, n_random, n_sequential, metropolized) == NEEDS_ROOM:
+        if _call_kernel(kernel, head, 1, n_scans, kernels, numbers, n_kinds, metropolized) == NEEDS_ROOM:
             return t
         head[SWEEP] = 0
         _call_write_labels(writer, head, labels)
@@ -144,16 +144,18 @@ def _record(head, kernel, writer, n_scans, n_random, n_sequential, metropolized,
 
 
 def record_codes(
-    rng: np.random.Generator, state: State, n_draws: int, numbers: tuple[int, int, int], metropolized: bool = True
+    rng: np.random.Generator, state: State, n_draws: int, numbers: tuple[int, ...], metropolized: bool = True
 ) -> np.ndarray:
     """Return the codes of partitions after one sweep each: (n_draws,) int64 array.
 
-    ``numbers`` are scans, random and sequential moves of a sweep; ``metropolized`` tells which scans.
+    ``numbers`` are the scans of a sweep, and its moves of each kind in the order of
+    :data:`~pymc_dpgmm.sampler.moves.move.MOVES`; ``metropolized`` tells which scans.
     """
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
     state.head[[SWEEP, PHASE, POSITION]] = 0
-    given = run_sweeps.address, write_labels.address, *numbers, int(metropolized)
+    moves = MovesToMake(numbers[1:])
+    given = run_sweeps.address, write_labels.address, numbers[0], *moves.arguments, int(metropolized)
     start = 0
     while True:
         start = _record(state.address, *given, labels.ctypes.data, codes.ctypes.data, start, n_draws)
@@ -183,8 +185,8 @@ def draw_codes(
     n_draws : int
     n_scans : int
         Scans per draw.
-    n_moves : (2,) integers
-        Random and sequential moves per draw.
+    n_moves : sequence of int
+        Moves of each kind per draw, in the order of :data:`~pymc_dpgmm.sampler.moves.move.MOVES`.
     law : tuple of float
         Shape and rate of a gamma prior of alpha, which is then drawn too.
     seed : int
@@ -196,12 +198,12 @@ def draw_codes(
     Returns
     -------
     codes : (n_draws,) int64 array
-    tally : (2, 7) int64 array
+    tally : (kinds of moves, 7) int64 array
     """
     n = len(labels) if labels is not None else _n_labels(views[0])
     state = State(views, np.zeros(n, dtype=np.int64) if labels is None else labels)
     state.set_prior(prior, law)
-    numbers = n_scans, n_moves[0], n_moves[1]
+    numbers = n_scans, *n_moves
     drawn = record_codes(np.random.default_rng(seed), state, n_draws, numbers, metropolized)
     return drawn, state.tally.copy()
 

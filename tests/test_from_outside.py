@@ -1,4 +1,6 @@
-"""A prior on partitions that another package adds, held to enumeration: sampled, summarised and stored."""
+"""A prior on partitions, and a kind of move, that another package adds, both held to enumeration."""
+
+import math
 
 import arviz as az
 import exact
@@ -11,8 +13,16 @@ from scipy.special import gammaln, logsumexp
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.integration.variables.partition_priors import PartitionPrior, PartitionRV
-from pymc_dpgmm.partitions.priors import mixture_of_finite_mixtures
+from pymc_dpgmm.native.arithmetic import below, uniform
+from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
+from pymc_dpgmm.partitions.priors import chinese_restaurant, mixture_of_finite_mixtures
+from pymc_dpgmm.sampler.moves.kinds import MOVES
+from pymc_dpgmm.sampler.moves.move import Move, add_kind, tally_of_kind
+from pymc_dpgmm.sampler.state.memory import join, leave, log_evidence, memory_at
+from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES
+from pymc_dpgmm.testing import draw_codes
 
 ROWS = np.array([-2.0, -1.8, 0.0, 1.9, 2.2])
 BASE = {"mu": 0.0, "kappa": 0.1, "a": 2.0, "b": 1.0}
@@ -96,3 +106,104 @@ def test_a_prior_from_outside(is_random, tmp_path):
     if not is_random:
         with model, pytest.raises(TypeError, match="does not know the prior PoissonComponents"):
             dp.fit(progressbar=False)
+
+
+@inlined
+def _exchange(head, trust):
+    """Let two rows change places, which leaves the sizes of clusters as they are, and judge it by the evidence."""
+    s = memory_at(head)
+    tally = tally_of_kind(s)
+    tally[0] += 1
+    i, j = below(s.bits, s.n), below(s.bits, s.n)
+    a, b = s.slots[i], s.slots[j]
+    if a == b:
+        return
+    before = log_evidence(s, a) + log_evidence(s, b)
+    leave(s, i)
+    leave(s, j)
+    join(s, i, b)
+    join(s, j, a)
+    if math.log(uniform(s.bits)) < trust * (log_evidence(s, a) + log_evidence(s, b) - before):
+        tally[1] += 1
+    else:
+        leave(s, i)
+        leave(s, j)
+        join(s, i, a)
+        join(s, j, b)
+
+
+@c_function(NOTHING(INTS))
+def exchange(head):
+    _exchange(head, 1.0)
+
+
+@c_function(NOTHING(INTS))
+def exchange_too_often(head):
+    _exchange(head, 0.9)
+
+
+@pytest.fixture
+def kind(request):
+    move = Move("exchange", request.param, 0, 0, counts={"tried": 0, "exchanges": 1}, means={})
+    add_kind(move)
+    yield move
+    del MOVES[move.name]
+    KINDS_OF_MOVES.remove(move.name)
+
+
+CLOSE = np.array([-1.2, -0.9, 0.0, 0.8, 1.3])
+
+
+def crp_posterior():
+    labels = exact.partitions(len(CLOSE))
+    log_p = exact.log_likelihoods(labels, CLOSE[:, None], exact.LOG_MARGINALS["NormalInverseGamma"], **BASE)
+    log_p = log_p + [gammaln(np.bincount(c).astype(float)).sum() for c in labels]
+    return labels, np.exp(log_p - logsumexp(log_p))
+
+
+def codes_and_counts(n_draws):
+    base = dp.NormalInverseGamma(**BASE)
+    view = View(base.family, base.numbers(1), CLOSE[:, None])
+    return draw_codes([view], chinese_restaurant(1.0), n_draws, n_moves=(0, 0, 4))
+
+
+@pytest.mark.parametrize("kind", [exchange], indirect=True)
+def test_a_move_from_outside(kind):
+    found, tally = codes_and_counts(1_000_000)
+    assert tally[2, 0] == 4_000_000
+    assert tally[2, 1] > 100_000
+    exact.assert_matches(found, *crp_posterior())
+
+
+@pytest.mark.parametrize("kind", [exchange_too_often], indirect=True)
+def test_a_wrong_move_from_outside_is_seen(kind):
+    found, _ = codes_and_counts(1_000_000)
+    with pytest.raises(AssertionError, match="total variation"):
+        exact.assert_matches(found, *crp_posterior())
+
+
+@pytest.mark.parametrize("kind", [exchange], indirect=True)
+def test_options_and_statistics_of_a_move_from_outside(kind):
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(**BASE), observed=CLOSE)
+        run = {"draws": 20, "tune": 10, "chains": 1, "random_seed": 1, "progressbar": False}
+        stats = pm.sample(**run, dpmixture={"n_sweeps": 1, "split_merge": {"exchange": 3}}).sample_stats
+        assert (stats["y_labels_exchange_tried"] == 3).all()
+        assert stats["y_labels_exchange_exchanges"].dtype == np.int64
+        alone = pm.sample(**run, step=[dp.SplitMerge(exchange=2, search=False)]).sample_stats
+        assert (alone["y_labels_exchange_tried"] == 2).all()
+        with pytest.raises(ValueError, match="exchange must be at least 0"):
+            dp.SplitMerge(exchange=-1)
+        # Where other parts of the model depend on the labels, it is a proposal.
+        pm.Potential("together", -1.0 * pt.neq(model["y_labels"][0], model["y_labels"][1]))
+        stats = pm.sample(**run, dpmixture={"split_merge": {"exchange": 3}}).sample_stats
+        assert (stats["y_labels_exchange_tried"] == 3).all()
+
+
+def test_a_kind_of_move_has_one_name():
+    with pytest.raises(ValueError, match="named 'random' already"):
+        add_kind(MOVES["random"])
+    with pm.Model():
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(**BASE), observed=CLOSE)
+        with pytest.raises(TypeError, match="unknown kinds of moves: swap; there are random, sequential"):
+            dp.SplitMerge(swap=1)

@@ -511,7 +511,7 @@ def test_moves_alone_have_their_numbers_with_many_rows():
     state.set_prior(chinese_restaurant(1.0))
     schedule = Schedule(Options(n_sweeps=1, n_scans=0, search=False), 10)
     schedule.draw(np.random.default_rng(1), state, True)
-    assert schedule.n_random == 1
+    assert schedule.numbers["random"] == 1
     with pytest.raises(ValueError, match="leader_sweeps go before scans"):
         Options(n_scans=0, leader_sweeps=1).check()
 

@@ -19,7 +19,7 @@ from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.schedule import explore
+from pymc_dpgmm.sampler.tuning.schedule import explore, no_tally
 
 # Lopsided: two near rows, one beside them, one far off, and one between.
 FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])
@@ -343,7 +343,7 @@ def test_few_rows(n):
     state = state_at(np.zeros(n), FIVE[:n], "NormalInverseWishart", NIW)
     state.set_prior(chinese_restaurant(1.0))
     rng = np.random.default_rng(0)
-    tally = np.zeros((2, sm.N_TALLIED), dtype=np.int64)
+    tally = no_tally()
     for _ in range(200):
         state.tally[:] = 0
         sweep(rng, state, 1, 0, 2, 2)

@@ -10,7 +10,7 @@ import sampled
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.sampler.tuning.schedule import BESIDE_SCANS
+from pymc_dpgmm.sampler.moves.split_merge import RANDOM_MOVE
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
 
@@ -229,7 +229,7 @@ def test_options_are_used():
     assert (alone["y_labels_n_moved"] == 0).all()
     assert (alone["y_labels_sequential_splits_tried"] + alone["y_labels_sequential_merges_tried"] == 4).all()
     assert (
-        alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == BESIDE_SCANS.random
+        alone["y_labels_random_splits_tried"] + alone["y_labels_random_merges_tried"] == RANDOM_MOVE.beside_scans
     ).all()
 
 

@@ -23,12 +23,13 @@ from pymc_dpgmm.sampler.many_rows.part_search import ROWS_OF_PART
 from pymc_dpgmm.sampler.moves.births import births_and_deaths_in_part
 from pymc_dpgmm.sampler.moves.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.sweep import split_merge
+from pymc_dpgmm.sampler.moves.split_merge import RANDOM_BESIDE_LEADERS
+from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import N_KEPT
-from pymc_dpgmm.sampler.tuning.schedule import BESIDE_LEADERS, SETTLED_SHARE, largest_change
+from pymc_dpgmm.sampler.tuning.schedule import SETTLED_SHARE, largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 # A cluster of more than so many times the rows of a small one is not expected to be small after the next pass.
@@ -95,7 +96,7 @@ class Scheme(NamedTuple):
 
     n_births: int = N_BIRTHS
     n_scanned: int | None = None
-    n_moves: int = BESIDE_LEADERS.random
+    n_moves: int = RANDOM_BESIDE_LEADERS
     n_sequential: int = 3
     most_small: int = MOST_ROWS
     n_carvings: int = N_CARVINGS
@@ -277,7 +278,7 @@ class ChunkedPartition:
             least = min(scheme.least_carved, most)
             n_moved += carvings_in_part(rng, state, founders, is_scanned, share, n, least, most)
         state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
-        split_merge(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
+        make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
         self._take(state, found, before, clusters, next_key)
         return n_moved
 

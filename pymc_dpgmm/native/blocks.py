@@ -7,6 +7,8 @@ entries, and addresses of functions. Places in the block, and the function by wh
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
@@ -63,6 +65,18 @@ class Block:
     def arrays(self) -> tuple[str, ...]:
         """Names of the fields that are addresses of arrays."""
         return tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)
+
+    def filled(self, **fields: Any) -> np.ndarray:
+        """Return a block, (len(self),) int64 array, with all its fields: whole numbers, and arrays or addresses.
+
+        The arrays must live as long as the block is used.
+        """
+        if set(fields) != set(self._places):
+            raise TypeError(f"a block has the fields {', '.join(self._places)}, got {', '.join(fields)}")
+        block = np.zeros(self._length, dtype=np.int64)
+        for name, value in fields.items():
+            block[self._places[name]] = value.ctypes.data if isinstance(value, np.ndarray) else value
+        return block
 
     def read(self, name: str, block: str = "head") -> str:
         """Return the expression by which compiled code reads a field of a block of some name."""

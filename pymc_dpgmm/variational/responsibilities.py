@@ -9,7 +9,9 @@ import math
 
 from numba.extending import intrinsic
 
+from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import fast_exp, fast_log, raise_all
+from pymc_dpgmm.native.blocks import Block
 from pymc_dpgmm.native.compiled import (
     FLOATS,
     INT,
@@ -26,17 +28,18 @@ from pymc_dpgmm.sampler.many_rows.quadratics import (
     IS_DIAGONAL,
     ROWS,
     STRIDE,
-    VIEW_LENGTH,
     add_quadratic,
     begin_densities,
     read_block,
 )
+from pymc_dpgmm.sampler.many_rows.quadratics import FIELDS as QUADRATIC_FIELDS
 from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, SUM_UP, TEMPLATES, call_evidence
 
-# Beside what a quadratic view has: addresses of the centres of clusters, and of the sums of weighted differences
-# from these and of their products, packed triangles or diagonals.
-CENTRE, FIRST, SECOND = range(VIEW_LENGTH, VIEW_LENGTH + 3)
-MOMENTS_LENGTH = VIEW_LENGTH + 3
+# A quadratic view with the centres of clusters, the sums of weighted differences from these, and the sums of their
+# products, packed triangles or diagonals.
+MOMENTS = Block(**QUADRATIC_FIELDS, centre=blocks.FLOATS, first=blocks.FLOATS, second=blocks.FLOATS)
+MOMENTS_LENGTH = len(MOMENTS)
+CENTRE, FIRST, SECOND = MOMENTS.places("centre", "first", "second")
 # Exponentials of differences below this are 0, and so is what they weigh.
 _LEAST = -708.0
 

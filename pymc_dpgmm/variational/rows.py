@@ -14,7 +14,7 @@ from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
-from pymc_dpgmm.variational.responsibilities import MOMENTS_LENGTH, respond, sum_up_each, write_evidences
+from pymc_dpgmm.variational.responsibilities import MOMENTS, respond, sum_up_each, write_evidences
 
 # Numbers that sums of single rows may take when they are all kept, the share of non-zeros up to which they are
 # kept as a sparse matrix, and numbers of a block of them.
@@ -254,23 +254,23 @@ class _Chunk:
     def __init__(self, rows: "Rows", prepared: _Prepared) -> None:
         self.sizes, self.entropy = np.zeros(prepared.n_components), np.zeros(1)
         self.sums = {v: np.zeros((prepared.n_components, rows.views[v].n_sums)) for v in range(len(rows.views))}
-        self.blocks = np.zeros((max(len(prepared.quadratic), 1), MOMENTS_LENGTH), dtype=np.int64)
+        self.blocks = np.zeros((max(len(prepared.quadratic), 1), len(MOMENTS)), dtype=np.int64)
         self.first: dict[int, np.ndarray] = {}
         self.second: dict[int, np.ndarray] = {}
         for place, (v, expected, shift, root) in enumerate(prepared.quadratic):
             view, d = rows.views[v], expected.mean.shape[1]
             self.first[v] = np.zeros(expected.mean.shape)
             self.second[v] = np.zeros((prepared.n_components, view.n_sums - d))
-            self.blocks[place] = (
-                view.rows.ctypes.data,
-                view.rows.shape[1],
-                d,
-                root.ndim == 2,
-                shift.ctypes.data,
-                root.ctypes.data,
-                expected.mean.ctypes.data,
-                self.first[v].ctypes.data,
-                self.second[v].ctypes.data,
+            self.blocks[place] = MOMENTS.filled(
+                rows=view.rows,
+                stride=view.rows.shape[1],
+                n_columns=d,
+                is_diagonal=root.ndim == 2,
+                shift=shift,
+                root=root,
+                centre=expected.mean,
+                first=self.first[v],
+                second=self.second[v],
             )
 
 

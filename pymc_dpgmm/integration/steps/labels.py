@@ -20,12 +20,12 @@ from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
-from pymc_dpgmm.integration.steps.statistics import STATISTICS, of_partition, tallied
+from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.records import is_gamma
-from pymc_dpgmm.sampler.moves.split_merge import MOVES, N_TALLIED
+from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.preparation import prepare
 from pymc_dpgmm.sampler.tuning.schedule import (
@@ -35,10 +35,9 @@ from pymc_dpgmm.sampler.tuning.schedule import (
     Options,
     Schedule,
     TopicSchedule,
+    no_tally,
 )
 from pymc_dpgmm.tables.checks import check_count
-
-NOTHING_DRAWN = Drawn(0, -np.inf, np.zeros((len(MOVES), N_TALLIED), dtype=np.int64), False)
 
 
 @dataclass_state
@@ -104,7 +103,9 @@ class LabelsStep(PartitionSampler):
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
         _refuse_atoms(model, self.vars)
         targets = [_target_of(model, value) for value in self.vars]
-        self._sample(targets, STATISTICS, rng, compile_kwargs)
+        self._of_moves = MoveStatistics()
+        statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
+        self._sample(targets, statistics, rng, compile_kwargs)
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
             raise NotImplementedError(
@@ -163,7 +164,7 @@ class LabelsStep(PartitionSampler):
         concentrations = self.concentrations[position]
         prior = target.prior(point)
         kept = None if prior is None else target.state(point, prior, self.kept[position])
-        drawn = NOTHING_DRAWN
+        drawn = Drawn(0, -np.inf, no_tally(), False)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
@@ -193,14 +194,13 @@ class LabelsStep(PartitionSampler):
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
-            **tallied(drawn.tally),
+            **self._of_moves.of(drawn.tally),
             "seconds": time.perf_counter() - started,
         }
 
 
 ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "atoms", "chunks")
 GIBBS_OPTIONS = ("n_scans",)
-SPLIT_MERGE_OPTIONS = (*MOVES, "search")
 
 
 def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def _chosen(owner: str, options: Any, allowed: Sequence[str]) -> dict[str, Any]:
     unknown = [str(name) for name in options if name not in allowed]
     if unknown:
         # The nested options of the assigned step are easily given one level too high.
-        homes = {"n_scans": "gibbs", **dict.fromkeys(SPLIT_MERGE_OPTIONS, "split_merge")}
+        homes = {"n_scans": "gibbs", **dict.fromkeys((*MOVES, "search"), "split_merge")}
         misplaced = [name for name in unknown if owner == "dpmixture" and name in homes]
         hints = "".join(f"; {name} belongs into {homes[name]}" for name in misplaced)
         raise ValueError(
@@ -364,8 +364,10 @@ class DPMixtureStep(LabelsStep):
                 "chunks are options for rows of a dask array, and the model has none; those for the labels of "
                 "rows in memory are n_sweeps, gibbs, split_merge, leader_sweeps and threads"
             )
-        chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS) | _chosen("split_merge", split_merge, SPLIT_MERGE_OPTIONS)
-        options = Options(n_sweeps=n_sweeps, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
+        chosen = _chosen("gibbs", gibbs, GIBBS_OPTIONS)
+        moves = _chosen("split_merge", split_merge, (*MOVES, "search"))
+        chosen |= {"search": moves.pop("search")} if "search" in moves else {}
+        options = Options(n_sweeps, moves=moves, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
@@ -436,7 +438,9 @@ class CollapsedGibbs(LabelsStep):
         blocked: bool = True,
     ) -> None:
         check_count("n_scans", n_scans, 1)
-        options = Options(n_sweeps=n_scans, n_scans=1, random=0, sequential=0, search=False, leader_sweeps=0)
+        options = Options(
+            n_sweeps=n_scans, n_scans=1, moves=dict.fromkeys(MOVES, 0), search=False, leader_sweeps=0
+        )
         self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)
 
 
@@ -456,11 +460,13 @@ class SplitMerge(LabelsStep):
     search : bool
         Whether tuning begins with a search that divides and merges clusters without leaving the posterior
         invariant. The kept draws are exact either way.
+    **others : int, >= 0
+        Numbers of moves of kinds that another package has added, by their names.
 
     Raises
     ------
     TypeError, ValueError
-        If a number is not an integer of at least 0, or both are 0.
+        If a number is not an integer of at least 0, all are 0, or there is no kind of a name.
 
     Examples
     --------
@@ -486,6 +492,11 @@ class SplitMerge(LabelsStep):
         initial_point: Any = None,
         compile_kwargs: Any = None,
         blocked: bool = True,
+        **others: int | None,
     ) -> None:
-        options = Options(n_sweeps=1, n_scans=0, random=random, sequential=sequential, search=search).check()
+        moves = {"random": random, "sequential": sequential, **others}
+        unknown = [name for name in moves if name not in MOVES]
+        if unknown:
+            raise TypeError(f"unknown kinds of moves: {', '.join(unknown)}; there are {', '.join(MOVES)}")
+        options = Options(n_sweeps=1, n_scans=0, moves=moves, search=search).check()
         self._setup(vars, pm.modelcontext(model), options, rng, compile_kwargs)

@@ -5,15 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.sampler.moves.split_merge import (
-    MERGED_ROWS,
-    MERGES,
-    MERGES_TRIED,
-    MOVES,
-    SPLIT_ROWS,
-    SPLITS,
-    SPLITS_TRIED,
-)
+from pymc_dpgmm.sampler.moves.kinds import MOVES
 
 # Of every partition.
 OF_PARTITIONS: dict[str, Any] = {
@@ -24,25 +16,38 @@ OF_PARTITIONS: dict[str, Any] = {
     "log_joint": np.float64,
     "seconds": np.float64,
 }
-STATISTICS: dict[str, Any] = OF_PARTITIONS | {"searching": np.bool_}
-# Of each kind of split and merge move: names and columns of the tally, and sizes as ratios of two columns.
-COUNTED = {
-    "splits_tried": SPLITS_TRIED,
-    "splits": SPLITS,
-    "merges_tried": MERGES_TRIED,
-    "merges": MERGES,
-}
-SIZES = {"split_size": (SPLIT_ROWS, SPLITS), "merge_size": (MERGED_ROWS, MERGES)}
-STATISTICS |= {f"{kind}_{name}": np.int64 for kind in MOVES for name in COUNTED}
-STATISTICS |= {f"{kind}_{name}": np.float64 for kind in MOVES for name in SIZES}
-# The names are made once: a draw of few rows takes no longer than to make them.
-_KINDS = [
-    (
-        [(f"{kind}_{name}", column) for name, column in COUNTED.items()],
-        [(f"{kind}_{name}", *columns) for name, columns in SIZES.items()],
-    )
-    for kind in MOVES
-]
+
+
+class MoveStatistics:
+    """The statistics of all kinds of moves, each prefixed by the name of its kind.
+
+    The names are made once: a draw of few rows takes no longer than to make them.
+    """
+
+    def __init__(self) -> None:
+        self._kinds = [
+            (
+                [(f"{move.name}_{name}", column) for name, column in move.counts.items()],
+                [(f"{move.name}_{name}", *columns) for name, columns in move.means.items()],
+            )
+            for move in MOVES.values()
+        ]
+
+    @property
+    def dtypes(self) -> dict[str, Any]:
+        """Their dtypes, by name."""
+        counts = {name: np.int64 for counts, _ in self._kinds for name, _ in counts}
+        return counts | {name: np.float64 for _, means in self._kinds for name, _, _ in means}
+
+    def of(self, tally: np.ndarray) -> dict[str, Any]:
+        """Return them for the tally of a draw."""
+        statistics: dict[str, Any] = {}
+        for (counts, means), counted in zip(self._kinds, tally.tolist(), strict=True):
+            for name, column in counts:
+                statistics[name] = counted[column]
+            for name, total, number in means:
+                statistics[name] = counted[total] / counted[number] if counted[number] else math.nan
+        return statistics
 
 
 def of_partition(sizes: np.ndarray, n_moved: int, log_joint: float) -> dict[str, Any]:
@@ -59,14 +64,3 @@ def of_partition(sizes: np.ndarray, n_moved: int, log_joint: float) -> dict[str,
         # Digits that the order of clusters leaves the same, for the same reason.
         "log_joint": float(f"{log_joint:.12g}"),
     }
-
-
-def tallied(tally: np.ndarray) -> dict[str, Any]:
-    """Return the statistics of split and merge moves."""
-    statistics: dict[str, Any] = {}
-    for (counted, sizes), counts in zip(_KINDS, tally.tolist(), strict=True):
-        for name, column in counted:
-            statistics[name] = counts[column]
-        for name, rows, number in sizes:
-            statistics[name] = counts[rows] / counts[number] if counts[number] else math.nan
-    return statistics

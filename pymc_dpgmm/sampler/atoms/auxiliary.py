@@ -13,43 +13,78 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits, below, uniform
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
+from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, named_by_appearance
 
-# Places in the head of a scan.
-ROW, N_ACTIVE, NEXT, STOP, N_MOVED = range(5)
+# The memory of a scan.
+HEAD = Block(
+    next_double=NUMBER,
+    bit_state=NUMBER,
+    n=NUMBER,
+    n_auxiliary=NUMBER,
+    # The next row, and the number of rows that have joined another cluster.
+    row=NUMBER,
+    n_moved=NUMBER,
+    # Clusters that have rows.
+    n_active=NUMBER,
+    # The next atom that nobody has, and where such atoms end.
+    next=NUMBER,
+    stop=NUMBER,
+    # Of rows: their atoms, numbers of single rows, and whether their cluster is known.
+    labels=blocks.INTS,
+    weights=blocks.FLOATS,
+    known=blocks.INTS,
+    # Of atoms: numbers of rows, whether a row with a known cluster has it, its place in ``active``, and log
+    # densities of all rows.
+    sizes=blocks.FLOATS,
+    known_slots=blocks.INTS,
+    places=blocks.INTS,
+    densities=blocks.FLOATS,
+    # Atoms that have rows, and the auxiliary ones.
+    active=blocks.INTS,
+    auxiliary=blocks.INTS,
+    # Log weights of a new cluster beside some number of others, and the weights from which one row draws.
+    log_new=blocks.FLOATS,
+    log_weights=blocks.FLOATS,
+)
+ROW, N_ACTIVE, NEXT, STOP, N_MOVED = HEAD.places("row", "n_active", "next", "stop", "n_moved")
+
+
+class Scan(NamedTuple):
+    """Numbers and pointers of a scan."""
+
+    bits: Bits
+    n: int
+    n_auxiliary: int
+    labels: object
+    weights: object
+    known: object
+    sizes: object
+    known_slots: object
+    places: object
+    densities: object
+    active: object
+    auxiliary: object
+    log_new: object
+    log_weights: object
+
+
+scan_at = HEAD.reader(Scan, bits=f"Bits(head[{HEAD.place('next_double')}], head[{HEAD.place('bit_state')}])")
 # Fresh atoms at hand beside the auxiliary ones, before more are drawn.
 SPARE = 6
 
 
-@c_function(
-    NOTHING(
-        INT, INT, INT, INT, FLOAT, INTS, INTS, FLOATS, FLOATS, INTS, INTS, FLOATS, INTS, INTS, INTS, FLOATS, FLOATS
-    )
-)
-def _scan(
-    next_double,
-    state,
-    n,
-    m,
-    discount,
-    head,
-    labels,
-    sizes,
-    weights,
-    known,
-    known_slots,
-    densities,
-    active,
-    places,
-    auxiliary,
-    log_new,
-    scratch,
-):
+@c_function(NOTHING(INTS, FLOAT))
+def _scan(head, discount):
     """Let rows join clusters, from ``head[ROW]`` until all have or fresh atoms run out."""
-    bits = Bits(next_double, state)
+    s = scan_at(head)
+    bits, n, m, log_weights = s.bits, s.n, s.n_auxiliary, s.log_weights
+    labels, weights, sizes, known, known_slots = s.labels, s.weights, s.sizes, s.known, s.known_slots
+    densities, active, places, auxiliary, log_new = s.densities, s.active, s.places, s.auxiliary, s.log_new
     while head[ROW] < n and head[NEXT] < head[STOP]:
         i = head[ROW]
         own = labels[i]
@@ -68,28 +103,28 @@ def _scan(
         for k in range(n_active):
             slot = active[k]
             if known[i] and known_slots[slot]:
-                scratch[k] = -math.inf
+                log_weights[k] = -math.inf
                 continue
             seat = math.log(sizes[slot] - discount)
             if weight > 1.0:
                 seat = log_rising(sizes[slot] - discount, weight)
-            scratch[k] = seat + densities[slot * n + i]
-            largest = max(largest, scratch[k])
+            log_weights[k] = seat + densities[slot * n + i]
+            largest = max(largest, log_weights[k])
         opened = log_new[n_active] - math.log(m)
         if weight > 1.0:
             opened += log_rising(1.0 - discount, weight - 1.0)
         for j in range(m):
-            scratch[n_active + j] = opened + densities[auxiliary[j] * n + i]
-            largest = max(largest, scratch[n_active + j])
+            log_weights[n_active + j] = opened + densities[auxiliary[j] * n + i]
+            largest = max(largest, log_weights[n_active + j])
         total = 0.0
         for k in range(n_active + m):
             # Where all densities underflow, the row joins by the prior alone; no such state is ever kept.
-            scratch[k] = math.exp(scratch[k] - largest) if largest > -math.inf else 1.0
-            total += scratch[k]
+            log_weights[k] = math.exp(log_weights[k] - largest) if largest > -math.inf else 1.0
+            total += log_weights[k]
         left = uniform(bits) * total
         chosen = 0
-        while chosen < n_active + m - 1 and left >= scratch[chosen]:
-            left -= scratch[chosen]
+        while chosen < n_active + m - 1 and left >= log_weights[chosen]:
+            left -= log_weights[chosen]
             chosen += 1
         if chosen < n_active:
             slot = active[chosen]
@@ -178,7 +213,6 @@ def scan(
     n, m = len(labels), n_auxiliary
     n_atoms, n_clusters = len(densities), int(labels.max()) + 1
     labels = labels.astype(np.int64)
-    head = np.array([0, n_clusters, n_clusters + m, n_atoms, 0], dtype=np.int64)
     sizes = np.zeros(n_atoms)
     sizes[:n_clusters] = np.bincount(labels, weights=rows.weights)
     known_slots = np.zeros(n_atoms, dtype=np.int64)
@@ -187,44 +221,45 @@ def scan(
     places = np.arange(n_atoms)
     auxiliary = np.arange(n_clusters, n_clusters + m)
     log_new = np.empty(0)
-    bits = bits_of_generator(rng)
+    next_double, bit_state = bits_of_generator(rng)
     densities = np.ascontiguousarray(densities)
+    row, n_moved, n_active, next_atom = 0, 0, n_clusters, n_clusters + m
     while True:
         reach = min(n_atoms, n) + 1
         log_new = np.append(log_new, [log_seat_new(prior, k) for k in range(len(log_new), reach)])
-        scratch = np.empty(n_atoms + m)
-        _scan(
-            *bits,
-            n,
-            m,
-            prior.discount,
-            *(
-                array.ctypes.data
-                for array in (
-                    head,
-                    labels,
-                    sizes,
-                    rows.weights,
-                    rows.known,
-                    known_slots,
-                    densities,
-                    active,
-                    places,
-                    auxiliary,
-                    log_new,
-                    scratch,
-                )
-            ),
+        log_weights = np.empty(n_atoms + m)
+        head = HEAD.filled(
+            next_double=next_double,
+            bit_state=bit_state,
+            n=n,
+            n_auxiliary=m,
+            row=row,
+            n_moved=n_moved,
+            n_active=n_active,
+            next=next_atom,
+            stop=n_atoms,
+            labels=labels,
+            weights=rows.weights,
+            known=rows.known,
+            sizes=sizes,
+            known_slots=known_slots,
+            places=places,
+            densities=densities,
+            active=active,
+            auxiliary=auxiliary,
+            log_new=log_new,
+            log_weights=log_weights,
         )
-        if head[ROW] == n:
+        _scan(head.ctypes.data, prior.discount)
+        row, n_moved, n_active, next_atom = head[[ROW, N_MOVED, N_ACTIVE, NEXT]].tolist()
+        if row == n:
             break
         fresh = more()
         densities = np.concatenate([densities, fresh])
         n_atoms += len(fresh)
-        head[STOP] = n_atoms
         sizes = np.append(sizes, np.zeros(len(fresh)))
         known_slots, active, places = (
             np.append(array, np.zeros(len(fresh), dtype=np.int64)) for array in (known_slots, active, places)
         )
     canonical, first = named_by_appearance(labels)
-    return Scanned(canonical, labels[first], int(head[N_MOVED]), densities[head[NEXT] :])
+    return Scanned(canonical, labels[first], n_moved, densities[next_atom:])

@@ -13,7 +13,9 @@ import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import add_to_all, bits_at, raise_all, uniform_at
+from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOATS,
     INT,
@@ -27,7 +29,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.sampler.many_rows.quadratics import (
-    VIEW_LENGTH,
+    QUADRATIC,
     add_quadratic,
     begin_densities,
     read_listed,
@@ -40,10 +42,32 @@ NUMPY_DENSITIES, LEAST_NUMPY_BLOCK, NUMPY_BLOCK = 524_288, 32, 4_096
 # Bytes of a cache line.
 LINE = 64
 
-# Places in what tells how labels are drawn: addresses of the labels, of the clusters' slots, priorities and log
-# weights, of the views, of where super-clusters end and of that of every slot, and numbers.
-LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS, ENDS, SUPER_CLUSTERS = range(7)
-N_SUPER_CLUSTERS, N_QUADRATIC, ORDER_KEY, UNIFORM_KEY, BLOCK = range(7, 12)
+# What labels of rows are drawn from, as compiled code has it.
+DRAWS = Block(
+    # Slots of the rows; addresses are where the first of all rows would be.
+    labels=blocks.INTS,
+    # Of the clusters.
+    slots=blocks.INTS,
+    priorities=blocks.INTS,
+    log_weights=blocks.FLOATS,
+    views=blocks.INTS,
+    # Where super-clusters begin and end, and the super-cluster of each slot.
+    ends=blocks.INTS,
+    super_clusters=blocks.INTS,
+    n_super_clusters=NUMBER,
+    n_quadratic=NUMBER,
+    order_key=NUMBER,
+    uniform_key=NUMBER,
+    rows_of_block=NUMBER,
+)
+LABELS, SLOTS, PRIORITIES, LOG_WEIGHTS, VIEWS = DRAWS.places(
+    "labels", "slots", "priorities", "log_weights", "views"
+)
+ENDS, SUPER_CLUSTERS, N_SUPER_CLUSTERS, N_QUADRATIC = DRAWS.places(
+    "ends", "super_clusters", "n_super_clusters", "n_quadratic"
+)
+ORDER_KEY, UNIFORM_KEY, ROWS_OF_BLOCK = DRAWS.places("order_key", "uniform_key", "rows_of_block")
+VIEW_LENGTH = len(QUADRATIC)
 
 
 class DrawnClusters(NamedTuple):
@@ -148,21 +172,23 @@ class LabelDraws:
         if self._others:
             most = NUMPY_DENSITIES // self._most_clusters
             self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
-        arrays = (self._slots, self._priorities, self._log_weights, self._views, self._ends, self._super_clusters)
-        self.told = np.array(
-            [
-                # Rows are counted from the first of all: addresses are where that one would be.
-                labels.ctypes.data - 8 * first_row,
-                *(array.ctypes.data for array in arrays),
-                self.n_super_clusters,
-                self._n_quadratic,
-                clusters.order_key,
-                clusters.uniform_key,
-                self._block,
-            ]
+        self._draws = DRAWS.filled(
+            # Rows are counted from the first of all: addresses are where that one would be.
+            labels=labels.ctypes.data - 8 * first_row,
+            slots=self._slots,
+            priorities=self._priorities,
+            log_weights=self._log_weights,
+            views=self._views,
+            ends=self._ends,
+            super_clusters=self._super_clusters,
+            n_super_clusters=self.n_super_clusters,
+            n_quadratic=self._n_quadratic,
+            order_key=clusters.order_key,
+            uniform_key=clusters.uniform_key,
+            rows_of_block=self._block,
         )
         # NumPy takes a microsecond to tell where an array is.
-        self._address = self.told.ctypes.data
+        self.address = self._draws.ctypes.data
 
     @property
     def are_compiled(self) -> bool:
@@ -177,12 +203,13 @@ class LabelDraws:
         arrays = [np.ascontiguousarray(array, dtype=np.float64) for array in (shift, root)]
         self._kept += arrays
         stride = table.rows.shape[1]
-        self._views[self._n_quadratic] = (
-            table.rows.ctypes.data - 8 * self._first * stride,
-            stride,
-            d,
-            is_diagonal,
-            *(array.ctypes.data for array in arrays),
+        self._views[self._n_quadratic] = QUADRATIC.filled(
+            rows=table.rows.ctypes.data - 8 * self._first * stride,
+            stride=stride,
+            n_columns=d,
+            is_diagonal=is_diagonal,
+            shift=arrays[0],
+            root=arrays[1],
         )
         self._most_columns = max(self._most_columns, d)
         self._n_quadratic += 1
@@ -195,7 +222,7 @@ class LabelDraws:
     def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
         """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
         rows, begins = scratch.rows, scratch.begins
-        list_rows(self._address, start, stop, rows.ctypes.data, begins.ctypes.data)
+        list_rows(self.address, start, stop, rows.ctypes.data, begins.ctypes.data)
         n_moved = 0
         for g, (first, last) in enumerate(itertools.pairwise(begins.tolist())):
             # All rows of a super-cluster go together where compiled code computes all densities.
@@ -205,7 +232,7 @@ class LabelDraws:
                 densities = self._densities(own, slice(*self._ends[g : g + 2]))
                 given = 0 if densities is None else densities.ctypes.data
                 n_moved += draw_listed(
-                    self._address, g, own.ctypes.data, len(own), self._block, given, scratch.address
+                    self.address, g, own.ctypes.data, len(own), self._block, given, scratch.address
                 )
         return n_moved
 
@@ -231,7 +258,7 @@ class LabelDraws:
             own = np.ascontiguousarray(rows[first : first + self._block])
             densities = self._densities(own, slice(None))
             given = 0 if densities is None else densities.ctypes.data
-            weigh_listed(self._address, own.ctypes.data, len(own), given, scratch.address)
+            weigh_listed(self.address, own.ctypes.data, len(own), given, scratch.address)
             weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
             # What is not a number has no weight.
             largest = np.fmax.reduce(weights, axis=1, keepdims=True)
@@ -271,9 +298,9 @@ def log_gamma_numbers(rng: np.random.Generator, shape: np.ndarray) -> np.ndarray
 
 
 @inlined
-def put_in_lists(told, start, stop, rows, begins):
+def put_in_lists(draws, start, stop, rows, begins):
     """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
-    slots, of_slots, n = ints_at(told[LABELS]), ints_at(told[SUPER_CLUSTERS]), told[N_SUPER_CLUSTERS]
+    slots, of_slots, n = ints_at(draws[LABELS]), ints_at(draws[SUPER_CLUSTERS]), draws[N_SUPER_CLUSTERS]
     begins[0], begins[n] = 0, stop - start
     if n == 1:
         for i in range(start, stop):
@@ -293,18 +320,18 @@ def put_in_lists(told, start, stop, rows, begins):
 
 
 @c_function(NOTHING(INTS, INT, INT, INTS, INTS))
-def list_rows(told, start, stop, rows, begins):
+def list_rows(draws, start, stop, rows, begins):
     """List the numbers of rows, one super-cluster after the other; ``begins`` tells where each list begins."""
-    put_in_lists(told, start, stop, rows, begins)
+    put_in_lists(draws, start, stop, rows, begins)
 
 
 @inlined
-def _weigh(told, rows, size, first_cluster, n_clusters, given, scratch):
+def _weigh(draws, rows, size, first_cluster, n_clusters, given, scratch):
     """Write log weights and densities (K, size) of rows in clusters to the beginning of ``scratch``."""
-    views, n_views = ints_at(told[VIEWS]), told[N_QUADRATIC]
+    views, n_views = ints_at(draws[VIEWS]), draws[N_QUADRATIC]
     found = shifted(scratch, n_clusters * size)
     columns = shifted(found, 4 * size)
-    begin_densities(shifted(floats_at(told[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
+    begin_densities(shifted(floats_at(draws[LOG_WEIGHTS]), first_cluster), given, size, n_clusters, scratch)
     for v in range(n_views):
         view = shifted(views, v * VIEW_LENGTH)
         read_listed(view, rows, size, columns)
@@ -312,9 +339,9 @@ def _weigh(told, rows, size, first_cluster, n_clusters, given, scratch):
 
 
 @c_function(NOTHING(INTS, INTS, INT, INT, FLOATS))
-def weigh_listed(told, rows, size, given, scratch):
+def weigh_listed(draws, rows, size, given, scratch):
     """Write log weights and densities (K, size) of a block of rows in all clusters to ``scratch``."""
-    _weigh(told, rows, size, 0, ints_at(told[ENDS])[told[N_SUPER_CLUSTERS]], given, scratch)
+    _weigh(draws, rows, size, 0, ints_at(draws[ENDS])[draws[N_SUPER_CLUSTERS]], given, scratch)
 
 
 @inlined
@@ -334,17 +361,17 @@ def _keep_order(key, rows, size, n_clusters, priorities, densities):
 
 
 @c_function(INT(INTS, INT, INTS, INT, INT, INT, FLOATS))
-def draw_listed(told, g, rows, n_rows, block, given, scratch):
-    """Draw the slots of the listed rows of a super-cluster, by blocks, as ``told``; return how many have changed.
+def draw_listed(draws, g, rows, n_rows, block, given, scratch):
+    """Draw the slots of the listed rows of a super-cluster, by blocks; return how many have changed.
 
     ``given`` is 0, or the address of log densities (K, block) of one block of rows.
     """
-    slots, ends = ints_at(told[LABELS]), ints_at(told[ENDS])
+    slots, ends = ints_at(draws[LABELS]), ints_at(draws[ENDS])
     first_cluster, n_clusters = ends[g], ends[g + 1] - ends[g]
     # In the order of the leaders.
-    names = shifted(ints_at(told[SLOTS]), first_cluster)
-    priorities = shifted(ints_at(told[PRIORITIES]), first_cluster)
-    order_key, uniform_key = told[ORDER_KEY], told[UNIFORM_KEY]
+    names = shifted(ints_at(draws[SLOTS]), first_cluster)
+    priorities = shifted(ints_at(draws[PRIORITIES]), first_cluster)
+    order_key, uniform_key = draws[ORDER_KEY], draws[UNIFORM_KEY]
     n_moved = 0
     for first in range(0, n_rows, block):
         size = min(block, n_rows - first)
@@ -352,7 +379,7 @@ def draw_listed(told, g, rows, n_rows, block, given, scratch):
         densities = scratch
         found = shifted(scratch, n_clusters * size)
         largest, total = shifted(found, 2 * size), shifted(found, 3 * size)
-        _weigh(told, own, size, first_cluster, n_clusters, given, scratch)
+        _weigh(draws, own, size, first_cluster, n_clusters, given, scratch)
         _keep_order(order_key, own, size, n_clusters, priorities, densities)
         for r in range(size):
             # What is not a number is never the largest, and has no weight.
@@ -384,7 +411,7 @@ def draw_listed(told, g, rows, n_rows, block, given, scratch):
 
 
 @intrinsic
-def call_draw_listed(typing_context, address, told, g, rows, n_rows, block, given, scratch):
+def call_draw_listed(typing_context, address, draws, g, rows, n_rows, block, given, scratch):
     """Call :func:`draw_listed`, which is at an address."""
     return called_at(draw_listed.signature)
 

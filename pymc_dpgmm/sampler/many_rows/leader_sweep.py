@@ -32,8 +32,8 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.threads import Threads, lent
 from pymc_dpgmm.sampler.many_rows import super_clusters
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import (
-    BLOCK,
     N_SUPER_CLUSTERS,
+    ROWS_OF_BLOCK,
     DrawnClusters,
     LabelDraws,
     call_draw_listed,
@@ -142,7 +142,7 @@ class _Sweep:
             moved = draw_chunks(
                 draw_listed.address,
                 gather_chunk.address,
-                labels.told.ctypes.data,
+                labels.address,
                 scratch.address,
                 memory.address,
                 self.stride,
@@ -216,7 +216,7 @@ def find_first_in_chunks(slots, key, ends, n_chunks, taken, stride, priorities):
 
 
 @c_function(INT(INT, INT, INTS, FLOATS, INTS, INT, INTS, INTS, INTS, INT, INTS, INTS))
-def draw_chunks(draw, gather, told, scratch, head, stride, rows, begins, ends, n_chunks, taken, parts):
+def draw_chunks(draw, gather, draws, scratch, head, stride, rows, begins, ends, n_chunks, taken, parts):
     """Draw the labels of chunks that threads take in turn, and gather their rows; return how many have moved.
 
     ``draw`` and ``gather`` are the addresses of :func:`draw_listed` and :func:`gather_chunk`.
@@ -225,10 +225,10 @@ def draw_chunks(draw, gather, told, scratch, head, stride, rows, begins, ends, n
     c = take_next(taken)
     while c < n_chunks:
         first, last = ends[c], ends[c + 1]
-        put_in_lists(told, first, last, rows, begins)
-        for g in range(told[N_SUPER_CLUSTERS]):
+        put_in_lists(draws, first, last, rows, begins)
+        for g in range(draws[N_SUPER_CLUSTERS]):
             own, n_rows = shifted(rows, begins[g]), begins[g + 1] - begins[g]
-            n_moved += call_draw_listed(draw, told, g, own, n_rows, told[BLOCK], 0, scratch)
+            n_moved += call_draw_listed(draw, draws, g, own, n_rows, draws[ROWS_OF_BLOCK], 0, scratch)
         _call_gather_chunk(
             gather, head, stride * (1 + c), stride, first, last, rows, shifted(parts, 3 * stride * c)
         )

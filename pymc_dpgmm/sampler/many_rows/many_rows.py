@@ -6,9 +6,8 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.moves.births import births_and_deaths
 from pymc_dpgmm.sampler.moves.carving import carvings
-from pymc_dpgmm.sampler.moves.moves_at_once import sequential_moves
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, split_merge, sweep
+from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.memory import RUN
 from pymc_dpgmm.sampler.state.state import State
 
@@ -18,10 +17,6 @@ ROWS_FOR_LEADERS = 20_000
 # one of so many, but not fewer than so many in all, in runs of neighbours in memory.
 N_BIRTHS, N_CARVINGS = 200, 50
 ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
-# From so many rows on, sequential moves take so long that threads share them.
-ROWS_FOR_THREADS = 200_000
-# Then a draw has so many of them or none, unless a user gives a number.
-MOVES_AT_ONCE = 8
 # How many times less than a collapsed scan of all rows a leader sweep costs, about.
 LEADERS_CHEAPER = 6.0
 
@@ -29,11 +24,6 @@ LEADERS_CHEAPER = 6.0
 def takes_leaders(state: State) -> bool:
     """Tell whether there can be leader sweeps: rows must be in no groups and no units, and the tables not wide."""
     return not (state.uses_scratch or state.is_grouped)
-
-
-def proposes_at_once(state: State) -> bool:
-    """Tell whether threads share sequential moves."""
-    return state.n >= ROWS_FOR_THREADS
 
 
 def scan_some(rng: np.random.Generator, state: State) -> int:
@@ -71,17 +61,14 @@ def sweep_many(
     n_threads: int,
     n_sweeps: int,
     n_scans: int,
-    n_random: int,
-    n_sequential: int,
+    *numbers: int,
 ) -> int:
     """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made of leader sweeps."""
-    n_moved, at_once = 0, proposes_at_once(state)
+    n_moved = 0
     with Threads(n_threads) as threads:
         for _ in range(n_sweeps):
             redraw_alpha(rng, state)
             n_moved += scan(rng, state, n_scans, n_leader_sweeps, threads)
             carvings(rng, state, N_CARVINGS)
-            split_merge(rng, state, n_random, 0 if at_once else n_sequential)
-            if at_once:
-                sequential_moves(rng, state, n_sequential, threads)
+            make_moves(rng, state, *numbers)
     return n_moved

@@ -2,16 +2,26 @@
 
 import numpy as np
 
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import floats_at, inlined, shifted
 from pymc_dpgmm.native.lanes import LANES
 
 # Rows of a block, whose densities are computed together: as many as keep these near the processor.
 MOST_DENSITIES, MOST_COLUMNS, MOST_BLOCK, LEAST_BLOCK = 16_384, 6_400, 1_024, 32
 
-# Places in what tells of a view whose densities are quadratic: addresses of its rows, of root mean and of the root
-# of every cluster's precision, an upper triangle or a diagonal, and numbers.
-ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = range(6)
-VIEW_LENGTH = 6
+# A view whose log densities are quadratic: its rows, and of every cluster the root of its precision, an upper
+# triangle or a diagonal, and the shift, which is this root times the mean.
+FIELDS: dict[str, str | int] = {
+    "rows": blocks.FLOATS,
+    "stride": NUMBER,
+    "n_columns": NUMBER,
+    "is_diagonal": NUMBER,
+    "shift": blocks.FLOATS,
+    "root": blocks.FLOATS,
+}
+QUADRATIC = Block(**FIELDS)
+ROWS, STRIDE, COLUMNS, IS_DIAGONAL, SHIFT, ROOT = QUADRATIC.places(*FIELDS)
 
 
 def rows_of_block(n_clusters: int, n_columns: int) -> int:

@@ -15,11 +15,11 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import below, new_key, take_logarithms, uniform, uniform_at
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_split
+from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
     ONE_BY_ONE,
     RIGHT,
-    ROOM,
     accept_merge,
     accept_split,
     allocate_rows,
@@ -326,7 +326,7 @@ def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
         doublings += 1
     while head[POSITION] < n_moves:
         n_clusters = head[N_CLUSTERS]
-        if n_clusters + ROOM > s.capacity:
+        if n_clusters + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         s.halves[LEFT], s.halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
         union = s.order[n_clusters + 2]

@@ -2,7 +2,7 @@
 
 A move has a *selection*, which names a cluster to split or two to merge, and an *allocation*, which draws how the
 rows of a cluster divide, or tells with which probability it would have drawn a given division. The two kinds of
-move differ in these; what they share is written once, and acceptance is in one place, :func:`move_once`.
+move differ in these; what they share is written once, and acceptance is in one place, :func:`_move`.
 
 ``SEQUENTIAL``
     Data-driven: two rows found the halves and the others join them in random order, given the statistics of
@@ -21,8 +21,20 @@ import math
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native.arithmetic import below, take_exponentials, uniform
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, called_at, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, c_function, called_at, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_split
+from pymc_dpgmm.sampler.moves.move import (
+    MERGED_ROWS,
+    MERGES,
+    MERGES_TRIED,
+    SPLIT_ROWS,
+    SPLITS,
+    SPLITS_TRIED,
+    WORK,
+    Move,
+    Paying,
+    tally_of_kind,
+)
 from pymc_dpgmm.sampler.state.grouping import (
     are_grouped,
     count_halves,
@@ -59,14 +71,8 @@ from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
 
 LEFT, RIGHT = 0, 1
 RANDOM, SEQUENTIAL = 0, 1
-MOVES = ("random", "sequential")
-# Columns of a tally, one row per kind of move.
-SPLITS_TRIED, SPLITS, SPLIT_ROWS, MERGES_TRIED, MERGES, MERGED_ROWS, WORK = range(7)
-N_TALLIED = 7
 # The first rows of a sequential allocation join one by one, the others in blocks as long as all before them.
 ONE_BY_ONE = 4
-# Free slots that a move works on.
-ROOM = 3
 
 
 @inlined
@@ -532,54 +538,56 @@ def accept_merge(s, left_place, right_place, size, union):
 
 
 @inlined
-def propose_move(s, prior, kind, first):
-    """Propose a move in the ``ROOM`` free slots from place ``first`` of the list on.
+def _move(s, prior, kind):
+    """Propose a split or a merge, with probability 1/2 each, and accept it as Metropolis and Hastings have it.
 
-    It is a split or a merge with probability 1/2, and accepted with the probability of Metropolis and Hastings.
-    ``tally`` counts, per kind: splits tried, accepted, and rows in the smaller halves of accepted ones; the same
-    of merges; rows in all clusters proposed to.
-
-    Returns
-    -------
-    is_accepted, is_split : bool
-    left_place, right_place, size : int
-        See :func:`accept_move`.
+    Free slots hold the halves' statistics, and those of the union.
     """
-    halves = s.halves
-    halves[LEFT], halves[RIGHT] = s.order[first + 1], s.order[first]
-    tally = shifted(s.tally, kind * N_TALLIED)
+    tally = tally_of_kind(s)
+    n_clusters = s.head[N_CLUSTERS]
+    halves, union = s.halves, s.order[n_clusters + 2]
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    counts = shifted(halves, 2)
     log_u = math.log(uniform(s.bits))
-    is_split = uniform(s.bits) < 0.5
-    if is_split:
+    if uniform(s.bits) < 0.5:
         tally[SPLITS_TRIED] += 1
-        log_ratio, left_place, size = propose_split(s, prior, kind, halves, shifted(halves, 2))
-        right_place = left_place
+        log_ratio, place, size = propose_split(s, prior, kind, halves, counts)
+        if log_u < log_ratio:
+            n_right = accept_split(s, place, size, halves)
+            tally[SPLITS] += 1
+            tally[SPLIT_ROWS] += min(n_right, size - n_right)
     else:
         tally[MERGES_TRIED] += 1
-        counts, union = shifted(halves, 2), s.order[first + 2]
         log_ratio, left_place, right_place, size = propose_merge(s, prior, kind, halves, counts, union, log_u)
+        if log_u < log_ratio:
+            n_right = accept_merge(s, left_place, right_place, size, union)
+            tally[MERGES] += 1
+            tally[MERGED_ROWS] += min(n_right, size - n_right)
     tally[WORK] += size
-    return log_u < log_ratio, is_split, left_place, right_place, size
 
 
-@inlined
-def accept_move(s, kind, first, is_split, left_place, right_place, size):
-    """Make a proposed move; the places are those of the clusters, of which a split has one."""
-    tally = shifted(s.tally, kind * N_TALLIED)
-    if is_split:
-        n_right = accept_split(s, left_place, size, s.halves)
-        tally[SPLITS] += 1
-        tally[SPLIT_ROWS] += min(n_right, size - n_right)
-    else:
-        n_right = accept_merge(s, left_place, right_place, size, s.order[first + 2])
-        tally[MERGES] += 1
-        tally[MERGED_ROWS] += min(n_right, size - n_right)
+@c_function(NOTHING(INTS))
+def random_move(head):
+    """Run a random move, which leaves the posterior of the partition invariant."""
+    s = memory_at(head)
+    _move(s, prior_of(s), RANDOM)
 
 
-@inlined
-def move_once(s, prior, kind):
-    """Run a move, which leaves the posterior of the partition invariant; at least ``ROOM`` slots must be free."""
-    first = s.head[N_CLUSTERS]
-    is_accepted, is_split, left_place, right_place, size = propose_move(s, prior, kind, first)
-    if is_accepted:
-        accept_move(s, kind, first, is_split, left_place, right_place, size)
+@c_function(NOTHING(INTS))
+def sequential_move(head):
+    """Run a sequential move, which leaves the posterior of the partition invariant."""
+    s = memory_at(head)
+    _move(s, prior_of(s), SEQUENTIAL)
+
+
+# Random moves cost little, since they leave large clusters alone.
+RANDOM_BESIDE_LEADERS = 10
+RANDOM_MOVE = Move("random", random_move, beside_scans=1, beside_leaders=RANDOM_BESIDE_LEADERS)
+# Only sequential moves unite clusters of thousands of rows. The more rows there are, the fewer of these moves are
+# accepted, and soon they are not worth their time.
+SEQUENTIAL_MOVE = Move(
+    "sequential",
+    sequential_move,
+    beside_scans=Paying(1.5, 0.01, 1.0, 1.0),
+    beside_leaders=Paying(1.0, 0.003, 2.0, 0.05),
+)

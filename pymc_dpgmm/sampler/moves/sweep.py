@@ -1,15 +1,19 @@
-"""Sweeps: scans of all rows, and split and merge moves, in turn, each of which leaves the posterior invariant."""
+"""Sweeps: scans of all rows, and moves of all kinds, in turn, each of which leaves the posterior invariant."""
+
+from collections.abc import Sequence
 
 import numpy as np
 from numba.extending import intrinsic
 
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined
+from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function, called_at, inlined
 from pymc_dpgmm.sampler.moves.concentration import redraw
+from pymc_dpgmm.sampler.moves.kinds import MOVES
+from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.split_merge import RANDOM, ROOM, SEQUENTIAL, move_once
 from pymc_dpgmm.sampler.state.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
+    KIND,
     N_CLUSTERS,
     NEEDS_ROOM,
     PHASE,
@@ -17,7 +21,6 @@ from pymc_dpgmm.sampler.state.memory import (
     SCAN_ROWS,
     SWEEP,
     memory_at,
-    prior_of,
     shuffle_rows,
 )
 from pymc_dpgmm.sampler.state.state import State
@@ -32,20 +35,33 @@ def _call_scan(typing_context, address, head, rows, n_rows, metropolized):
     return called_at(scan_rows.signature)
 
 
+@intrinsic
+def _call_move(typing_context, address, head):
+    return called_at(NOTHING(INTS))
+
+
 @inlined
-def run_moves(s, prior, n_random, n_sequential):
-    """Run moves from that at ``POSITION`` of the head on; return whether all have been run."""
+def _make_moves(s, kernels, numbers, n_kinds):
+    """Make moves from that at ``POSITION`` of the head on; return whether all have been made.
+
+    ``kernels`` are addresses, and ``numbers`` tells how many moves of each kind there are.
+    """
     head = s.head
-    while head[POSITION] < n_random + n_sequential:
-        if head[N_CLUSTERS] + ROOM > s.capacity:
-            return False
-        move_once(s, prior, RANDOM if head[POSITION] < n_random else SEQUENTIAL)
-        head[POSITION] += 1
+    first = 0
+    for kind in range(n_kinds):
+        head[KIND] = kind
+        stop = first + numbers[kind]
+        while first <= head[POSITION] < stop:
+            if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+                return False
+            _call_move(kernels[kind], head)
+            head[POSITION] += 1
+        first = stop
     return True
 
 
-@c_function(INT(INTS, INT, INT, INT, INT, INT))
-def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
+@c_function(INT(INTS, INT, INT, INTS, INTS, INT, INT))
+def run_sweeps(head, n_sweeps, n_scans, kernels, numbers, n_kinds, metropolized):
     """Run sweeps from where the head says on; rows in groups have Gibbs scans, whether or not ``metropolized``.
 
     For them, to stay in a cluster of one row is a draw of its share.
@@ -60,7 +76,6 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
             else:
                 redraw(s)
             head[PHASE] = 1
-        prior = prior_of(s)
         while head[PHASE] <= n_scans:
             if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
                 # Any order does; one serves all scans of a call.
@@ -73,7 +88,7 @@ def run_sweeps(head, n_sweeps, n_scans, n_random, n_sequential, metropolized):
                 return told
             head[POSITION] = 0
             head[PHASE] += 1
-        if not run_moves(s, prior, n_random, n_sequential):
+        if not _make_moves(s, kernels, numbers, n_kinds):
             return NEEDS_ROOM
         head[POSITION] = 0
         head[PHASE] = 0
@@ -93,10 +108,29 @@ def redraw_alpha(rng: np.random.Generator, state: State) -> None:
     state.run(rng, redraw_once)
 
 
-@c_function(INT(INTS, INT, INT))
-def _run_only_moves(head, n_random, n_sequential):
-    s = memory_at(head)
-    return DONE if run_moves(s, prior_of(s), n_random, n_sequential) else NEEDS_ROOM
+@c_function(INT(INTS, INTS, INTS, INT))
+def _run_moves(head, kernels, numbers, n_kinds):
+    return DONE if _make_moves(memory_at(head), kernels, numbers, n_kinds) else NEEDS_ROOM
+
+
+class MovesToMake:
+    """Addresses of the kernels of all kinds of moves, and how many moves of each kind there are, for kernels.
+
+    Parameters
+    ----------
+    numbers : sequence of int
+        In the order of ``MOVES``; 0 for kinds that are not named.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        self._kernels = np.array([move.kernel.address for move in MOVES.values()], dtype=np.int64)
+        self._numbers = np.zeros(len(MOVES), dtype=np.int64)
+        self._numbers[: len(numbers)] = numbers
+
+    @property
+    def arguments(self) -> tuple[int, int, int]:
+        """What kernels take: addresses of both arrays, and their length."""
+        return self._kernels.ctypes.data, self._numbers.ctypes.data, len(self._numbers)
 
 
 def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
@@ -123,15 +157,14 @@ def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
     return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
 
 
-def split_merge(rng: np.random.Generator, state: State, n_random: int, n_sequential: int) -> None:
-    """Run split and merge moves of both kinds; ``state.tally`` counts them."""
-    state.run(rng, _run_only_moves, n_random, n_sequential)
+def make_moves(rng: np.random.Generator, state: State, *numbers: int) -> None:
+    """Make moves of all kinds, as many as told, in the order of ``MOVES``; ``state.tally`` counts them."""
+    moves = MovesToMake(numbers)
+    state.run(rng, _run_moves, *moves.arguments)
 
 
-def sweep(
-    rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, n_random: int, n_sequential: int
-) -> int:
-    """Run scans of all rows and split and merge moves in turn; all of it leaves the posterior invariant.
+def sweep(rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, *numbers: int) -> int:
+    """Run scans of all rows and moves in turn; all of it leaves the posterior invariant.
 
     Scans of up to ``MOST_METROPOLIZED`` rows draw a row's cluster given its last one too: see
     :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
@@ -145,8 +178,8 @@ def sweep(
         Changed in place; ``state.tally`` counts the moves.
     n_sweeps, n_scans : int
         Each sweep is ``n_scans`` scans, then the moves.
-    n_random, n_sequential : int
-        Moves of each kind per sweep.
+    *numbers : int
+        Moves of each kind per sweep, in the order of ``MOVES``.
 
     Returns
     -------
@@ -154,7 +187,8 @@ def sweep(
         Relocations of single rows.
     """
     metropolized = int(state.n <= MOST_METROPOLIZED)
-    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, n_random, n_sequential, metropolized)
+    moves = MovesToMake(numbers)
+    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, *moves.arguments, metropolized)
     if state.is_grouped:
         state.end_draw()
     return n_moved

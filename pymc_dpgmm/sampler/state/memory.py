@@ -68,6 +68,8 @@ HEAD = Block(
     phase=NUMBER,
     position=NUMBER,
     n_moved=NUMBER,
+    # The kind of move that a sweep is running, see ``sampler/moves/move.py``.
+    kind=NUMBER,
     # Rows in groups, and the group whose seats are in ``seats``.
     n_groups=NUMBER,
     current=NUMBER,
@@ -139,7 +141,7 @@ HEAD = Block(
 N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = HEAD.places(
     "n", "capacity", "n_clusters", "n_views", "next_double", "bit_state", "n_log_v", "n_log_components"
 )
-SWEEP, PHASE, POSITION, N_MOVED = HEAD.places("sweep", "phase", "position", "n_moved")
+SWEEP, PHASE, POSITION, N_MOVED, KIND = HEAD.places("sweep", "phase", "position", "n_moved", "kind")
 N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
 LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
 GROUP, PULLS, GROUP_COUNTS, SHARES = HEAD.places("group", "pulls", "group_counts", "shares")

@@ -10,6 +10,8 @@ from pymc_dpgmm.native.compiled import CFunction
 # By their places in the head of a state: for all states, and for those whose rows come in groups.
 PROVIDED: dict[int, CFunction] = {}
 PROVIDED_TO_GROUPS: dict[int, CFunction] = {}
+# Names of the kinds of moves, each of which has a row of a state's tally: see ``sampler/moves/move.py``.
+KINDS_OF_MOVES: list[str] = []
 
 
 def provided(place: int, *, to_groups: bool = False) -> Callable[[CFunction], CFunction]:

@@ -61,14 +61,14 @@ from pymc_dpgmm.sampler.state.memory import (
     rows_elsewhere,
     weigh_rows,
 )
-from pymc_dpgmm.sampler.state.provided import PROVIDED, PROVIDED_TO_GROUPS
+from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, PROVIDED, PROVIDED_TO_GROUPS
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
-# Per kind of split and merge move: what is counted, see sampler/moves/split_merge.py.
-N_KINDS, N_TALLIED = 2, 7
+# What is counted of each kind of move, see sampler/moves/move.py.
+N_TALLIED = 7
 # How a density can be missing or not a number, and what to do.
 WHY_NO_DENSITY = (
     "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
@@ -124,7 +124,7 @@ class State:
         for name in _WORKED_WITH:
             setattr(self, name, np.zeros(n + 1, dtype=np.int64))
         self.queue = np.arange(n)
-        self.tally = np.zeros((N_KINDS, N_TALLIED), dtype=np.int64)
+        self.tally = np.zeros((len(KINDS_OF_MOVES), N_TALLIED), dtype=np.int64)
         # Slots of the two halves of a proposal, and their numbers of rows.
         self.halves = np.zeros(4, dtype=np.int64)
         self.prior_predictive = np.zeros(n)
@@ -138,8 +138,6 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        # Memory of other threads, kept from one of their moves to the next.
-        self._rooms: list[np.ndarray] = []
         self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
         self._make_slots(capacity)
         self._point()
@@ -310,7 +308,7 @@ class State:
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bits": None, "_rooms": []}
+        return {**self.__dict__, "_bits": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -362,17 +360,6 @@ class State:
         for name in _OF_THREADS:
             setattr(other, name, getattr(self, name).copy())
         other._point_to((*_OF_THREADS, "views"))
-        return other
-
-    def apart(self, t: int) -> "State":
-        """Return the same partition with all that a move works with of its own, for another thread, number t."""
-        other = self.sharing()
-        while len(self._rooms) <= t:
-            self._rooms.append(np.empty((len(_WORKED_WITH), self.n + 1), dtype=np.int64))
-        for name, room in zip(_WORKED_WITH, self._rooms[t], strict=True):
-            setattr(other, name, room)
-        other.halves, other.tally = np.zeros_like(self.halves), np.zeros_like(self.tally)
-        other._point_to((*_WORKED_WITH, "halves", "tally"))
         return other
 
     def grow(self, least: int = 0) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_dpgmm.partitions.grouped import Groups
-from pymc_dpgmm.sampler.moves.sweep import split_merge
+from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.grouping import begin_sweep
 from pymc_dpgmm.sampler.state.memory import REST
 from pymc_dpgmm.sampler.state.state import State
@@ -78,8 +78,7 @@ def sweep_words(
     words: Words,
     n_sweeps: int,
     n_scans: int,
-    n_random: int,
-    n_sequential: int,
+    *numbers: int,
 ) -> int:
     """Do what :func:`~pymc_dpgmm.sampler.moves.sweep.sweep` does, with scans that are made for words."""
     n_moved = 0
@@ -93,6 +92,6 @@ def sweep_words(
                 n_moved += words.scan(rng, state.pulls, shares, rest, state.gamma)
                 shares, rest = words.shares, words.rest
             state.take_slots(words.topics_of_tokens(), words.shares, words.rest)
-        split_merge(rng, state, n_random, n_sequential)
+        make_moves(rng, state, *numbers)
     state.end_draw()
     return n_moved

@@ -20,10 +20,10 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from pymc_dpgmm.sampler.moves.split_merge import MOVES, N_TALLIED, RANDOM, SEQUENTIAL
-from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, redraw_alpha, split_merge
+from pymc_dpgmm.sampler.moves.kinds import MOVES
+from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, no_tally
 
 
 class Rest(Protocol):
@@ -59,7 +59,7 @@ class CorrectedSchedule:
         ``rest`` is a :class:`Rest` at the labels of the state; the one that goes with the new ones is returned.
         """
         n, options = state.n, self.options
-        tally = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
+        tally = no_tally()
         spare = state.copy()
         n_moved, tried, accepted = 0, 0, 0
         for _ in range(options.n_sweeps or 1):
@@ -80,16 +80,17 @@ class CorrectedSchedule:
                     n_moved += moved * took
                     tried += 1
                     accepted += took
-            for kind, number in ((RANDOM, options.random), (SEQUENTIAL, options.sequential)):
-                for _ in range(1 if number is None else number):
+            for kind, move in enumerate(MOVES.values()):
+                number = options.moves.get(move.name)
+                for _ in range(int(move.reversible) if number is None else number):
                     proposed = spare = state.copied_to(spare)
                     proposed.tally[:] = 0
-                    split_merge(rng, proposed, int(kind == RANDOM), int(kind == SEQUENTIAL))
-                    own = proposed.tally.copy()
+                    make_moves(rng, proposed, *([0] * kind), 1)
+                    counted = proposed.tally.copy()
                     if not np.array_equal(proposed.labels(), state.labels()):
                         state, spare, rest, took = _decide(rng, state, rest, proposed)
-                        own *= _TRIED_ONLY if not took else 1
-                    tally += own
+                        counted *= _TRIED_ONLY if not took else 1
+                    tally += counted
         if tuning and tried:
             if accepted < FEW * tried:
                 self.block = max(self.block / 1.2, 1.0)

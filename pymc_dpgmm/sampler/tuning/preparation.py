@@ -13,6 +13,7 @@ from pymc_dpgmm.families import Family
 from pymc_dpgmm.native.compiled import CFunction, compiling
 from pymc_dpgmm.native.threads import available_cores
 from pymc_dpgmm.sampler.moves.imputation import impute_rows
+from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.split_merge import allocate_in_turn
 from pymc_dpgmm.sampler.moves.sweep import redraw_once, run_sweeps
@@ -48,7 +49,7 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     functions += [impute_rows] if imputed else []
     functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
     functions += [*SEARCHES, redraw_once] if options.search else []
-    functions += [accumulate_weights, allocate_in_turn, run_sweeps]
+    functions += [accumulate_weights, allocate_in_turn, *(move.kernel for move in MOVES.values()), run_sweeps]
     named = sorted({family.title for family in families})
     missing = [function for function in functions if not function.is_at_hand()]
     with compiling.announced(" and ".join(["the sampler", *named])):

@@ -1,24 +1,25 @@
 """Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
-from pymc_dpgmm.sampler.moves.split_merge import (
+from pymc_dpgmm.sampler.moves.kinds import MOVES
+from pymc_dpgmm.sampler.moves.move import (
     MERGES,
     MERGES_TRIED,
-    MOVES,
     N_TALLIED,
-    SEQUENTIAL,
     SPLITS,
     SPLITS_TRIED,
     WORK,
+    Move,
+    Paying,
 )
 from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.state import State
@@ -45,39 +46,13 @@ SEARCH_DRAWS_AFTER_PART = 2
 EFFORT_AFTER_PART = (1, 1, 3)
 # From so many rows on, a search makes one trial in a draw.
 MANY_ROWS = 20_000
-# Before anything is seen, sequential moves count as just worth while, as if so many had been tried.
+# Paying moves of a draw before any has been tried. The share of accepted ones begins as what is just worth while,
+# with the weight of TRIED_BEFORE moves.
+NUMBER_BEFORE = 3
 TRIED_BEFORE = 50
 MOST_MOVES = 40
 
 
-class Moves(NamedTuple):
-    """How many splits and merges go with a scan.
-
-    Parameters
-    ----------
-    random : int
-        Random moves: they cost little, since they leave large clusters alone.
-    worth : float
-        Sequential moves: as many as cost about so many times what the scan costs.
-    worthwhile : float
-        The share of accepted sequential moves below which there are fewer of them.
-    fade : float
-        The power of this share with which they become fewer.
-    least : float
-        Not fewer than so many of them, on average.
-    """
-
-    random: int
-    worth: float
-    worthwhile: float
-    fade: float
-    least: float
-
-
-BESIDE_SCANS = Moves(1, 1.5, 0.01, 1.0, 1.0)
-# Clusters of thousands of rows unite by sequential moves alone. The more rows there are, the fewer of these moves
-# are accepted, and soon they are not worth their time.
-BESIDE_LEADERS = Moves(10, 1.0, 0.003, 2.0, 0.05)
 # Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1
@@ -100,12 +75,15 @@ SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
 
 
 class Options(NamedTuple):
-    """What a user fixes of a draw; None where tuning decides."""
+    """What a user fixes of a draw; None where tuning decides.
+
+    ``moves`` tells how many moves of a kind a sweep has, by names of kinds; of kinds that are not there, tuning
+    decides.
+    """
 
     n_sweeps: int | None = None
     n_scans: int = 1
-    random: int | None = None
-    sequential: int | None = None
+    moves: Mapping[str, int | None] = {}
     search: bool = True
     threads: int | None = None
     leader_sweeps: int | None = None
@@ -118,22 +96,16 @@ class Options(NamedTuple):
         TypeError, ValueError
             If a number is not an integer or too small, or nothing is left to do.
         """
-        for name, least in (
-            ("n_sweeps", 1),
-            ("n_scans", 0),
-            ("random", 0),
-            ("sequential", 0),
-            ("threads", 1),
-            ("leader_sweeps", 0),
-        ):
-            value = getattr(self, name)
-            if value is None:
-                continue
-            check_count(name, value, least)
+        least = {"n_sweeps": 1, "n_scans": 0, "threads": 1, "leader_sweeps": 0}
+        numbers = {name: getattr(self, name) for name in least}
+        for name, number in (numbers | dict(self.moves)).items():
+            if number is not None:
+                check_count(name, number, least.get(name, 0))
         if not isinstance(self.search, bool | np.bool_):
             raise TypeError(f"search must be True or False, got {self.search!r}")
-        if self.n_scans == 0 and self.random == 0 and self.sequential == 0:
-            raise ValueError("n_scans, random and sequential must not all be 0: nothing would move the labels")
+        if self.n_scans == 0 and all(self.moves.get(name) == 0 for name in MOVES):
+            names = " and ".join(["n_scans", *MOVES])
+            raise ValueError(f"{names} must not all be 0: nothing would move the labels")
         if self.n_scans == 0 and self.leader_sweeps:
             raise ValueError("leader_sweeps go before scans, and n_scans is 0: leave one of them out")
         return self
@@ -209,18 +181,19 @@ class Mix(NamedTuple):
 
     Parameters
     ----------
-    moves : Moves
+    has_leaders : bool
+        Whether leader sweeps go before scans.
     cheaper : float
         How many times less a scan costs than one of all rows.
     sweep : callable
-        ``(n_sweeps, n_scans, n_random, n_sequential) -> n_moved``.
+        ``(n_sweeps, n_scans, *numbers) -> n_moved``, with a number of moves for each kind.
     divides : bool
-        Whether tuning has as many sequential moves as there can be.
+        Whether tuning has as many paying moves as there can be.
     """
 
-    moves: Moves
+    has_leaders: bool
     cheaper: float
-    sweep: Callable[[int, int, int, int], int]
+    sweep: Callable[..., int]
     divides: bool = False
 
 
@@ -231,6 +204,11 @@ class Drawn(NamedTuple):
     log_joint: float
     tally: np.ndarray
     searching: bool
+
+
+def no_tally() -> np.ndarray:
+    """Return the tally of a draw without moves: a row for each kind."""
+    return np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
 
 
 @dataclass
@@ -250,8 +228,7 @@ class Schedule:
     sweeps: Sweeps = SWEEPS_ALONE
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
-    n_random: int = 0
-    n_sequential: float = 0.0
+    numbers: dict[str, float] = field(default_factory=dict)
     search_left: int = 0
     has_searched_part: bool = False
     effort: tuple[int, int, int] = EFFORT
@@ -260,7 +237,7 @@ class Schedule:
     best_merit: float = -np.inf
     pairs: float = 0.0
     draws: int = 0
-    totals: np.ndarray = field(default_factory=lambda: np.zeros((len(MOVES), N_TALLIED), dtype=np.int64))
+    totals: np.ndarray = field(default_factory=no_tally)
 
     def __post_init__(self) -> None:
         if self.options.search:
@@ -278,29 +255,22 @@ class Schedule:
             return self._search(rng, state, n_leader_sweeps, n_threads)
         mix = self._mix(rng, state, n_leader_sweeps, n_threads)
         if self.n_sweeps == 0:
-            self._plan(state.n * state.n_clusters / mix.cheaper, mix.moves)
+            self._plan(state.n * state.n_clusters / mix.cheaper, mix.has_leaders)
         state.tally[:] = 0
-        n_sequential = self.sequential_moves(rng, state)
-        if mix.divides and tuning and self.options.sequential is None:
-            n_sequential = MOST_MOVES
-        n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, self.n_random, n_sequential)
+        numbers = [_drawn_number(rng, self.numbers[name]) for name in MOVES]
+        if mix.divides and tuning:
+            numbers = [
+                MOST_MOVES if self._pays(move, mix.has_leaders) else number
+                for move, number in zip(MOVES.values(), numbers, strict=True)
+            ]
+        n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, *numbers)
         tally = state.tally.copy()
         if tuning:
             self.totals += tally
             self.pairs += state.n * state.n_clusters / mix.cheaper
             self.draws += 1
-            self._plan(self.pairs / self.draws, mix.moves)
+            self._plan(self.pairs / self.draws, mix.has_leaders)
         return state, Drawn(n_moved, state.log_joint(), tally, False)
-
-    def sequential_moves(self, rng: np.random.Generator, state: State) -> int:
-        """Draw how many sequential moves the next draw has: the planned number, on average."""
-        batch = 1
-        if self.options.sequential is None and many_rows.proposes_at_once(state):
-            # Threads share many moves better than few, since some take much longer than others.
-            batch = many_rows.MOVES_AT_ONCE
-        whole = int(self.n_sequential / batch)
-        rest = self.n_sequential / batch - whole
-        return batch * (whole + int(rest > 0.0 and rng.random() < rest))
 
     def _mix(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> Mix:
         """Return how a draw sweeps."""
@@ -308,14 +278,13 @@ class Schedule:
         if words is not None:
             # They do not look at all pairs. Topics are found by divisions, which are accepted the less often the
             # more there are of them.
-            return Mix(BESIDE_SCANS, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
+            return Mix(False, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
         if n_leader_sweeps:
             looked_at = clusters_looked_at(state.n, state.n_clusters) / state.n_clusters
             of_sweeps = n_leader_sweeps * looked_at / many_rows.LEADERS_CHEAPER
             cheaper = 1.0 / (of_sweeps + 1.0 / many_rows.ROWS_PER_SCANNED)
-            own = partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads)
-            return Mix(BESIDE_LEADERS, cheaper, own)
-        return Mix(BESIDE_SCANS, 1.0, partial(sweep, rng, state))
+            return Mix(True, cheaper, partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads))
+        return Mix(False, 1.0, partial(sweep, rng, state))
 
     def _leader_sweeps(self, state: State) -> int:
         """Return how many leader sweeps go before a scan: by default one where there are many rows.
@@ -363,20 +332,43 @@ class Schedule:
             self.best_labels = None
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
-    def _plan(self, pairs: float, moves: Moves) -> None:
+    def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
-        options = self.options
-        self.n_sweeps = options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, self.sweeps.most))
-        self.n_random = moves.random if options.random is None else options.random
-        self.n_sequential = 3 if options.sequential is None else options.sequential
-        seen = self.totals[SEQUENTIAL]
-        tried = seen[SPLITS_TRIED] + seen[MERGES_TRIED]
-        if options.sequential is None and tried:
-            accepted = (seen[SPLITS] + seen[MERGES] + TRIED_BEFORE * moves.worthwhile) / (tried + TRIED_BEFORE)
-            affordable = moves.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * seen[WORK] / tried)
-            paying = min(1.0, accepted / moves.worthwhile) ** moves.fade
-            wanted = float(np.clip(affordable * paying, moves.least, MOST_MOVES))
-            self.n_sequential = wanted if wanted < 1.0 else int(wanted)
+        most = self.sweeps.most
+        self.n_sweeps = self.options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, most))
+        for move, tally in zip(MOVES.values(), self.totals, strict=True):
+            amount = _amount(move, has_leaders)
+            fixed = self.options.moves.get(move.name)
+            if fixed is None:
+                fixed = amount if isinstance(amount, int) else None
+            self.numbers[move.name] = _paying_number(amount, tally, pairs) if fixed is None else fixed
+
+    def _pays(self, move: Move, has_leaders: bool) -> bool:
+        """Tell whether tuning chooses the number of moves of a kind."""
+        return isinstance(_amount(move, has_leaders), Paying) and self.options.moves.get(move.name) is None
+
+
+def _amount(move: Move, has_leaders: bool) -> int | Paying:
+    return move.beside_leaders if has_leaders else move.beside_scans
+
+
+def _paying_number(amount: Any, tally: np.ndarray, pairs: float) -> float:
+    """Return how many moves of a kind pay beside a scan of some (row, cluster) pairs, given all counted so far."""
+    tried = tally[SPLITS_TRIED] + tally[MERGES_TRIED]
+    if not tried:
+        return NUMBER_BEFORE
+    accepted = (tally[SPLITS] + tally[MERGES] + TRIED_BEFORE * amount.worthwhile) / (tried + TRIED_BEFORE)
+    affordable = amount.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * tally[WORK] / tried)
+    paying = min(1.0, accepted / amount.worthwhile) ** amount.fade
+    wanted = float(np.clip(affordable * paying, amount.least, MOST_MOVES))
+    return wanted if wanted < 1.0 else int(wanted)
+
+
+def _drawn_number(rng: np.random.Generator, planned: float) -> int:
+    """Draw a whole number that is the planned one on average."""
+    whole = int(planned)
+    rest = planned - whole
+    return whole + int(rest > 0.0 and rng.random() < rest)
 
 
 def searched(
@@ -413,5 +405,4 @@ class TopicSchedule:
         n_moved, ones = 0, np.ones(state.groups.n_groups)
         for _ in range((self.options.n_sweeps or 1) * max(self.options.n_scans, 1)):
             n_moved += state.words.scan(rng, ones, state.alpha)
-        no_moves = np.zeros((len(MOVES), N_TALLIED), dtype=np.int64)
-        return state, Drawn(n_moved, state.log_joint(), no_moves, False)
+        return state, Drawn(n_moved, state.log_joint(), no_tally(), False)

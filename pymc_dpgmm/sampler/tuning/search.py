@@ -13,10 +13,10 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
     RIGHT,
-    ROOM,
     accept_merge,
     accept_split,
     allocate_rows,
@@ -132,7 +132,7 @@ def _search(head, told):
     prior = prior_of(s)
     if head[PHASE] == 0:
         while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1:
-            if head[N_CLUSTERS] + ROOM > s.capacity:
+            if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
                 return NEEDS_ROOM
             rows = _try_merge(s, prior, head[POSITION])
             told[LARGEST] = max(told[LARGEST], rows)
@@ -142,7 +142,7 @@ def _search(head, told):
         head[POSITION] = 0
         told[N_TO_SPLIT] = head[N_CLUSTERS]
     while head[POSITION] < told[N_TO_SPLIT]:
-        if head[N_CLUSTERS] + ROOM > s.capacity:
+        if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         told[LARGEST] = max(told[LARGEST], _try_split(s, prior, head[POSITION]))
         head[POSITION] += 1
