@@ -109,9 +109,9 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     return result
 
 
-def warn_if_apart(found: xr.Dataset, warn: bool = True) -> None:
+def warn_if_apart(diagnostics: xr.Dataset, warn: bool = True) -> None:
     """Warn, with the stack level of the caller's caller, if the chains are at different partitions."""
-    worst = found.attrs.get("distance_r_hat", 1.0)
+    worst = diagnostics.attrs.get("distance_r_hat", 1.0)
     if warn and worst > WORST_R_HAT:
         warnings.warn(
             f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "

@@ -183,7 +183,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
 
 def _jitter(n_rows: int, n_columns: int) -> np.ndarray:
     """Return shifts for points that would hide each other: (n, c) array."""
-    # A seed of its own: with a common one, the jitter could repeat the random numbers of simulated data.
+    # An unusual seed: with a common one, the jitter could repeat the random numbers of simulated data.
     return np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (n_rows, n_columns))
 
 

@@ -117,26 +117,26 @@ class NewAtoms:
         self._point: list[np.ndarray] | None = None
         if not densities.discrete:
             integrals = RowIntegrals(n, densities.n_free, rng)
-            self._integrals = lambda density, own: integrals.at(_FreeAtoms(density, rng), density.to_free(own))
+            self._integrals = lambda density, atoms: integrals.at(_FreeAtoms(density, rng), density.to_free(atoms))
         elif len(densities.discrete) == len(densities.dtypes):
             self._integrals = self._sum
         else:
             self._integrals = self._mean
 
-    def at(self, density: Any, own: list[np.ndarray]) -> Integrals:
+    def at(self, density: Any, atoms: list[np.ndarray]) -> Integrals:
         """Return the integrals at a draw; ``atoms`` are those of the rows' clusters.
 
         They are computed anew only if a variable that they depend on has changed since the previous draw.
         """
-        point = [np.array(own) for own in density.point]
+        point = [np.array(value) for value in density.point]
         if self._point is None or not all(map(np.array_equal, point, self._point)):
-            self._kept, self._point = self._integrals(density, own), point
+            self._kept, self._point = self._integrals(density, atoms), point
         assert self._kept is not None
         return self._kept
 
-    def _sum(self, density: Any, own: list[np.ndarray]) -> Integrals:
-        atoms = [np.asarray(own) for own in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
-        flat = np.column_stack([own.reshape(len(own), -1) for own in atoms])
+    def _sum(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
+        atoms = [np.asarray(drawn) for drawn in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
+        flat = np.column_stack([values.reshape(len(values), -1) for values in atoms])
         if flat.shape[1] == 1:
             low, high = int(flat.min()), int(flat.max())
             reach = min(10 * (high - low + 1), _N_SUPPORT)
@@ -144,14 +144,14 @@ class NewAtoms:
             atoms = [points.reshape(-1, *atoms[0].shape[1:]).astype(atoms[0].dtype)]
         else:
             _, first = np.unique(flat, axis=0, return_index=True)
-            atoms = [own[first] for own in atoms]
+            atoms = [values[first] for values in atoms]
         log_base = density.base(atoms)
         there = np.isfinite(log_base)
-        atoms, log_base = [own[there] for own in atoms], log_base[there]
-        found = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
-        return Integrals(found, np.full(len(found), max(-np.expm1(logsumexp(log_base)), 0.0)))
+        atoms, log_base = [values[there] for values in atoms], log_base[there]
+        log_values = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
+        return Integrals(log_values, np.full(len(log_values), max(-np.expm1(logsumexp(log_base)), 0.0)))
 
-    def _mean(self, density: Any, own: list[np.ndarray]) -> Integrals:
+    def _mean(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
         atoms = density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)
         terms = density.by_row(atoms)
         log_values = logsumexp(terms, axis=0) - np.log(len(terms))

@@ -103,7 +103,7 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         )
     if clusters.attrs.get("is_grouped"):
         notes.append(
-            "weight is that in a group of which no row was seen; dp.group_weights has those of the groups"
+            "weight is that of a new group without rows; dp.group_weights has those of the groups"
         )
     if clusters.attrs.get("note"):
         notes.append(clusters.attrs["note"])

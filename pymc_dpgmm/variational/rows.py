@@ -179,15 +179,15 @@ class WeightedView:
         write_evidences(self.table.block.ctypes.data, len(sizes), evidences.ctypes.data)
         return evidences
 
-    def merged(self, n: np.ndarray, own: np.ndarray, m: np.ndarray, others: np.ndarray) -> np.ndarray:
+    def merged(self, n: np.ndarray, sums: np.ndarray, m: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the sums of K pairs of components merged, from sums (K, m) of sizes ``n`` and ``m`` (K,)."""
         if not self.is_quadratic:
-            return own + others
+            return sums + others
         d = self.n_columns
         share = (m / np.maximum(n + m, np.finfo(np.float64).tiny))[:, None]
-        between = others[:, :d] - own[:, :d]
-        second = own[:, d:] + others[:, d:] + share * n[:, None] * self._products(between)
-        return np.hstack([own[:, :d] + share * between, second])
+        between = others[:, :d] - sums[:, :d]
+        second = sums[:, d:] + others[:, d:] + share * n[:, None] * self._products(between)
+        return np.hstack([sums[:, :d] + share * between, second])
 
     def _products(self, columns: np.ndarray) -> np.ndarray:
         """Return products of columns in the layout of the sums of a quadratic view."""
