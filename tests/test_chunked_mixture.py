@@ -587,7 +587,7 @@ def test_labels_of_other_data_are_refused(sampled):
         dp.chunked_labels(idata, "y", array[:100])
     with pytest.raises(TypeError, match="dask"):
         dp.chunked_labels(idata, "y", np.ones((3_000, 2)))
-    with pytest.raises(ValueError, match="there are 30 draws"):
+    with pytest.raises(ValueError, match="draws must be at most 30"):
         dp.chunked_labels(idata, "y", array, draws=31)
     with pytest.raises(ValueError, match="2 columns"):
         dp.chunked_labels(idata, "y", array[:, :1])

@@ -277,7 +277,7 @@ def test_what_cannot_be_replicated_is_refused():
     labels = {"y_labels": np.zeros((8, 6), dtype=int)}
     with pm.Model() as known:
         dp.DPMixture("y", 1.0, observed=ROWS, known_labels=[0, -1, -1, -1, -1, -1])
-    with pytest.raises(ValueError, match=r"known_labels or must_link: .* pm.sample_posterior_predictive draws"):
+    with pytest.raises(ValueError, match=r"known_labels or must_link, .* pm.sample_posterior_predictive draws"):
         replicated(known, labels)
     with pm.Model() as latent:
         y = dp.DPMixture("y", 1.0, dp.NormalInverseGamma(**NIG), shape=(6,))

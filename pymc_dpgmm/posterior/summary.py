@@ -102,9 +102,7 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
         )
     if clusters.attrs.get("is_grouped"):
-        notes.append(
-            "weight is that of a new group without rows; dp.group_weights has those of the groups"
-        )
+        notes.append("weight is that of a new group without rows; dp.group_weights has those of the groups")
     if clusters.attrs.get("note"):
         notes.append(clusters.attrs["note"])
     parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
