@@ -240,7 +240,7 @@ class ChunkedPartition:
         return prior._replace(alpha=alpha)
 
     def draw(self, rng: np.random.Generator, prior: GibbsType, scheme: Scheme) -> int:
-        """Draw the partition, leaving its posterior invariant; return the number of moves after the pass."""
+        """Draw the partition, leaving its posterior invariant; return how many rows moved after the pass."""
         n, order = self.rows.n, np.argsort(self.leaders)
         self.sums, self.leaders = self.sums[order], self.leaders[order]
         n_clusters = len(order)

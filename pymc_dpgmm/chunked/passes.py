@@ -38,8 +38,7 @@ class Sent(NamedTuple):
     most_small : int
         All rows of clusters with at most this many (other) rows are returned too.
     asked : (K,) bool array, optional
-        Clusters that ``most_small`` applies to. A chunk may have few rows of a large cluster, which need not be
-        returned.
+        Clusters that ``most_small`` applies to. The few rows of a large cluster in a chunk need not be returned.
     """
 
     family: Any

@@ -58,8 +58,7 @@ def density(
     probability : float, in (0, 1)
         Probability of the bands, which have equal tails.
     group : str or int, optional
-        For rows in groups, the name of the group whose density is returned. By default it is a new group without
-        rows.
+        For rows in groups, the name of the group whose density is returned, by default a new group without rows.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws behind the bands.
     model : pm.Model, optional

@@ -115,7 +115,7 @@ def warn_if_apart(diagnostics: xr.Dataset, warn: bool = True) -> None:
     if warn and worst > WORST_R_HAT:
         warnings.warn(
             f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "
-            f"{worst:.2f}. They have not met; run longer, or look at each chain by itself.",
+            f"{worst:.2f}. Run longer, or look at each chain separately.",
             stacklevel=3,
         )
 

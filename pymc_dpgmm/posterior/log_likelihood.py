@@ -129,8 +129,7 @@ def _stored(
     drawn, row, coords = draws.drawn, draws.row, draws.drawn.coords()
     data = data_of(idata, written)
     if row == f"{draws.labels_name}_dim_0" and data is not None and data.shape[:1] == (drawn.n,):
-        # ArviZ aligns the log likelihood with the data by the dimension of rows: without names, take that of the
-        # data.
+        # Labels without coordinates: take the dimension of the data, by which ArviZ aligns the two.
         row = str(data.dims[0])
         coords = {row: data[row]} if row in data.coords else {}
     array = xr.DataArray(

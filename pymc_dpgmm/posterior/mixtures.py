@@ -398,8 +398,7 @@ class MixtureDraws:
             for view in chosen
         ]
         of_atoms = next((mixtures[view] for view in chosen if "entries" in mixtures[view]), {})
-        # For a DirichletProcess, the names of the variables with the rows' parameters by key, and digests of their
-        # bases.
+        # For a DirichletProcess: names of the variables of rows' parameters, by key, and digests of their bases.
         self.entries: dict[str, str] | None = of_atoms.get("entries")
         self.digests: dict[str, str] = of_atoms.get("digests", {})
         of_rows = None if self.groups is None else self.groups.group

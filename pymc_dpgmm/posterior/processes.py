@@ -248,8 +248,7 @@ def log_likelihood_of_process(
     .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k) + v_{K_{-i}} \int f(y_i \mid \theta) dH}
                         {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
 
-    The integral is computed for each row, see :class:`NewAtoms`. If its error may change ``elpd``, there is a
-    warning.
+    The integral is computed for each row, see :class:`NewAtoms`. A warning says if its error may change ``elpd``.
     """
     process, rng = Process(idata, draws, model, "the log likelihood"), np.random.default_rng(random_seed)
     latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]

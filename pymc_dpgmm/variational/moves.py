@@ -11,8 +11,7 @@ from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, s
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
-# Largest number of rows that a birth is fitted to, steps of that fit, and steps on all rows before a move is
-# judged.
+# Largest number of rows that a birth is fitted to, steps of that fit, and steps on all rows to judge a move by.
 _MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
 # Births that are tried singly if all together do not raise the bound, and components that a drop is tried for.
 _MOST_SINGLE, _MOST_DROPPED = 3, 3

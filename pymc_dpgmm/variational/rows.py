@@ -208,8 +208,7 @@ class WeightedView:
     ) -> np.ndarray:
         """Extrapolate sums: return those ``after`` plus ``factor`` times the change since ``before``.
 
-        ``n`` has the sizes (K,) before, after, and extrapolated. Sums that cannot be negative are kept at 0 or
-        more.
+        ``n`` has the sizes (K,) before, after, and extrapolated. Sums that cannot be negative stay at 0 or above.
         """
         if not self.is_quadratic:
             extrapolated = after + factor * (after - before)

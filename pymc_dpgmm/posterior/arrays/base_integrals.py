@@ -136,8 +136,7 @@ class RowIntegrals:
         if self._peaks is None:
             points = np.concatenate([np.repeat(drawn[:, None], self._n, axis=1), start[None]])
             likely = np.nan_to_num(target.values(points)[1], nan=-np.inf).argmax(axis=0)
-            # First to the peak of the likelihood: a search from the base measure would stop at the peak of the
-            # base.
+            # First climb to the peak of the likelihood: from the base measure, a search could stop at its peak.
             self._peaks, _ = _ascend(target, points[likely, np.arange(self._n)], base, _FIRST_STEPS, of_rows=True)
             self._peaks, _ = _ascend(target, self._peaks, base, _FIRST_STEPS)
         lost = ~np.isfinite(np.add(*target.gradients(self._peaks)[:2]))

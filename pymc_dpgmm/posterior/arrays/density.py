@@ -72,8 +72,7 @@ def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.nda
     ``new`` has the columns of the new rows in each view.
     """
     n_clusters, m = int(reference.max()) + 1, new[0].shape[0]
-    # The draws condition on the data alone. Weighting each by the density of the new row conditions on that row
-    # too.
+    # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
     total = np.full((m, n_clusters + 1), -np.inf)
     for partition in mixture.partitions(new):
         seats = partition.seats.probabilities()

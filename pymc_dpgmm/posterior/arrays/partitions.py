@@ -36,8 +36,7 @@ def largest_shares(sizes: list[np.ndarray], n: int, n_largest: int) -> np.ndarra
 
 def entropies(sizes: list[np.ndarray], n: int) -> np.ndarray:
     """Return the entropy of the clusters' shares of n rows in each draw, in nats: (S,)."""
-    # Summed in order of size, so that equal partitions have equal entropies to the last bit: ranks need exact
-    # ties.
+    # Summed in order of size: equal partitions then have exactly equal entropies, as ranks need.
     return np.array(
         [-float(np.sum(p * np.log(p))) for p in (np.sort(sizes_of_draw) / n for sizes_of_draw in sizes)]
     )

@@ -26,8 +26,7 @@ from pymc_dpgmm.variational.ascent import State
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
-# Value of the minimised function where the bound plus log density is minus infinity: optimisers need finite
-# numbers.
+# Value for the optimiser, which needs finite numbers, where bound plus log density is minus infinity.
 _NOWHERE = 1e100
 # There is no maximum if bound plus log density is higher than there by more than this at a distant point.
 _HIGHER = 0.1
