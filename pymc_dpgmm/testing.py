@@ -1,8 +1,8 @@
-"""Tests for samplers of partitions and for conjugate families, also those that live outside this package.
+"""Tests for conjugate families and for the default sampler with them, also for families outside this package.
 
-:func:`check_family` holds a family to the contract of :mod:`pymc_dpgmm.families.contract.family`, and
-:func:`check_sampler` the default sampler with it to an enumeration of all partitions. Both compare with a slow
-log marginal likelihood that shares nothing with the family. The rest are the pieces they are made of.
+:func:`check_family` tests a family against the contract of :mod:`pymc_dpgmm.families.contract.family`.
+:func:`check_sampler` compares the default sampler for the family with an enumeration of all partitions. Both need
+a slow log marginal likelihood that was written independently of the family. The other functions are their parts.
 """
 
 import inspect
@@ -36,14 +36,14 @@ LogMarginal = Callable[..., float]
 
 def partitions(n: int) -> np.ndarray:
     """All partitions of n rows as canonical labels: (B_n, n)."""
-    found = [[0]]
+    labels = [[0]]
     for _ in range(n - 1):
-        found = [[*p, k] for p in found for k in range(max(p) + 2)]
-    return np.array(found)
+        labels = [[*p, k] for p in labels for k in range(max(p) + 2)]
+    return np.array(labels)
 
 
 def log_likelihoods(all_labels: np.ndarray, log_marginal: Callable[[np.ndarray], float]) -> np.ndarray:
-    """Log marginal likelihood of the data under every partition, ``log_marginal`` taking the rows of a cluster."""
+    """Log marginal likelihood of the data under every partition; ``log_marginal`` takes the rows of a cluster."""
     cache: dict[tuple[int, ...], float] = {}
 
     def cluster(members: tuple[int, ...]) -> float:
@@ -66,7 +66,7 @@ def codes(labels: np.ndarray) -> np.ndarray:
 
 
 def positions(drawn_codes: np.ndarray, all_labels: np.ndarray) -> np.ndarray:
-    """Which of the enumerated partitions each code is; AssertionError where one is none of them."""
+    """Index of each code among the enumerated partitions; AssertionError if one is not among them."""
     known = codes(all_labels)
     order = np.argsort(known)
     position = order[np.minimum(np.searchsorted(known[order], drawn_codes), len(known) - 1)]
@@ -108,8 +108,8 @@ def effective_size(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarra
 def assert_matches(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarray) -> None:
     """Assert that draws (chains, draws) of canonical partitions follow p.
 
-    The statistic is the total variation distance, the bound the 99.9 % quantile of the same statistic for as many
-    independent draws as the effective size.
+    The statistic is the total variation distance. Its bound is the 99.9 % quantile of the same statistic for
+    independent draws, as many as the effective sample size.
     """
     effective = effective_size(drawn_codes, all_labels, p)
     distance = total_variation(frequencies(np.ravel(drawn_codes), all_labels), p)
@@ -123,13 +123,13 @@ def _call_kernel(typing_context, address, head, n_sweeps, n_scans, kernels, numb
 
 
 @intrinsic
-def _call_write_labels(typing_context, address, head, found):
+def _call_write_labels(typing_context, address, head, labels):
     return called_at(write_labels.signature)
 
 
 @c_function(INT(INTS, INT, INT, INT, INTS, INTS, INT, INT, INTS, INTS, INT, INT))
 def _record(head, kernel, writer, n_scans, kernels, numbers, n_kinds, metropolized, labels, codes, start, stop):
-    """Fill ``codes[start:stop]`` after one sweep each; return where more slots are needed, or ``stop``."""
+    """Fill ``codes[start:stop]`` after one sweep each; return ``stop``, or where more slots are needed."""
     s = memory_at(head)
     for t in range(start, stop):
         if _call_kernel(kernel, head, 1, n_scans, kernels, numbers, n_kinds, metropolized) == NEEDS_ROOM:
@@ -149,16 +149,16 @@ def record_codes(
     """Return the codes of partitions after one sweep each: (n_draws,) int64 array.
 
     ``numbers`` are the scans of a sweep, and its moves of each kind in the order of
-    :data:`~pymc_dpgmm.sampler.moves.move.MOVES`; ``metropolized`` tells which scans.
+    :data:`~pymc_dpgmm.sampler.moves.move.MOVES`; ``metropolized`` is as in :func:`draw_codes`.
     """
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
     state.head[[SWEEP, PHASE, POSITION]] = 0
     moves = MovesToMake(numbers[1:])
-    given = run_sweeps.address, write_labels.address, numbers[0], *moves.arguments, int(metropolized)
+    kernels = run_sweeps.address, write_labels.address, numbers[0], *moves.arguments, int(metropolized)
     start = 0
     while True:
-        start = _record(state.address, *given, labels.ctypes.data, codes.ctypes.data, start, n_draws)
+        start = _record(state.address, *kernels, labels.ctypes.data, codes.ctypes.data, start, n_draws)
         if start == n_draws:
             return codes
         state.grow()
@@ -188,12 +188,12 @@ def draw_codes(
     n_moves : sequence of int
         Moves of each kind per draw, in the order of :data:`~pymc_dpgmm.sampler.moves.move.MOVES`.
     law : tuple of float
-        Shape and rate of a gamma prior of alpha, which is then drawn too.
+        Shape and rate of a gamma prior of alpha. If the rate is positive, alpha is drawn too.
     seed : int
     labels : (n,) integer array, optional
-        The start. By default all rows are in one cluster.
+        Initial labels. By default all rows are in one cluster.
     metropolized : bool
-        Whether scans are those of few rows; see :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
+        Whether to use the scans for few rows; see :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
 
     Returns
     -------
@@ -229,11 +229,11 @@ def check_sampler(
     base : BaseMeasure
         A base measure with numeric parameters.
     values : (n, c) array
-        The data, followed by columns for what is given with every row; at most 8 rows.
+        The data, followed by columns for covariates, exposure or trials; at most 8 rows.
     log_marginal : callable
-        ``log_marginal(values, **parameters)``: a slow log marginal likelihood that was written independently.
+        ``log_marginal(values, **parameters)``: a slow, independently written log marginal likelihood.
     d : int, optional
-        Number of columns that are modelled. By default all.
+        Number of data columns in ``values``. By default all.
     prior : GibbsType, optional
         Prior on partitions. By default a Chinese restaurant process with concentration 1.
     n_draws, seed : int
@@ -242,7 +242,7 @@ def check_sampler(
     Raises
     ------
     AssertionError
-        If the frequencies of the partitions are too far from their probabilities.
+        If the frequencies of the partitions differ too much from their probabilities.
 
     Examples
     --------
@@ -276,26 +276,26 @@ def check_family(
     d: int | None = None,
     support: np.ndarray | None = None,
 ) -> None:
-    """Assert that a family keeps its contract, for given parameters and data.
+    """Assert that a family satisfies its contract, with these parameters and data.
 
     Parameters
     ----------
     base : BaseMeasure
         A base measure with numeric parameters.
     values : (n, c) array
-        Five or more rows of data, followed by columns for what is given with every row.
+        Five or more rows of data, followed by columns for covariates, exposure or trials.
     log_marginal : callable
-        ``log_marginal(values, **parameters)``: a slow log marginal likelihood that was written independently.
+        ``log_marginal(values, **parameters)``: a slow, independently written log marginal likelihood.
     d : int, optional
-        Number of columns that are modelled. By default all.
+        Number of data columns in ``values``. By default all.
     support : (m, d) array, optional
-        For discrete data, all values that a row can have, or all but a share of 1e-9. What is given with a row is
-        taken from the first row. Without ``support``, densities of one column are integrated.
+        For discrete data, all values of a row, or all except a probability of 1e-9. Covariates are those of the
+        first row. Without ``support``, densities of one column are integrated.
 
     Raises
     ------
     AssertionError
-        If a check fails; the message names the check.
+        If a check fails. The message names it.
 
     Examples
     --------
@@ -313,7 +313,7 @@ def check_family(
 
 
 class Contract:
-    """The checks of :func:`check_family`, one a method."""
+    """The checks of :func:`check_family`, one per method."""
 
     def __init__(
         self,
@@ -343,9 +343,9 @@ class Contract:
                     raise AssertionError(f"{self.family.name} fails {name}: {claim}\n{error}") from error
 
     def run_in_python(self) -> None:
-        """Run the functions that will be compiled in plain Python, whose errors name the line that is wrong.
+        """Run functions that will be compiled in plain Python first, so that errors name the line that is wrong.
 
-        Functions that call what exists in compiled code only are left to the compiler.
+        Functions that need compiled code are left to the compiler.
         """
         rows, _ = self.family.represent(self.params, self.values)
         if not isinstance(rows, np.ndarray):
@@ -367,17 +367,17 @@ class Contract:
             if len(inspect.signature(function).parameters) != len(arguments):
                 continue
             try:
-                found = function(*arguments)
+                result = function(*arguments)
             except (NameError, AttributeError, IndexError, KeyError, TypeError) as error:
                 error.add_note(f"This is {name} of {self.family.name} in plain Python, before it is compiled.")
                 raise
             except Exception:
                 return
-            if not isinstance(found, Real):
-                raise TypeError(f"{name} of {self.family.name} must return a number, got {found!r}")
+            if not isinstance(result, Real):
+                raise TypeError(f"{name} of {self.family.name} must return a number, got {result!r}")
 
     def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
-        """Table with slot 0 without rows, and one slot per cluster from 1 on."""
+        """Table with an empty slot 0, and one slot for each cluster from 1 on."""
         view = View(self.family, self.params, self.values if values is None else values)
         table = Table(view, len(clusters) + 2)
         for k, members in enumerate([[], *clusters]):
@@ -389,14 +389,15 @@ class Contract:
         return self._slow(self.values[list(members)], **self.params._asdict())
 
     def assert_slots_agree(self, table: Table, k: int, other: Table, j: int) -> None:
-        """Assert that two slots tell the same, of predictives and of the marginal likelihood."""
+        """Assert that two slots have the same predictives and marginal likelihood."""
         mine, theirs = (
-            [own.log_evidence(slot), *own.log_predictives(slot)] for own, slot in ((table, k), (other, j))
+            [of_slot.log_evidence(slot), *of_slot.log_predictives(slot)]
+            for of_slot, slot in ((table, k), (other, j))
         )
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
 
     def check_predictives_telescope(self) -> None:
-        """Predictives multiply to the marginal likelihood, which is the slow one."""
+        """Predictives multiply to the marginal likelihood, which equals the slow one."""
         table = self.table([[]])
         total = 0.0
         for i in range(self.n):
@@ -414,7 +415,7 @@ class Contract:
             np.testing.assert_allclose(value, self.slow(everyone), rtol=1e-9, atol=1e-9)
 
     def check_sums_follow_from_updates(self) -> None:
-        """Every sum is zero without rows, and their number is right."""
+        """Every sum is zero without rows, and the number of rows is right."""
         table = self.table([range(self.n)])
         sums = table.sums(0, 2)
         for field in sums:
@@ -422,7 +423,7 @@ class Contract:
         assert sums.n[1, 0] == self.n
 
     def check_clusters_merge(self) -> None:
-        """Two clusters make the cluster of all rows of both."""
+        """Two merged clusters equal the cluster of all their rows."""
         half = self.n // 2
         everyone = list(range(self.n))
         for left, right in ((everyone[:half], everyone[half:]), ([0], [2]), ([], [1]), ([1], []), ([], [])):
@@ -433,24 +434,24 @@ class Contract:
                 np.testing.assert_allclose(field[1], field[3], rtol=1e-12, atol=1e-12)
 
     def check_expected_densities_are_derivatives(self) -> None:
-        """In the weight of a row, the derivative of the log evidence is its expected log density."""
+        """In the weight of a row, the log evidence has the expected log density of the row as derivative."""
         if self.family.expected is None:
             return
         rows = Rows([View(self.family, self.params, self.values)])
         singles = [rows.of_single(np.array([i])) for i in range(self.n)]
         sums = rows.empty(1)
-        for own, weight in zip(singles, np.linspace(0.2, 0.9, self.n), strict=True):
-            sums = rows.merged(sums, rows.scaled(own, np.array([weight])))
+        for single, weight in zip(singles, np.linspace(0.2, 0.9, self.n), strict=True):
+            sums = rows.merged(sums, rows.scaled(single, np.array([weight])))
         expected = rows.log_densities(sums)[:, 0]
         step = 1e-5
-        for i, own in enumerate(singles):
-            more = [rows.merged(sums, rows.scaled(own, np.array([k * step]))) for k in (1.0, 2.0)]
-            found = [float(rows.log_evidences(s)[0]) for s in (sums, *more)]
-            derivative = (4.0 * found[1] - found[2] - 3.0 * found[0]) / (2.0 * step)
+        for i, single in enumerate(singles):
+            more = [rows.merged(sums, rows.scaled(single, np.array([k * step]))) for k in (1.0, 2.0)]
+            evidences = [float(rows.log_evidences(s)[0]) for s in (sums, *more)]
+            derivative = (4.0 * evidences[1] - evidences[2] - 3.0 * evidences[0]) / (2.0 * step)
             np.testing.assert_allclose(expected[i], derivative, rtol=1e-5, atol=1e-5)
 
     def check_adding_equals_gathering(self) -> None:
-        """Rows added one by one give what gathering gives, and a slot without rows is the prior."""
+        """Adding rows one by one equals gathering them at once, and a slot without rows is the prior."""
         table = self.table([[0]])
         for i in range(1, self.n):
             table.change(i, 1, 1.0)
@@ -459,7 +460,7 @@ class Contract:
         self.assert_slots_agree(table, 1, table, 0)
 
     def check_add_then_remove(self) -> None:
-        """Rows that join and leave leave nothing behind."""
+        """Adding rows and removing them again restores the statistics."""
         table = self.table([range(self.n // 2)])
         for sign in (1.0, -1.0):
             for i in range(self.n // 2, self.n):
@@ -467,15 +468,15 @@ class Contract:
         self.assert_slots_agree(table, 1, self.table([range(self.n // 2)]), 1)
 
     def check_density_without_a_row(self) -> None:
-        """Statistics that include a row tell its density given the rest of its cluster."""
+        """Densities of rows given the rest of their cluster follow from statistics that include the row."""
         table = self.table([range(self.n)])
         for i in range(self.n):
-            others = [j for j in range(self.n) if j != i]
-            expected = self.table([others]).log_predictives(1)[i]
+            rest = [j for j in range(self.n) if j != i]
+            expected = self.table([rest]).log_predictives(1)[i]
             np.testing.assert_allclose(table.log_predictive_without(i, 1), expected, rtol=1e-9, atol=1e-9)
 
     def check_shortcuts(self) -> None:
-        """Faster ways that the family declares agree with what follows from its evidence."""
+        """Fast functions that the family declares agree with the results from its evidence."""
         slow = replace(
             self.family,
             name=f"{self.family.name}ByEvidence",
@@ -499,7 +500,7 @@ class Contract:
             np.testing.assert_allclose(fast, slow_density, rtol=1e-8, atol=1e-8)
 
     def check_slots_resize(self) -> None:
-        """Slots are copied whole."""
+        """Slots keep their statistics when a table is copied and resized."""
         table = self.table([range(3)])
         larger = table.copy()
         larger.resize(7)
@@ -508,7 +509,7 @@ class Contract:
         self.assert_slots_agree(table, 1, self.table([range(3)]), 1)
 
     def density(self, before: np.ndarray, row: np.ndarray) -> float:
-        """Predictive density of a row given others, all as values."""
+        """Predictive density of a row given the rows ``before``, all as values."""
         values = np.vstack([before, row[None, :]])
         try:
             self.family.check_values(self.params, values)
@@ -521,8 +522,8 @@ class Contract:
         """Predictive densities sum, or integrate, to one."""
         for before in (self.values[:0], self.values[:4]):
             if self.support is not None:
-                given = self.values[0, self.d :]
-                total = sum(self.density(before, np.concatenate([x, given])) for x in self.support)
+                covariates = self.values[0, self.d :]
+                total = sum(self.density(before, np.concatenate([x, covariates])) for x in self.support)
                 np.testing.assert_allclose(total, 1.0, rtol=1e-7)
             elif self.d == 1:
                 total = self._integral(before, self.values[0], np.inf)
@@ -530,7 +531,7 @@ class Contract:
                 np.testing.assert_allclose(total, 1.0, rtol=1e-6, err_msg=hint)
 
     def _integral(self, before: np.ndarray, row: np.ndarray, upper: float) -> float:
-        """Probability that the only column is below ``upper``, given what comes with ``row``."""
+        """Probability that the only column is below ``upper``, with the covariates of ``row``."""
         centre, spread = row[0], 1.0 + np.std(self.values[:, 0])
 
         def integrand(z: float) -> float:
@@ -542,12 +543,12 @@ class Contract:
         return float(quad(integrand, -math.pi / 2, stop, limit=400, epsabs=1e-10)[0])
 
     def check_drawn_parameters(self) -> None:
-        """Densities given drawn parameters of a cluster average to the predictive, also of some columns alone."""
+        """Densities averaged over drawn parameters equal the predictive, for all columns and for some of them."""
         n_draws, before = 40_000, range(self.n - 1)
         rng = np.random.default_rng(2)
         table = self.table([before])
-        own = table.sums(1, 2)
-        repeated = type(own)(*(np.repeat(field, n_draws, axis=0) for field in own))
+        sums = table.sums(1, 2)
+        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
         drawn = self.family.component.draw(rng, table.shifted, repeated)
         drawn = self.family.component.restore(drawn, table.origin)
         nothing = self.family.component.draw(rng, table.shifted, self.family.no_sums(table.shifted, 0))
@@ -561,7 +562,7 @@ class Contract:
             absent = np.arange(self.n * self.d).reshape(self.n, self.d) % self.d == 0
             values = self.values.astype(np.float64)
             values[:, : self.d][absent] = np.nan
-            densities = np.exp(table.predictives(own, 0, self.n, absent))
+            densities = np.exp(table.predictives(sums, 0, self.n, absent))
             self._assert_mean_densities(drawn, values, densities[:, 0])
 
     def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Any) -> None:
@@ -572,27 +573,27 @@ class Contract:
     def check_prior_draws(self) -> None:
         """Rows drawn from the prior follow the predictives: the first of a cluster, and the second given it."""
         rng = np.random.default_rng(1)
-        given = self.values[:1, self.d :]
+        covariates = self.values[:1, self.d :]
         if self.support is not None:
             n = 4_000
             labels = np.repeat(np.arange(n), 2)
-            rows = self.family.draw_rows(rng, self.params, labels, np.repeat(given, 2 * n, axis=0))
+            rows = self.family.draw_rows(rng, self.params, labels, np.repeat(covariates, 2 * n, axis=0))
             pairs = rows.reshape(n, 2, self.d)
-            # Rows that are drawn are few; those that are left out of the support are one more kind.
-            known = {tuple(x): i for i, x in enumerate(self.support)}
-            order = [[known.get(tuple(x), len(known)) for x in pair] for pair in pairs]
-            p = np.array([self.density(self.values[:0], np.concatenate([x, given[0]])) for x in self.support])
+            # Rows outside of the support are counted as one further kind.
+            indices = {tuple(x): i for i, x in enumerate(self.support)}
+            order = [[indices.get(tuple(x), len(indices)) for x in pair] for pair in pairs]
+            p = np.array([self.density(self.values[:0], np.concatenate([x, covariates[0]])) for x in self.support])
             self._assert_counts([first for first, _ in order], p, n)
             common = int(np.argmax(p))
-            before = np.concatenate([self.support[common], given[0]])[None, :]
+            before = np.concatenate([self.support[common], covariates[0]])[None, :]
             second = [j for i, j in order if i == common]
-            p = np.array([self.density(before, np.concatenate([x, given[0]])) for x in self.support])
+            p = np.array([self.density(before, np.concatenate([x, covariates[0]])) for x in self.support])
             self._assert_counts(second, p, len(second))
         elif self.d == 1:
             n = 60
             labels = np.repeat(np.arange(n), 2)
-            rows = self.family.draw_rows(rng, self.params, labels, np.repeat(given, 2 * n, axis=0))
-            whole = [np.concatenate([x, given[0]]) for x in rows]
+            rows = self.family.draw_rows(rng, self.params, labels, np.repeat(covariates, 2 * n, axis=0))
+            whole = [np.concatenate([x, covariates[0]]) for x in rows]
             nobody = self.values[:0]
             below = [
                 self._integral(np.array([whole[i - 1]]) if i % 2 else nobody, whole[i], whole[i][0])
@@ -602,7 +603,7 @@ class Contract:
                 assert kstest(share, "uniform").pvalue > 1e-3
 
     def _assert_counts(self, drawn: Sequence[int], p: np.ndarray, n: int) -> None:
-        """Assert by a chi-square test that draws follow p, rare values and those beyond p pooled."""
+        """Assert by a chi-square test that draws follow p, with rare values and those beyond p pooled."""
         observed = np.bincount(drawn, minlength=len(p) + 1)
         expected = n * np.append(p, max(1.0 - p.sum(), 0.0))
         often = expected > 5
@@ -618,7 +619,7 @@ class Contract:
         assert chi2.sf(statistic, keep.sum() - 1) > 1e-4
 
     def check_gradients(self) -> None:
-        """Gradients equal finite differences, in the parameters and, where implemented, in the rows."""
+        """Gradients in the parameters and, if implemented, in the rows equal finite differences."""
         labels = np.arange(self.n) % 3
         likelihood = MarginalLikelihood(self.family)
         gradient = likelihood.at(labels, self.values, self.params).gradient()
@@ -646,10 +647,10 @@ class Contract:
         )
 
     def check_drawn_rows_are_of_the_declared_kind(self) -> None:
-        """Rows are whole numbers exactly if the component is discrete, and lie within its bounds."""
+        """Drawn rows are integers exactly if the component is discrete, and lie within its bounds."""
         component = self.family.component
-        given = np.repeat(self.values[:1, self.d :], 200, axis=0)
-        rows = self.family.draw_rows(np.random.default_rng(1), self.params, np.arange(200), given)
+        covariates = np.repeat(self.values[:1, self.d :], 200, axis=0)
+        rows = self.family.draw_rows(np.random.default_rng(1), self.params, np.arange(200), covariates)
         least, largest = component.bounds
         assert np.all((rows >= least) & (rows <= largest)), (
             f"rows from {rows.min()} to {rows.max()} are drawn, but bounds are {component.bounds}"
@@ -662,9 +663,9 @@ class Contract:
     def _slope(
         self, likelihood: MarginalLikelihood, labels: np.ndarray, field: str, value: np.ndarray, index: Any
     ) -> float:
-        """Finite difference in one entry of a parameter; 0 where the entry is one that cannot move.
+        """Finite difference in one entry of a parameter; 0 if a change of it leaves the support.
 
-        Matrices with two equal axes are symmetric.
+        Matrices with two equal axes are taken as symmetric.
         """
         symmetric = value.ndim == 2 and len(set(self.family.axes[field])) == 1 and index[0] != index[1]
         step = 1e-5 * max(abs(value[index]), 0.1)

@@ -196,9 +196,9 @@ def test_counts_with_totals_beside_them():
 def test_what_needs_labels_is_refused_in_words():
     rows = three_clusters()
     fit = fitted(da.from_array(rows, chunks=(5_000, 2)), rows)
-    with pytest.raises(NotImplementedError, match="searches by itself"):
+    with pytest.raises(NotImplementedError, match="searches for starting clusters"):
         fit.initvals()
-    with pytest.raises(NotImplementedError, match="some of the rows"):
+    with pytest.raises(NotImplementedError, match="a random sample of the rows"):
         fit.check()
     with pm.Model():
         dp.MFMixture("y", 1.0, observed=da.from_array(rows, chunks=(5_000, 2)))

@@ -104,7 +104,7 @@ def test_a_prior_from_outside(is_random, tmp_path):
     density = dp.density(stored.isel(draw=slice(None, None, 60)), "y", x)["mean"]
     assert np.trapezoid(density.to_numpy(), x) == pytest.approx(1.0, abs=0.03)
     if not is_random:
-        with model, pytest.raises(TypeError, match="does not know the prior PoissonComponents"):
+        with model, pytest.raises(TypeError, match="does not support the prior PoissonComponents"):
             dp.fit(progressbar=False)
 
 

@@ -146,7 +146,7 @@ def test_covariates_may_be_chosen():
     with pytest.raises(ValueError, match="there is no covariate 'z', only"):
         dp.plot_clusters(idata, "y", TRUTH, columns=["z"])
     _, ax = mpl.pyplot.subplots()
-    with pytest.raises(ValueError, match="ax has room for one covariate, not for 3"):
+    with pytest.raises(ValueError, match="ax takes one covariate, got 3"):
         dp.plot_clusters(idata, "y", TRUTH, ax=ax)
     dp.plot_clusters(idata, "y", TRUTH, columns="c", ax=ax)
     assert ax.get_xlabel() == "c"

@@ -108,7 +108,7 @@ def test_replicates_of_counts(sparse):
         own = later[clusters[:, 1, 0] == k, 1]
         errors = own.std(axis=0) / np.sqrt(len(own))
         assert np.all(np.abs(own.mean(axis=0) - 20 * weights[k] / weights[k].sum()) < 4.5 * errors)
-    with pytest.raises(ValueError, match=r"new rows of y come with \['totals'\]: pass given="):
+    with pytest.raises(ValueError, match=r"new rows of y need \['totals'\]: pass given="):
         dp.sample_new_rows(idata, "y", 2)
     with pytest.raises(ValueError, match=r"totals must be counts .* got fractional values, as 2.5 in row 0"):
         dp.sample_new_rows(idata, "y", 2, given={"totals": 2.5})

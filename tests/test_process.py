@@ -552,7 +552,7 @@ def test_another_model_is_refused(clusters):
 
     cases = [
         (other(n=20), "its c_labels has 20 entries, and the draws have 30"),
-        (other(spread=4.0), "the base of c_loc has other numbers"),
+        (other(spread=4.0), "the base of c_loc differs"),
         (other(name="b"), "it has no"),
         (other(shift=1.0), "the data of y differ"),
     ]

@@ -269,7 +269,7 @@ def test_parameters_under_a_process_are_drawn_given_those_of_other_rows():
     wanted = np.array([[2.0, 2.0, 2.0, 3.0], [0.5, 0.5, 0.5, 0.5]]) / 3.5
     assert np.all(np.abs(shares - wanted) < 4.5 * np.sqrt(wanted * (1 - wanted) / N_DRAWS))
     assert not np.any(found[:, 3] > 15.0)
-    with pytest.raises(ValueError, match="sample_replicates of parameters under a Dirichlet process needs"):
+    with pytest.raises(ValueError, match=r"sample_replicates for a dp.DirichletProcess needs its base"):
         replicated(model, draws, "theta")
 
 
@@ -277,12 +277,12 @@ def test_what_cannot_be_replicated_is_refused():
     labels = {"y_labels": np.zeros((8, 6), dtype=int)}
     with pm.Model() as known:
         dp.DPMixture("y", 1.0, observed=ROWS, known_labels=[0, -1, -1, -1, -1, -1])
-    with pytest.raises(ValueError, match=r"known_labels or must_link: .* pm.sample_posterior_predictive draws"):
+    with pytest.raises(ValueError, match=r"known_labels or must_link, .* pm.sample_posterior_predictive draws"):
         replicated(known, labels)
     with pm.Model() as latent:
         y = dp.DPMixture("y", 1.0, dp.NormalInverseGamma(**NIG), shape=(6,))
         pm.Poisson("counts", pm.math.exp(y), observed=[1, 2, 0, 4, 1, 0])
-    with pytest.raises(ValueError, match=r"y is latent: .*dp.sample_new_rows draws new effects"):
+    with pytest.raises(ValueError, match=r"y is latent, .*dp.sample_new_rows for new effects"):
         replicated(latent, labels | {"y": np.zeros((8, 6))})
     with pm.Model() as process:
         theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 1.0), shape=6)

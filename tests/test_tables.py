@@ -755,7 +755,7 @@ def test_rows_of_names_are_matched_by_these():
         dp.membership(idata, "y", {"u": 1.0, "v": 2.0}, LABELS)
     unnamed = xr.DataArray(turned.to_numpy(), dims=("row", "other"))
     with pytest.raises(
-        ValueError, match=r"neither is that of the columns, 'y_feature': rename it, as by x.rename\("
+        ValueError, match=r"must have the dimension of the columns, 'y_feature', .* rename one, as in x.rename\("
     ):
         dp.membership(idata, "y", unnamed, LABELS)
     named = unnamed.assign_coords(other=["v", "u"])

@@ -38,7 +38,7 @@ def test_labels_may_stay_out_of_the_trace():
     idata = sample(keep, cores=1, var_names=["alpha", "y_n_clusters"])
     assert "y_labels" not in idata.posterior
     for name in ("y", "y_labels"):
-        with pytest.raises(ValueError, match="y_labels were left out of the draws by var_names"):
+        with pytest.raises(ValueError, match="the draws have no y_labels, which var_names left out"):
             dp.summary(idata, name)
     n_clusters = idata.posterior["y_n_clusters"].sel(draw=[14, 29])
     assert np.array_equal(keep.to_datatree()["y_labels"].max("row") + 1, n_clusters)

@@ -1,1 +1,1 @@
-"""Rows in chunks that need not be in memory, or on one machine: what is sent to them, and what comes back."""
+"""Rows in chunks that need not fit into memory, or on one machine: the partition, and passes over the chunks."""

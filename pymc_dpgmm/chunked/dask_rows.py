@@ -1,7 +1,7 @@
 """Rows of a dask array or DataFrame.
 
-Dask is imported where rows are given to it. What is computed runs where dask runs: in threads of this process, or
-on the workers of a ``distributed.Client`` if there is one.
+Dask is imported only when it is used. It computes in threads of this process, or on the workers of a
+``distributed.Client`` if there is one.
 """
 
 import warnings
@@ -14,23 +14,23 @@ from pymc_dpgmm.chunked.passes import Gathered, Sent, as_rows, run_pass, unite
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.tables.reading import KINDS_OF_DTYPES
 
-# What is gathered of so many chunks is united at once, where the chunks are.
+# Number of chunks whose results are combined in one task, on the workers.
 CHUNKS_UNITED = 16
 
 
 class Reader(NamedTuple):
-    """How the values of a family are made of the rows of a chunk.
+    """Converts the rows of a chunk to the values of a family.
 
     Parameters
     ----------
     base : BaseMeasure
-        Without parameters; it knows what is given with every row.
+        Without parameters. It has the covariates, exposure or trials that are the same for every row.
     """
 
     base: Any
 
     def read(self, chunk: Any, n_rows: int | None = None) -> np.ndarray:
-        """Return the values of a chunk (n,) or (n, d), with columns for what is given: (n, c) float64."""
+        """Return the values of a chunk (n,) or (n, d), with further columns for covariates: (n, c) float64."""
         chunk = as_numpy(chunk, n_rows)
         given = self.base.given_columns(chunk.shape, chunk)
         rows = as_rows(chunk)
@@ -38,28 +38,30 @@ class Reader(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a chunk is among all rows, and how many it has."""
+    """First row of a chunk among all rows, and its number of rows."""
 
     first_row: int
     n_rows: int
 
 
 def as_numpy(chunk: Any, n_rows: int | None = None) -> np.ndarray:
-    """Return a chunk as an array in which masked entries are missing.
+    """Return a chunk as an array, with NaN for masked entries.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no array of numbers, or has not as many rows as its array says.
+        If it is sparse, or its number of rows differs from the declared one.
     """
     if hasattr(chunk, "tocsr"):
-        raise TypeError("its chunks are sparse matrices: make them arrays, .map_blocks(lambda own: own.toarray())")
+        raise TypeError(
+            "its chunks are sparse matrices: make them arrays, .map_blocks(lambda block: block.toarray())"
+        )
     if isinstance(chunk, np.ma.MaskedArray):
         chunk = np.ma.filled(chunk.astype(np.float64), np.nan)
-    found = np.asarray(chunk)
-    if n_rows is not None and len(found) != n_rows:
-        raise ValueError(f"a chunk has {len(found)} rows, and its array says that it has {n_rows}")
-    return found
+    array = np.asarray(chunk)
+    if n_rows is not None and len(array) != n_rows:
+        raise ValueError(f"a chunk must have {n_rows} rows, as its dask array declares, got {len(array)}")
+    return array
 
 
 def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
@@ -69,7 +71,7 @@ def _raw(chunk: Any, place: Place, wanted: np.ndarray) -> np.ndarray:
 
 
 class Checked(NamedTuple):
-    """What a check has found: how many entries are missing, ranges of columns (2, c), or what is wrong."""
+    """Result of a check: number of missing entries, ranges of columns (2, c), and an error message or ""."""
 
     n_missing: int
     ranges: np.ndarray
@@ -89,11 +91,11 @@ def _check(
         check(chunk)
         values = reader.read(chunk)
         n_missing = int(np.isnan(values).sum())
-        own = (family.incomplete or family) if n_missing else family
-        if own.takes_missing or n_missing == 0:
-            own.check_values(own.params(**known), values)
+        needed = (family.incomplete or family) if n_missing else family
+        if needed.takes_missing or n_missing == 0:
+            needed.check_values(needed.params(**known), values)
         with warnings.catch_warnings():
-            # Of columns without entries.
+            # NumPy warns about columns without entries.
             warnings.simplefilter("ignore", RuntimeWarning)
             ranges = np.array([np.nanmin(values, axis=0), np.nanmax(values, axis=0)])
         return Checked(n_missing, ranges)
@@ -110,7 +112,7 @@ def _check_raw(chunk: Any, place: Place, check: Callable[[Any], None]) -> str:
 
 
 def _placed(error: Exception, place: Place) -> str:
-    """Return what is wrong with a chunk, and which it is."""
+    """Return an error message with the rows of the chunk that it concerns."""
     last = place.first_row + place.n_rows - 1
     return f"rows {place.first_row} to {last} (if a row is named, the first of these is row 0): {error}"
 
@@ -140,36 +142,38 @@ class DaskRows:
         ]
 
     def sample(self, rows: np.ndarray) -> np.ndarray:
-        """Return rows as they are, given their numbers in increasing order."""
+        """Return rows in raw form, given their numbers in increasing order."""
         return np.concatenate(self._compute(_raw, rows))
 
     def check(self, family: Family, known: Mapping[str, Any], check: Callable[[Any], None]) -> Checked:
-        """Look at all rows once; return what was found in all of them.
+        """Check all rows in one pass; return the number of missing entries and the ranges of columns.
 
         Parameters
         ----------
         family : Family
         known : mapping
-            Its parameters as far as they are numbers, otherwise None.
+            Its parameters, with None for those that are random.
         check : callable
             Raises TypeError or ValueError for an array that cannot be data at all.
 
         Raises
         ------
         ValueError
-            If rows are not data of this family; the message says where.
+            If rows are not data of this family. The message says which.
         """
-        found = self._compute(_check, self.reader, family, dict(known), check)
-        _raise_first([own.error for own in found])
-        low, high = (np.array([own.ranges[end] for own in found]) for end in (0, 1))
-        return Checked(sum(own.n_missing for own in found), np.array([np.fmin.reduce(low), np.fmax.reduce(high)]))
+        checks = self._compute(_check, self.reader, family, dict(known), check)
+        _raise_first([of_chunk.error for of_chunk in checks])
+        low, high = (np.array([of_chunk.ranges[end] for of_chunk in checks]) for end in (0, 1))
+        return Checked(
+            sum(of_chunk.n_missing for of_chunk in checks), np.array([np.fmin.reduce(low), np.fmax.reduce(high)])
+        )
 
     def check_raw(self, check: Callable[[Any], None]) -> None:
-        """Look at all rows once, whatever they are rows of; raises ValueError as :meth:`check` does."""
+        """Check all rows in one pass without a family; raise ValueError as :meth:`check` does."""
         _raise_first(self._compute(_check_raw, check))
 
     def read_with(self, reader: Reader, n_columns: int) -> None:
-        """Take how values are made of the rows, and how many columns these have."""
+        """Set the reader of chunks, and the number of columns of its values."""
         self.reader, self.n_columns = reader, n_columns
 
     def values_of(self, rows: np.ndarray) -> np.ndarray:
@@ -177,42 +181,41 @@ class DaskRows:
         return self.reader.read(self.sample(rows))
 
     def run(self, sent: Sent) -> Gathered:
-        """Return what one pass over all chunks has gathered."""
-        found: Gathered = self.reduced(run_pass, unite, sent)
-        return found
+        """Return the result of one pass over all chunks."""
+        gathered: Gathered = self.reduced(run_pass, unite, sent)
+        return gathered
 
     def reduced(self, function: Callable[..., Any], unite: Callable[..., Any], message: Any) -> Any:
-        """Return what a function gives for all chunks together.
+        """Map a function over all chunks, and reduce the results.
 
         Parameters
         ----------
         function : callable
-            Of the values of a chunk, the number of its first row, and the message.
+            Takes the values of a chunk, the number of its first row, and the message.
         unite : callable
-            Of a list of what it has given for some chunks, in their order, and the message; returns the same for
-            all of these together.
+            Takes a list of results for several chunks, in order, and the message; returns the combined result.
         message : object
-            Sent to the chunks as it is.
+            Sent to all chunks.
         """
         import dask
 
         sent = dask.delayed(message, traverse=False)
         parts = self._of_values(function, sent)
-        # The order in which sums are united, and so their last bits, depends on the chunks alone.
+        # The order of reduction, and so the last bits of sums, depends only on the chunks.
         while len(parts) > 1:
             groups = [parts[i : i + CHUNKS_UNITED] for i in range(0, len(parts), CHUNKS_UNITED)]
             parts = [dask.delayed(unite)(group, sent) for group in groups]
-        (found,) = _computed(parts[0])
-        return found
+        (result,) = _computed(parts[0])
+        return result
 
     def by_chunk(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
-        """Return a function of the values of each chunk and of its first row, as delayed objects."""
+        """Map a function of values and first row over the chunks; return delayed objects."""
         import dask
 
         return self._of_values(function, *(dask.delayed(argument, traverse=False) for argument in arguments))
 
     def array(self, function: Callable[..., Any], dtype: Any, shape: tuple[int, ...], *arguments: Any) -> Any:
-        """Return the same as a dask array in the chunks of the rows, where it has ``shape`` for every row."""
+        """Map a function over the chunks; return a dask array with ``shape`` for every row, in these chunks."""
         import dask.array
 
         da: Any = dask.array
@@ -229,17 +232,17 @@ class DaskRows:
     def _compute(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         import dask
 
-        own = [dask.delayed(argument, traverse=False) for argument in arguments]
-        return _computed(*[dask.delayed(function)(chunk, place, *own) for chunk, place in self._chunks])
+        delayed = [dask.delayed(argument, traverse=False) for argument in arguments]
+        return _computed(*[dask.delayed(function)(chunk, place, *delayed) for chunk, place in self._chunks])
 
 
 def _computed(*wanted: Any) -> list[Any]:
-    """Return what dask computes.
+    """Compute delayed objects.
 
     Raises
     ------
     RuntimeError
-        If it cannot, with what to do: a partition is never changed by half of the chunks.
+        If it fails. The message says what to do. The partition is then unchanged: a pass is all or nothing.
     """
     import dask
 
@@ -247,9 +250,9 @@ def _computed(*wanted: Any) -> list[Any]:
         return list(dask.compute(*wanted))
     except Exception as error:
         raise RuntimeError(
-            f"a pass over the rows of observed was not completed: {type(error).__name__}: {error}. Workers or the "
-            "files of the data may be gone, or have changed. Sampling ends here; a dp.ResumableRun with "
-            "checkpoint= goes on from its last checkpoint, with a model of the same data"
+            f"a pass over the rows of observed was not completed: {type(error).__name__}: {error}. Workers or "
+            "files of the data may be gone, or files may have changed. Sampling ends here. A dp.ResumableRun with "
+            "checkpoint= can continue from its last checkpoint, with a model of the same data"
         ) from error
 
 
@@ -258,13 +261,13 @@ def _of_values(function: Callable[..., Any], chunk: Any, place: Place, reader: R
 
 
 def _raise_first(errors: Sequence[str]) -> None:
-    found = [error for error in errors if error]
-    if found:
-        raise ValueError(f"observed cannot be used, because of {found[0]}")
+    messages = [error for error in errors if error]
+    if messages:
+        raise ValueError(f"observed cannot be used, because of {messages[0]}")
 
 
 def names_in(observed: Any) -> list[str] | None:
-    """Return the names of the columns of a DataFrame, or that of a Series; None if there are none."""
+    """Return the names of the columns of a DataFrame, or the name of a Series; None if there are none."""
     if hasattr(observed, "columns"):
         return [str(column) for column in observed.columns]
     return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
@@ -278,15 +281,15 @@ def _all_floats(part: Any) -> Any:
 
 
 def kinds_in(observed: Any) -> tuple[str, ...] | None:
-    """Return the kinds of the columns of a dask DataFrame or Series; None for an array, whose dtype tells."""
+    """Return the kinds of the columns of a dask DataFrame or Series; None for an array."""
     if not hasattr(observed, "to_dask_array"):
         return None
     return tuple(KINDS_OF_DTYPES[dtype.kind] for dtype in _dtypes_in(observed).values())
 
 
 def _dtypes_in(observed: Any) -> dict[Any, Any]:
-    """Return the dtypes of the columns of a dask DataFrame, or of a Series, by their names."""
-    # A Series of dask has columns too, and one dtype.
+    """Return the dtypes of a dask DataFrame or Series by column name."""
+    # A dask Series has the attribute columns too, so look at dtypes: it has a single one.
     dtypes = observed.dtypes
     return dict(dtypes.items()) if hasattr(dtypes, "items") else {observed.name: dtypes}
 
@@ -297,7 +300,7 @@ def as_dask_array(observed: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        If it is not of numbers, its chunks are not known, or they divide columns.
+        If it is not numeric, its chunk sizes are not known, or chunks divide columns.
     """
     if type(observed).__module__.startswith("xarray"):
         observed = observed.data
@@ -306,20 +309,20 @@ def as_dask_array(observed: Any) -> Any:
         bad = [str(column) for column, dtype in dtypes.items() if dtype.kind not in "biuf"]
         if bad:
             raise TypeError(
-                f"the columns {', '.join(bad)} of observed are not numbers: leave them out, or make codes of "
-                "their categories, observed[column].cat.codes"
+                f"the columns {', '.join(bad)} of observed are not numbers: leave them out, or replace categories "
+                "by codes, observed[column].cat.codes"
             )
         are_bools = {dtype.kind == "b" for dtype in dtypes.values()}
         if any(not isinstance(dtype, np.dtype) for dtype in dtypes.values()) or len(are_bools) > 1:
-            # What is missing in a nullable dtype is missing; bools among numbers are 0 and 1.
+            # Missing entries of nullable dtypes become NaN; bools among numbers become 0 and 1.
             observed = observed.map_partitions(_all_floats, meta=_all_floats(observed._meta))
-        # Files of which only some columns are read may become fewer chunks than there were partitions.
+        # Dask may merge partitions when only some columns of a file are read, so chunks are computed anew.
         observed = observed.to_dask_array().compute_chunk_sizes()
     if observed.dtype.kind not in "biuf":
         raise TypeError(f"observed must be real numbers, got a dask array of dtype {observed.dtype}")
     if observed.ndim not in (1, 2):
         raise ValueError(f"observed must have shape (n,) or (n, d), got {observed.ndim} dimensions")
-    if np.isnan(np.sum([np.sum(own) for own in observed.chunks])):
+    if np.isnan(np.sum([np.sum(sizes) for sizes in observed.chunks])):
         raise ValueError(
             "the sizes of the chunks of observed are not known: call observed.compute_chunk_sizes() first"
         )

@@ -1,9 +1,9 @@
-"""A partition of rows that are in chunks: its statistics, and moves that leave its posterior invariant.
+"""A partition of rows in chunks, and moves that leave its posterior invariant.
 
-What is here is what a draw goes on from: sums and sizes of the clusters, and who leads them. A draw is one pass
-over the chunks, in which all rows draw their labels (:mod:`pymc_dpgmm.sampler.many_rows.leader_sweep`), and then
-moves of some rows that have come back: births and deaths of clusters of one row, collapsed scans of rows that
-were chosen before anything was known of them, and carvings of these.
+The state is the sufficient statistics and leaders of the clusters. A draw is one pass over the chunks, in which
+all rows draw labels (:mod:`pymc_dpgmm.sampler.many_rows.leader_sweep`). It returns some rows, for moves in this
+process: births and deaths of clusters of one row, collapsed scans of rows that were chosen before the pass,
+carvings of small clusters out of others, and splits and merges.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from pymc_dpgmm.sampler.state.templates import N_KEPT
 from pymc_dpgmm.sampler.tuning.schedule import SETTLED_SHARE, largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
-# A cluster of more than so many times the rows of a small one is not expected to be small after the next pass.
+# A cluster with more than SHRINKS times the rows of a small one is not expected to be small after the next pass.
 SHRINKS = 4
 
 
@@ -43,20 +43,20 @@ class Rows(Protocol):
     n_columns: int
 
     def run(self, sent: Sent) -> Gathered:
-        """Return what one pass over all chunks has gathered."""
+        """Return the result of one pass over all chunks."""
 
 
 class DrawnPartition(NamedTuple):
-    """A partition, as what its labels are computed from.
+    """A partition in a form from which its labels can be recomputed.
 
     Parameters
     ----------
     clusters : DrawnClusters
         A pass draws the labels of all rows from them.
     moved, labels : (m,) int64 arrays
-        Rows that have moved after the pass, and the labels they have then.
+        Rows that moved after the pass, and their new labels.
     sums : (K, w) array
-        Of the clusters of the partition, as rows of a :class:`Table`; the first column has their sizes.
+        Sums of the clusters, each line as in a :class:`Table`. The first column has their sizes.
     """
 
     clusters: DrawnClusters
@@ -65,7 +65,7 @@ class DrawnPartition(NamedTuple):
     sums: np.ndarray
 
     def amend(self, labels: np.ndarray, rows: np.ndarray) -> None:
-        """Give rows (m,), whose labels a pass has drawn, those that they have if they have moved after it."""
+        """Replace the labels of ``rows`` (m,), as drawn by the pass, by the new ones where rows moved after it."""
         if len(rows):
             at = np.minimum(np.searchsorted(rows, self.moved), len(rows) - 1)
             is_there = rows[at] == self.moved
@@ -73,25 +73,25 @@ class DrawnPartition(NamedTuple):
 
 
 class Scheme(NamedTuple):
-    """What a draw does beside its pass.
+    """Moves of a draw besides its pass.
 
     Parameters
     ----------
     n_births : int
-        Births and deaths that are proposed.
+        Number of proposed births and deaths.
     n_scanned : int or None
-        Rows that are scanned, on average. By default one of 256, at least 1,000 and at most 20,000, or all of up
-        to 20,000.
+        Expected number of rows that are scanned. By default all of up to 20,000 rows; otherwise one of 256, at
+        least 1,000 and at most 20,000.
     n_moves : int
-        Splits and merges of small clusters.
+        Number of proposed splits and merges of small clusters.
     n_sequential : int
-        Splits and merges of any clusters, where all rows are scanned.
+        Number of proposed splits and merges of any clusters, if all rows are scanned.
     most_small : int, >= 1
-        Rows of a small cluster, at most.
+        Largest number of rows of a small cluster.
     n_carvings : int
-        Carvings of small clusters out of others, and their returns, that are proposed.
+        Number of proposed carvings of small clusters out of others, and of their returns.
     least_carved : int, >= 1
-        The smallest bound of the rows of a cluster that is carved out.
+        Smallest bound on the number of rows of a cluster that is carved out.
     """
 
     n_births: int = N_BIRTHS
@@ -103,14 +103,14 @@ class Scheme(NamedTuple):
     least_carved: int = LEAST_ROWS
 
     def rows_scanned(self, n: int) -> int:
-        """Return how many of n rows are scanned on average."""
+        """Return the expected number of the n rows that are scanned."""
         if self.n_scanned is not None:
             return min(self.n_scanned, n)
         return n if n <= ROWS_OF_PART else min(max(LEAST_SCANNED, n // ROWS_PER_SCANNED), ROWS_OF_PART)
 
 
 class ChunkedPartition:
-    """A partition of rows in chunks, at first of all rows in one cluster.
+    """A partition of rows in chunks. At first all rows are in one cluster.
 
     Parameters
     ----------
@@ -125,12 +125,12 @@ class ChunkedPartition:
         self.rows, self.family, self.origin = rows, family, origin
         self.order_key = 0
         self.set_params(params)
-        # Where there is one cluster, all rows are in it, whatever its parameters are.
+        # With a single cluster the labels do not depend on its parameters, so none are drawn.
         self._place(DrawnClusters(*self._all_may_join(1), np.zeros(1), [{}], 0, 0))
 
     @property
     def state(self) -> tuple[Any, ...]:
-        """What draws go on from."""
+        """State from which draws can be continued."""
         return self.sums, self.leaders, self.order_key, self.last
 
     @state.setter
@@ -138,7 +138,7 @@ class ChunkedPartition:
         self.sums, self.leaders, self.order_key, self.last = state
 
     def copy(self) -> "ChunkedPartition":
-        """Return a copy that goes on by itself."""
+        """Return an independent copy."""
         other = object.__new__(ChunkedPartition)
         # No array is changed in place.
         other.__dict__.update(self.__dict__)
@@ -150,17 +150,17 @@ class ChunkedPartition:
         return self.sums[:, 0].astype(np.int64)
 
     def _all_may_join(self, n_clusters: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return names and places of leaders of clusters that all rows may join."""
+        """Return slots of clusters, and ranks of leaders such that all rows may join them."""
         return np.arange(n_clusters), np.full(n_clusters, FIRST)
 
     def set_params(self, params: Any) -> None:
-        """Take other parameters of the base measure."""
+        """Set the parameters of the base measure."""
         self.params = params
-        # What is tabulated for clusters of any size, and used in all tables.
+        # All tables share the functions of cluster sizes that are tabulated here.
         self._like = sums_table(self.family, params, self.origin, self.rows.n_columns, 1, most_rows=self.rows.n)
 
     def _table(self, sums: np.ndarray) -> Table:
-        """Return a table of the sums of clusters, from slot 0 on."""
+        """Return a table with the sums of clusters in slots 0, 1, ..."""
         table = sums_table(self.family, self.params, self.origin, self.rows.n_columns, len(sums), like=self._like)
         table.array[: len(sums), : sums.shape[1]] = sums
         return table
@@ -179,47 +179,47 @@ class ChunkedPartition:
     def _send_for_small(
         self, clusters: DrawnClusters, next_order_key: int, wanted: np.ndarray, most_small: int, sizes: np.ndarray
     ) -> Gathered:
-        """Return what a pass has gathered, all rows of clusters that few of the others are in among it.
+        """Return the result of a pass that includes all rows of small clusters.
 
-        They are asked for of clusters whose ``sizes`` before the pass are not large. Where others have become
-        small all the same, the pass is made again, with the same labels.
+        The pass returns rows only of clusters whose ``sizes`` before it are not large. If other clusters have
+        become small, the pass is repeated for them; its labels are the same.
         """
         asked = sizes <= SHRINKS * most_small
         while True:
             sent = Sent(self.family, self.params, self.origin, clusters, next_order_key, wanted, most_small, asked)
-            found = self.rows.run(sent)
-            is_small = (found.sums[:, 0] > 0) & (found.sums[:, 0] <= most_small)
+            gathered = self.rows.run(sent)
+            is_small = (gathered.sums[:, 0] > 0) & (gathered.sums[:, 0] <= most_small)
             if not (is_small & ~asked).any():
-                return found
+                return gathered
             asked = asked | is_small
 
     def _place(self, clusters: DrawnClusters) -> None:
-        """Let all rows draw labels, and take the partition that they make."""
-        found = self._send(clusters, self.order_key, np.empty(0, dtype=np.int64))
-        present = np.flatnonzero(found.sums[:, 0])
-        self.sums, self.leaders = found.sums[present], found.leaders[present]
+        """Draw labels of all rows in one pass, and set the partition to them."""
+        gathered = self._send(clusters, self.order_key, np.empty(0, dtype=np.int64))
+        present = np.flatnonzero(gathered.sums[:, 0])
+        self.sums, self.leaders = gathered.sums[present], gathered.leaders[present]
         none = np.empty(0, dtype=np.int64)
         self.last = DrawnPartition(clusters, none, none, self.sums)
 
     def search(self, rng: np.random.Generator, prior: GibbsType, search: Callable[[State], State]) -> bool:
-        """Search among some of the rows, and let all rows join what is found there, if it is better.
+        """Search for a better partition of a sample of rows; if there is one, all rows join its clusters.
 
-        For tuning only: the posterior is not left invariant. Returns whether something better was found.
+        For tuning only: this does not leave the posterior invariant. Returns whether the partition was replaced.
         """
         n_rows = min(ROWS_OF_PART, self.rows.n)
         chosen = np.sort(rng.choice(self.rows.n, size=n_rows, replace=False))
-        # The labels of the last draw, again.
+        # Recompute the labels of the last draw.
         again = self._send(self.last.clusters, 0, chosen)
         self.last.amend(again.labels, chosen)
         view = self._view(again.values)
         part = State([view], np.unique(again.labels, return_inverse=True)[1])
         part.set_prior(prior)
         before, merit = part.copy(), log_sum(part)
-        found = search(part)
-        # Rows that go to and fro between the same clusters are no discovery.
-        if log_sum(found) <= merit or largest_change(before, found) <= SETTLED_SHARE * n_rows:
+        better = search(part)
+        # Rows that move between the same clusters are no improvement.
+        if log_sum(better) <= merit or largest_change(before, better) <= SETTLED_SHARE * n_rows:
             return False
-        labels = found.labels()
+        labels = better.labels()
         sizes = np.bincount(labels)
         table = Table(view, len(sizes), for_sampling=False)
         table.sum_up(labels, sizes)
@@ -232,7 +232,7 @@ class ChunkedPartition:
         return View(self.family, self.params, values, origin=self.origin)
 
     def redraw_alpha(self, rng: np.random.Generator, prior: GibbsType, law: tuple[float, float]) -> GibbsType:
-        """Return the prior with an alpha drawn given the partition, if its gamma law is given."""
+        """Return the prior with alpha drawn given the partition; unchanged if ``law`` has a rate of 0."""
         shape, rate = law
         if rate <= 0.0:
             return prior
@@ -241,10 +241,7 @@ class ChunkedPartition:
         return prior._replace(alpha=alpha)
 
     def draw(self, rng: np.random.Generator, prior: GibbsType, scheme: Scheme) -> int:
-        """Draw the partition; return how many of the rows that came back have moved.
-
-        The posterior is left invariant.
-        """
+        """Draw the partition, leaving its posterior invariant; return how many rows moved after the pass."""
         n, order = self.rows.n, np.argsort(self.leaders)
         self.sums, self.leaders = self.sums[order], self.leaders[order]
         n_clusters = len(order)
@@ -255,21 +252,21 @@ class ChunkedPartition:
         clusters = DrawnClusters(
             np.arange(n_clusters), self.leaders, log_weights, drawn, self.order_key, uniform_key
         )
-        # Every row is scanned with the same probability, whatever the others are.
+        # Every row is scanned independently with the same probability.
         share = scheme.rows_scanned(n) / n
         scanned = rng.choice(n, size=rng.binomial(n, share), replace=False)
         births = rng.integers(n, size=scheme.n_births)
         founders = rng.integers(n, size=scheme.n_carvings if share > 0.0 else 0)
         wanted = np.unique(np.concatenate([scanned, births, founders]))
-        found = self._send_for_small(clusters, next_key, wanted, scheme.most_small, self.sizes)
-        state, found = self._state_of_part(wanted, found)
+        gathered = self._send_for_small(clusters, next_key, wanted, scheme.most_small, self.sizes)
+        state, gathered = self._state_of_part(wanted, gathered)
         state.set_prior(prior)
         before = state.slots.copy()
-        # The wanted rows come first, in order.
+        # In the state, the wanted rows come first, in order.
         births, queue, founders = (np.searchsorted(wanted, rows) for rows in (births, scanned, founders))
         n_moved = births_and_deaths_in_part(rng, state, births, n)
         n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue), 0)
-        # Not where rows that came back beside the wanted make up all: that depends on the partition.
+        # Not true if the returned rows happen to be all rows: that depends on the partition.
         has_all = share == 1.0
         if len(founders):
             is_scanned = np.zeros(state.n, dtype=bool)
@@ -279,44 +276,44 @@ class ChunkedPartition:
             n_moved += carvings_in_part(rng, state, founders, is_scanned, share, n, least, most)
         state.head[MOST_DIVIDED] = LARGEST_DIVIDED if has_all else min(LARGEST_DIVIDED, scheme.most_small)
         make_moves(rng, state, scheme.n_moves, scheme.n_sequential if has_all else 0)
-        self._take(state, found, before, clusters, next_key)
+        self._take(state, gathered, before, clusters, next_key)
         return n_moved
 
-    def _state_of_part(self, wanted: np.ndarray, found: Gathered) -> tuple[State, Gathered]:
-        """Return a state of rows that came back, those that are wanted first, and what is left of the others.
+    def _state_of_part(self, wanted: np.ndarray, gathered: Gathered) -> tuple[State, Gathered]:
+        """Return a state of the returned rows, wanted rows first, and the result of the pass for all other rows.
 
-        Of small clusters all rows are here, so that they can die, unite and divide.
+        All rows of small clusters are in the state, so that these clusters can die, merge and split.
         """
-        is_wanted = np.isin(found.rows, wanted)
+        is_wanted = np.isin(gathered.rows, wanted)
         order = np.argsort(~is_wanted, kind="stable")
-        n_elsewhere = found.sums[:, 0]
-        if (n_elsewhere + np.bincount(found.labels[is_wanted], minlength=len(n_elsewhere)) == 0).any():
-            raise FloatingPointError(f"the row that leads a cluster has no density there: {WHY_NO_DENSITY}")
-        has_come = np.bincount(found.labels[~is_wanted], minlength=len(n_elsewhere)) == n_elsewhere
-        elsewhere, leaders = found.sums.copy(), found.leaders.copy()
-        elsewhere[has_come], leaders[has_come] = 0.0, LAST
-        found = Gathered(elsewhere, leaders, found.rows[order], found.labels[order], found.values[order])
-        return State([self._view(found.values)], found.labels, [self._table(elsewhere)]), found
+        n_remote = gathered.sums[:, 0]
+        if (n_remote + np.bincount(gathered.labels[is_wanted], minlength=len(n_remote)) == 0).any():
+            raise FloatingPointError(f"the leader of a cluster has no density in it: {WHY_NO_DENSITY}")
+        has_come = np.bincount(gathered.labels[~is_wanted], minlength=len(n_remote)) == n_remote
+        remote, leaders = gathered.sums.copy(), gathered.leaders.copy()
+        remote[has_come], leaders[has_come] = 0.0, LAST
+        gathered = Gathered(remote, leaders, gathered.rows[order], gathered.labels[order], gathered.values[order])
+        return State([self._view(gathered.values)], gathered.labels, [self._table(remote)]), gathered
 
     def _take(
         self,
         state: State,
-        found: Gathered,
+        gathered: Gathered,
         before: np.ndarray,
         clusters: DrawnClusters,
         next_key: int,
     ) -> None:
-        """Take the partition that a state ends with."""
+        """Set the partition to that of a state after its moves."""
         slots = state.order[: state.n_clusters]
         (table,) = state.tables
         self.sums = table.array[slots, : int(table.block[N_KEPT])].copy()
         self.sums[:, 0] = state.sizes[slots]
         leaders = np.full(len(state.sizes), LAST)
-        leaders[1 : len(found.leaders) + 1] = found.leaders
-        np.minimum.at(leaders, state.slots, places_in_order(found.rows, next_key))
+        leaders[1 : len(gathered.leaders) + 1] = gathered.leaders
+        np.minimum.at(leaders, state.slots, places_in_order(gathered.rows, next_key))
         self.leaders, self.order_key = leaders[slots], next_key
         moved = np.flatnonzero(state.slots != before)
-        self.last = DrawnPartition(clusters, found.rows[moved], state.slots[moved] - 1, self.sums)
+        self.last = DrawnPartition(clusters, gathered.rows[moved], state.slots[moved] - 1, self.sums)
 
 
 def _keys(rng: np.random.Generator) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""One pass over the rows of a chunk: labels are drawn, and what a sampler needs of them is gathered.
+"""One pass over the rows of a chunk: it draws labels, and returns what the sampler needs of them.
 
-The labels of a chunk are a function of its rows and of what is sent to it: of the weights, parameters and leaders
-of the clusters, and of the keys of random numbers. They depend on no earlier labels. A chunk therefore keeps
-nothing between two passes, and one that is lost is computed again where its rows are read again.
+The labels of a chunk are a function of its rows and of the message: weights, parameters and leaders of the
+clusters, and keys of random numbers. They do not depend on earlier labels. So chunks have no state between passes,
+and a lost chunk can be recomputed wherever its rows are read.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import N_KEPT
 
-# The place in an order of rows that comes before all rows.
+# Rank of a leader that comes before all rows in every order: all rows may join its cluster.
 FIRST = np.iinfo(np.int64).min
 
 
 class Sent(NamedTuple):
-    """What a pass is a function of, beside the rows.
+    """The message of a pass. Its result is a function of this and the rows.
 
     Parameters
     ----------
@@ -30,16 +30,15 @@ class Sent(NamedTuple):
     origin : (c,) array or None
         As in :class:`View`.
     clusters : DrawnClusters
-        Slot k is the label k.
+        The clusters; slot k has label k.
     next_order_key : int
-        Of the order of rows in which the next leaders are looked for.
+        Key of the random order of rows that determines the next leaders.
     wanted : (m,) int64 array
-        Increasing numbers of rows that are sent back, and left out of sums and leaders.
+        Increasing numbers of rows to return. They are excluded from sums and leaders.
     most_small : int
-        Rows that a cluster may have for all of them to be sent back.
+        All rows of clusters with at most this many (other) rows are returned too.
     asked : (K,) bool array, optional
-        The clusters of which they are. Those that are large need not be looked through for the few rows of theirs
-        that a chunk may have.
+        Clusters that ``most_small`` applies to. The few rows of a large cluster in a chunk need not be returned.
     """
 
     family: Any
@@ -53,16 +52,17 @@ class Sent(NamedTuple):
 
 
 class Gathered(NamedTuple):
-    """What comes back, of some chunks together.
+    """The result of a pass over one or several chunks.
 
     Parameters
     ----------
     sums : (K, w) array
-        Rows of a :class:`Table`, of the rows that are not wanted, by label; the first column has their numbers.
+        For each label, sums of the rows that are not wanted, each line as in a :class:`Table`. The first column
+        has the numbers of rows.
     leaders : (K,) int64 array
-        Least place of these rows in the next order, ``LAST`` where there is none.
+        For each label, the least rank of these rows in the next order, ``LAST`` if there are none.
     rows : (m,) int64 array
-        The wanted rows, and those of labels that few of the others have.
+        The wanted rows, and all rows of small clusters.
     labels : (m,) int64 array
     values : (m, c) array
     """
@@ -75,7 +75,7 @@ class Gathered(NamedTuple):
 
 
 def sums_table(family: Any, params: Any, origin: Any, n_columns: int, n_slots: int, **options: Any) -> Table:
-    """Return a table that holds sums, in slots 0 to ``n_slots - 1``, and no rows."""
+    """Return a table for sums in slots 0 to ``n_slots - 1``, without rows."""
     no_rows = np.empty((0, n_columns))
     return Table(View(family, params, no_rows, origin=origin), n_slots, for_sampling=False, **options)
 
@@ -95,23 +95,23 @@ def draw_labels(values: np.ndarray, first_row: int, sent: Sent) -> tuple[np.ndar
 
 
 def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
-    """Draw the labels of a chunk, and gather what comes back.
+    """Draw the labels of a chunk, and return the result of the pass.
 
     Parameters
     ----------
     values : (n, c) array
     first_row : int
-        Number of its first row among all.
+        Number of the first row of the chunk among all rows.
     sent : Sent
     """
     values = as_rows(values)
     labels, table = draw_labels(values, first_row, sent)
     n_clusters, n = len(sent.clusters.slots), len(values)
     start, stop = np.searchsorted(sent.wanted, [first_row, first_row + n])
-    own = sent.wanted[start:stop] - first_row
-    of_wanted = labels[own]
-    # Behind the labels of the others.
-    labels[own] = n_clusters
+    wanted = sent.wanted[start:stop] - first_row
+    of_wanted = labels[wanted]
+    # An extra label after all others excludes the wanted rows from sums.
+    labels[wanted] = n_clusters
     counts = np.bincount(labels, minlength=n_clusters + 1)
     is_small = (counts > 0) & (counts <= sent.most_small)
     is_small[:n_clusters] &= True if sent.asked is None else sent.asked
@@ -128,24 +128,24 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
         leaders.ctypes.data,
     )
     sums = table.array[:n_clusters, : int(table.block[N_KEPT])].copy()
-    back = np.concatenate([own, few])
+    back = np.concatenate([wanted, few])
     return Gathered(
         sums, leaders[:n_clusters], back + first_row, np.concatenate([of_wanted, labels[few]]), values[back]
     )
 
 
 def _narrow(labels: np.ndarray, largest: int) -> np.ndarray:
-    """Return labels in as few bytes as hold them: few are sorted in a pass or two."""
+    """Return labels in the smallest integer type, for which NumPy's stable sort is fastest."""
     return labels.astype(np.min_scalar_type(largest))
 
 
 def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
-    """Return what has been gathered of several chunks, in the order of their rows, as of one."""
+    """Combine the results of several chunks, which are in the order of their rows."""
     n_columns = parts[0].values.shape[1]
     sums = united_sums(sent.family, sent.params, sent.origin, n_columns, [part.sums for part in parts])
     rows, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "labels"))
     values = np.concatenate([part.values for part in parts])
-    # What few rows of a chunk have, many of another may have.
+    # A cluster that is small in one chunk may be large in another.
     is_kept = (sums[labels, 0] <= sent.most_small) | np.isin(rows, sent.wanted)
     return Gathered(
         sums, np.min([part.leaders for part in parts], axis=0), rows[is_kept], labels[is_kept], values[is_kept]
@@ -153,7 +153,7 @@ def unite(parts: Sequence[Gathered], sent: Sent) -> Gathered:
 
 
 def united_sums(family: Any, params: Any, origin: Any, n_columns: int, parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the sums (K, w) of the clusters of several parts of the rows, which have one origin, together."""
+    """Add up the sums (K, w) of clusters over several parts of the rows, which must have the same origin."""
     n_clusters, width = parts[0].shape
     table = sums_table(family, params, origin, n_columns, 2 * n_clusters)
     table.array[:n_clusters, :width] = parts[0]

@@ -5,7 +5,7 @@
     ``datasets::faithful`` (Azzalini and Bowman 1990, Applied Statistics 39, 357-365).
 ``galaxies.csv``
     Velocities of 82 galaxies in the Corona Borealis region, in 1000 km/s. From R's ``MASS::galaxies`` / 1000
-    (Roeder 1990, JASA 85, 617-624), kept as distributed there: its 26.69 is 26.96 in the paper.
+    (Roeder 1990, JASA 85, 617-624), as distributed there: its 26.69 is 26.96 in the paper.
 ``digits.csv``
     1,797 handwritten digits, binarised: the digit, and 8 x 8 pixels as 64 bits in hexadecimal, row by row, 1 where
     the pixel is at least 8 of 16. From the test set of the UCI Machine Learning Repository's *Optical Recognition
@@ -14,9 +14,9 @@
     Rats with a tumour, and all rats, in 71 control groups (Tarone 1982, Biometrics 38, 215-220; Gelman et al.
     2013, Bayesian Data Analysis, table 5.1).
 ``penguins.csv``
-    344 penguins of the Palmer Archipelago: species, island, four measurements in mm and g, and sex, with gaps.
-    From the R package palmerpenguins (CC0), by way of seaborn's data; collected by K. Gorman and the Palmer
-    Station LTER (Gorman, Williams and Fraser 2014, PLoS ONE 9, e90081).
+    344 penguins of the Palmer Archipelago: species, island, four measurements in mm and g, and sex, with missing
+    entries. From the R package palmerpenguins (CC0), by way of seaborn's data; collected by K. Gorman and the
+    Palmer Station LTER (Gorman, Williams and Fraser 2014, PLoS ONE 9, e90081).
 ``turtles.csv``
     Directions in degrees that 76 turtles took after laying eggs, clockwise from north (Stephens 1969, Techniques
     for data on the circle, technical report 142, Stanford University; Fisher 1993, Statistical Analysis of
@@ -28,8 +28,8 @@
     The mean number of sunspots of each year from 1700 to 2008 (SILSO, Royal Observatory of Belgium; public
     domain), as distributed with statsmodels 0.14.4.
 ``reuters.npz``
-    How often 4,258 words are in 395 news stories of Reuters of 1996, as distributed with the Python package lda
-    3.0.2 (Mozilla Public License 2.0). There are counts only; the stories themselves are not here.
+    Counts of 4,258 words in 395 Reuters news stories of 1996, as distributed with the Python package lda
+    3.0.2 (Mozilla Public License 2.0). The stories themselves are not included.
 """
 
 from importlib.resources import files
@@ -121,7 +121,7 @@ def load_rat_tumors() -> pd.DataFrame:
 
 
 def load_reuters() -> pd.DataFrame:
-    """Return how often words are in news stories of Reuters: 395 rows, one for each story, and 4,258 columns.
+    """Return counts of words in Reuters news stories: 395 rows, one for each story, and 4,258 columns.
 
     Examples
     --------
@@ -157,8 +157,8 @@ def load_turtles() -> pd.Series:
 def load_heart_transplants() -> pd.DataFrame:
     """Return the survival of 69 patients after a heart transplant.
 
-    The columns are ``days``, ``died`` (0 where the patient was alive at the end of the study, so that the survival
-    is censored), and ``age`` in years.
+    The columns are ``days``, ``died`` (0 if the patient was alive at the end of the study, so that survival is
+    censored), and ``age`` in years.
 
     Examples
     --------

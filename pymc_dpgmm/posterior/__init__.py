@@ -1,4 +1,4 @@
-"""What is done with draws after sampling: numbers below, labelled xarray objects above."""
+"""Analysis of draws after sampling. The functions here label with xarray what :mod:`.arrays` computes."""
 
 from pymc_dpgmm.posterior.certainty import certainty
 from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership

@@ -31,10 +31,10 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     -------
     Dataset
         Four variables of shape (n,): ``labels`` int64, those of the reference; ``certainty`` float64, from 0 to 1;
-        ``second`` int64, the other cluster that most of the row's companions belong to, which are the rows that
-        share a cluster with it in a draw; and ``second_certainty``, the share of that cluster among them, averaged
-        over the draws. If there is only one cluster, ``second`` is -1 and its certainty is 0.
-        ``to_dataframe()`` makes a table of them.
+        ``second`` int64, the likeliest other cluster; and ``second_certainty`` float64, the share of that cluster
+        among the rows that share a cluster with the row in a draw, averaged over the draws. The second cluster is
+        the one with the largest such share. If there is only one cluster, ``second`` is -1 and its certainty is 0.
+        ``to_dataframe()`` makes a table of the four.
 
     Raises
     ------
@@ -60,15 +60,15 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
 
 
 def certainty_of(drawn: DrawnLabels, labels: np.ndarray) -> xr.Dataset:
-    """Return what :func:`certainty` returns, of draws that are read already."""
+    """Return the result of :func:`certainty` for draws that have been read already."""
     draws, rows = canonical_draws(drawn.rows), np.arange(len(labels))
-    own, shares = certainty_of_rows(labels, draws), shares_of_companions(labels, draws)
+    of_rows, shares = certainty_of_rows(labels, draws), shares_of_companions(labels, draws)
     shares[rows, labels] = -1.0
     second = np.argmax(shares, axis=1) if shares.shape[1] > 1 else np.full(len(labels), -1)
     return xr.Dataset(
         {
             "labels": (drawn.row, labels),
-            "certainty": (drawn.row, own),
+            "certainty": (drawn.row, of_rows),
             "second": (drawn.row, second.astype(np.int64)),
             "second_certainty": (drawn.row, np.maximum(shares[rows, second], 0.0)),
         },

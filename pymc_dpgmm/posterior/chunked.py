@@ -1,4 +1,4 @@
-"""Mixtures of rows in chunks after sampling: their labels, and what is computed from the sums of clusters."""
+"""Results of mixtures of rows in chunks: labels, and what follows from sufficient statistics of the clusters."""
 
 from typing import Any
 
@@ -22,15 +22,15 @@ from pymc_dpgmm.tables.checks import check_count, is_chunked
 
 
 def group_of(name: str) -> str:
-    """Return the group of results that has what labels of rows in chunks are computed from."""
+    """Return the name of the group of ``idata`` that has the clusters of each draw, to recompute labels from."""
     return f"{name}_clusters"
 
 
 def _clusters(idata: Any, name: str) -> xr.Dataset:
-    """Return what draws of clusters are computed from; a chain or draw chosen by its name is one of one."""
-    found = idata[group_of(name)].dataset
-    single = {dim: [found[dim].item()] for dim in ("chain", "draw") if dim not in found.dims}
-    return found.drop_vars(single).expand_dims(single)
+    """Return the clusters of each draw. If a single chain or draw was selected, its dimension is put back."""
+    clusters = idata[group_of(name)].dataset
+    single = {dim: [clusters[dim].item()] for dim in ("chain", "draw") if dim not in clusters.dims}
+    return clusters.drop_vars(single).expand_dims(single)
 
 
 def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
@@ -76,7 +76,7 @@ class ChunkedDraws(MixtureDraws):
                 field: source.find(f"{field} of {name}", where) for field, where in record["parameters"].items()
             },
             given={field: parse_numbers(where) for field, where in record["given"].items()},
-            # Of the rows, only the ranges of the columns are known.
+            # The rows are not in memory: ranges of the columns stand in for them.
             observed=constant(ranges),
             is_vector=is_vector,
             column=names[0] if is_vector and names else None,
@@ -93,19 +93,19 @@ class ChunkedDraws(MixtureDraws):
         self._observed = {name: None}
 
     def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
-        """Refuse: clusters of draws cannot be matched without the labels of rows."""
+        """Raise NotImplementedError: without labels of rows, clusters of draws cannot be matched."""
         raise NotImplementedError(
-            f"the rows of {self.labels_name.removesuffix('_labels')} are in chunks, so that there is no point "
-            "partition to match the clusters of its draws to. dp.component_draws(..., ragged=True) returns all "
-            "clusters of all draws, and dp.chunked_labels the labels of rows"
+            f"the rows of {self.labels_name.removesuffix('_labels')} are in chunks, so there is no point "
+            "partition to align the clusters of its draws to. dp.component_draws(..., ragged=True) returns all "
+            "clusters of all draws without aligning them, and dp.chunked_labels the labels of rows"
         )
 
 
 def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1) -> xr.DataArray:
-    """Return the labels of rows in chunks, as a dask array that is computed when it is asked for.
+    """Return the labels of rows in chunks, as a lazy dask array.
 
-    A draw does not keep a label for each row: it keeps the weights and parameters of its clusters, and the keys of
-    its random numbers. From these and the rows the same labels are computed again, chunk by chunk.
+    A draw does not store a label for each row. It stores the weights and parameters of its clusters, and the keys
+    of its random numbers. From these and the rows the same labels are recomputed, chunk by chunk.
 
     Parameters
     ----------
@@ -114,22 +114,22 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     name : str
         Name of the mixture.
     observed : dask array, DataFrame or Series
-        The data of the mixture, in any chunks of whole rows. Of its values, it is not looked at whether they are
-        the same: that would take a pass over the rows.
+        The data of the mixture, in any chunks of whole rows. Its values must be those of the fit. They are not
+        checked, which would take a pass over the rows.
     draws : int, >= 1, or "best"
-        How many draws of each chain, from the last one backwards at equal distances. By default the last one. With
-        ``"best"`` it is the draw of all chains that has the largest log joint density.
+        Number of draws of each chain, evenly spaced and ending with the last one. By default the last one alone.
+        ``"best"`` is the one draw of all chains with the largest log joint density.
 
     Returns
     -------
     DataArray
         (chain, draw, ``{name}_row``) int64, as a dask array with the chunks of the data. Two rows of a draw are in
-        one cluster if their labels agree. Numbers mean nothing across draws, and some are not used.
+        one cluster if their labels agree. Labels mean nothing across draws, and some numbers are not used.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, the data has other rows, or ``draws`` are too many.
+        If there is no such mixture, the data has another shape, or there are fewer than ``draws`` draws.
 
     Examples
     --------
@@ -145,30 +145,32 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
 
     if isinstance(draws, str) and draws != "best":
         raise ValueError(f'draws must be an integer of at least 1, or "best", got {draws!r}')
-    kept = KeptDraws(idata, name, observed)
-    chains, positions = kept.best() if isinstance(draws, str) else kept.chosen(draws)
+    source = KeptDraws(idata, name, observed)
+    chains, positions = source.best() if isinstance(draws, str) else source.chosen(draws)
     stacked = dask.array.stack(
         [
-            dask.array.stack([kept.rows.array(labels_of_chunk, np.int64, (), *kept.draw(c, t)) for t in positions])
+            dask.array.stack(
+                [source.rows.array(labels_of_chunk, np.int64, (), *source.draw(c, t)) for t in positions]
+            )
             for c in chains
         ]
     )
     return xr.DataArray(
         stacked,
         dims=("chain", "draw", f"{name}_row"),
-        coords=kept.coords(chains, positions),
+        coords=source.coords(chains, positions),
         name=f"{name}_labels",
     )
 
 
 def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20) -> xr.Dataset:
-    """Return the posterior probabilities of rows in chunks to belong to each cluster of one clustering.
+    """Return the posterior probability that rows in chunks belong to each cluster of one partition.
 
-    The clusters are those of the draw with the largest log joint density. The clusters of every other draw are
-    matched to them as by :func:`membership`: by the rows that they share, for the larger part. This takes one pass
-    over the rows, and the probabilities are computed when they are asked for. For one clustering of all rows, take
-    the most probable cluster of each, ``probability.argmax("cluster")``. A draw, even the best one, places rows
-    between clusters at random.
+    The partition is the draw with the largest log joint density. Clusters of other draws are matched to its
+    clusters as by :func:`membership`: two clusters correspond if they share more than half of the rows of one of
+    them. Matching takes one pass over the rows; the probabilities are lazy. For one clustering of all rows, take
+    the most probable cluster of each, ``probability.argmax("cluster")``, and not the labels of a draw: a draw,
+    even the best one, allocates rows between two clusters at random.
 
     Parameters
     ----------
@@ -177,10 +179,10 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     name : str
         Name of the mixture.
     observed : dask array, DataFrame or Series
-        The data of the mixture, in any chunks of whole rows. The clusters of the draws must have the sizes in them
-        that they had.
+        The data of the mixture, in any chunks of whole rows. The recomputed sizes of clusters are checked against
+        the stored ones.
     draws : int, >= 1
-        How many draws of each chain are averaged, from the last one backwards at equal distances.
+        Number of draws of each chain that are averaged, evenly spaced and ending with the last one.
 
     Returns
     -------
@@ -192,11 +194,11 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, the data are others, or ``draws`` are too many.
+        If there is no such mixture, the data differ, or there are fewer than ``draws`` draws.
 
     Examples
     --------
-    With ``array`` a dask array, rows that are no part of a cluster with a probability of 0.9::
+    With ``array`` a dask array, rows that belong to no cluster with a probability of 0.9::
 
         with pm.Model():
             dp.DPMixture("y", 1.0, observed=array)
@@ -204,34 +206,34 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
         members = dp.chunked_membership(idata, "y", array)
         uncertain = (members["probability"].max("cluster") < 0.9).to_numpy()
     """
-    kept = KeptDraws(idata, name, observed)
-    (chain,), (best,) = kept.best()
-    reference = kept.draw(chain, best)
-    chains, positions = kept.chosen(draws)
-    drawn = [kept.draw(c, t) for c in chains for t in positions]
-    counts = kept.rows.reduced(shared_in_chunk, add_counts, (reference, drawn))
-    for (_, partition), own in zip(drawn, counts, strict=True):
-        _check_sizes(name, own.sum(axis=0), partition.sums[:, 0])
+    source = KeptDraws(idata, name, observed)
+    (chain,), (best,) = source.best()
+    reference = source.draw(chain, best)
+    chains, positions = source.chosen(draws)
+    drawn = [source.draw(c, t) for c in chains for t in positions]
+    counts = source.rows.reduced(shared_in_chunk, add_counts, (reference, drawn))
+    for (_, partition), shared in zip(drawn, counts, strict=True):
+        _check_sizes(name, shared.sum(axis=0), partition.sums[:, 0])
     sizes = counts[0].sum(axis=1)
     order = np.argsort(-sizes, kind="stable")[: np.count_nonzero(sizes)]
     names = np.full(len(sizes), -1)
     names[order] = np.arange(len(order))
-    shares = [shares_of_reference(own[order].T) for own in counts]
-    own_dim = f"{name}_row", "cluster"
+    shares = [shares_of_reference(shared[order].T) for shared in counts]
+    dims = f"{name}_row", "cluster"
     return xr.Dataset(
         {
             "probability": (
-                own_dim,
-                kept.rows.array(membership_of_chunk, np.float64, (len(order),), drawn, shares),
+                dims,
+                source.rows.array(membership_of_chunk, np.float64, (len(order),), drawn, shares),
             ),
-            "reference": (own_dim[:1], kept.rows.array(named_labels_of_chunk, np.int64, (), reference, names)),
-            "size": (own_dim[1:], sizes[order]),
+            "reference": (dims[:1], source.rows.array(named_labels_of_chunk, np.int64, (), reference, names)),
+            "size": (dims[1:], sizes[order]),
         }
     )
 
 
 class KeptDraws:
-    """Draws of a mixture of rows in chunks, from which labels are computed again.
+    """Draws of a mixture of rows in chunks, together with the rows, to recompute labels.
 
     Parameters
     ----------
@@ -242,7 +244,7 @@ class KeptDraws:
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, or the data has other rows.
+        If there is no such mixture, or the data has another shape or other columns.
     """
 
     def __init__(self, idata: Any, name: str, observed: Any) -> None:
@@ -250,27 +252,29 @@ class KeptDraws:
             raise ValueError(f"idata has no group {group_of(name)}: {name!r} is no mixture of a dask array")
         if not is_chunked(observed):
             raise TypeError(f"observed must be a dask array, DataFrame or Series, got {type(observed).__name__}")
-        found = ChunkedDraws(idata, name)
+        results = ChunkedDraws(idata, name)
         record = record_of(read_records(idata), name)
         array = as_dask_array(observed)
         if array.shape[0] != record["rows"]:
-            raise ValueError(f"{name} had {record['rows']} rows, and observed has {array.shape[0]}")
+            raise ValueError(f"observed must have the {record['rows']} rows of {name}, got {array.shape[0]}")
         if (array.ndim == 1) != record["is_vector"] or (array.ndim == 2 and array.shape[1] != record["columns"]):
-            raise ValueError(f"{name} had {record['columns']} columns, and observed has the shape {array.shape}")
-        given, named = names_in(observed), record["named"]
-        if given is not None and named is not None and given != list(named):
             raise ValueError(
-                f"{name} had the columns {', '.join(named)}, and observed has {', '.join(given)}: pass the same "
-                "ones in the same order"
+                f"observed must have the {record['columns']} columns of {name}, got shape {array.shape}"
+            )
+        names, named = names_in(observed), record["named"]
+        if names is not None and named is not None and names != list(named):
+            raise ValueError(
+                f"observed must have the columns of {name} in the same order, {', '.join(named)}, got "
+                f"{', '.join(names)}"
             )
         self._idata, self._name = idata, name
         self._clusters = _clusters(idata, name)
         if not has_labels(self._clusters):
             raise ValueError(
-                f"the draws of {name} are of dp.fit, which keeps the sums of their clusters, and no labels: "
-                "fit.responsibilities() has the probabilities of the components for every row"
+                f"the draws of {name} come from dp.fit and have no labels of rows. Use fit.responsibilities() for "
+                "the probability of each component for every row"
             )
-        self._view, self._origin = found.views[0], found.numbers.origin  # type: ignore[attr-defined]
+        self._view, self._origin = results.views[0], results.numbers.origin  # type: ignore[attr-defined]
         self.rows = DaskRows(array)
         base = BASE_MEASURES[self._view.family.name].restored({}, self._view.given)
         self.rows.read_with(Reader(base), int(record["width"]))
@@ -283,23 +287,23 @@ class KeptDraws:
         return [int(chain)], [int(draw)]
 
     def chosen(self, draws: int) -> tuple[list[int], list[int]]:
-        """Return positions of chains, and of so many of their draws."""
+        """Return positions of all chains, and of ``draws`` evenly spaced draws that end with the last one."""
         n_chains, n_draws = self._clusters.sizes["chain"], self._clusters.sizes["draw"]
         check_count("draws", draws, 1)
         if draws > n_draws:
-            raise ValueError(f"there are {n_draws} draws of each chain, and draws is {draws}")
+            raise ValueError(f"draws must be at most {n_draws}, the draws of each chain, got {draws}")
         positions = np.linspace(n_draws / draws, n_draws, draws).round().astype(int) - 1
         return list(range(n_chains)), positions.tolist()
 
     def coords(self, chains: list[int], positions: list[int]) -> dict[str, np.ndarray]:
-        """Return the names of chains and draws."""
+        """Return the coordinates of chains and draws."""
         return {
             "chain": self._clusters["chain"].to_numpy()[chains],
             "draw": self._clusters["draw"].to_numpy()[positions],
         }
 
     def draw(self, chain: int, draw: int) -> tuple[Sent, DrawnPartition]:
-        """Return what the labels of a draw are computed from."""
+        """Return the clusters and keys of a draw, from which its labels are recomputed."""
         partition = from_dataset(self._clusters, chain, draw)
         family, params = self._view.family, self._view.params(0)
         return Sent(family, params, self._origin, partition.clusters, 0, np.empty(0, dtype=np.int64)), partition
@@ -315,47 +319,50 @@ def labels_of_chunk(values: np.ndarray, first_row: int, sent: Sent, partition: D
 def named_labels_of_chunk(
     values: np.ndarray, first_row: int, draw: tuple[Sent, DrawnPartition], names: np.ndarray
 ) -> np.ndarray:
-    """Return the labels of the rows of a chunk in a draw, by other names."""
+    """Return the labels of the rows of a chunk in a draw, renamed by ``names[label]``."""
     return np.asarray(names[labels_of_chunk(values, first_row, *draw)])
 
 
 def shared_in_chunk(values: np.ndarray, first_row: int, message: Any) -> list[np.ndarray]:
-    """Return for each draw how many rows of a chunk its clusters share with those of the reference: (K', K)."""
+    """Count for each draw the rows of a chunk that reference clusters share with its clusters: (K', K) each."""
     reference, drawn = message
     labels, n_reference = labels_of_chunk(values, first_row, *reference), _n_labels(reference)
-    found = []
+    counts = []
     for draw in drawn:
         n_labels = _n_labels(draw)
         pairs = labels * n_labels + labels_of_chunk(values, first_row, *draw)
-        found.append(np.bincount(pairs, minlength=n_reference * n_labels).reshape(n_reference, n_labels))
-    return found
+        counts.append(np.bincount(pairs, minlength=n_reference * n_labels).reshape(n_reference, n_labels))
+    return counts
 
 
 def add_counts(parts: list[list[np.ndarray]], message: Any) -> list[np.ndarray]:
-    """Return such numbers of several chunks together."""
-    return [np.sum(own, axis=0) for own in zip(*parts, strict=True)]
+    """Add up the counts of several chunks, draw by draw."""
+    return [np.sum(of_draw, axis=0) for of_draw in zip(*parts, strict=True)]
 
 
 def membership_of_chunk(
     values: np.ndarray, first_row: int, drawn: list[tuple[Sent, DrawnPartition]], shares: list[np.ndarray]
 ) -> np.ndarray:
-    """Return the probabilities of the rows of a chunk: means of the shares that their clusters have."""
-    found = sum(own[labels_of_chunk(values, first_row, *draw)] for draw, own in zip(drawn, shares, strict=True))
-    return np.asarray(found) / len(drawn)
+    """Return the membership probabilities of the rows of a chunk: the shares of their clusters, averaged."""
+    total = sum(
+        shares_of_draw[labels_of_chunk(values, first_row, *draw)]
+        for draw, shares_of_draw in zip(drawn, shares, strict=True)
+    )
+    return np.asarray(total) / len(drawn)
 
 
-def _check_sizes(name: str, found: np.ndarray, kept: np.ndarray) -> None:
-    """Raise ValueError if clusters of a draw have other sizes than when it was drawn.
+def _check_sizes(name: str, recomputed: np.ndarray, stored: np.ndarray) -> None:
+    """Raise ValueError if the recomputed clusters of a draw differ in size from the stored ones.
 
-    A few rows more or less are what the rounding of another machine could lead to.
+    A few rows are tolerated: another machine may round differently.
     """
-    found, kept = (np.sort(sizes[sizes > 0])[::-1] for sizes in (found, kept))
-    length = max(len(found), len(kept))
-    found, kept = (np.pad(sizes, (0, length - len(sizes))) for sizes in (found, kept))
-    if np.abs(found - kept).sum() > 4.0 + 1e-6 * kept.sum():
+    recomputed, stored = (np.sort(sizes[sizes > 0])[::-1] for sizes in (recomputed, stored))
+    length = max(len(recomputed), len(stored))
+    recomputed, stored = (np.pad(sizes, (0, length - len(sizes))) for sizes in (recomputed, stored))
+    if np.abs(recomputed - stored).sum() > 4.0 + 1e-6 * stored.sum():
         raise ValueError(
-            f"observed are not the rows of {name}, or in another order: the largest cluster of a draw had "
-            f"{int(kept[0])} rows, and has {int(found[0])} of these"
+            f"observed must have the rows of {name} in the same order. The largest cluster of a draw had "
+            f"{int(stored[0])} rows, and has {int(recomputed[0])} with these"
         )
 
 

@@ -1,4 +1,4 @@
-"""How often rows are in one cluster."""
+"""The posterior probability that two rows share a cluster."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import xarray as xr
 from pymc_dpgmm.posterior.arrays.co_clustering import count_together
 from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
 
-# The largest matrix that is made by default.
+# Default limit on the size of the matrix, in bytes.
 MOST_BYTES = 2**31
 
 
@@ -22,7 +22,7 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
     name : str
         Name of the mixture or of its labels.
     rows : slice, (m,) integer or (n,) boolean array_like, optional
-        Positions of some rows, or a mask. Use it where the matrix of all rows does not fit into memory.
+        Positions of some rows, or a mask. Use it if the matrix of all rows does not fit into memory.
     most_bytes : float
         Size of the largest matrix that is allowed, 2 GiB by default.
 
@@ -51,7 +51,7 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
 
 
 def co_clustering_of(drawn: DrawnLabels, rows: Any, most_bytes: float) -> xr.DataArray:
-    """Return what :func:`co_clustering` returns, for draws that are read already."""
+    """Return the result of :func:`co_clustering` for draws that have been read already."""
     if rows is not None:
         drawn = drawn.of_rows(_positions(rows, drawn.n))
     n_bytes = 8.0 * drawn.n * drawn.n

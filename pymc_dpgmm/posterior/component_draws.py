@@ -21,7 +21,7 @@ def component_draws(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Draw the weights and parameters of the clusters from their posterior, given each kept partition.
+    """Draw the weights and parameters of the clusters from their posterior, given the partition of each draw.
 
     The number of a cluster means nothing across draws. The draws are therefore aligned to a reference partition:
     cluster r of the result is, in each draw, the cluster that holds most rows of cluster r of the reference.
@@ -41,8 +41,8 @@ def component_draws(
     ragged : bool
         Return all clusters of all draws instead, without aligning them to a reference.
     group : str or int, optional
-        Where rows come in groups, the name of the group that the weights are of. By default it is a group of which
-        no row has been seen; where each group has a concentration of its own, one must be named.
+        For rows in groups, the name of the group whose weights are drawn. By default it is a new group without
+        rows. If concentrations differ between groups, name one.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed if an offset is an expression without a name, or if a prior on the number of components has random
@@ -58,14 +58,14 @@ def component_draws(
         ``size`` (of the clusters) and ``reference`` (of the rows) are the sizes and labels of the reference
         partition.
 
-        If ragged, the variables have the dimension ``component``, over all clusters of all draws, instead of
+        If ragged, variables have the dimension ``component``, over all clusters of all draws, instead of
         (chain, draw, cluster). Its coordinates are ``component_chain``, ``component_draw`` and ``label``; ``size``
         is the number of rows. ``new_weight`` is (chain, draw).
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something that is needed was not stored, or an argument is of the wrong kind.
+        If there is no such mixture, a variable that is needed was not stored, or an argument is of the wrong kind.
 
     Notes
     -----
@@ -95,65 +95,65 @@ def component_draws(
 def aligned_components(
     draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
 ) -> xr.Dataset:
-    """Return draws of the clusters that match those of a reference (n,), or the means of their weights."""
-    found = draw_aligned(draws.numbers, reference, rng, mean_weights=mean_weights)
+    """Return draws of the clusters aligned to a reference (n,), with drawn weights or their conditional means."""
+    components = draw_aligned(draws.numbers, reference, rng, mean_weights=mean_weights)
     by_chain = draws.drawn.by_chain
     each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference)
     variables: dict[str, Any] = {
-        "weight": ((*each, dim), by_chain(found.weight)),
-        "overlap": ((*each, dim), by_chain(found.overlap)),
-        "purity": ((*each, dim), by_chain(found.purity)),
-        "new_weight": (each, by_chain(found.new_weight)),
-        "other_weight": (each, by_chain(found.other_weight)),
+        "weight": ((*each, dim), by_chain(components.weight)),
+        "overlap": ((*each, dim), by_chain(components.overlap)),
+        "purity": ((*each, dim), by_chain(components.purity)),
+        "new_weight": (each, by_chain(components.new_weight)),
+        "other_weight": (each, by_chain(components.other_weight)),
     }
     coords = draws.drawn.per_draw() | draws.drawn.coords()
     coords |= {dim: np.arange(len(sizes)), "size": (dim, sizes), "reference": (draws.row, reference)}
-    parameters = {key: by_chain(values) for key, values in found.parameters.items()}
+    parameters = {key: by_chain(values) for key, values in components.parameters.items()}
     return _with_parameters(draws, (*each, dim), parameters, variables, coords)
 
 
 def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:
     """Return draws of all clusters of all draws."""
-    found, per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
-    chains, positions = np.divmod(found.draw, draws.drawn.shape[1])
+    components, per_draw = draw_ragged(draws.numbers, rng), draws.drawn.per_draw()
+    chains, positions = np.divmod(components.draw, draws.drawn.shape[1])
     coords: dict[str, Any] = {
-        "component": np.arange(len(found.draw)),
-        "label": ("component", found.label),
+        "component": np.arange(len(components.draw)),
+        "label": ("component", components.label),
         "component_chain": ("component", per_draw["chain"][chains]),
         "component_draw": ("component", per_draw["draw"][positions]),
     } | per_draw
     variables: dict[str, Any] = {
-        "weight": ("component", found.weight),
-        "size": ("component", found.size),
-        "new_weight": (("chain", "draw"), draws.drawn.by_chain(found.new_weight)),
+        "weight": ("component", components.weight),
+        "size": ("component", components.size),
+        "new_weight": (("chain", "draw"), draws.drawn.by_chain(components.new_weight)),
     }
-    return _with_parameters(draws, ("component",), found.parameters, variables, coords)
+    return _with_parameters(draws, ("component",), components.parameters, variables, coords)
 
 
 def _with_parameters(
     draws: MixtureDraws,
     dims: tuple[str, ...],
-    found: Parameters,
+    parameters: Parameters,
     variables: dict[str, Any],
     coords: dict[str, Any],
 ) -> xr.Dataset:
-    """Add parameters, whose arrays begin with some dimensions, to other variables."""
+    """Add parameters to other variables. The arrays of parameters begin with the dimensions ``dims``."""
     variables, coords = dict(variables), dict(coords)
     for view in draws.views:
         for parameter, letters in view.family.component.axes.items():
-            values, own = found[view.name, parameter], list(dims)
+            values, dims_of_parameter = parameters[view.name, parameter], list(dims)
             for letter in letters:
                 if letter == "d" and view.is_vector:
-                    values = np.take(values, 0, axis=len(own))
+                    values = np.take(values, 0, axis=len(dims_of_parameter))
                     continue
-                dim, labels = draws.axis(view, letter, values.shape[len(own)])
-                dim = f"{dim}_2" if dim in own else dim
-                own.append(dim)
+                dim, labels = draws.axis(view, letter, values.shape[len(dims_of_parameter)])
+                dim = f"{dim}_2" if dim in dims_of_parameter else dim
+                dims_of_parameter.append(dim)
                 coords[dim] = labels
             names = view.category_names(values.shape[-1])
             if names is not None and names.ndim > 1:
-                # Columns have other categories each.
-                coords[f"{own[-1]}_name"] = (own[-2:], names)
+                # Categories differ between columns.
+                coords[f"{dims_of_parameter[-1]}_name"] = (dims_of_parameter[-2:], names)
             name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
-            variables[name] = (own, values)
+            variables[name] = (dims_of_parameter, values)
     return xr.Dataset(variables, coords=coords, attrs={"family": [view.family.name for view in draws.views]})

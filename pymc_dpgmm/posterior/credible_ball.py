@@ -1,4 +1,4 @@
-"""How far from a point partition the posterior reaches."""
+"""Credible balls around a partition."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Posterior densities of the data, and the clusters that new rows belong to."""
+"""Posterior densities of the data, and cluster probabilities of new rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
-# Points along each axis of a grid of one and of two columns.
+# Points on each axis of a default grid: for one column, and for two.
 _ONE, _TWO = 200, 50
 
 
@@ -48,18 +48,17 @@ def density(
     name : str
         Name of a mixture or of one of its views.
     x : (m, d) array_like, or (m,) for one column, optional
-        Points. By default a grid, for one or two columns: over the data; of a latent mixture, or of residuals of a
-        drawn offset, over all draws of the rows; and of categories, all their levels.
+        Points. By default a grid for one or two columns: over the range of the data; over the range of all draws
+        for latent rows, and for residuals from a random offset; all levels for categories.
     columns : str, int or list of these, optional
         Names or positions of the columns of a marginal density; ``x`` then has these columns. Not for families
         that describe whole rows, such as :class:`DirichletMultinomial`.
     given : dict, optional
-        What comes with every point, such as covariates, under the name of the base measure's argument.
+        Covariates, exposure or trials of every point, under the name of the base measure's argument.
     probability : float, in (0, 1)
         Probability of the bands, which have equal tails.
     group : str or int, optional
-        Where rows come in groups, the name of the group that the density is of. By default it is a group of which
-        no row has been seen.
+        For rows in groups, the name of the group whose density is returned, by default a new group without rows.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws behind the bands.
     model : pm.Model, optional
@@ -102,7 +101,7 @@ def density_of(
     probability: float,
     random_seed: Any,
 ) -> xr.Dataset:
-    """Return what :func:`density` returns, for draws that are read already."""
+    """Return the result of :func:`density` for draws that have been read already."""
     check_probability(probability)
     view = draws.sole()
     names = draws.column_names(view)
@@ -113,28 +112,29 @@ def density_of(
         full = np.full((len(points), view.d), np.nan)
         full[:, chosen] = points
     values = view.check_new(full, draws.given_of(view, given), rows)
-    found = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
+    bands = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
     shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)
     return xr.Dataset(
-        {key: (dims, value.reshape(shape)) for key, value in found._asdict().items()},
+        {key: (dims, value.reshape(shape)) for key, value in bands._asdict().items()},
         coords=coords,
         attrs={"probability": probability, "columns": [str(names[j]) for j in chosen]},
     )
 
 
+# Names in the result of :func:`density` that no coordinate may have.
 _NAMES_OF_A_DENSITY = ("mean", "lower", "upper", "point")
 
 
 def _points(
     draws: MixtureDraws, view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
 ) -> tuple[Any, tuple[str, ...], dict[str, Any], Rows]:
-    """Return points (m, c) as they are stored, dimensions and coordinates of what is known of them, and names."""
-    own = [names[j] for j in chosen]
+    """Return points (m, c) in stored form, dimensions and coordinates of densities at them, and their names."""
+    chosen_names = [names[j] for j in chosen]
     if x is None:
         if len(chosen) > 2:
             raise ValueError(
-                f"there is no default grid for {len(chosen)} columns; give points x, or one or two of columns="
-                f"{listed(own)}"
+                f"there is no default grid for {len(chosen)} columns: pass points x, or choose one or two columns "
+                f"with columns=, from {listed(chosen_names)}"
             )
         n = _ONE if len(chosen) == 1 else _TWO
         axes = [_axis(view, j, n, draws.numbers.n_draws) for j in chosen]
@@ -142,11 +142,11 @@ def _points(
         if len(axes) == 1:
             return axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x")
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-        dims = (coordinate_of(view, own[0]), coordinate_of(view, own[1]))
+        dims = (coordinate_of(view, chosen_names[0]), coordinate_of(view, chosen_names[1]))
         return points, dims, dict(zip(dims, shown, strict=True)), Rows("x")
     of_chosen = view.of_columns(chosen)
     dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
-    table = of_chosen.read_new(x, own, dim, "x", are_named=are_named)
+    table = of_chosen.read_new(x, chosen_names, dim, "x", are_named=are_named)
     points = of_chosen.codes(table)
     if not is_sparse(points) and not np.all(np.isfinite(points)):
         raise ValueError("x must be finite, got NaN or infinite values")
@@ -154,30 +154,32 @@ def _points(
     values = points if is_sparse(points) else table.values
     if len(chosen) == 1:
         return points, ("x",), {"x": _shown(table, 0, values)}, rows
-    coords = {coordinate_of(view, name): ("point", _shown(table, j, values)) for j, name in enumerate(own)}
+    coords = {
+        coordinate_of(view, name): ("point", _shown(table, j, values)) for j, name in enumerate(chosen_names)
+    }
     return points, ("point",), coords, rows
 
 
 def coordinate_of(view: NamedView, name: Any) -> str:
-    """Return the name of a column among those of a density, which has names of its own."""
+    """Return the coordinate for a column, with the name of the view where ``mean``, say, is taken."""
     text = as_text(name)
     return f"{view.name}_{text}" if text in _NAMES_OF_A_DENSITY else text
 
 
 def _axis(view: NamedView, j: int, n: int, n_draws: int) -> np.ndarray:
-    """Return points over a column: all its levels, if it has such."""
+    """Return points over the range of a column, or the codes of all its levels."""
     levels = view.levels[j] if view.levels is not None else None
     return grid(view, j, n, n_draws) if levels is None else np.arange(float(len(levels)))
 
 
 def _names_of_levels(view: NamedView, j: int, codes: np.ndarray) -> np.ndarray:
-    """Return what codes of a column stand for, or other numbers as they are."""
+    """Return the levels that codes of a column stand for; other numbers are returned as they are."""
     levels = view.levels[j] if view.levels is not None else None
     return codes if levels is None else coordinates(levels)
 
 
 def _shown(table: Table, j: int, values: Any) -> np.ndarray:
-    """Return a column of points as it was given: text where that was text."""
+    """Return a column of points as the user passed it, with text in place of codes."""
     levels = table.levels[j]
     column = values[:, [j]].toarray()[:, 0] if is_sparse(values) else values[:, j]
     return column if levels is None else np.array([levels[int(code)] for code in column])
@@ -196,8 +198,8 @@ def membership(
 ) -> xr.Dataset:
     """Return the posterior probability that new rows belong to each cluster of a partition, or to a new cluster.
 
-    The probabilities are conditional on the data and on the values of the new row. Each new row is considered on
-    its own, as the next row after the data. The clusters of a draw may differ from those of the reference
+    The probabilities are conditional on the data and on the values of the new row. Each new row is treated
+    separately, as the next row after the data. The clusters of a draw may differ from those of the reference
     partition. Two clusters correspond if they share more than half of the rows of one of them. If a drawn cluster
     corresponds to several reference clusters, its probability is divided among these in proportion to the number
     of its rows in each; if it corresponds to none, among all in the same way.
@@ -214,10 +216,9 @@ def membership(
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     given : dict, optional
-        What comes with every row, see :func:`density`; with several views, a dict of such dicts.
+        Covariates, exposure or trials of every row, see :func:`density`; with several views, a dict of such dicts.
     group : str or int, optional
-        Where rows come in groups, the name of the group that the new rows are of. By default each is of a group of
-        which no row has been seen.
+        For rows in groups, the name of the group of the new rows. By default each is in a new group without rows.
     random_seed : int or numpy.random.Generator
         Seed of the search for a point partition.
     model : pm.Model, optional
@@ -255,14 +256,14 @@ def membership(
     values, names = _new_rows(draws, x, given)
     labels = draws.reference(reference, random_seed)
     some = draws.numbers.only(values)
-    found = membership_of(some, [values[view.name] for view in some.views], labels)
-    n_new, n_clusters = found.probability.shape
+    members = membership_of(some, [values[view.name] for view in some.views], labels)
+    n_new, n_clusters = members.probability.shape
     dim = draws.cluster_dim()
     return xr.Dataset(
         {
-            "probability": (("new_row", dim), found.probability),
-            "new_cluster": ("new_row", found.new_cluster),
-            "log_density": ("new_row", found.log_density),
+            "probability": (("new_row", dim), members.probability),
+            "new_cluster": ("new_row", members.new_cluster),
+            "log_density": ("new_row", members.log_density),
         },
         coords=draws.drawn.coords()
         | {
@@ -274,7 +275,7 @@ def membership(
 
 
 def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> tuple[dict[str, Any], pd.Index | None]:
-    """Return checked new rows of each view that they are given for, and the names of the rows."""
+    """Return checked new rows of each view that ``x`` has, and the names of the rows."""
     rows = Rows("the new rows")
     if not isinstance(x, Mapping) and len(draws.views) > 1:
         table = read_table(x, "new rows")
@@ -287,17 +288,17 @@ def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> tuple[dict[str, Any], 
         table = draws.read_new(view, x)
         rows = Rows("the new rows", table.rows)
         return {view.name: view.check_new(view.codes(table), draws.given_of(view, given), rows)}, rows.names
-    known = {draws.view_name(view): view for view in draws.views}
-    unknown = [view for view in x if view not in known]
+    views = {draws.view_name(view): view for view in draws.views}
+    unknown = [view for view in x if view not in views]
     if unknown or not x:
         hint = ". One row as a dict of its columns becomes a table with pandas.DataFrame([row])" if x else ""
         raise ValueError(
-            f"new rows are given for the views {unknown or 'none'}, but there are {sorted(known)}{hint}"
+            f"new rows must be a dict of some of the views {sorted(views)}, got {unknown or 'none'}{hint}"
         )
     values = {}
-    for key, own in x.items():
-        view = known[key]
-        table = rows.arrange(draws.read_new(view, own))
+    for key, of_view in x.items():
+        view = views[key]
+        table = rows.arrange(draws.read_new(view, of_view))
         values[view.name] = view.check_new(view.codes(table), draws.given_of(view, given), rows)
     counts = {view: rows.shape[0] for view, rows in values.items()}
     if len(set(counts.values())) > 1:

@@ -1,4 +1,4 @@
-"""Numbers of each draw that do not depend on names of clusters, for convergence checks and traces."""
+"""Scalars of each draw that are invariant to relabelling, for convergence checks and traces."""
 
 import warnings
 from typing import Any
@@ -18,19 +18,19 @@ from pymc_dpgmm.posterior.arrays.partitions import (
 )
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 
-# R-hat of a distance, from which on chains count as being at different partitions.
+# Chains count as being at different partitions if the R-hat of a distance is larger.
 WORST_R_HAT = 1.05
 
 
 def partition_diagnostics(
     idata: Any, name: str, *, reference: Any = None, n_largest: int = 3, warn: bool = True
 ) -> xr.Dataset:
-    """Return numbers that describe the partition of each draw, for convergence checks and traces.
+    """Return scalars that describe the partition of each draw, for convergence checks and traces.
 
-    They serve ``az.summary``, ``az.rhat``, ``az.ess`` and ``az.plot_trace``. Chains can have the same number of
+    Pass them to ``az.summary``, ``az.rhat``, ``az.ess`` and ``az.plot_trace``. Chains can have the same number of
     clusters and yet be stuck at different partitions. The distances reveal this: each chain has a reference
-    partition, a central one of its own draws, and the distance of every draw to it is a scalar whose R-hat is near
-    1 if the chains agree.
+    partition, a central one among its draws. The distance of every draw to it is a scalar, whose R-hat is near 1
+    if the chains agree.
 
     Parameters
     ----------
@@ -39,9 +39,9 @@ def partition_diagnostics(
     name : str
         Name of the mixture or of its labels.
     reference : (n,) array_like of integers or text, or Dataset, optional
-        A partition to which distances are measured, instead of one from each chain.
+        A partition to measure distances to, instead of one from each chain.
     n_largest : int, >= 1
-        How many of the largest clusters ``share`` describes.
+        Number of the largest clusters in ``share``.
     warn : bool
         Whether to warn if the R-hat of a distance is above 1.05.
 
@@ -52,7 +52,7 @@ def partition_diagnostics(
         log density of labels and data given everything else, if it is among the sampler statistics; (chain, draw,
         largest) ``share``, zero if there are fewer clusters; (chain, draw, reference) ``distance``, the variation
         of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
-        distance; it is infinite if each chain stays at a partition of its own.
+        distance; it is infinite if no chain leaves its partition and these differ.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def partition_diagnostics(
 
 
 def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: int) -> xr.Dataset:
-    """Return what :func:`partition_diagnostics` returns, for labels that are read already."""
+    """Return the result of :func:`partition_diagnostics` for labels that have been read already."""
     if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
         raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
     canonical = canonical_draws(drawn.rows)
@@ -91,7 +91,7 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     sizes = sizes_of_draws(canonical)
     each = ("chain", "draw")
     variables: dict[str, Any] = {
-        "n_clusters": (each, drawn.by_chain(np.array([len(found) for found in sizes]))),
+        "n_clusters": (each, drawn.by_chain(np.array([len(sizes_of_draw) for sizes_of_draw in sizes]))),
         "entropy": (each, drawn.by_chain(entropies(sizes, drawn.n))),
         "share": ((*each, "largest"), drawn.by_chain(largest_shares(sizes, drawn.n, int(n_largest)))),
         "distance": ((*each, "reference"), distances),
@@ -109,24 +109,26 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     return result
 
 
-def warn_if_apart(found: xr.Dataset, warn: bool = True) -> None:
-    """Warn the caller's caller where the diagnostics say that chains have not met."""
-    worst = found.attrs.get("distance_r_hat", 1.0)
+def warn_if_apart(diagnostics: xr.Dataset, warn: bool = True) -> None:
+    """Warn, with the stack level of the caller's caller, if the chains are at different partitions."""
+    worst = diagnostics.attrs.get("distance_r_hat", 1.0)
     if warn and worst > WORST_R_HAT:
         warnings.warn(
             f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "
-            f"{worst:.2f}. They have not met; run longer, or look at each chain by itself.",
+            f"{worst:.2f}. Run longer, or look at each chain separately.",
             stacklevel=3,
         )
 
 
 def _worst_r_hat(distances: np.ndarray) -> float:
-    """Return the largest R-hat of distances (chain, draw, reference); 1 where none varies."""
+    """Return the largest R-hat of distances (chain, draw, reference), or 1 if no distance varies."""
     array_stats = imported("arviz_stats.base").array_stats
-    found = [1.0]
-    for own in np.moveaxis(distances, -1, 0):
-        # Chains that stand still at one partition each have no spread within, whatever is between them.
-        within, all_draws = own.std(axis=1).max(), own.std()
+    r_hats = [1.0]
+    for distance in np.moveaxis(distances, -1, 0):
+        # If chains do not move but differ, the variance within chains is 0 and R-hat is infinite.
+        within, all_draws = distance.std(axis=1).max(), distance.std()
         if all_draws > 1e-9:
-            found.append(np.inf if within < 1e-9 else float(array_stats.rhat(own, chain_axis=0, draw_axis=1)))
-    return max(found)
+            r_hats.append(
+                np.inf if within < 1e-9 else float(array_stats.rhat(distance, chain_axis=0, draw_axis=1))
+            )
+    return max(r_hats)

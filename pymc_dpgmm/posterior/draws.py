@@ -1,4 +1,4 @@
-"""Draws of partitions, as they lie in the results of ``pm.sample``."""
+"""Draws of labels, read from the results of ``pm.sample``."""
 
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.rows import Rows
 
-# Where draws of labels may be: what pm.sample returns, and what dp.ThinnedLabels keeps.
+# Groups that may have draws of labels: from pm.sample, and from dp.ThinnedLabels.
 GROUPS = ("posterior", "thinned")
-# Where labels are that were not drawn: pm.observe puts them into the one, pm.do into the other.
+# Groups that may have fixed labels: from pm.observe, and from pm.do.
 FIXED_GROUPS = ("observed_data", "constant_data")
 
 
@@ -24,7 +24,7 @@ class DrawnLabels(NamedTuple):
     ----------
     labels : (chain, draw, n) DataArray of integers
     row : str
-        The labels' own dimension.
+        Dimension of the rows.
     """
 
     labels: xr.DataArray
@@ -46,7 +46,7 @@ class DrawnLabels(NamedTuple):
         return self.labels.to_numpy().reshape(-1, self.n)
 
     def of_rows(self, positions: Any) -> "DrawnLabels":
-        """Return the draws of some of the rows."""
+        """Return the draws for some of the rows."""
         return self._replace(labels=self.labels.isel({self.row: positions}))
 
     def coords(self) -> dict[str, Any]:
@@ -57,17 +57,17 @@ class DrawnLabels(NamedTuple):
         """Coordinates of chains and draws."""
         return {dim: self.labels[dim].to_numpy() for dim in ("chain", "draw")}
 
-    def at_draws(self, found: xr.Dataset) -> xr.Dataset | None:
-        """Return what was found in these draws, among others or not; None if it was not in some of them."""
+    def at_draws(self, dataset: xr.Dataset) -> xr.Dataset | None:
+        """Select these chains and draws from a dataset; return None if it lacks some of them."""
         chosen = self.per_draw()
         for dim, numbers in chosen.items():
-            there = found[dim].to_numpy() if dim in found.coords else np.arange(found.sizes[dim])
+            there = dataset[dim].to_numpy() if dim in dataset.coords else np.arange(dataset.sizes[dim])
             if not np.isin(numbers, there).all():
                 return None
-        return found.sel(chosen)
+        return dataset.sel(chosen)
 
     def by_chain(self, values: np.ndarray) -> np.ndarray:
-        """Return numbers of all draws (n_draws, ...) as (chain, draw, ...)."""
+        """Reshape values of all draws, (n_draws, ...), to (chain, draw, ...)."""
         return values.reshape(*self.shape[:2], *values.shape[1:])
 
 
@@ -84,12 +84,12 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     Raises
     ------
     TypeError, ValueError
-        If there is no such group or no such labels; the message says what there is.
+        If there is no such group or no such labels. The message lists what there is.
     """
     if not isinstance(idata, xr.DataTree):
         raise TypeError(f"idata must be an xarray.DataTree, as pm.sample returns, got {type(idata).__name__}")
     if not idata.children and "draw" in idata.dims:
-        raise ValueError("idata is one group of results; pass the whole, idata and not idata.posterior")
+        raise ValueError("idata is a single group of results: pass all of it, idata and not idata.posterior")
     fixed = _fixed_labels(idata, name)
     groups = [group for group in GROUPS if group in idata.children]
     if not groups and fixed is None:
@@ -100,7 +100,7 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
             if candidate in dataset:
                 labels = dataset[candidate]
-                # A single chain or draw that was chosen by its name.
+                # Put back the dimension of a single chain or draw that was selected.
                 single = [dim for dim in ("chain", "draw") if dim in labels.coords and dim not in labels.dims]
                 labels = labels.expand_dims(single)
                 if not _are_labels(labels):
@@ -114,16 +114,15 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
     if f"{name.removesuffix('_labels')}_labels_n_clusters" in statistics:
         labels = f"{name.removesuffix('_labels')}_labels"
         raise ValueError(
-            f"{labels} were left out of the draws by var_names: sample with {labels} among them or, for many "
-            "rows, keep those of some draws with dp.ThinnedLabels"
+            f"the draws have no {labels}, which var_names left out: add {labels} to var_names or, for many rows, "
+            "store the labels of some draws with dp.ThinnedLabels"
         )
     if f"{name}_clusters" in idata.children:
         raise NotImplementedError(
-            f"the rows of {name} are in chunks, and their labels are no variable: dp.chunked_labels returns them, "
-            "and dp.chunked_membership the probabilities of all rows to belong to the clusters of one draw "
-            "(fit.responsibilities() has those of dp.fit). dp.density, dp.sample_new_rows and "
-            "dp.component_draws(..., ragged=True) take such results too, and az.summary(idata) has the number of "
-            "clusters and other variables"
+            f"the rows of {name} are in chunks, so their labels are not stored. Use dp.chunked_labels for labels, "
+            "dp.chunked_membership for the probability of each cluster for every row (after dp.fit: "
+            "fit.responsibilities()), and az.summary(idata) for the number of clusters. dp.density, "
+            "dp.sample_new_rows and dp.component_draws(..., ragged=True) take such results too"
         )
     mixtures = _named_mixtures(idata)
     raise ValueError(
@@ -133,10 +132,10 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
 
 
 def _fixed_labels(idata: xr.DataTree, name: str) -> DrawnLabels | None:
-    """Return labels that were observed, or set by ``pm.do``, as draws that are all alike, if there are such."""
+    """Return labels that were observed or set by ``pm.do``, repeated for every draw; None if there are none."""
     records = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
     for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
-        # Counts are integers too.
+        # Other integer variables, such as counts, have no record of a prior on partitions.
         record = records.get(record_name(candidate))
         if record is None or "prior" not in parse_record(record.to_numpy()):
             continue
@@ -148,7 +147,7 @@ def _fixed_labels(idata: xr.DataTree, name: str) -> DrawnLabels | None:
 
 
 def _at_each_draw(idata: xr.DataTree, fixed: xr.DataArray) -> xr.DataArray:
-    """Return what is fixed once for each draw of the other unknowns, once in all if there is none."""
+    """Repeat fixed values for each draw of the posterior, or return one draw if there is no posterior."""
     drawn = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     each = {
         dim: drawn[dim].to_numpy() if dim in drawn.coords else np.arange(drawn.sizes.get(dim, 1))
@@ -158,15 +157,17 @@ def _at_each_draw(idata: xr.DataTree, fixed: xr.DataArray) -> xr.DataArray:
 
 
 def _named_mixtures(idata: xr.DataTree) -> list[str]:
-    """Return the names of the mixtures, or of their views, that are recorded."""
+    """Return the names of the recorded mixtures and views."""
     constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
     ending = record_name("")
-    found = {str(key).removesuffix(ending): value for key, value in constants.items() if str(key).endswith(ending)}
-    return sorted(name for name, value in found.items() if "labels" in parse_record(value.to_numpy()))
+    records = {
+        str(key).removesuffix(ending): value for key, value in constants.items() if str(key).endswith(ending)
+    }
+    return sorted(name for name, value in records.items() if "labels" in parse_record(value.to_numpy()))
 
 
 def _labels_of(idata: xr.DataTree, name: str) -> str:
-    """Return the labels that are recorded of one of several mixtures on them."""
+    """Return the name of the labels that a recorded mixture or view depends on."""
     records = idata["constant_data"].dataset if "constant_data" in idata.children else {}
     if record_name(name) not in records:
         return name
@@ -178,37 +179,37 @@ def _are_labels(values: xr.DataArray) -> bool:
 
 
 def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarray:
-    """Return the labels 0, 1, ... of a partition that a user gives: (n,) int64 array.
+    """Check a partition that a user passes, and return its labels as 0, 1, ...: (n,) int64 array.
 
     Parameters
     ----------
     name : str
-        Of the user's argument.
+        Name of the user's argument, for messages.
     partition : (n,) array_like of integers or text, DataArray, Series or Dataset
-        What has coordinates of the rows, or an index of them, may have them in another order.
+        If it has coordinates of the rows, or an index, the rows may be in another order.
     drawn : DrawnLabels
-        Whose rows it is of.
+        Draws of the same rows.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not a vector of n names.
+        If it does not have one label for each row.
     """
     rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
     if isinstance(partition, xr.Dataset):
         partition = partition["labels"]
-    own = Rows("the draws", None if rows is None else pd.Index(rows))
+    names = Rows("the draws", None if rows is None else pd.Index(rows))
     if hasattr(partition, "index") and not callable(partition.index):
-        # Names of the draws are those of the data as they were stored.
+        # Coordinates of the draws are names of rows as they were stored.
         partition = pd.Series(partition).set_axis(pd.Index(coordinates(partition.index)))
-    values = np.asarray(own.entries(name, partition))
+    values = np.asarray(names.entries(name, partition))
     if values.dtype.kind not in "iuUO":
         raise TypeError(f"{name} must be integers or text, got dtype {values.dtype}")
     if values.shape != (drawn.n,):
         raise ValueError(f"{name} must have shape ({drawn.n},), got {values.shape}")
     codes, _ = pd.factorize(values, sort=values.dtype.kind in "iu")
     if np.any(codes < 0):
-        raise ValueError(f"{name} has {np.sum(codes < 0)} missing values")
+        raise ValueError(f"{name} must have a label for each row, got {np.sum(codes < 0)} missing values")
     return codes.astype(np.int64)
 
 

@@ -26,16 +26,16 @@ def log_likelihood(
 
     .. math:: \log p(y_i \mid w, \theta) = \log \sum_k w_k p(y_i \mid \theta_k)
 
-    The weights and cluster parameters are drawn once for each kept partition, and the label of the row is summed
-    out. Given weights and parameters the rows are independent, which importance sampling for leave-one-out
+    The weights and cluster parameters are drawn once for the partition of each draw, and the label of the row is
+    summed out. Given weights and parameters the rows are independent, as importance sampling for leave-one-out
     cross-validation requires. ``pm.compute_log_likelihood`` calls this function for mixtures.
 
-    ``az.loo`` computes the relative efficiency of the draws from the posterior. If the labels were kept with
-    :class:`ThinnedLabels`, the log likelihood has fewer draws than the posterior. Pass the relative efficiency of
-    the thinned draws then, which are nearly independent: ``az.loo(idata, var_name="y", reff=1.0)``.
+    ``az.loo`` computes the relative efficiency from the draws of the posterior. With :class:`ThinnedLabels` the
+    log likelihood has fewer draws than the posterior. Thinned draws are nearly independent, so pass their relative
+    efficiency: ``az.loo(idata, var_name="y", reff=1.0)``.
 
-    For a :func:`DirichletProcess` the model is needed. The density of a row, or unit, is then given the parameters
-    of all others; its own parameter and cluster are integrated out.
+    For a :func:`DirichletProcess` the model is needed. The result is then the density of each row, or unit, given
+    the parameters of all others; the parameter and the cluster of the row are integrated out.
 
     For one of several views, the result is the density of the row's entries in this view given its entries in the
     other views,
@@ -43,7 +43,7 @@ def log_likelihood(
     .. math:: \log \sum_k w_k \prod_v p(y_{iv} \mid \theta_{kv})
               - \log \sum_k w_k \prod_{v \ne u} p(y_{iv} \mid \theta_{kv}),
 
-    because the posterior has been conditioned on the other entries. ``az.loo`` then leaves out the entries of one
+    because the posterior conditions on the other entries. ``az.loo`` then leaves out the row's entries in one
     view.
 
     Parameters
@@ -71,7 +71,7 @@ def log_likelihood(
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something that is needed was not stored, or rows cannot be left out: the
+        If there is no such mixture, a variable that is needed was not stored, or rows cannot be left out: the
         clusters of some rows are known, the rows are latent, or the labels enter the density of another variable.
 
     Examples
@@ -92,48 +92,48 @@ def log_likelihood(
             "parameters, and there are no pointwise log likelihoods"
         )
     if draws.has_atoms:
-        found, written = log_likelihood_of_process(idata, draws, random_seed, model)
-        return _stored(idata, draws, found, written, extend_inferencedata)
-    # One of the views, or all of them: in draws of one the others are given.
+        log_p, written = log_likelihood_of_process(idata, draws, random_seed, model)
+        return _stored(idata, draws, log_p, written, extend_inferencedata)
+    # With the name of one view, the others are conditioned on.
     views = [view for view in draws.views if view.name == name] or list(draws.views)
     latent = [view.name for view in views if not draws.is_observed(view)]
     if latent:
         raise ValueError(
-            f"{latent[0]} is latent: nothing of it can be left out. Compare models by the log likelihood of the "
-            "variables that are observed, pm.compute_log_likelihood(idata, var_names=[...])"
+            f"{latent[0]} is latent, so none of its rows can be left out. Compare models by the log likelihood of "
+            "the observed variables, pm.compute_log_likelihood(idata, var_names=[...])"
         )
     if draws.others_on_labels:
         raise ValueError(
-            f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too: the draws have seen them, so "
-            f"that the density of a row of {views[0].name} alone is not that of leaving the row out. Compare "
+            f"{', '.join(draws.others_on_labels)} depend on {draws.labels_name} too, and the posterior conditions "
+            f"on them, so the density of a row of {views[0].name} alone does not leave the row out. Compare "
             "models by refitting without some of the rows, or without that variable"
         )
     names = [view.name for view in views]
     of = names[0] if len(names) < len(draws.views) else None
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
-    # The entries of replicates of all views are those of each.
+    # Replicates of all views together serve each view.
     seed = shared_seed(idata, ("posterior_predictive",), [written, *names], np.random.default_rng(random_seed))
-    found = pointwise_log_likelihood(draws.numbers, streams_of(seed, draws.drawn), of)
-    return _stored(idata, draws, found, written, extend_inferencedata, {SEED: seed})
+    log_p = pointwise_log_likelihood(draws.numbers, streams_of(seed, draws.drawn), of)
+    return _stored(idata, draws, log_p, written, extend_inferencedata, {SEED: seed})
 
 
 def _stored(
     idata: Any,
     draws: MixtureDraws,
-    found: np.ndarray,
+    log_p: np.ndarray,
     written: str,
     extend: bool,
     attrs: dict[str, Any] | None = None,
 ) -> xr.DataTree:
-    """Return results with a log likelihood (n_draws, n), or that alone."""
+    """Add a log likelihood (n_draws, n) to ``idata``, or return it alone unless ``extend``."""
     drawn, row, coords = draws.drawn, draws.row, draws.drawn.coords()
     data = data_of(idata, written)
     if row == f"{draws.labels_name}_dim_0" and data is not None and data.shape[:1] == (drawn.n,):
-        # Without names, rows have the dimension of the data, by which ArviZ puts both together.
+        # Labels without coordinates: take the dimension of the data, by which ArviZ aligns the two.
         row = str(data.dims[0])
         coords = {row: data[row]} if row in data.coords else {}
     array = xr.DataArray(
-        drawn.by_chain(found),
+        drawn.by_chain(log_p),
         dims=("chain", "draw", row),
         coords=drawn.per_draw() | coords,
         name=written,

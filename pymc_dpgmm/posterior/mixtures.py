@@ -1,7 +1,7 @@
-"""Mixtures read back from the results of ``pm.sample``: their numbers, and the names of what these are of.
+"""Mixtures read back from the results of ``pm.sample``, with the names of their rows, columns and categories.
 
-The numbers are in :mod:`pymc_dpgmm.posterior.arrays.mixtures`, where they are stored is in
-:mod:`pymc_dpgmm.posterior.stored`.
+:mod:`pymc_dpgmm.posterior.arrays.mixtures` computes with the values, and :mod:`pymc_dpgmm.posterior.stored` reads
+them.
 """
 
 import copy
@@ -40,17 +40,17 @@ from pymc_dpgmm.tables.reading import read_table, rows_with_names
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
-# What the letters are that families have for dimensions of parameters.
+# Names of the dimensions of parameters that families denote by these letters.
 _AXES = {"l": "category", "p": "covariate"}
 
 
 def _turned(x: Any, dim: str, what: str, has_names: bool) -> Any:
-    """Return new rows of xarray with the dimension of the columns last; anything else as it is.
+    """Transpose new rows of xarray so that columns come last; anything else is returned as it is.
 
     Raises
     ------
     ValueError
-        If the columns of the data have names, and nothing tells which of two dimensions has the columns.
+        If it is unclear which of two dimensions has the columns, and these have names in the data.
     """
     if not hasattr(x, "dims") or not hasattr(x, "transpose"):
         return x
@@ -58,30 +58,30 @@ def _turned(x: Any, dim: str, what: str, has_names: bool) -> Any:
         return x.transpose(..., dim)
     if len(x.dims) == 2 and has_names and x.dims[1] not in x.coords:
         raise ValueError(
-            f"{what} have the dimensions {list(x.dims)}, and neither is that of the columns, {dim!r}: rename it, "
-            f"as by x.rename({x.dims[1]}={dim!r})"
+            f"{what} must have the dimension of the columns, {dim!r}, got dimensions {list(x.dims)}: rename one, "
+            f"as in x.rename({x.dims[1]}={dim!r})"
         )
     return x
 
 
 @dataclass(kw_only=True, eq=False)
 class NamedView(ViewDraws):
-    """One view of a mixture, with what names it has.
+    """One view of a mixture, with the names of its columns and categories.
 
     Parameters
     ----------
     is_vector : bool
         Whether the data is (n,).
     categories : list, optional
-        Of each column the names of the categories that are stored as codes.
+        For each column, the names of the categories that are stored as codes.
     levels : list, optional
-        Of each column what codes stand for, which may be numbers.
+        For each column, the levels that codes stand for, which may be numbers.
     column : str or number, optional
-        The name of (n,) data.
+        Name of (n,) data.
     columns : tuple of str and list of str, optional
-        The dimension and the names of the columns of sparse data, which is stored without these.
+        Dimension and names of the columns of sparse data, which is stored without them.
     given_names : dict
-        Names of the columns of what is given with rows.
+        Names of the columns of covariates, exposures or trials.
     """
 
     is_vector: bool
@@ -101,30 +101,32 @@ class NamedView(ViewDraws):
 
         Returns
         -------
-        (length,) array of str, or (d, length) where columns have others, empty where one has fewer; or None
+        (length,) array of str, or (d, length) if categories differ between columns, padded with ""; or None
         """
-        if self.categories is None or max(len(own or ()) for own in self.categories) > length:
+        if self.categories is None or max(len(known or ()) for known in self.categories) > length:
             return None
         codes = [str(code) for code in range(length)]
-        names = np.array([[*own, *[""] * (length - len(own))] if own else codes for own in self.categories])
+        names = np.array(
+            [[*known, *[""] * (length - len(known))] if known else codes for known in self.categories]
+        )
         return names[0] if np.all(names == names[0]) and "" not in names else names
 
     def given_axis(self, letter: str) -> np.ndarray | None:
-        """Return the names on an axis of what is given with rows, such as covariates: (p,) array or None."""
-        fields = [field for field, own in self.family.given.items() if own == letter and letter != "d"]
+        """Return the names of covariates on an axis with this letter: (p,) array or None."""
+        fields = [field for field, axis in self.family.given.items() if axis == letter and letter != "d"]
         named = [self.given_names[field] for field in fields if self.given_names.get(field)]
         return coordinates(named[0]) if named else None
 
     def _base_of_new(self, given: Any, rows: Rows, fields: Collection[str] | None = None) -> BaseMeasure:
-        """Return the base measure for new rows, which come with ``given``: by default what the data came with."""
+        """Return the base measure for new rows with covariates ``given``, by default those of the data."""
         wanted = sorted(self.given if fields is None else fields)
         if given is not None and (not isinstance(given, Mapping) or set(given) != set(wanted)):
             got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
             raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {got}")
         if given is None and any(np.ndim(self.given.get(field, [])) for field in wanted):
             raise ValueError(
-                f"new rows of {self.name} come with {wanted}: pass given={{{wanted[0]!r}: ...}}, one entry for "
-                "each new row"
+                f"new rows of {self.name} need {wanted}: pass given={{{wanted[0]!r}: ...}}, one entry for each "
+                "new row"
             )
         if given is None:
             return self.base()
@@ -132,32 +134,32 @@ class NamedView(ViewDraws):
         return self.base(given=read)
 
     def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
-        """Return what is given with new rows, which may be one line for all of them."""
+        """Return columns of covariates for new rows; one line may serve all rows."""
         for field, value in list(base.given.items()):
-            known = np.ndim(self.given.get(field, 0))
-            is_line = value.ndim == 1 and known == 2 and value.shape == self.given[field].shape[1:]
+            n_dims = np.ndim(self.given.get(field, 0))
+            is_line = value.ndim == 1 and n_dims == 2 and value.shape == self.given[field].shape[1:]
             line = value[None, :] if is_line else value
-            if line.ndim == known > 0 and len(line) == 1:
+            if line.ndim == n_dims > 0 and len(line) == 1:
                 base.given[field] = np.repeat(line, data.shape[0], axis=0)
         return base.given_columns(data.shape, data)
 
     def check_given(self, n_rows: int, given: Mapping[str, Any] | None) -> np.ndarray:
-        """Return what is given with new rows that are to be drawn, checked: (n_rows, c) array.
+        """Check the covariates of new rows that are to be drawn, and return them: (n_rows, c) array.
 
         Raises
         ------
         ValueError
-            If it is not given, or for another number of rows.
+            If they are missing, or have another number of rows.
         """
-        # Also what a family takes from the rows themselves, where there are any.
+        # Include what a family otherwise computes from the rows, such as totals: these rows do not exist yet.
         base = self._base_of_new(given, Rows("the new rows"), self.family.given)
         columns = self._given_columns(base, np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 
     def of_columns(self, chosen: Sequence[int]) -> "NamedView":
-        """Return a view of some of the columns only, to read new rows of these with."""
-        own = list(range(self.d))
-        if list(chosen) == own:
+        """Return a view of some of the columns, to read new rows that have only these."""
+        every = list(range(self.d))
+        if list(chosen) == every:
             return self
         some = copy.copy(self)
         some.d, some.is_vector = len(chosen), False
@@ -173,9 +175,9 @@ class NamedView(ViewDraws):
         ----------
         x : array_like, frame, series or Table
         names : sequence
-            Of the columns of the data, by which columns that have names are taken.
+            Names of the columns of the data, to select named columns by.
         dim : str
-            Of the columns, by which an object of xarray is turned.
+            Dimension of the columns, to transpose xarray objects by.
         what : str
             Name of the user's argument, for messages.
         are_named : bool
@@ -184,7 +186,7 @@ class NamedView(ViewDraws):
         Raises
         ------
         TypeError, ValueError
-            If columns are lacking; the message says of what width rows must be.
+            If columns are missing. The message says how many columns rows must have.
         """
         what = what or f"new rows of {self.name}"
         x = rows_with_names(x)
@@ -195,16 +197,16 @@ class NamedView(ViewDraws):
             elif np.ndim(x) == 0:
                 x = [x]
             if np.shape(x)[:1] == (0,):
-                raise ValueError(f"{what}: there are none")
+                raise ValueError(f"{what} must have at least one row")
         table = read_table(x, what)
         if table.columns is not None and not table.is_vector:
-            own, wanted = ([as_text(name) for name in plain_names(each)] for each in (table.columns, names))
-            table = replace(table, columns=tuple(own))
-            absent = [name for name in wanted if name not in own]
+            present, wanted = ([as_text(name) for name in plain_names(each)] for each in (table.columns, names))
+            table = replace(table, columns=tuple(present))
+            absent = [name for name in wanted if name not in present]
             if not absent:
                 table = table.of_columns(wanted)
             elif are_named or not isinstance(names[0], int):
-                raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(own)}")
+                raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(present)}")
         if table.is_vector:
             table = replace(table, values=table.values[:, None])
         if table.values.shape[1] != self.d:
@@ -215,24 +217,24 @@ class NamedView(ViewDraws):
         return table
 
     def _decoded(self, x: Any) -> Any:
-        """Return new rows of :func:`sample_new_rows`, which are codes, with the names that these stand for."""
+        """Replace the codes of categories in results of :func:`sample_new_rows` by their levels."""
         named = [key for key in getattr(x, "attrs", {}) if str(key).startswith("categories")]
         if not named or self.levels is None or not hasattr(x, "dims"):
             return x
         values = np.asarray(x).reshape(-1, self.d)
         columns = {
-            j: values[:, j] if own is None else np.asarray(own, dtype=object)[values[:, j].astype(np.int64)]
-            for j, own in enumerate(self.levels)
+            j: values[:, j] if levels is None else np.asarray(levels, dtype=object)[values[:, j].astype(np.int64)]
+            for j, levels in enumerate(self.levels)
         }
         return columns[0] if self.is_vector else np.array(pd.DataFrame(columns), dtype=object)
 
     def codes(self, table: Table) -> Any:
-        """Return new rows as the numbers that the data is stored as: (m, d) array or sparse matrix.
+        """Return new rows with categories as codes, as the data is stored: (m, d) array or sparse matrix.
 
         Raises
         ------
         TypeError, ValueError
-            If they are of other kinds, or have other categories.
+            If they have other types or categories than the data.
         """
         if is_sparse(table.values):
             return table.values
@@ -241,13 +243,13 @@ class NamedView(ViewDraws):
             values = as_numbers(table, base.__name__)
         else:
             levels = self.levels or [None] * self.d
-            values = np.column_stack([codes_of_new(table, j, own) for j, own in enumerate(levels)])
+            values = np.column_stack([codes_of_new(table, j, of_column) for j, of_column in enumerate(levels)])
         if np.isinf(values).any():
             raise ValueError(f"{table.what} must be finite, got infinite values")
         return values
 
     def check_new(self, values: Any, given: Any, rows: Rows) -> Any:
-        """Return new rows as checked values (m, c), with columns for what is given with them.
+        """Check new rows, and return them with columns for their covariates: (m, c).
 
         Parameters
         ----------
@@ -255,34 +257,34 @@ class NamedView(ViewDraws):
             As :meth:`codes` returns them.
         given : dict or None
         rows : Rows
-            Their names, by which what is given is put into their order.
+            Names of the rows, to align the covariates by.
 
         Raises
         ------
         TypeError, ValueError
-            If they are not of the kind of the data.
+            If they are not of the type of the data.
         """
         base = self._base_of_new(given, rows)
         if values.shape[0] == 0:
-            raise ValueError(f"there are no new rows of {self.name}")
+            raise ValueError(f"new rows of {self.name} must be at least one")
         if not is_sparse(values):
             values = np.concatenate([values, *self._given_columns(base, values)], axis=1)
-        # What is missing is of any kind.
+        # Missing entries pass any check.
         self.family.check_values(self.params(0), values if is_sparse(values) else np.nan_to_num(values, nan=0.0))
         return values
 
 
 def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: int) -> NamedView:
-    """Return a view of a mixture, whose labels are those of so many rows or units.
+    """Return a view of a mixture with labels of ``n_labels`` rows or units.
 
     Raises
     ------
     ValueError
-        If its family is not known, or something has not been stored, or rows have been left out.
+        If its family is not known, a variable that is needed was not stored, or rows were removed from ``idata``.
     """
     if record["family"] not in FAMILIES:
         raise ValueError(
-            f"the family {record['family']!r} of {name} is not known; import the module that defines it"
+            f"the family {record['family']!r} of {name} is not known: import the module that defines it"
         )
     parameters, given = (
         {field: source.find(f"{field} of {name}", where) for field, where in record[kind].items()}
@@ -290,14 +292,14 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
     )
     unit = None
     if record["has_unit"]:
-        found = source.find(f"the unit of {name}", record["unit"], lambda model: unit_in(model[name]))
-        unit = np.asarray(found.at(0)).astype(np.int64)
+        stored = source.find(f"the unit of {name}", record["unit"], lambda model: unit_in(model[name]))
+        unit = np.asarray(stored.at(0)).astype(np.int64)
     observed = source.variable(name, "the data, in the group observed_data or, if latent, posterior")
     n_rows = len(np.asarray(observed.at(0)))
     if not record["is_sparse"] and record["rows"] not in (None, n_rows):
         raise ValueError(
-            f"{name} had {record['rows']} rows, of which {n_rows} are there: choose rows of what these "
-            "functions return, not of the draws"
+            f"idata must have all {record['rows']} rows of {name}, got {n_rows}: select rows of results of this "
+            "package's functions, not of idata"
         )
     missing = None if record["missing"] is None else source.variable(record["missing"])
     offset = None
@@ -326,31 +328,30 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
 
 
 def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, Any]) -> AtomView:
-    """Return the atoms of the clusters of draws, as a view of the rows.
+    """Return the atoms of the clusters in all draws as a view of the rows.
 
     Raises
     ------
     ValueError
-        If they have not been stored.
+        If they were not stored.
     """
-    found, columns = {}, None
+    atoms, columns = {}, None
     for key, variable in record["entries"].items():
         posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
         values = drawn.at_draws(posterior[[variable]]) if variable in posterior else None
         if values is None:
             raise ValueError(
-                f"{variable} is not among the stored variables in the draws of the labels; sample with var_names "
-                "that contain both"
+                f"the draws of the labels have no {variable}: sample with var_names that contain both"
             )
         array = values[variable].transpose("chain", "draw", ...)
-        found[key] = array.to_numpy().reshape(-1, *array.shape[2:])
+        atoms[key] = array.to_numpy().reshape(-1, *array.shape[2:])
         if array.ndim == 4 and array.dims[3] in array.coords:
             columns = (str(array.dims[3]), array[array.dims[3]].to_numpy().tolist())
-    return AtomView(name=name, atoms=found, columns=columns)
+    return AtomView(name=name, atoms=atoms, columns=columns)
 
 
 def unit_in(mixture: Any) -> Any:
-    """Return the unit of each row of a mixture's random variable."""
+    """Return the variable that has the unit of each row of a mixture."""
     return of_units(mixture_inputs(mixture).labels)[1]
 
 
@@ -361,15 +362,15 @@ class MixtureDraws:
     ----------
     idata : xarray.DataTree
     name : str
-        Of a mixture, of one of its views, or of its labels.
+        Name of a mixture, of one of its views, or of its labels.
     model : pm.Model, optional
     group : str or int, optional
-        The name of the group that rows arrive in, by default a new one.
+        Name of the group of new rows, by default a new group.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, or something that it needs has not been stored.
+        If there is no such mixture, or a variable that is needed was not stored.
     """
 
     def __init__(self, idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> None:
@@ -388,7 +389,7 @@ class MixtureDraws:
         mixtures = mixtures_on(records, self.labels_name)
         chosen = [name] if name in mixtures else list(mixtures)
         if not chosen:
-            raise ValueError(f"there is no data on the labels {self.labels_name}")
+            raise ValueError(f"no mixture depends on the labels {self.labels_name}")
         self._records = [record, *(mixtures[view] for view in chosen)]
         self.views: list[Any] = [
             read_atoms(idata, self.drawn, view, mixtures[view])
@@ -397,7 +398,7 @@ class MixtureDraws:
             for view in chosen
         ]
         of_atoms = next((mixtures[view] for view in chosen if "entries" in mixtures[view]), {})
-        # Where clusters have atoms: the variables of the rows' parameters, by the key of each, and their digests.
+        # For a DirichletProcess: names of the variables of rows' parameters, by key, and digests of their bases.
         self.entries: dict[str, str] | None = of_atoms.get("entries")
         self.digests: dict[str, str] = of_atoms.get("digests", {})
         of_rows = None if self.groups is None else self.groups.group
@@ -406,24 +407,24 @@ class MixtureDraws:
 
     @property
     def has_atoms(self) -> bool:
-        """Whether clusters have atoms, and no data of a family."""
+        """Whether clusters have sampled atoms (a DirichletProcess), instead of data of a family."""
         return self.entries is not None
 
     def prior_of_rows(self, s: int) -> GibbsType:
-        """Return the prior on partitions of as many rows as there are, in a draw."""
+        """Return the prior on partitions of the rows in draw ``s``."""
         assert isinstance(self._prior, StoredPrior)
         return self._prior.of_rows(s)
 
     def refuse_atoms(self, what: str) -> None:
-        """Raise NotImplementedError where clusters have atoms and no data of a family."""
+        """Raise NotImplementedError if clusters have sampled atoms."""
         if self.has_atoms:
             raise NotImplementedError(
-                f"{what} is not there for parameters under a dp.DirichletProcess, only for mixtures of the "
+                f"{what} is not implemented for parameters under a dp.DirichletProcess, only for mixtures of the "
                 "package's families"
             )
 
     def sole(self) -> NamedView:
-        """Return the only view.
+        """Return the single view.
 
         Raises
         ------
@@ -433,7 +434,7 @@ class MixtureDraws:
         self.refuse_atoms(f"what was asked for of {self.labels_name.removesuffix('_labels')}")
         if len(self.views) > 1:
             raise ValueError(
-                f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} in place of "
+                f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} instead of "
                 "the mixture"
             )
         return self.views[0]
@@ -443,35 +444,35 @@ class MixtureDraws:
         return view.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
 
     def by_view(self, table: Table) -> dict[str, Table]:
-        """Return the columns of a table that each view has.
+        """Divide the columns of a table among the views.
 
         Raises
         ------
         ValueError
-            If some are not there, or those of a view have no names.
+            If columns are missing, or the columns of a view have no names.
         """
         there = plain_names(table.columns or ())
-        table, found = replace(table, columns=tuple(there)), {}
+        table, of_views = replace(table, columns=tuple(there)), {}
         for view in self.views:
             short, names = self.view_name(view), self.column_names(view)
             if (view.is_vector and view.column is None) or (not view.is_vector and isinstance(names[0], int)):
                 raise ValueError(
-                    f"the columns of the view {short!r} have no names: give new rows as a dict of "
+                    f"the columns of the view {short!r} have no names: pass new rows as a dict of "
                     f"{[self.view_name(v) for v in self.views]}"
                 )
             absent = [name for name in names if name not in there]
             if absent:
                 raise ValueError(
-                    f"the table of new rows has no columns {listed(absent)}, which the view {short!r} has; "
-                    "for some of the views, give a dict"
+                    f"the table of new rows must have the columns {listed(absent)} of the view {short!r}. To "
+                    "leave out a view, pass a dict of the others"
                 )
-            found[short] = table.of_columns(names[0] if view.is_vector else list(names))
-        return found
+            of_views[short] = table.of_columns(names[0] if view.is_vector else list(names))
+        return of_views
 
     def given_of(self, view: NamedView, given: Any) -> Any:
-        """Return what is given with new rows of a view.
+        """Return the covariates of new rows in one view.
 
-        It may be under the name of the view, and must be so where there are several.
+        ``given`` may be a dict by view, and must be one if there are several views.
         """
         if not isinstance(given, Mapping):
             return given
@@ -481,24 +482,28 @@ class MixtureDraws:
         return given if len(self.views) == 1 else None
 
     def depends_on(self) -> list[str]:
-        """Return the names of the variables that prior and base measures depend on."""
-        found = [where for record in self._records for where in record["parameters"].values() if where is not None]
-        names = [name for where in found for name in where.get("of", [where.get("variable")]) if name is not None]
+        """Return the names of the variables that the prior on partitions and the base measures depend on."""
+        sources = [
+            where for record in self._records for where in record["parameters"].values() if where is not None
+        ]
+        names = [
+            name for where in sources for name in where.get("of", [where.get("variable")]) if name is not None
+        ]
         return list(dict.fromkeys(names))
 
     def priors(self, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
-        """Return priors on partitions of as many rows as there are, with parameters drawn from their own prior."""
+        """Return priors on partitions of the rows, with parameters drawn from their hyperprior."""
         return self._prior.draw(self._idata, model, n_draws, random_seed)
 
     def best_draw(self) -> int:
-        """Return the number of the draw with the largest log joint density, the last one if that is not stored."""
+        """Return the number of the draw with the largest log joint density, or the last if it is not stored."""
         statistics = self._idata["sample_stats"].dataset if "sample_stats" in self._idata.children else {}
         if f"{self.labels_name}_log_joint" not in statistics:
             return self.numbers.n_draws - 1
-        found = self.drawn.at_draws(statistics[[f"{self.labels_name}_log_joint"]])
-        if found is None:
+        log_joint = self.drawn.at_draws(statistics[[f"{self.labels_name}_log_joint"]])
+        if log_joint is None:
             return self.numbers.n_draws - 1
-        return int(found[f"{self.labels_name}_log_joint"].transpose("chain", "draw").to_numpy().argmax())
+        return int(log_joint[f"{self.labels_name}_log_joint"].transpose("chain", "draw").to_numpy().argmax())
 
     def is_words(self) -> bool:
         """Tell whether the data is words of documents."""
@@ -515,10 +520,10 @@ class MixtureDraws:
         return np.unique(self.numbers.labels[self.best_draw()], return_inverse=True)[1].astype(np.int64)
 
     def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
-        """Return the labels of a partition that a user gives: (n,) int64 array.
+        """Check the labels of a partition that a user passes, and return them: (n,) int64 array.
 
-        By default they are those of a point partition or, of words, those of the draw with the largest log joint
-        density: topics overlap too much for one partition of all tokens to say something.
+        The default is a point partition or, for words, the draw with the largest log joint density. Topics overlap
+        too much for a point partition of all tokens to be useful.
         """
         if reference is None and self.is_words():
             return self.best_labels()
@@ -529,13 +534,13 @@ class MixtureDraws:
         return self._observed[view.name] is not None
 
     def cluster_dim(self) -> str:
-        """Return the name of the dimension of clusters, another where rows or columns have it themselves."""
-        taken = {self.row, *(dim for found in self._observed.values() if found is not None for dim in found.dims)}
+        """Return the name of the dimension of clusters, which differs from those of rows and columns."""
+        taken = {self.row, *(dim for data in self._observed.values() if data is not None for dim in data.dims)}
         return "cluster" if "cluster" not in taken else f"{self.labels_name.removesuffix('_labels')}_cluster"
 
     def axis(self, view: NamedView, letter: str, length: int) -> tuple[str, np.ndarray]:
-        """Return name and coordinates of a dimension that a view's family names by a letter."""
-        found = self._observed[view.name]
+        """Return name and coordinates of the dimension that a family denotes by a letter."""
+        data = self._observed[view.name]
         if letter != "d":
             names = view.given_axis(letter)
             names = view.category_names(length) if names is None else names
@@ -543,45 +548,45 @@ class MixtureDraws:
             return dim, np.arange(length) if names is None or names.ndim > 1 else names
         if view.columns is not None:
             return view.columns[0], np.asarray(view.columns[1])
-        if found is None or found.ndim < 2 or str(found.dims[-1]).startswith(f"{view.name}_dim_"):
+        if data is None or data.ndim < 2 or str(data.dims[-1]).startswith(f"{view.name}_dim_"):
             return f"{view.name}_column", np.arange(length)
-        dim = str(found.dims[-1])
-        return dim, found[dim].to_numpy() if dim in found.coords else np.arange(length)
+        dim = str(data.dims[-1])
+        return dim, data[dim].to_numpy() if dim in data.coords else np.arange(length)
 
     def read_new(self, view: NamedView, x: Any) -> Table:
         """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
         dim = self.axis(view, "d", view.d)[0]
         if self.is_words() and getattr(x, "ndim", 1) == 2:
             raise ValueError(
-                f"new rows of {view.name} are words, of shape (m,), got {x.ndim} dimensions: new documents are "
-                "asked about with dp.held_out_log_likelihood"
+                f"new rows of {view.name} must be words, of shape (m,), got {x.ndim} dimensions. For new "
+                "documents use dp.held_out_log_likelihood"
             )
         return view.read_new(x, self.column_names(view), dim, are_named=self.has_column_names(view))
 
     def has_column_names(self, view: NamedView) -> bool:
         """Tell whether the columns of a view have names, and not only positions."""
-        found = self._observed[view.name]
-        of_data = found is not None and found.ndim == 2 and found.dims[-1] in found.coords
+        data = self._observed[view.name]
+        of_data = data is not None and data.ndim == 2 and data.dims[-1] in data.coords
         return view.columns is not None or (not view.is_vector and of_data)
 
     def column_names(self, view: NamedView) -> list[Any]:
-        """Return the names of a view's columns; that of (n,) data is its Series' or its own."""
+        """Return the names of a view's columns; for (n,) data, that of the Series or of the view."""
         if view.is_vector:
             return [view.name if view.column is None else view.column]
         return plain_names(pd.Index(self.axis(view, "d", view.d)[1]))
 
     def positions(self, view: NamedView, columns: Any) -> list[int]:
-        """Return the positions of columns that a user gives, one or several, by name or position.
+        """Return the positions of one or several columns that a user chooses by name or position.
 
         Raises
         ------
         ValueError
-            If there is no such column, or one is given twice; the message says what there is.
+            If there is no such column, or one is chosen twice. The message lists the columns.
         """
         names, chosen = self.column_names(view), []
         is_one = isinstance(columns, str | int | np.integer)
         if isinstance(columns, tuple) and as_text(columns) in names:
-            # The name of one column of several levels.
+            # A tuple can be the name of one column with several levels.
             is_one = True
         for column in [columns] if is_one else columns:
             column = as_text(column) if isinstance(column, tuple) else column

@@ -1,4 +1,4 @@
-"""The number of clusters before and after the data."""
+"""Prior and posterior distribution of the number of clusters."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from pymc_dpgmm.partitions.priors import n_clusters_pmf
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 
-# Draws of the prior's parameters over which the probabilities are averaged.
+# Number of draws of hyperparameters over which prior probabilities are averaged.
 _N_DRAWS = 1_000
 
 
@@ -37,7 +37,7 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
     -------
     Dataset
         ``prior`` and ``posterior`` (n_clusters,), from 1 to the largest number of clusters with a probability
-        above 1e-4. The prior is that of the partition alone, without ``known_labels`` and ``must_link``.
+        above 1e-4. The prior ignores ``known_labels`` and ``must_link``.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def n_clusters(idata: Any, name: str, *, model: pm.Model | None = None, random_s
 
 
 def n_clusters_of(draws: MixtureDraws, model: pm.Model | None, random_seed: Any) -> xr.Dataset:
-    """Return what :func:`n_clusters` returns, for draws that are read already."""
+    """Return the result of :func:`n_clusters` for draws that have been read already."""
     n = draws.drawn.n
     posterior = posterior_pmf(draws.numbers.labels)
     prior = np.mean([n_clusters_pmf(p, n) for p in draws.priors(model, _N_DRAWS, random_seed)], axis=0)

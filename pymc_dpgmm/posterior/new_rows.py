@@ -1,4 +1,4 @@
-"""Draws of rows that arrive later."""
+"""Posterior predictive draws of new rows."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,12 +24,12 @@ def sample_new_rows(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Draw rows that arrive after the data, from their joint posterior predictive distribution.
+    """Draw new rows from their joint posterior predictive distribution.
 
-    In every draw, the new rows join clusters one after the other, or open new ones, according to the prior on
+    In every draw, the new rows join existing or new clusters one after the other, according to the prior on
     partitions. Then the parameters of the clusters are drawn from their posterior given the data, and the rows
-    given these parameters. (``pm.sample_posterior_predictive`` draws replicates of the existing rows in their own
-    clusters.)
+    given these parameters. (``pm.sample_posterior_predictive`` instead draws replicates of the existing rows, each
+    in its cluster.)
 
     Parameters
     ----------
@@ -40,10 +40,9 @@ def sample_new_rows(
     n_rows : int, >= 1
         Number of new rows in each draw.
     given : dict, optional
-        What comes with every row, see :func:`density`; with several views, a dict of such dicts.
+        Covariates, exposure or trials of every row, see :func:`density`; with several views, a dict of such dicts.
     group : str or int, optional
-        Where rows come in groups, the name of the group that the rows are of. By default it is a group of which no
-        row has been seen.
+        For rows in groups, the name of the group of the new rows. By default it is a new group without rows.
     random_seed : int or numpy.random.Generator, optional
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names, and for a :func:`DirichletProcess`.
@@ -51,11 +50,11 @@ def sample_new_rows(
     Returns
     -------
     Dataset
-        Of a :func:`DirichletProcess`, the parameters of the new rows: atoms of clusters, or new ones from the
-        base. Otherwise, the rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row,
-        column), without its offset. And (chain, draw, new_row) ``cluster``. Clusters are numbered as in the labels
-        of the draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their
-        names, and ``attrs["categories[column]"]`` where there are several columns.
+        The rows of each view under its name, (chain, draw, new_row) or (chain, draw, new_row, column), without
+        its offset. For a :func:`DirichletProcess`, the parameters of the new rows instead: atoms of clusters, or
+        new ones from the base measure. And (chain, draw, new_row) ``cluster``, numbered as in the labels of the
+        draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their names, or
+        ``attrs["categories[column]"]`` if there are several columns.
 
     Raises
     ------
@@ -77,8 +76,8 @@ def sample_new_rows(
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
-    comes_with = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
-    drawn = draw_new_rows(draws.numbers, int(n_rows), comes_with, np.random.default_rng(random_seed))
+    covariates = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
+    drawn = draw_new_rows(draws.numbers, int(n_rows), covariates, np.random.default_rng(random_seed))
     each = ("chain", "draw", "new_row")
     variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(drawn.clusters))}
     coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
@@ -90,11 +89,15 @@ def sample_new_rows(
             dim, labels = draws.axis(view, "d", view.d)
             variables[view.name] = ((*each, dim), values)
             coords[dim] = labels
-    found = xr.Dataset(variables, coords=coords)
+    result = xr.Dataset(variables, coords=coords)
     for view in draws.views:
         if view.categories is not None:
             names = draws.column_names(view)
-            named = {as_text(name): own for name, own in zip(names, view.categories, strict=True) if own}
-            keys = {f"categories[{name}]": own for name, own in named.items()}
-            found[view.name].attrs |= {"categories": view.categories[0]} if view.is_vector else keys
-    return found
+            named = {
+                as_text(name): categories
+                for name, categories in zip(names, view.categories, strict=True)
+                if categories
+            }
+            keys = {f"categories[{name}]": categories for name, categories in named.items()}
+            result[view.name].attrs |= {"categories": view.categories[0]} if view.is_vector else keys
+    return result

@@ -1,4 +1,4 @@
-"""What pictures of rows show, and how their axes are written: which columns, which numbers, which names."""
+"""Choice of columns, rows and tick labels for plots of rows."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -9,21 +9,22 @@ import numpy as np
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.tables.checks import is_sparse, listed
 
-# Columns whose pairs can be looked at, and those that are shown where nobody has chosen.
+# Largest number of columns in a plot of pairs, and the number shown by default.
 MOST_COLUMNS = 6
 _MOST_BY_DEFAULT = 4
-# Inches of a panel among others, so that a figure of three in a row is read without being shrunk.
+# Width and height of a panel in inches: three panels side by side fit a page without being shrunk. Then the width
+# of a legend in inches, and the number of panels side by side.
 PANEL = (2.9, 2.7)
 _LEGEND = 1.0
 _IN_A_ROW = 3
-# Letters of an inch, inches that an axis and its numbers take beside it, and the most names on an axis.
+# Letters per inch, inches that an axis takes for its tick labels, and the largest number of names on an axis.
 _LETTERS_PER_INCH, _OF_AXIS, _MOST_NAMES = 11.0, 0.7, 25
-# Letters of names that need not be turned, since every second or third of them will do.
+# Names up to this length are not rotated; instead only every second or third is written.
 _SHORT = 3
 
 
 class Pairs(NamedTuple):
-    """Columns by twos, the second one None where there is only one; and what a title says of them."""
+    """Pairs of columns, with None as the second of a single column, and the title of the plot."""
 
     pairs: list[tuple[int, int | None]]
     title: str
@@ -44,7 +45,7 @@ def chosen_pairs(draws: MixtureDraws, view: NamedView, columns: Any, data: Any, 
     Raises
     ------
     ValueError
-        If more are chosen than can be seen.
+        If more than MOST_COLUMNS are chosen.
     """
     names, title = draws.column_names(view), ""
     if columns is not None:
@@ -66,9 +67,9 @@ def chosen_pairs(draws: MixtureDraws, view: NamedView, columns: Any, data: Any, 
 
 
 def separation(view: NamedView, data: Any, labels: np.ndarray) -> np.ndarray:
-    """Return of each column which share of its variance, 0 to 1, is between clusters: (d,) array.
+    """Return for each column the share of its variance, 0 to 1, that is between clusters: (d,) array.
 
-    Of categories it is the share of the variance of all indicators together (Goodman and Kruskal's tau).
+    For categories it is the share of the variance of all indicators together (Goodman and Kruskal's tau).
     """
     levels = view.levels or [None] * view.d
     member = np.equal.outer(np.arange(labels.max() + 1), labels).astype(np.float64)
@@ -76,31 +77,31 @@ def separation(view: NamedView, data: Any, labels: np.ndarray) -> np.ndarray:
         squares = np.asarray(data.power(2).sum(axis=0)).ravel()
         between, total = _squares(member @ data, member.sum(axis=1)[:, None], squares)
         return np.where(total > 0.0, between / np.where(total > 0.0, total, 1.0), 0.0)
-    found = np.zeros(view.d)
+    shares = np.zeros(view.d)
     for j in range(view.d):
         values = data[:, [j]]
         there = ~np.isnan(values)
-        own = levels[j]
-        if own is not None:
-            values = np.equal(values, np.arange(len(own))).astype(np.float64)
+        levels_of_column = levels[j]
+        if levels_of_column is not None:
+            values = np.equal(values, np.arange(len(levels_of_column))).astype(np.float64)
         values = np.where(there, values, 0.0)
-        # Sums of squares of numbers near zero keep their digits.
+        # Centred values, so that sums of squares do not lose digits.
         values = np.where(there, values - values.sum(axis=0) / max(there.sum(), 1), 0.0)
         between, total = _squares(member @ values, member @ there, (values**2).sum(axis=0))
-        found[j] = between.sum() / total.sum() if total.sum() > 0.0 else 0.0
-    return found
+        shares[j] = between.sum() / total.sum() if total.sum() > 0.0 else 0.0
+    return shares
 
 
 def _squares(sums: np.ndarray, counts: np.ndarray, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums of squares between clusters, and in all, about the means: from sums (K, q), and squares (q,)."""
+    """Return the sums of squares between clusters and in total, from sums and counts (K, q) and squares (q,)."""
     middle = sums.sum(axis=0) ** 2 / max(counts.sum(), 1.0)
     return (sums**2 / np.maximum(counts, 1.0)).sum(axis=0) - middle, squares - middle
 
 
 def rows_shown(draws: MixtureDraws, view: NamedView) -> tuple[Any, str]:
-    """Return the rows of a picture of clusters (n, d), and what they are where they are not the data.
+    """Return the rows (n, d) that a plot of clusters shows, and a note for axis labels, empty for data.
 
-    Rows that the model draws, or whose offset it draws, differ between draws: their posterior means are shown.
+    Latent rows, and residuals from a random offset, differ between draws. They are shown at posterior means.
     """
     if not view.is_drawn:
         return view.data(0, completed=False), ""
@@ -109,13 +110,13 @@ def rows_shown(draws: MixtureDraws, view: NamedView) -> tuple[Any, str]:
 
 
 def column_labels(view: NamedView, names: Sequence[Any], what: str) -> list[str]:
-    """Return what is written at axes of columns."""
-    own = [f"{view.name}[{name}]" if isinstance(name, int) else str(name) for name in names]
-    return [f"{name} ({what})" if what else name for name in own]
+    """Return axis labels of columns, with a note ``what`` in parentheses."""
+    labels = [f"{view.name}[{name}]" if isinstance(name, int) else str(name) for name in names]
+    return [f"{name} ({what})" if what else name for name in labels]
 
 
 def grid_size(count: int) -> tuple[int, int, tuple[float, float]]:
-    """Return how many rows and columns of panels there are, and the inches of a figure of them with a legend."""
+    """Return the numbers of rows and columns of panels, and the size in inches of a figure with a legend."""
     if count == 1:
         return 1, 1, (6.0, 4.0)
     across = min(_IN_A_ROW, count)
@@ -124,7 +125,7 @@ def grid_size(count: int) -> tuple[int, int, tuple[float, float]]:
 
 
 def places(view: NamedView, column: int, values: Any) -> np.ndarray:
-    """Return where on an axis values of a column are, as results name them: numbers, or codes of categories."""
+    """Return positions on an axis for values of a column: the numbers, or the codes of categories."""
     levels = view.levels[column] if view.levels is not None else None
     values = np.asarray(values)
     if levels is None:
@@ -134,16 +135,16 @@ def places(view: NamedView, column: int, values: Any) -> np.ndarray:
 
 
 def name_ticks(axis: Any, view: NamedView, column: int, beside: float = 0.0) -> None:
-    """Give categories their names, and let other values of discrete columns be whole numbers.
+    """Label the ticks of categories with their names; other discrete columns have ticks at integers.
 
     Parameters
     ----------
     axis : matplotlib.axis.Axis
-        That of y comes before that of x, whose room its names take.
+        Call this for the y axis first: its names take space from the x axis.
     view : NamedView
     column : int
     beside : float
-        Inches that a legend or a bar of colours takes beside the panel.
+        Inches that a legend or a colour bar takes beside the panel.
     """
     if not view.family.component.is_discrete:
         return
@@ -164,7 +165,7 @@ def name_ticks(axis: Any, view: NamedView, column: int, beside: float = 0.0) -> 
 
 
 def _letters(axes: Any, beside: float) -> float:
-    """Return how many letters have room below a panel."""
+    """Return the number of letters that fit below a panel."""
     grid = axes.get_gridspec()
     inches = axes.figure.get_figwidth() / (1 if grid is None else grid.ncols) - _OF_AXIS - beside
     names = max((len(text.get_text()) for text in axes.get_yticklabels()), default=0)
@@ -183,12 +184,12 @@ def regression_of(view: NamedView) -> tuple[np.ndarray, list[str]] | None:
 
 
 def chosen_covariates(values: np.ndarray, names: Sequence[str], columns: Any) -> tuple[list[int], str]:
-    """Return the covariates to show, by default the first that vary, and what a title says of them.
+    """Return the covariates to show, by default the first three that vary, and the title of the plot.
 
     Raises
     ------
     ValueError
-        If there are none of those that a user has chosen; the message says what there is.
+        If there is no covariate of a chosen name. The message lists the covariates.
     """
     if columns is None:
         varying = [j for j in range(values.shape[1]) if np.ptp(values[:, j]) > 0.0] or [0]

@@ -1,4 +1,4 @@
-"""Pictures of what :mod:`pymc_dpgmm.posterior` computes. They need matplotlib."""
+"""Plots of the results of :mod:`pymc_dpgmm.posterior`. They need matplotlib."""
 
 import importlib
 from collections.abc import Sequence
@@ -34,20 +34,20 @@ from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.posterior.topics import group_weights, topics
 from pymc_dpgmm.tables.checks import listed
 
-# Okabe and Ito (2008): colours that colour-blind people can tell, without the yellow that paper swallows.
+# The palette of Okabe and Ito (2008) for colour-blind readers, without its yellow, which is too pale on paper.
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _GREY = "0.55"
 _BINS, _MOST_BINS = 30, 150
-# Points in a picture of two columns; a part of them is shown if there are more.
+# Largest number of points in a plot of two columns; of more, every second or third, say, is shown.
 _MOST_POINTS = 5_000
-# Inches of a bar of colours, or of a legend.
+# Width of a colour bar or a legend, in inches.
 _OF_BAR = 1.2
-# Clusters in a legend.
+# Largest number of clusters in a legend.
 _MOST_NAMED = 12
-# So many bars of error can be told apart; more are a band.
+# With more values than this, a band replaces error bars, and groups have no names.
 _MOST_BARS = 40
-# Points of a circle that is mapped to an ellipse.
+# Points of the unit circle, to be mapped to an ellipse.
 _CIRCLE = np.stack([np.cos(np.linspace(0, 2 * np.pi, 100)), np.sin(np.linspace(0, 2 * np.pi, 100))])
 
 
@@ -64,9 +64,9 @@ def plot_clusters(
 ) -> Any:
     """Plot the data, coloured by the clusters of a partition, with an ellipse around each Gaussian cluster.
 
-    Of a regression in each cluster, the data is drawn against covariates, with the line of each cluster: at the
-    posterior means of its coefficients, and the cluster's means of the other covariates. Of a latent mixture, and
-    of residuals of an offset that is drawn, the posterior means of the rows are shown.
+    For a regression in each cluster, the data is plotted against covariates, with a line for each cluster: at the
+    posterior means of its coefficients, with the other covariates at their means in the cluster. Latent rows, and
+    residuals from a random offset, are shown at their posterior means.
 
     Parameters
     ----------
@@ -78,10 +78,11 @@ def plot_clusters(
         Labels, or the result of :func:`point_partition`, which is called by default.
     columns : sequence of str or int, optional
         At most six columns to show. More than two give a panel for each pair, one gives a strip. By default up to
-        four columns are shown: those in which the clusters differ most, if there are more. Of a regression, names
-        or positions of covariates; by default the first three that vary.
+        four columns are shown: those in which the clusters differ most, if there are more. For a regression,
+        names or positions of covariates; by default the first three that vary.
     probability : float, in (0, 1)
-        Probability that a normal distribution has inside its ellipse. Its mean and covariance are posterior means.
+        Probability inside an ellipse, that of a normal distribution with the posterior mean of the cluster's mean
+        and covariance.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws of means and covariances.
     model : pm.Model, optional
@@ -119,7 +120,7 @@ def plot_clusters(
 
 
 class _Rows:
-    """The rows of a picture of clusters, and which of them belong to the same one."""
+    """The rows that a plot of clusters shows, and their clusters."""
 
     def __init__(self, draws: MixtureDraws, view: NamedView, labels: np.ndarray, rng: np.random.Generator) -> None:
         self.draws, self.view, self.labels, self._rng = draws, view, labels, rng
@@ -136,20 +137,20 @@ class _Rows:
         return aligned_components(self.draws, self.labels, self._rng)
 
     def scatter(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
-        """Draw the rows of all clusters, the largest ones first."""
+        """Draw the rows of all clusters, largest cluster first."""
         for rank, k in enumerate(self.largest_first):
-            own = self.of_row == k
-            axes.scatter(x[own], y[own], **_points(rank, self.sizes[k] == 1))
+            members = self.of_row == k
+            axes.scatter(x[members], y[members], **_points(rank, self.sizes[k] == 1))
 
 
 def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float) -> Any:
-    """Draw a panel for each pair of columns, or a strip of one."""
+    """Draw a panel for each pair of columns, or a strip for a single column."""
     view = rows.view
     pairs, title = chosen_pairs(rows.draws, view, columns, rows.data, rows.of_row)
     if ax is not None and len(pairs) > 1:
         count = len({j for pair in pairs for j in pair})
         names = listed(rows.draws.column_names(view))
-        raise ValueError(f"ax has room for one or two columns, not for {count}; choose some of {names}")
+        raise ValueError(f"ax takes one or two columns, got {count}: choose some of {names} with columns=")
     n_rows, n_columns, size = grid_size(len(pairs))
     is_strip = pairs[0][1] is None
     figure, grid = _axes(plt, ax, (7, 2.6) if is_strip else size, n_rows, n_columns)
@@ -157,7 +158,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
     jitter = _jitter(rows.data.shape[0], view.d + 1)
     is_discrete = view.family.component.is_discrete
     for (j, i), axes in zip(pairs, grid, strict=False):
-        # Whole numbers would hide each other.
+        # Jitter keeps rows with equal integers from hiding each other.
         shift = jitter * is_discrete
         x = _dense(rows.data[:, [j]])[:, 0] + shift[:, 1 + j]
         ranks = np.argsort(rows.largest_first)[rows.of_row]
@@ -181,28 +182,28 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
 
 
 def _jitter(n_rows: int, n_columns: int) -> np.ndarray:
-    """Return how far points are moved that would hide each other: (n, c) array."""
-    # From numbers that no simulated data has come from.
+    """Return shifts for points that would hide each other: (n, c) array."""
+    # An unusual seed: with a common one, the jitter could repeat the random numbers of simulated data.
     return np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (n_rows, n_columns))
 
 
 def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
-    """Draw rows against covariates, a panel for each, with the line of each cluster at its means of the others."""
+    """Draw rows against each covariate, with a line for each cluster at its means of the other covariates."""
     assert rows.regression is not None
     values, names = rows.regression
     chosen, title = chosen_covariates(values, names, columns)
     if ax is not None and len(chosen) > 1:
-        raise ValueError(f"ax has room for one covariate, not for {len(chosen)}; choose one of columns={names}")
+        raise ValueError(f"ax takes one covariate, got {len(chosen)}: choose one of {names} with columns=")
     figure, grid = _axes(plt, ax, grid_size(len(chosen))[2], *grid_size(len(chosen))[:2])
     coefficients = rows.components()["coefficients"].mean(("chain", "draw")).to_numpy()
     y = rows.data[:, 0]
     for j, axes in zip(chosen, grid, strict=False):
         rows.scatter(axes, values[:, j], y)
         for rank, k in enumerate(rows.largest_first):
-            own = values[rows.of_row == k]
-            if len(own) > 1:
-                ends = np.tile(own.mean(axis=0), (2, 1))
-                ends[:, j] = own[:, j].min(), own[:, j].max()
+            covariates = values[rows.of_row == k]
+            if len(covariates) > 1:
+                ends = np.tile(covariates.mean(axis=0), (2, 1))
+                ends[:, j] = covariates[:, j].min(), covariates[:, j].max()
                 axes.plot(ends[:, j], ends @ coefficients[k], color=_style(rank)[0], lw=1.5)
         axes.set_xlabel(names[j])
         axes.set_ylabel(rows.names[0])
@@ -211,13 +212,13 @@ def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
 
 
 def _finish(plt: Any, figure: Any, grid: Sequence[Any], count: int, title: str) -> None:
-    """Leave room where there are no more panels, and few enough ticks in those that there are."""
+    """Hide unused panels, and thin out the ticks of the others."""
     for axes in grid[count:]:
         axes.set_visible(False)
     if count > 1:
         for axes in grid[:count]:
             for axis in (axes.xaxis, axes.yaxis):
-                # Names of categories, which are at places of their own, are all there.
+                # Ticks of categories, which have another locator, have been chosen already.
                 if isinstance(axis.get_major_locator(), plt.MaxNLocator):
                     axis.get_major_locator().set_params(nbins=5)
     if title:
@@ -300,15 +301,15 @@ def plot_density(
     """Plot the posterior density of one or two columns together with the data.
 
     For one column, the posterior mean and a credible band are drawn over a histogram of the data. For two columns,
-    lines of equal posterior mean density are drawn over the points. Where the rows are not data, in a latent
-    mixture or with an offset that is drawn, the rows of all draws take their place, or those of 500 of the draws.
+    contours of the posterior mean density are drawn over the points. For latent rows, and for residuals from a
+    random offset, the rows of all draws are shown in place of data, or those of 500 of the draws.
 
     Parameters
     ----------
     idata, name, x, columns, given, group, probability, random_seed, model
-        As in :func:`density`. ``x`` is allowed for one column only. If a group is named, only its rows are drawn.
+        As in :func:`density`. ``x`` is allowed for one column only. If a group is named, only its rows are shown.
     bins : int, optional
-        Number of bins of the histogram. By default 30, or more if the rule of Freedman and Diaconis says so.
+        Number of bins of the histogram. By default 30, or more by the rule of Freedman and Diaconis.
     ax : matplotlib.axes.Axes, optional
         Axes to draw into. By default a new figure is made.
 
@@ -328,22 +329,23 @@ def plot_density(
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model, group)
     if draws.has_atoms:
-        found = density_of_process(idata, draws, x, probability, random_seed, model)
+        result = density_of_process(idata, draws, x, probability, random_seed, model)
         figure, (axes,) = _axes(plt, ax, (7, 4))
-        (observed,) = found.attrs["columns"]
+        (observed,) = result.attrs["columns"]
         data = idata["observed_data"].dataset[observed].to_numpy()
         axes.set_xlabel(observed)
-        (_draw_line if data.dtype.kind == "f" else _draw_bars)(axes, found, data, "data", bins)
+        (_draw_line if data.dtype.kind == "f" else _draw_bars)(axes, result, data, "data", bins)
         return figure
     view = draws.sole()
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     if len(chosen) > 2 or (len(chosen) > 1 and x is not None):
         raise ValueError(
-            f"a picture has one or two columns, got {len(chosen)}; choose some with columns={listed(names)}"
+            f"plot_density takes one column, or two without x, got {len(chosen)}: choose some of {listed(names)} "
+            "with columns="
         )
-    own = None if len(chosen) == view.d else chosen
-    found = density_of(draws, x, own, given, probability, random_seed)
+    columns_or_all = None if len(chosen) == view.d else chosen
+    result = density_of(draws, x, columns_or_all, given, probability, random_seed)
     of_rows: Any = slice(None)
     if draws.groups is not None and group is not None:
         of_rows = draws.groups.group == draws.groups.position(group)
@@ -355,9 +357,9 @@ def plot_density(
     is_discrete = view.family.component.is_discrete
     if len(chosen) == 2:
         axes.set_ylabel(labels[chosen[1]])
-        across, up = (places(view, j, found[coordinate_of(view, names[j])]) for j in chosen)
-        # Columns may be chosen in another order than that of the data.
-        height = found["mean"].transpose(*(coordinate_of(view, names[j]) for j in chosen[::-1])).to_numpy()
+        across, up = (places(view, j, result[coordinate_of(view, names[j])]) for j in chosen)
+        # The user may choose columns in another order than the data has.
+        height = result["mean"].transpose(*(coordinate_of(view, names[j]) for j in chosen[::-1])).to_numpy()
         if is_discrete:
             _draw_tiles(figure, axes, across, up, height)
             name_ticks(axes.yaxis, view, chosen[1])
@@ -366,14 +368,14 @@ def plot_density(
             _draw_lines_of_height(axes, across, up, height, data, label)
         return figure
     data = data[:, 0][~np.isnan(data[:, 0])]
-    at = places(view, chosen[0], found["x"])
-    (_draw_bars if is_discrete else _draw_line)(axes, found.assign_coords(x=at), data, label, bins)
+    at = places(view, chosen[0], result["x"])
+    (_draw_bars if is_discrete else _draw_line)(axes, result.assign_coords(x=at), data, label, bins)
     name_ticks(axes.xaxis, view, chosen[0])
     return figure
 
 
 def _draw_tiles(figure: Any, axes: Any, across: np.ndarray, up: np.ndarray, values: np.ndarray) -> None:
-    """Draw probabilities of two discrete columns as shades."""
+    """Draw probabilities of two discrete columns as a heat map."""
     image = axes.pcolormesh(across, up, values, cmap="cividis", vmin=0)
     figure.colorbar(image, ax=axes, label="posterior mean probability")
 
@@ -381,7 +383,7 @@ def _draw_tiles(figure: Any, axes: Any, across: np.ndarray, up: np.ndarray, valu
 def _draw_lines_of_height(
     axes: Any, across: np.ndarray, up: np.ndarray, values: np.ndarray, data: np.ndarray, label: str
 ) -> None:
-    """Draw lines around regions of highest density of two columns over the rows."""
+    """Draw contours of highest-density regions of two columns over the rows."""
     shown = data[:: 1 + len(data) // _MOST_POINTS]
     axes.scatter(*shown.T, s=10, color=_GREY, alpha=0.6, linewidths=0, label=label)
     ranked = np.sort(values.ravel())[::-1]
@@ -392,46 +394,46 @@ def _draw_lines_of_height(
     lines = axes.contour(across, up, values, levels=levels, colors=COLORS[0], linewidths=widths)
     texts = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
     axes.clabel(lines, levels[:2], fmt=texts, fontsize=8)
-    # Points far out would leave no room for what is computed.
+    # Limit the axes to the grid: outliers would shrink the contours.
     axes.set_xlim(across.min(), across.max())
     axes.set_ylim(up.min(), up.max())
     if label != "data":
         axes.legend(frameon=False)
 
 
-def _draw_line(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
+def _draw_line(axes: Any, bands: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
     """Draw a density of one continuous column, and a histogram of the data."""
-    # The rule of Freedman and Diaconis is for one mode: at least so many bins show several.
-    low, high = float(found["x"].min()), float(found["x"].max())
+    # The rule of Freedman and Diaconis gives too few bins for several modes, so there are at least _BINS.
+    low, high = float(bands["x"].min()), float(bands["x"].max())
     edges = np.histogram_bin_edges(data, "fd")
     bins = bins or int(np.clip(len(edges) - 1, _BINS, _MOST_BINS))
     inside = data[(data >= low) & (data <= high)] if label.startswith("draws") else data
     axes.hist(inside, bins=bins, density=True, color="0.85", label=label)
-    band = f"{found.attrs['probability']:.0%} band"
-    axes.fill_between(found["x"], found["lower"], found["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
-    axes.plot(found["x"], found["mean"], color=COLORS[0], lw=2, label="posterior mean")
+    band = f"{bands.attrs['probability']:.0%} band"
+    axes.fill_between(bands["x"], bands["lower"], bands["upper"], color=COLORS[0], alpha=0.3, lw=0, label=band)
+    axes.plot(bands["x"], bands["mean"], color=COLORS[0], lw=2, label="posterior mean")
     axes.set_ylabel("density")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)
 
 
-def _draw_bars(axes: Any, found: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
+def _draw_bars(axes: Any, bands: xr.Dataset, data: np.ndarray, label: str, bins: int | None) -> None:
     """Draw the probabilities of one column of counts or codes, and the shares of the data."""
     values, counts = np.unique(data, return_counts=True)
     axes.bar(values, counts / counts.sum(), color="0.85", label=label)
-    middle, band = found["mean"].to_numpy(), f"{found.attrs['probability']:.0%} band"
-    reach = [middle - found["lower"].to_numpy(), found["upper"].to_numpy() - middle]
+    middle, band = bands["mean"].to_numpy(), f"{bands.attrs['probability']:.0%} band"
+    reach = [middle - bands["lower"].to_numpy(), bands["upper"].to_numpy() - middle]
     errors = np.maximum(reach, 0.0)
     if len(middle) > _MOST_BARS:
-        low, high = found["lower"], found["upper"]
-        axes.fill_between(found["x"], low, high, color=COLORS[0], alpha=0.3, lw=0, label=band)
-        axes.plot(found["x"], middle, color=COLORS[0], lw=1, label="posterior mean")
+        low, high = bands["lower"], bands["upper"]
+        axes.fill_between(bands["x"], low, high, color=COLORS[0], alpha=0.3, lw=0, label=band)
+        axes.plot(bands["x"], middle, color=COLORS[0], lw=1, label="posterior mean")
     else:
         label = f"posterior mean, {band}"
-        axes.errorbar(found["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
+        axes.errorbar(bands["x"], middle, errors, fmt="o", color=COLORS[0], label=label, clip_on=False)
     axes.set_ylabel("probability")
     _count_ticks(axes.xaxis)
-    # Room for the legend.
+    # Space for the legend.
     axes.set_ylim(0.0, 1.3 * axes.get_ylim()[1])
     axes.legend(frameon=False)
 
@@ -464,15 +466,15 @@ def plot_n_clusters(
     plt = _pyplot()
     draws = MixtureDraws(idata, name, model)
     try:
-        found = n_clusters_of(draws, model, random_seed)
+        pmf = n_clusters_of(draws, model, random_seed)
     except UnknownPriorError:
         shares = np.trim_zeros(posterior_pmf(draws.numbers.labels)[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
-        found = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
+        pmf = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
     figure, (axes,) = _axes(plt, ax, (7, 3.5))
-    axes.bar(found["n_clusters"], found["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
-    if "prior" in found:
-        prior = axes.plot(found["n_clusters"], found["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
+    axes.bar(pmf["n_clusters"], pmf["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
+    if "prior" in pmf:
+        prior = axes.plot(pmf["n_clusters"], pmf["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
         prior[0].set_clip_on(False)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("number of clusters")
@@ -532,7 +534,7 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
 
 
 def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
-    """Plot how the number of clusters and the point partition change with each number of the prior.
+    """Plot how the number of clusters and the point partition change with each hyperparameter.
 
     Parameters
     ----------
@@ -560,7 +562,7 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
     plt = _pyplot()
     parameters = list(dict.fromkeys(str(p) for p in found["parameter"].to_numpy()[1:]))
     if not parameters:
-        raise ValueError("nothing was varied: there is only the baseline")
+        raise ValueError("found has only the baseline: pass variations to dp.sensitivity")
     n_rows = 2 if distance else 1
     figure, array = plt.subplots(
         n_rows,
@@ -571,18 +573,24 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
         sharey="row",
     )
     for parameter, column in zip(parameters, array.T, strict=True):
-        # The baseline is one of the values of every parameter.
-        own = found.isel(setting=[0, *np.flatnonzero(found["parameter"] == parameter)])
-        value, axes = own["value"].to_numpy().copy(), column[0]
+        # The baseline is a point in every panel.
+        settings = found.isel(setting=[0, *np.flatnonzero(found["parameter"] == parameter)])
+        value, axes = settings["value"].to_numpy().copy(), column[0]
         value[0] = found.attrs[f"baseline_{parameter}"]
-        axes.axhline(float(own["mean"][0]), color=_GREY, lw=1, ls="--", label="baseline")
+        axes.axhline(float(settings["mean"][0]), color=_GREY, lw=1, ls="--", label="baseline")
         axes.errorbar(
-            value, own["mean"], own["sd"], fmt="o", color=COLORS[0], capsize=3, label="posterior mean and sd"
+            value,
+            settings["mean"],
+            settings["sd"],
+            fmt="o",
+            color=COLORS[0],
+            capsize=3,
+            label="posterior mean and sd",
         )
-        axes.plot(value, own["point_n_clusters"], "D", color=COLORS[1], ms=5, label="point partition")
+        axes.plot(value, settings["point_n_clusters"], "D", color=COLORS[1], ms=5, label="point partition")
         if distance:
             column[1].axhline(0.0, color=_GREY, lw=1, ls="--")
-            column[1].plot(value, own["distance"], "D", color=COLORS[1], ms=5)
+            column[1].plot(value, settings["distance"], "D", color=COLORS[1], ms=5)
         if np.all(value > 0) and value.max() > 5.0 * value.min():
             axes.set_xscale("log")
         column[-1].set_xticks(value, [f"{v:g}" for v in value.tolist()])
@@ -642,9 +650,9 @@ def plot_groups(
     draws = MixtureDraws(idata, name, model)
     view = draws.sole()
     if draws.groups is None:
-        raise ValueError(f"the rows of {draws.labels_name} are in no groups")
+        raise ValueError(f"the rows of {draws.labels_name} have no groups: use plot_clusters")
     if view.d < 2:
-        raise ValueError(f"{view.name} has one column; plot_group_weights shows what groups differ in")
+        raise ValueError(f"plot_groups needs two columns, and {view.name} has one: use plot_group_weights")
     names = draws.column_names(view)
     j, i = [0, 1] if columns is None else draws.positions(view, columns)
     wanted = draws.groups.names[:_MOST_NAMED] if groups is None else groups
@@ -663,8 +671,8 @@ def plot_groups(
     for group, axes in zip(chosen, array.ravel(), strict=False):
         of_group = draws.groups.group == draws.groups.position(group)
         for rank, k in enumerate(largest_first):
-            own = of_group & (labels == k)
-            axes.scatter(data[own, j], data[own, i], **_points(rank, sizes[k] == 1))
+            members = of_group & (labels == k)
+            axes.scatter(data[members, j], data[members, i], **_points(rank, sizes[k] == 1))
         axes.set_title(f"{group} ({int(of_group.sum())} rows)")
     for axes in array.ravel()[len(chosen) :]:
         axes.set_visible(False)
@@ -682,9 +690,9 @@ def plot_groups(
 def plot_group_weights(
     idata: Any, name: str, reference: Any = None, *, model: pm.Model | None = None, ax: Any = None
 ) -> Any:
-    """Plot the weights of clusters, or topics, in every group as shades of a table.
+    """Plot the weights of clusters, or topics, in every group as a heat map.
 
-    Clusters are in order of their size. With many groups, those with like weights are side by side.
+    Clusters are in order of size. With many groups, those with similar weights are side by side.
 
     Parameters
     ----------
@@ -707,22 +715,22 @@ def plot_group_weights(
     >>> figure = dp.plot_group_weights(idata, "words")
     """
     plt = _pyplot()
-    found = group_weights(idata, name, reference, model=model)
-    group, cluster = found["weight"].dims
-    by_size = np.argsort(-found["size"].to_numpy(), kind="stable")
-    weights = found["weight"].to_numpy()[:, by_size]
+    result = group_weights(idata, name, reference, model=model)
+    group, cluster = result["weight"].dims
+    by_size = np.argsort(-result["size"].to_numpy(), kind="stable")
+    weights = result["weight"].to_numpy()[:, by_size]
     rows = np.arange(len(weights))
     if len(weights) > _MOST_BARS:
-        # By the largest weight of each, and then by how large it is.
+        # By the cluster with the largest weight, and then by that weight.
         rows = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1)))
     height = float(np.clip(0.25 * len(weights), 2.5, 8.0))
     size = (float(np.clip(0.35 * len(by_size) + 2.5, 4.0, 12.0)), height + 0.8)
     figure, (axes,) = _axes(plt, ax, size)
     image = axes.imshow(weights[rows], aspect="auto", cmap="Blues", vmin=0.0, interpolation="nearest")
     shown = range(0, len(by_size), 1 + len(by_size) // 25)
-    axes.set_xticks(shown, [str(found[cluster].to_numpy()[by_size[k]]) for k in shown])
+    axes.set_xticks(shown, [str(result[cluster].to_numpy()[by_size[k]]) for k in shown])
     if len(rows) <= _MOST_BARS:
-        axes.set_yticks(range(len(rows)), [str(found[group].to_numpy()[row]) for row in rows])
+        axes.set_yticks(range(len(rows)), [str(result[group].to_numpy()[row]) for row in rows])
     else:
         axes.set_yticks([])
     axes.set_xlabel("topic" if "topic" in str(cluster) else "cluster")
@@ -741,7 +749,7 @@ def plot_topics(
     reference: Any = None,
     model: pm.Model | None = None,
 ) -> Any:
-    """Plot the words of the largest topics: bars of their probabilities, with two standard deviations either side.
+    """Plot the words of the largest topics: bars of their probabilities, with error bars of two sd.
 
     Parameters
     ----------
@@ -764,24 +772,24 @@ def plot_topics(
     >>> figure = dp.plot_topics(idata, "words", n_words=2)
     """
     plt = _pyplot()
-    found = topics(idata, name, n_words=n_words, relevance=relevance, reference=reference, model=model)
-    found = found.isel(topic=slice(0, n_topics))
-    count = found.sizes["topic"]
+    result = topics(idata, name, n_words=n_words, relevance=relevance, reference=reference, model=model)
+    result = result.isel(topic=slice(0, n_topics))
+    count = result.sizes["topic"]
     n_columns = min(4, count)
     n_rows = -(-count // n_columns)
-    size = (3.0 * n_columns, (0.24 * found.sizes["rank"] + 0.8) * n_rows)
+    size = (3.0 * n_columns, (0.24 * result.sizes["rank"] + 0.8) * n_rows)
     figure, grid = _axes(plt, None, size, n_rows, n_columns)
-    places = np.arange(found.sizes["rank"])
+    places = np.arange(result.sizes["rank"])
     for k, axes in zip(range(count), grid, strict=False):
-        own = found.isel(topic=k)
+        words = result.isel(topic=k)
         axes.barh(
-            places, own["top_probability"], xerr=2.0 * own["top_sd"], color=COLORS[0], ecolor=_GREY, height=0.7
+            places, words["top_probability"], xerr=2.0 * words["top_sd"], color=COLORS[0], ecolor=_GREY, height=0.7
         )
-        axes.set_yticks(places, [str(word) for word in own["top_word"].to_numpy()])
+        axes.set_yticks(places, [str(word) for word in words["top_word"].to_numpy()])
         axes.invert_yaxis()
         axes.set_xlim(left=0.0)
         axes.locator_params(axis="x", nbins=3)
-        axes.set_title(f"{int(own['topic'])}: {float(own['share']):.0%} of the {found.attrs['rows']}")
+        axes.set_title(f"{int(words['topic'])}: {float(words['share']):.0%} of the {result.attrs['rows']}")
     for axes in grid[count:]:
         axes.set_visible(False)
     figure.supxlabel("probability, and two standard deviations either side")
@@ -792,12 +800,12 @@ def _pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError:
-        raise ImportError('pictures need matplotlib: pip install "pymc-dpgmm[demo]"') from None
+        raise ImportError('plots need matplotlib: pip install "pymc-dpgmm[demo]"') from None
     return _Pyplot(plt)
 
 
 class _Pyplot:
-    """Matplotlib with figures that make room for their labels and legends."""
+    """Matplotlib with the constrained layout, which leaves space for labels and legends."""
 
     def __init__(self, plt: Any) -> None:
         self.Line2D, self.MaxNLocator = plt.Line2D, plt.MaxNLocator
@@ -812,7 +820,7 @@ class _Pyplot:
 def _display(figure: Any) -> None:
     """Show a figure in a notebook once.
 
-    A notebook shows the value of a cell, and then all figures that are open, so that this one is closed.
+    A notebook shows the value of a cell, and then all open figures. So the figure is closed here.
     """
     from matplotlib import pyplot
 
@@ -826,7 +834,7 @@ def _display(figure: Any) -> None:
 def _axes(
     plt: Any, ax: Any, size: tuple[float, float], n_rows: int = 1, n_columns: int = 1
 ) -> tuple[Any, list[Any]]:
-    """Return a figure and its axes, or those that a user has."""
+    """Return a new figure and its axes, or those that the user passes."""
     if ax is not None:
         return ax.figure, [ax]
     figure, array = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False)
@@ -834,12 +842,12 @@ def _axes(
 
 
 def _count_ticks(axis: Any) -> None:
-    """Let ticks be whole numbers."""
+    """Put ticks at integers only."""
     axis.get_major_locator().set_params(integer=True)
 
 
 def _points(rank: int, is_single: bool) -> dict[str, Any]:
-    """Return how the rows of a cluster are drawn: one row by itself is no group to look at."""
+    """Return the style of the rows of a cluster: grey circles for single rows."""
     if is_single:
         return {"s": 26, "facecolors": "none", "edgecolors": _GREY, "marker": "o", "linewidths": 1.0}
     color, marker = _style(rank)
@@ -847,7 +855,7 @@ def _points(rank: int, is_single: bool) -> dict[str, Any]:
 
 
 def _names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
-    """Return what a legend says of clusters with these sizes, the largest ones first."""
+    """Return legend entries for clusters with these sizes, largest first."""
     largest_first = np.argsort(-sizes, kind="stable")
     handles = [
         plt.Line2D(
@@ -875,7 +883,7 @@ def _style(rank: int) -> tuple[str, str]:
 
 
 def _moments(components: xr.Dataset) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Return posterior means of clusters' means (K, d) and covariances (K, d, d), where they have such."""
+    """Return posterior means of cluster means (K, d) and covariances (K, d, d), None for other families."""
     if "mean" not in components or components["mean"].ndim < 4:
         return None, None
     mean = components["mean"].mean(("chain", "draw")).to_numpy()
@@ -886,22 +894,22 @@ def _moments(components: xr.Dataset) -> tuple[np.ndarray | None, np.ndarray | No
 
 
 def _ellipse(mean: np.ndarray, covariance: np.ndarray, probability: float) -> np.ndarray:
-    """Outline (2, m) of the region of a bivariate normal with a probability."""
+    """Return the outline (2, m) of the ellipse that holds this probability of a bivariate normal."""
     radius = np.sqrt(-2.0 * np.log1p(-probability))
     return mean[:, None] + radius * np.linalg.cholesky(covariance) @ _CIRCLE
 
 
 def _order(together: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Order rows by cluster, larger ones first, and within each by how often they are together."""
+    """Order rows by cluster, largest first, and within a cluster by hierarchical clustering."""
     from scipy.cluster.hierarchy import leaves_list, linkage
     from scipy.spatial.distance import squareform
 
-    found: list[int] = []
+    order: list[int] = []
     for k in np.argsort(-np.bincount(labels), kind="stable"):
-        own = np.flatnonzero(labels == k)
-        if len(own) > 2:
-            apart = 1.0 - together[np.ix_(own, own)]
-            np.fill_diagonal(apart, 0.0)
-            own = own[leaves_list(linkage(squareform(apart, checks=False), "average"))]
-        found += own.tolist()
-    return np.array(found)
+        members = np.flatnonzero(labels == k)
+        if len(members) > 2:
+            distances = 1.0 - together[np.ix_(members, members)]
+            np.fill_diagonal(distances, 0.0)
+            members = members[leaves_list(linkage(squareform(distances, checks=False), "average"))]
+        order += members.tolist()
+    return np.array(order)

@@ -1,4 +1,4 @@
-"""One partition to show: the one with the smallest posterior expected loss that a search finds."""
+"""Point estimates of the partition, by a search for the smallest posterior expected loss."""
 
 from typing import Any
 
@@ -53,10 +53,10 @@ def point_partition(
     -------
     Dataset
         ``labels`` (n,) int64, numbered in order of first appearance, with the coordinates of the rows;
-        ``certainty`` (n,), how often each row is together with the others of its cluster (see :func:`certainty`);
-        the scalars ``expected_loss`` and ``n_clusters``. The attributes state the loss and its costs. Where
-        clusters overlap so much that joining them costs least, the partition may have fewer clusters than every
-        draw: the attribute ``note`` then says so, and which arguments give more.
+        ``certainty`` (n,), the mean probability that the row shares a cluster with the others of its cluster (see
+        :func:`certainty`); the scalars ``expected_loss`` and ``n_clusters``. The attributes state the loss and its
+        costs. If clusters overlap much, joining them may cost least, and the partition may have fewer clusters
+        than every draw. Then the attribute ``note`` says so, and which arguments give more clusters.
 
     Raises
     ------
@@ -101,14 +101,15 @@ def point_partition(
 
 
 def note_of_overlap(labels: np.ndarray, draws: np.ndarray) -> str:
-    """Say that a partition (n,) has fewer clusters than each of the canonical draws (n_draws, n), if it has."""
-    found, fewest = int(labels.max()) + 1, int(draws.max(axis=1).min()) + 1
-    if found >= fewest:
+    """Return a note if a partition (n,) has fewer clusters than every canonical draw (n_draws, n), or ""."""
+    n_clusters, fewest = int(labels.max()) + 1, int(draws.max(axis=1).min()) + 1
+    if n_clusters >= fewest:
         return ""
     return (
-        f"The point partition has {_clusters(found)}, but every draw has {fewest} or more: they overlap so much "
-        'that joining them costs least. dp.point_partition can tell more of them apart with loss="binder", or '
-        "with costs= of which separating is the smaller one, as in costs=(0.5, 1); its result can be the reference"
+        f"The point partition has {_clusters(n_clusters)}, but every draw has {fewest} or more: clusters "
+        "overlap so much that joining them costs least. For more clusters, use dp.point_partition with "
+        'loss="binder", or with a smaller cost of separating, as in costs=(0.5, 1), and pass its result as '
+        "reference="
     )
 
 
@@ -117,7 +118,7 @@ def _clusters(number: int) -> str:
 
 
 def reference_labels(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> np.ndarray:
-    """Return the labels of a partition that a user gives, by default of a point partition: (n,) int64."""
+    """Return the labels of a partition that a user passes, or of a point partition: (n,) int64."""
     if reference is not None:
         return checked_partition("reference", reference, drawn)
     labels, _ = point_partition_of(drawn.rows, seed=random_seed)

@@ -1,4 +1,4 @@
-"""What is done after sampling with parameters of rows under a Dirichlet process, and needs the model."""
+"""Results for a DirichletProcess, whose base measure and likelihood are taken from the model."""
 
 import warnings
 from collections.abc import Sequence
@@ -23,18 +23,20 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.stored import Source, data_of
 from pymc_dpgmm.tables.checks import listed
 
-# At least so many draws from the base are what a density is averaged over, in every draw.
+# In every draw, a density under a new atom is averaged over at least this many draws from the base measure.
 N_FRESH = 64
+# Points of a default grid.
 N_GRID = 200
-# Draws from the base that tell which discrete values there are.
+# Number of draws from the base measure: to find the support of discrete ones, and for Monte Carlo means.
 _N_SUPPORT = 4096
-# Of elpd, above which errors of integrals are told of.
+# Errors of integrals that may change elpd by more than this are reported in a warning.
 _LARGEST_ERROR = 0.1
+# Standard deviation of noise that breaks ties between draws.
 _BREAKS_TIES = 1e-9
 
 
 class Process:
-    """A process in a model, at the draws of its posterior.
+    """A Dirichlet process in a model, evaluated at posterior draws.
 
     Parameters
     ----------
@@ -42,20 +44,18 @@ class Process:
     draws : MixtureDraws
     model : pm.Model or None
     what : str
-        What is asked for, for messages.
+        Name of the result, for messages.
 
     Raises
     ------
     ValueError
-        If there is no model.
+        If there is no model, or it is not the model of the draws.
     """
 
     def __init__(self, idata: Any, draws: MixtureDraws, model: pm.Model | None, what: str) -> None:
         model = pm.Model.get_context(error_if_none=False) if model is None else model
         if model is None:
-            raise ValueError(
-                f"{what} of parameters under a Dirichlet process needs their base and likelihood: pass model="
-            )
+            raise ValueError(f"{what} for a dp.DirichletProcess needs its base and likelihood: pass model=")
         self.model = model
         _check_model(draws, model)
         self.process = ProcessModel(model, model[draws.labels_name])
@@ -75,15 +75,15 @@ class Process:
         self._values = pm.compile(inputs, outputs, on_unused_input="ignore")
         source = Source(idata, draws.drawn, model)
         self._stored = [source.variable(rv.name) for rv in needed]
-        # In the order of the model, which densities go by.
+        # The densities take parameters in the order of the model.
         assert draws.entries is not None
         names = {variable: key for key, variable in draws.entries.items()}
         self.keys = [names[rv.name] for rv in self.process.parameters]
 
     def at(self, s: int) -> Any:
         """Return the densities at a draw."""
-        found = self._values(*(np.asarray(stored.at(s)) for stored in self._stored))
-        point = dict(zip(self._names, found, strict=True))
+        values = self._values(*(np.asarray(stored.at(s)) for stored in self._stored))
+        point = dict(zip(self._names, values, strict=True))
         if s == 0:
             self.process.confirm(point)
         return self.process.densities.at(point)
@@ -97,9 +97,10 @@ class Process:
 class NewAtoms:
     r"""The density of each row under an atom from the base, :math:`\int f(y_i \mid \theta)\, dH(\theta)`.
 
-    Continuous parameters are integrated as :mod:`pymc_dpgmm.posterior.arrays.base_integrals` tells. Discrete ones
-    are summed over the values that occur among draws from the base, and over the whole range of a single one. Of
-    continuous and discrete ones together it is a mean over draws from the base, with its standard error.
+    Continuous parameters are integrated by :mod:`pymc_dpgmm.posterior.arrays.base_integrals`. Discrete parameters
+    are summed over the values among draws from the base measure; a single one over all integers in and around
+    their range. For continuous and discrete parameters together, the integral is a Monte Carlo mean over draws
+    from the base measure, with its standard error.
 
     Parameters
     ----------
@@ -116,26 +117,26 @@ class NewAtoms:
         self._point: list[np.ndarray] | None = None
         if not densities.discrete:
             integrals = RowIntegrals(n, densities.n_free, rng)
-            self._integrals = lambda density, own: integrals.at(_FreeAtoms(density, rng), density.to_free(own))
+            self._integrals = lambda density, atoms: integrals.at(_FreeAtoms(density, rng), density.to_free(atoms))
         elif len(densities.discrete) == len(densities.dtypes):
             self._integrals = self._sum
         else:
             self._integrals = self._mean
 
-    def at(self, density: Any, own: list[np.ndarray]) -> Integrals:
-        """Return the integrals at a draw, where rows have atoms of their own.
+    def at(self, density: Any, atoms: list[np.ndarray]) -> Integrals:
+        """Return the integrals at a draw; ``atoms`` are those of the rows' clusters.
 
-        They are those of the draw before if all that they depend on is the same.
+        They are computed anew only if a variable that they depend on has changed since the previous draw.
         """
-        point = [np.array(own) for own in density.point]
+        point = [np.array(value) for value in density.point]
         if self._point is None or not all(map(np.array_equal, point, self._point)):
-            self._kept, self._point = self._integrals(density, own), point
+            self._kept, self._point = self._integrals(density, atoms), point
         assert self._kept is not None
         return self._kept
 
-    def _sum(self, density: Any, own: list[np.ndarray]) -> Integrals:
-        atoms = [np.asarray(own) for own in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
-        flat = np.column_stack([own.reshape(len(own), -1) for own in atoms])
+    def _sum(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
+        atoms = [np.asarray(drawn) for drawn in density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)]
+        flat = np.column_stack([values.reshape(len(values), -1) for values in atoms])
         if flat.shape[1] == 1:
             low, high = int(flat.min()), int(flat.max())
             reach = min(10 * (high - low + 1), _N_SUPPORT)
@@ -143,23 +144,25 @@ class NewAtoms:
             atoms = [points.reshape(-1, *atoms[0].shape[1:]).astype(atoms[0].dtype)]
         else:
             _, first = np.unique(flat, axis=0, return_index=True)
-            atoms = [own[first] for own in atoms]
+            atoms = [values[first] for values in atoms]
         log_base = density.base(atoms)
         there = np.isfinite(log_base)
-        atoms, log_base = [own[there] for own in atoms], log_base[there]
-        found = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
-        return Integrals(found, np.full(len(found), max(-np.expm1(logsumexp(log_base)), 0.0)))
+        atoms, log_base = [values[there] for values in atoms], log_base[there]
+        log_values = logsumexp(log_base[:, None] + density.by_row(atoms), axis=0)
+        return Integrals(log_values, np.full(len(log_values), max(-np.expm1(logsumexp(log_base)), 0.0)))
 
-    def _mean(self, density: Any, own: list[np.ndarray]) -> Integrals:
+    def _mean(self, density: Any, row_atoms: list[np.ndarray]) -> Integrals:
         atoms = density.draws(int(self._rng.integers(2**63)), _N_SUPPORT)
         terms = density.by_row(atoms)
-        found = logsumexp(terms, axis=0) - np.log(len(terms))
+        log_values = logsumexp(terms, axis=0) - np.log(len(terms))
         with np.errstate(invalid="ignore"):
-            return Integrals(found, np.nan_to_num(np.exp(terms - found).std(axis=0) / np.sqrt(len(terms))))
+            return Integrals(
+                log_values, np.nan_to_num(np.exp(terms - log_values).std(axis=0) / np.sqrt(len(terms)))
+            )
 
 
 class _FreeAtoms:
-    """The densities of a process at a draw, for atoms in free form."""
+    """Densities at a draw for atoms in free form: the target of :class:`RowIntegrals`."""
 
     def __init__(self, density: Any, rng: np.random.Generator) -> None:
         self._density, self._rng = density, rng
@@ -175,7 +178,7 @@ class _FreeAtoms:
 
 
 def _check_model(draws: MixtureDraws, model: pm.Model) -> None:
-    """Raise ValueError where the process of a model is not that of the draws."""
+    """Raise ValueError if the process of a model is not that of the draws."""
     assert draws.entries is not None
     missing = [name for name in (draws.labels_name, *draws.entries.values()) if name not in model.named_vars]
     if missing:
@@ -188,11 +191,11 @@ def _check_model(draws: MixtureDraws, model: pm.Model) -> None:
         )
     for name, digest in draws.digests.items():
         if digest_of(model, model[name]) != digest:
-            raise ValueError(f"model= is not the model of the draws: the base of {name} has other numbers")
+            raise ValueError(f"model= is not the model of the draws: the base of {name} differs")
 
 
 def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
-    """Raise ValueError where the data of a model is not that of the draws."""
+    """Raise ValueError if the data of a model is not that of the draws."""
     for rv in dependents:
         stored = data_of(idata, rv.name)
         if rv not in model.observed_RVs or stored is None:
@@ -205,11 +208,11 @@ def _check_data(idata: Any, model: pm.Model, dependents: Sequence[Any]) -> None:
 def new_rows_of_process(
     idata: Any, draws: MixtureDraws, n_rows: int, random_seed: Any, model: pm.Model | None
 ) -> xr.Dataset:
-    """Return parameters of rows that arrive later: see :func:`pymc_dpgmm.sample_new_rows`."""
+    """Return parameters of new rows: see :func:`pymc_dpgmm.sample_new_rows`."""
     process, rng = Process(idata, draws, model, "sample_new_rows"), np.random.default_rng(random_seed)
     n_draws = draws.numbers.n_draws
     clusters = np.empty((n_draws, n_rows), dtype=np.int64)
-    found: list[Any] = []
+    parameters: list[Any] = []
     for partition in draws.numbers.partitions():
         labels = partition.seats.seat(rng, n_rows)
         atoms = process.atoms(partition.views[0])
@@ -218,15 +221,18 @@ def new_rows_of_process(
         if n_new:
             fresh = density.draws(int(rng.integers(2**63)), n_new)
             atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)]
-        if not found:
-            found = [np.empty((n_draws, n_rows, *own.shape[1:]), dtype=own.dtype) for own in atoms]
+        if not parameters:
+            parameters = [
+                np.empty((n_draws, n_rows, *values_of_atom.shape[1:]), dtype=values_of_atom.dtype)
+                for values_of_atom in atoms
+            ]
         clusters[partition.draw] = labels
-        for values, own in zip(found, atoms, strict=True):
-            values[partition.draw] = own[labels]
+        for values, values_of_atom in zip(parameters, atoms, strict=True):
+            values[partition.draw] = values_of_atom[labels]
     each, by_chain = ("chain", "draw", "new_row"), draws.drawn.by_chain
     variables: dict[str, Any] = {"cluster": (each, by_chain(clusters))}
     coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
-    for key, values in zip(process.keys, found, strict=True):
+    for key, values in zip(process.keys, parameters, strict=True):
         dims = [f"{key}_dim_{i}" for i in range(values.ndim - 2)]
         variables[key] = ((*each, *dims), by_chain(values))
     return xr.Dataset(variables, coords=coords)
@@ -235,75 +241,77 @@ def new_rows_of_process(
 def log_likelihood_of_process(
     idata: Any, draws: MixtureDraws, random_seed: Any, model: pm.Model | None
 ) -> tuple[np.ndarray, str]:
-    r"""Return the log likelihood of each row, or unit, in every draw, and the name of what it is of.
+    r"""Return the log likelihood of each row, or unit, in every draw, and the name of the variable.
 
-    The row's own parameter is not given, nor is its cluster, but the parameters of all other rows:
+    It conditions on the parameters of all other rows, not on the parameter or the cluster of the row:
 
     .. math:: \log \frac{\sum_k (n_{-i,k} - \sigma) f(y_i \mid \theta_k) + v_{K_{-i}} \int f(y_i \mid \theta) dH}
                         {\sum_k (n_{-i,k} - \sigma) + v_{K_{-i}}}
 
-    The integral is computed for each row, see :class:`NewAtoms`. A warning tells where its error reaches ``elpd``.
+    The integral is computed for each row, see :class:`NewAtoms`. A warning says if its error may change ``elpd``.
     """
     process, rng = Process(idata, draws, model, "the log likelihood"), np.random.default_rng(random_seed)
     latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
     if latent:
         raise ValueError(
-            f"{', '.join(latent)} depends on the parameters and is not observed: nothing of it can be left out"
+            f"{', '.join(latent)} depends on the parameters and is not observed: its rows cannot be left out"
         )
     n_draws, n = draws.numbers.n_draws, draws.drawn.n
-    found, errors = np.empty((n_draws, n)), np.zeros(n)
+    log_p, errors = np.empty((n_draws, n)), np.zeros(n)
     new_atoms = NewAtoms(process, n, rng)
     for partition in draws.numbers.partitions():
         density = process.at(partition.draw)
         atoms = process.atoms(partition.views[0])
-        given = density.by_row(atoms)
-        new = new_atoms.at(density, [own[partition.labels] for own in atoms])
+        log_rows = density.by_row(atoms)
+        new = new_atoms.at(density, [values[partition.labels] for values in atoms])
         prior = draws.prior_of_rows(partition.draw)
-        found[partition.draw], shares = _left_out(prior, partition.labels, partition.sizes, given, new.log_values)
+        log_p[partition.draw], shares = _left_out(
+            prior, partition.labels, partition.sizes, log_rows, new.log_values
+        )
         errors += shares * new.errors / n_draws
-    # A row that is alone in all draws has the same density in them, which the smoothing of az.loo refuses.
-    found += _BREAKS_TIES * rng.normal(size=found.shape)
+    # A row that is alone in all draws may have the same density in all, and az.loo cannot smooth constant values.
+    log_p += _BREAKS_TIES * rng.normal(size=log_p.shape)
     _warn_of_errors(errors, draws.drawn.labels[draws.row].to_numpy().tolist())
     observed = process.process.dependents
     name = draws.labels_name.removesuffix("_labels")
-    return found, observed[0].name if len(observed) == 1 else name
+    return log_p, observed[0].name if len(observed) == 1 else name
 
 
 def _left_out(
-    prior: GibbsType, labels: np.ndarray, sizes: np.ndarray, given: np.ndarray, new: np.ndarray
+    prior: GibbsType, labels: np.ndarray, sizes: np.ndarray, log_rows: np.ndarray, new: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the log density of each row given all others, and which share of it is of new atoms: (n,) each.
+    """Return the log density of each row given all others, and the share of new atoms in it: (n,) each.
 
     Parameters
     ----------
     prior : GibbsType
     labels, sizes : (n,), (K,) int64 arrays
-    given : (K, n) float64 array
+    log_rows : (K, n) float64 array
         Log density of each row under each atom.
     new : (n,) float64 array
-        The same under an atom from the base.
+        Log density of each row under an atom from the base measure.
     """
     log_seats, opened = _log_seats_left_out(prior, labels, sizes)
-    total = logsumexp(np.vstack([log_seats + given, (opened + new)[None]]), axis=0)
+    total = logsumexp(np.vstack([log_seats + log_rows, (opened + new)[None]]), axis=0)
     with np.errstate(invalid="ignore"):
         shares = np.nan_to_num(np.exp(opened + new - total))
     return total - logsumexp(np.vstack([log_seats, opened[None]]), axis=0), shares
 
 
 def _log_seats_left_out(prior: GibbsType, labels: np.ndarray, sizes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return log weights with which each row joins each cluster of the others, (K, n), or opens one: (n,)."""
+    """Return log weights of each row for each cluster of the other rows, (K, n), and for a new one, (n,)."""
     n_clusters, n = len(sizes), len(labels)
-    others = np.repeat(sizes[:, None].astype(np.float64), n, axis=1)
-    others[labels, np.arange(n)] -= 1.0
-    alone = others[labels, np.arange(n)] == 0.0
+    n_others = np.repeat(sizes[:, None].astype(np.float64), n, axis=1)
+    n_others[labels, np.arange(n)] -= 1.0
+    alone = n_others[labels, np.arange(n)] == 0.0
     with np.errstate(divide="ignore"):
-        log_seats = np.where(others > 0.0, np.log(others - prior.discount), -np.inf)
+        log_seats = np.where(n_others > 0.0, np.log(n_others - prior.discount), -np.inf)
     opened = np.where(alone, log_seat_new(prior, n_clusters - 1), log_seat_new(prior, n_clusters))
     return log_seats, opened
 
 
 def _warn_of_errors(errors: np.ndarray, names: Sequence[Any]) -> None:
-    """Tell of errors of integrals over the base, a share of each row's density, that change ``elpd``."""
+    """Warn if errors of integrals over the base, relative to each row's density, may change ``elpd``."""
     if errors.sum() <= _LARGEST_ERROR:
         return
     worst = np.argsort(-errors)[:3]
@@ -318,26 +326,27 @@ def _warn_of_errors(errors: np.ndarray, names: Sequence[Any]) -> None:
 def replicates_of_process(
     idata: Any, draws: MixtureDraws, rng: np.random.Generator, model: pm.Model | None
 ) -> xr.Dataset:
-    """Return replicates of what depends on the parameters, each row's parameter being drawn anew given the others.
+    """Return replicates of the variables that depend on the parameters.
 
-    PyMC draws them from results in whose place of the labels and parameters the new ones are.
+    The label and parameter of each row are drawn anew given those of the others, and replace those of the draws.
+    PyMC then draws the replicates.
     """
     process = Process(idata, draws, model, "sample_replicates")
     names = [rv.name for rv in process.process.dependents]
     latent = [rv.name for rv in process.process.dependents if rv not in process.model.observed_RVs]
     if latent:
         raise ValueError(
-            f"{', '.join(latent)} depends on the parameters and is not observed: there is no data of it to "
-            "replicate. dp.sample_new_rows draws new parameters"
+            f"{', '.join(latent)} depends on the parameters and is not observed: it has no data to replicate. "
+            "dp.sample_new_rows draws new parameters"
         )
     assert draws.entries is not None
-    labels, found = _entries_drawn_anew(process, draws, rng)
+    labels, parameters = _entries_drawn_anew(process, draws, rng)
     posterior = draws.drawn.at_draws(idata["posterior"].dataset)
     assert posterior is not None
     replaced = {draws.labels_name: draws.drawn.labels.copy(data=draws.drawn.by_chain(labels))}
-    for key, values in found.items():
-        own = posterior[draws.entries[key]].transpose("chain", "draw", ...)
-        replaced[draws.entries[key]] = own.copy(data=draws.drawn.by_chain(values))
+    for key, values in parameters.items():
+        stored = posterior[draws.entries[key]].transpose("chain", "draw", ...)
+        replaced[draws.entries[key]] = stored.copy(data=draws.drawn.by_chain(values))
     groups = {name: group.to_dataset() for name, group in idata.children.items() if name != "posterior"}
     with process.model:
         drawn = pm.sample_posterior_predictive(
@@ -352,24 +361,26 @@ def replicates_of_process(
 def _entries_drawn_anew(
     process: Process, draws: MixtureDraws, rng: np.random.Generator
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return labels of rows, (n_draws, n), and by key their parameters, each drawn given those of all others.
+    """Return labels of rows, (n_draws, n), and their parameters by key, each drawn given all other rows.
 
-    Rows that open a cluster have labels from K on, as far as labels go: no two rows of a draw are compared.
+    Rows in new clusters have the label K, or n - 1 if that is less: new rows of a draw are not compared.
     """
     n_draws, n = draws.numbers.n_draws, draws.drawn.n
-    labels, found = np.empty((n_draws, n), dtype=draws.drawn.labels.dtype), dict[str, np.ndarray]()
+    labels, parameters = np.empty((n_draws, n), dtype=draws.drawn.labels.dtype), dict[str, np.ndarray]()
     for partition in draws.numbers.partitions():
         prior = draws.prior_of_rows(partition.draw)
         log_seats, opened = _log_seats_left_out(prior, partition.labels, partition.sizes)
         chosen = draw_rows_of_table(rng, np.vstack([log_seats, opened]).T, n)
         is_new, density = chosen == len(partition.sizes), process.at(partition.draw)
         fresh = density.draws(int(rng.integers(2**63)), max(int(is_new.sum()), 1))
-        for key, own, new in zip(process.keys, process.atoms(partition.views[0]), fresh, strict=True):
-            values = found.setdefault(key, np.empty((n_draws, n, *own.shape[1:]), dtype=own.dtype))
-            values[partition.draw] = own[np.where(is_new, 0, chosen)]
+        for key, of_clusters, new in zip(process.keys, process.atoms(partition.views[0]), fresh, strict=True):
+            values = parameters.setdefault(
+                key, np.empty((n_draws, n, *of_clusters.shape[1:]), dtype=of_clusters.dtype)
+            )
+            values[partition.draw] = of_clusters[np.where(is_new, 0, chosen)]
             values[partition.draw][is_new] = new[: is_new.sum()]
         labels[partition.draw] = np.minimum(chosen, n - 1)
-    return labels, found
+    return labels, parameters
 
 
 def density_of_process(
@@ -381,13 +392,13 @@ def density_of_process(
     observed = [rv for rv in process.process.dependents if rv in process.model.observed_RVs]
     if len(process.process.dependents) != 1 or len(observed) != 1:
         names = ", ".join(rv.name for rv in process.process.dependents) or "nothing"
-        raise ValueError(f"there is a density where one observed variable depends on the parameters, not {names}")
+        raise ValueError(f"the density needs one observed variable that depends on the parameters, got {names}")
     (rv,) = observed
     value = process.model.rvs_to_values[rv]
     data = np.asarray(value.data if isinstance(value, Constant) else value.eval())
     points = _points(data, x)
     function = process.process.densities.by_observation(process.model, rv)
-    mean, found = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))
+    mean, densities_of_draws = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))
     for partition in draws.numbers.partitions():
         density = process.at(partition.draw)
         # Clusters without rows have weights by stick-breaking, and atoms from the base.
@@ -397,28 +408,28 @@ def density_of_process(
         if partition.draw == 0:
             some = (data.min(), np.sort(data)[len(data) // 2], data.max())
             looks = [function(atoms, np.full_like(data, each)) for each in some]
-            if any(own.ndim != 2 or not np.allclose(own, own[:, :1], equal_nan=True) for own in looks):
+            if any(log_p.ndim != 2 or not np.allclose(log_p, log_p[:, :1], equal_nan=True) for log_p in looks):
                 raise ValueError(
-                    f"the rows of {rv.name} come with covariates or offsets of their own, so that there is no one "
-                    "density of a new row; draw parameters with dp.sample_new_rows"
+                    f"covariates or offsets differ between rows of {rv.name}, so a new row has no single density: "
+                    "draw parameters with dp.sample_new_rows"
                 )
         densities = np.exp(_in_blocks(function, atoms, points, data))
         *seats, new = partition.seats.probabilities()
         mean += np.array(seats) @ densities[:n_clusters] + new * densities[n_clusters:].mean(axis=0)
-        found[partition.draw] = weights @ densities[: len(weights)]
+        densities_of_draws[partition.draw] = weights @ densities[: len(weights)]
     tail = 0.5 * (1.0 - probability)
-    lower, upper = np.quantile(found, [tail, 1.0 - tail], axis=0)
+    lower, upper = np.quantile(densities_of_draws, [tail, 1.0 - tail], axis=0)
     return xr.Dataset(
-        {"mean": ("x", mean / len(found)), "lower": ("x", lower), "upper": ("x", upper)},
+        {"mean": ("x", mean / len(densities_of_draws)), "lower": ("x", lower), "upper": ("x", upper)},
         coords={"x": points},
         attrs={"probability": probability, "columns": [rv.name]},
     )
 
 
 def _points(data: np.ndarray, x: Any) -> np.ndarray:
-    """Return the points at which a density is wanted, by default a grid over the data."""
+    """Return the points of a density, by default a grid over the data."""
     if data.ndim != 1:
-        raise ValueError(f"there is a density of (n,) data only, not of shape {data.shape}")
+        raise ValueError(f"the density needs (n,) data, got shape {data.shape}")
     if x is not None:
         points = np.asarray(x, dtype=np.float64)
         if points.ndim != 1 or not len(points) or not np.all(np.isfinite(points)):
@@ -432,9 +443,9 @@ def _points(data: np.ndarray, x: Any) -> np.ndarray:
 
 
 def _in_blocks(function: Any, atoms: Sequence[np.ndarray], points: np.ndarray, data: np.ndarray) -> np.ndarray:
-    """Return log densities at points (atoms, m), so many at a time as there are rows of data."""
-    n, found = len(data), []
+    """Return log densities (atoms, m) at points, in blocks of as many points as the data has rows."""
+    n, blocks = len(data), []
     for start in range(0, len(points), n):
-        own = np.resize(points[start : start + n], n).astype(data.dtype)
-        found.append(function(atoms, own)[:, : len(points[start : start + n])])
-    return np.concatenate(found, axis=1)
+        block = np.resize(points[start : start + n], n).astype(data.dtype)
+        blocks.append(function(atoms, block)[:, : len(points[start : start + n])])
+    return np.concatenate(blocks, axis=1)

@@ -1,4 +1,4 @@
-"""Replicates of the data with clusters drawn anew, for predictive checks by ArviZ."""
+"""Posterior predictive replicates with clusters drawn anew, for predictive checks by ArviZ."""
 
 from typing import Any
 
@@ -22,17 +22,17 @@ def sample_replicates(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.DataTree:
-    """Draw replicates of the data whose rows choose their clusters anew, for ``az.plot_ppc_pit`` and LOO-PIT.
+    """Draw replicates of the data with new clusters for all rows, for ``az.plot_ppc_pit`` and LOO-PIT.
 
-    In every draw the weights and the parameters of all clusters are drawn given the partition. Each row, or unit,
-    then chooses a cluster by the weights, those of its group where rows come in groups, and is drawn from that
-    cluster with its own covariates and offset. ``pm.sample_posterior_predictive`` instead leaves each row in the
-    cluster that it has in the draw, a cluster that was inferred from the row. Such replicates lie too close to the
-    data for checks that compare each row with its own replicates.
+    In every draw the weights and parameters of all clusters are drawn given the partition. Then each row, or unit,
+    is assigned to a cluster by the weights, those of its group for rows in groups, and drawn from that cluster
+    with its covariates and offset. ``pm.sample_posterior_predictive`` instead leaves each row in its cluster in
+    the draw, which was inferred from that row. Such replicates are too close to the data for checks that compare
+    each row with its replicates.
 
-    ``az.loo_pit`` weighs the replicates of each draw by its log likelihood, so that both must be of the same
-    weights and parameters. :func:`log_likelihood` and this function see to that: whichever is called second takes
-    the seed that the first has stored with its result.
+    ``az.loo_pit`` weights the replicates of each draw by its log likelihood, so both must have the same weights
+    and parameters. They do: whichever of :func:`log_likelihood` and this function is called second takes the seed
+    that the first has stored with its result.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ def sample_replicates(
         The result of ``pm.sample``, or one that was read from a file.
     name : str
         Name of a mixture with one view, of one of several views, or of the labels. The labels stand for all views
-        together, whose replicates of a row have the same cluster. Those of one of several views are drawn given
-        the row's entries in the other views, as :func:`log_likelihood` has them.
+        together; replicates of a row then have the same cluster in all views. Replicates of one of several views
+        are drawn given the row's entries in the other views, as in :func:`log_likelihood`.
     extend_inferencedata : bool
         Whether to add the result to the group ``posterior_predictive`` of ``idata``, replacing variables of the
         same names.
@@ -54,13 +54,13 @@ def sample_replicates(
     DataTree
         ``idata`` with replicates in the group ``posterior_predictive``; or, with ``extend_inferencedata=False``,
         that group alone. The names, dimensions and coordinates are those of ``pm.sample_posterior_predictive``:
-        of each view a variable (chain, draw, n) or (chain, draw, n, d), dtype float64, with its offset; categories
-        are codes. Of a :func:`DirichletProcess` they are the observed variables that depend on its parameters.
+        for each view a variable (chain, draw, n) or (chain, draw, n, d), dtype float64, with its offset;
+        categories are codes. For a :func:`DirichletProcess`, the observed variables that depend on its parameters.
 
     Raises
     ------
     TypeError, ValueError
-        If there is no such mixture, something that is needed was not stored, the rows are latent, or the clusters
+        If there is no such mixture, a variable that is needed was not stored, the rows are latent, or the clusters
         of some rows are known.
 
     Examples
@@ -77,8 +77,8 @@ def sample_replicates(
     draws = MixtureDraws(idata, str(drawn_labels(idata, name).labels.name), model)
     if draws.is_constrained:
         raise ValueError(
-            f"{draws.labels_name} has known_labels or must_link: its rows cannot choose their clusters one by "
-            "one. pm.sample_posterior_predictive draws each row from the cluster that it has in the draw"
+            f"{draws.labels_name} has known_labels or must_link, so its rows cannot be assigned to clusters "
+            "independently. pm.sample_posterior_predictive draws each row from its cluster in the draw"
         )
     rng = np.random.default_rng(random_seed)
     if draws.has_atoms:
@@ -89,8 +89,8 @@ def sample_replicates(
     names = [view.name for view in views]
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")
     seed = shared_seed(idata, ("log_likelihood", "posterior_predictive"), [written], rng)
-    found = draw_replicates(draws.numbers, streams_of(seed, draws.drawn), rng, of)
-    variables = {view.name: _named(idata, draws, view, found[view.name]) for view in views}
+    replicates = draw_replicates(draws.numbers, streams_of(seed, draws.drawn), rng, of)
+    variables = {view.name: _named(idata, draws, view, replicates[view.name]) for view in views}
     for array in variables.values():
         array.attrs[SEED] = seed
     return _stored(idata, xr.Dataset(variables), extend_inferencedata)
@@ -100,13 +100,13 @@ def _refuse_latent(draws: MixtureDraws, views: list[NamedView]) -> None:
     latent = [view.name for view in views if not draws.is_observed(view)]
     if latent:
         raise ValueError(
-            f"{latent[0]} is latent: there is no data of it to replicate. pm.sample_posterior_predictive draws "
-            "the variables that are observed, given their random effects; dp.sample_new_rows draws new effects"
+            f"{latent[0]} is latent, so it has no data to replicate. Use pm.sample_posterior_predictive for the "
+            "observed variables given their random effects, and dp.sample_new_rows for new effects"
         )
 
 
 def _named(idata: Any, draws: MixtureDraws, view: NamedView, rows: np.ndarray) -> xr.DataArray:
-    """Return replicates (n_draws, n_rows, d) as PyMC would name them."""
+    """Return replicates (n_draws, n_rows, d) with the dimensions and coordinates that PyMC would use."""
     rows = rows[..., 0] if view.is_vector else rows
     data = data_of(idata, view.name)
     dims = [f"{view.name}_dim_{i}" for i in range(rows.ndim - 1)]
@@ -122,12 +122,14 @@ def _named(idata: Any, draws: MixtureDraws, view: NamedView, rows: np.ndarray) -
     )
 
 
-def _stored(idata: Any, found: xr.Dataset, extend: bool) -> xr.DataTree:
-    """Return results with replicates, or these alone."""
+def _stored(idata: Any, replicates: xr.Dataset, extend: bool) -> xr.DataTree:
+    """Add replicates to ``idata``, or return them alone unless ``extend``."""
     if not extend:
-        return xr.DataTree.from_dict({"posterior_predictive": found})
+        return xr.DataTree.from_dict({"posterior_predictive": replicates})
     there = xr.Dataset()
     if "posterior_predictive" in idata.children:
         there = idata["posterior_predictive"].to_dataset()
-    idata["posterior_predictive"] = xr.DataTree(there.drop_vars(list(found), errors="ignore").assign(found))
+    idata["posterior_predictive"] = xr.DataTree(
+        there.drop_vars(list(replicates), errors="ignore").assign(replicates)
+    )
     return idata

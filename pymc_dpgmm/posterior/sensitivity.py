@@ -1,4 +1,4 @@
-"""How much partitions owe to the prior: a model fitted anew with other numbers."""
+"""Sensitivity of the partition to hyperparameters, by refitting the model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -25,24 +25,24 @@ def sensitivity(
     progressbar: bool = True,
     **sample: Any,
 ) -> xr.Dataset:
-    """Refit a model with other numbers in its prior, one at a time, and report how the partition changes.
+    """Refit a model with other hyperparameters, one at a time, and report how the partition changes.
 
     Parameters
     ----------
     make_model : callable
-        A function that takes the numbers by name and returns a model.
+        A function that takes hyperparameters by name and returns a model.
     name : str
         Name of the mixture in that model, or of its labels.
     baseline : dict
-        All numbers by name, such as ``{"alpha": 1.0, "kappa": 0.01, "psi": 1.0}``.
+        All hyperparameters by name, such as ``{"alpha": 1.0, "kappa": 0.01, "psi": 1.0}``.
     variations : dict
-        Other values for some of the numbers. Each value is fitted with all other numbers as in the baseline.
+        Other values for some of them. Each value is fitted with all others as in the baseline.
     loss : {"vi", "binder"}
         Loss of the point partitions, see :func:`point_partition`.
     random_seed : int or numpy.random.Generator, optional
         Seed of all fits and searches.
     progressbar : bool
-        Whether to show how many of the fits are done.
+        Whether to show the number of finished fits.
     **sample
         Further arguments of ``pm.sample``.
 
@@ -55,12 +55,12 @@ def sensitivity(
         ``largest_share``, the mean share of the rows in the largest cluster; and ``r_hat``, the largest R-hat of
         the distances (see :func:`partition_diagnostics`). If ``r_hat`` is not near 1, the chains have not
         converged, and differences between settings may be due to that. The attributes ``baseline_alpha`` and so on
-        are the values of the varied numbers in the baseline.
+        are the baseline values of the hyperparameters that are varied.
 
     Raises
     ------
     TypeError, ValueError
-        If something is varied that is not in the baseline or is not a number, or its values are not a sequence.
+        If a varied hyperparameter is not in the baseline or not a number, or its values are not a sequence.
 
     Examples
     --------
@@ -77,17 +77,17 @@ def sensitivity(
     """
     unknown = sorted(set(variations) - set(baseline))
     if unknown:
-        raise ValueError(f"variations has {unknown}, but baseline only {sorted(baseline)}")
+        raise ValueError(f"variations must be of {sorted(baseline)}, the names in baseline, got {unknown}")
     for key, values in variations.items():
         if isinstance(values, str) or not hasattr(values, "__iter__"):
-            raise TypeError(f"variations[{key!r}] must be several values, got {values!r}")
+            raise TypeError(f"variations[{key!r}] must be a sequence of values, got {values!r}")
         for value in (baseline[key], *values):
             if isinstance(value, bool) or not isinstance(value, int | float | np.number):
                 raise TypeError(f"{key} is varied, so it must be a number in every fit, got {value!r}")
     settings = [("baseline", np.nan, dict(baseline))]
     settings += [(key, value, {**baseline, key: value}) for key, values in variations.items() for value in values]
     seeds = np.random.default_rng(random_seed).integers(2**31, size=len(settings))
-    found: list[dict[str, Any]] = []
+    fits: list[dict[str, Any]] = []
     row, coords = "row", {}
     with Bar(*Bar.get_default_columns(), is_shown=progressbar) as progress:
         task = progress.add_task("Fits", total=len(settings))
@@ -99,7 +99,7 @@ def sensitivity(
             row, coords = str(point["labels"].dims[0]), dict(point.coords)
             diagnostics = partition_diagnostics(idata, name, warn=False)
             counts = diagnostics["n_clusters"].to_numpy()
-            found.append(
+            fits.append(
                 {
                     "mean": counts.mean(),
                     "sd": counts.std(),
@@ -110,7 +110,7 @@ def sensitivity(
                 }
             )
             progress.advance(task)
-    columns = {key: np.array([own[key] for own in found]) for key in found[0]}
+    columns = {key: np.array([fit[key] for fit in fits]) for key in fits[0]}
     labels = columns.pop("labels")
     with Threads(available_threads()) as threads:
         distances = losses_between(threads, labels[:1], labels, "vi")[0]

@@ -1,7 +1,7 @@
-"""Numbers that draws are to be read with: where they are stored, and the prior on partitions made of them.
+"""Reads parameters, data and priors on partitions from the results of ``pm.sample``.
 
-Everything is taken from the results of ``pm.sample`` (see :mod:`pymc_dpgmm.integration.variables.records`); a
-model is needed only for expressions that have no name in them.
+Records in the results say where they are stored (see :mod:`pymc_dpgmm.integration.variables.records`). The model
+is needed only for expressions that have no name in it.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,22 +28,22 @@ from pymc_dpgmm.posterior.draws import DrawnLabels
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
 
-# Groups of results in which variables are looked for, those of draws first.
+# Groups of results that are searched for variables, in this order.
 _GROUPS = ("posterior", "thinned", "constant_data", "observed_data")
 
 
 class UnknownPriorError(ValueError):
-    """The prior of parameters on which partitions depend is not stored, and there is no model."""
+    """The prior of hyperparameters of the partition is not stored, and no model was passed."""
 
 
 class Source:
-    """Results of sampling, and maybe the model, as where numbers of draws are looked up.
+    """Looks up values of all draws in results of sampling, or evaluates them with the model.
 
     Parameters
     ----------
     idata : xarray.DataTree
     drawn : DrawnLabels
-        Labels, whose draws are those that numbers are for.
+        The labels; values are looked up for their draws.
     model : pm.Model or None
     """
 
@@ -53,44 +53,44 @@ class Source:
         self._model = model
 
     def variable(self, name: str, what: str = "") -> Numbers:
-        """Return a named variable.
+        """Return the values of a named variable.
 
         Raises
         ------
         ValueError
-            If it has not been stored; the message says what to do.
+            If it was not stored. The message says what to do.
         """
         for group in _GROUPS:
             if group not in self._idata.children or name not in self._idata[group].dataset:
                 continue
-            found = self._idata[group].dataset[name]
-            # A chain or draw that was chosen by its name.
-            found = found.expand_dims(
-                [dim for dim in ("chain", "draw") if dim in found.coords and dim not in found.dims]
+            stored = self._idata[group].dataset[name]
+            # Put back the dimension of a single chain or draw that was selected.
+            stored = stored.expand_dims(
+                [dim for dim in ("chain", "draw") if dim in stored.coords and dim not in stored.dims]
             )
-            if "draw" not in found.dims:
-                return constant(found.to_numpy())
-            # Thinned labels are those of some of the draws.
-            there = found.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
-            values = there.reshape(-1, *there.shape[2:])
+            if "draw" not in stored.dims:
+                return constant(stored.to_numpy())
+            # Thinned labels have fewer draws than the posterior.
+            of_draws = stored.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
+            values = of_draws.reshape(-1, *of_draws.shape[2:])
             return Numbers(values.__getitem__, False)
         if what:
-            raise ValueError(f"{name} is not there: {what}, is needed")
+            raise ValueError(f"idata has no {name}, which is needed: {what}")
         draws = [str(v) for v in self._idata["posterior"].dataset] if "posterior" in self._idata.children else []
         raise ValueError(
-            f"{name} is not among the stored variables ({', '.join(sorted(draws))}); sample with var_names that "
-            "contain it, or with the default, which keeps all"
+            f"{name} is not among the stored variables ({', '.join(sorted(draws))}): sample with var_names that "
+            "contain it, or with the default, which stores all"
         )
 
     def find(
         self, what: str, where: Mapping[str, Any] | None, expression: Callable[[pm.Model], Any] | None = None
     ) -> Numbers:
-        """Return numbers that a record names; ``expression`` tells what they are in a model."""
+        """Return the values that a record refers to; ``expression`` returns the expression for them in a model."""
         if where is None:
             if self._model is None or expression is None:
                 raise ValueError(
-                    f"{what} is computed from variables of the model and has no name of its own, so that it was "
-                    "not stored: pass model=, or make it a pm.Deterministic before sampling"
+                    f"{what} is an expression without a name, so it was not stored: pass model=, or make it a "
+                    "pm.Deterministic before sampling"
                 )
             return self._evaluated(self._model, expression(self._model))
         return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
@@ -99,7 +99,7 @@ class Source:
         random = model.basic_RVs
         needed = [v for v in ancestors([expression], blockers=random) if v in random]
         inputs = {v: v.type(v.name) for v in needed}
-        # The data is that of the draws, whatever the model's has been changed to since.
+        # Take data from the results: the data of the model may have been changed since sampling.
         shared = {v: self.variable(v.name).at(0) for v in model.data_vars if isinstance(v, SharedVariable)}
         data = {v: pt.constant(np.asarray(value, dtype=v.dtype), v.name) for v, value in shared.items()}
         (replaced,) = clone_replace([expression], inputs | data)
@@ -109,11 +109,11 @@ class Source:
 
 
 def read_records(idata: Any) -> dict[str, dict[str, Any]]:
-    """Return what is stored of all mixtures and labels, by their names."""
+    """Return the records of all mixtures and labels, by name."""
     constants = idata["constant_data"].dataset if "constant_data" in idata.children else xr.Dataset()
     ending = record_name("")
-    found = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
-    return {name: parse_record(values.to_numpy()) for name, values in found.items()}
+    records = {str(key)[: -len(ending)]: values for key, values in constants.items() if str(key).endswith(ending)}
+    return {name: parse_record(values.to_numpy()) for name, values in records.items()}
 
 
 def record_of(records: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any]:
@@ -122,71 +122,71 @@ def record_of(records: Mapping[str, dict[str, Any]], name: str) -> dict[str, Any
     Raises
     ------
     ValueError
-        If there is nothing of this name; the message says what there is.
+        If there is no record of this name. The message lists the names.
     """
     if name in records:
         return records[name]
     if not records:
         raise ValueError(
             "idata has no records of mixtures in its group constant_data: it comes from an older version of "
-            "pymc_dpgmm, or the group was left out"
+            "pymc_dpgmm, or the group was removed. Sample again, or pass idata with that group"
         )
-    raise ValueError(f"nothing is stored of {name!r}, only of {sorted(records)}")
+    raise ValueError(f"idata has no record of {name!r}, only of {sorted(records)}")
 
 
 def mixtures_on(records: Mapping[str, dict[str, Any]], labels: str) -> dict[str, dict[str, Any]]:
-    """Return the records of all mixtures on some labels."""
+    """Return the records of all mixtures that depend on these labels."""
     return {name: record for name, record in records.items() if record.get("labels") == labels}
 
 
 def data_of(idata: Any, name: str) -> Any:
-    """Return the observed data of a mixture, None where it is latent."""
+    """Return the observed data of a mixture, or None if it is latent."""
     if "observed_data" in idata.children and name in idata["observed_data"].dataset:
         return idata["observed_data"].dataset[name]
     return None
 
 
 class StoredPrior:
-    """The prior on partitions in every draw, for one row more than there are."""
+    """The prior on partitions in every draw, for the rows and one new row."""
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], n: int) -> None:
         self._n, self._name, self._record = n, name, record
         if record["prior"] not in PRIORS:
             raise ValueError(
-                f"{name} has the prior {record['prior']}, which is unknown here: import the module that defines it"
+                f"{name} has the prior {record['prior']}, which is not known: import the module that defines it"
             )
         self._prior = PRIORS[record["prior"]]()
         self._parameters = {
             field: source.find(f"{field} of {name}", where, _parameter_in(name, field))
             for field, where in record["parameters"].items()
         }
-        self._is_constant = all(found.is_constant for found in self._parameters.values())
+        self._is_constant = all(numbers.is_constant for numbers in self._parameters.values())
         self._kept: GibbsType | None = None
 
     def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GibbsSeats:
-        """Return what a draw says of the weights of its clusters."""
+        """Return the posterior of the weights of the clusters in a draw."""
         return GibbsSeats(self.at(s), sizes)
 
     def of_rows(self, s: int) -> GibbsType:
-        """Return the prior in a draw, for as many rows as there are."""
+        """Return the prior on partitions of the rows in a draw."""
         return self._made(s, self._n)
 
     def at(self, s: int) -> GibbsType:
-        """Return the prior in a draw."""
+        """Return the prior on partitions of the rows and one new row in a draw."""
         if self._kept is None or not self._is_constant:
             self._kept = self._made(s, self._n + 1)
         return self._kept
 
     def _made(self, s: int, n: int) -> GibbsType:
-        return self._with({field: np.asarray(found.at(s)) for field, found in self._parameters.items()}, n)
+        return self._with({field: np.asarray(numbers.at(s)) for field, numbers in self._parameters.items()}, n)
 
     def _with(self, numbers: Mapping[str, Any], n: int) -> GibbsType:
-        found = self._prior.prior(*(numbers[field] for field in self._prior.fields), n)
-        assert found is not None
-        return found
+        prior = self._prior.prior(*(numbers[field] for field in self._prior.fields), n)
+        assert prior is not None
+        return prior
 
     def draw(self, idata: Any, model: pm.Model | None, n_draws: int, random_seed: Any) -> list[GibbsType]:
-        """Return priors with parameters from their own prior, one if these are constant."""
+        """Return priors with parameters drawn from their hyperprior, or a single one if they are constant."""
         random = {
             field: where
             for field, where in self._record["parameters"].items()
@@ -199,7 +199,7 @@ class StoredPrior:
             drawn = [prior[where["variable"]].to_numpy() for where in random.values()]
             columns = [values.reshape(-1, *values.shape[2:])[:n_draws] for values in drawn]
         elif len(random) == 1 and "gamma" in (next(iter(random.values())) or {}):
-            # Quantiles in the middle of ranges of equal probability.
+            # Quantiles at the midpoints of n_draws intervals of equal probability.
             (where,) = random.values()
             shape, rate = where["gamma"]
             columns = [gammaincinv(shape, (np.arange(n_draws) + 0.5) / n_draws) / rate]
@@ -212,7 +212,7 @@ class StoredPrior:
                 'idata["prior"] = pm.sample_prior_predictive(model=model)["prior"], '
                 "or pass model="
             )
-        constants = {f: np.asarray(found.at(0)) for f, found in self._parameters.items() if f not in random}
+        constants = {f: np.asarray(stored.at(0)) for f, stored in self._parameters.items() if f not in random}
         return [
             self._with(constants | dict(zip(random, values, strict=True)), self._n)
             for values in zip(*columns, strict=True)
@@ -220,16 +220,16 @@ class StoredPrior:
 
 
 class StoredGroups:
-    """What draws say of rows in groups.
+    """Groups of rows, and the posterior of their weights in every draw.
 
     Parameters
     ----------
     source : Source
     name : str
-        Of the labels.
+        Name of the labels.
     record : mapping
     chosen : str, int or None
-        The name of the group that rows arrive in, None for a new one.
+        Name of the group of new rows, None for a new group.
     """
 
     def __init__(self, source: Source, name: str, record: Mapping[str, Any], chosen: Any = None) -> None:
@@ -242,12 +242,12 @@ class StoredGroups:
         self._chosen = None if chosen is None else self.position(chosen)
 
     def position(self, chosen: Any) -> int:
-        """Return the number of the group of a name, which may be given as text.
+        """Return the number of the group with a name, or with the name as text.
 
         Raises
         ------
         ValueError
-            If there is none; the message says what there is.
+            If there is no such group. The message lists the groups.
         """
         if chosen in self.names:
             return self.names.index(chosen)
@@ -257,32 +257,34 @@ class StoredGroups:
         return texts.index(wanted)
 
     def seats(self, s: int, labels: np.ndarray, sizes: np.ndarray, names: np.ndarray) -> GroupedSeats:
-        """Return what a draw says of the weights of its clusters."""
-        numbers = {field: np.asarray(found.at(s), dtype=np.float64) for field, found in self._parameters.items()}
+        """Return the posterior of the weights of the clusters in a draw."""
+        numbers = {field: np.asarray(stored.at(s), dtype=np.float64) for field, stored in self._parameters.items()}
         n_groups, n_clusters = len(self.names), len(sizes)
         counts = rows_by_group(labels, self.group, n_groups, n_clusters)
-        given: dict[str, Any] = {"group": self._chosen}
+        options: dict[str, Any] = {"group": self._chosen}
         if "n_topics" not in numbers:
             alpha = np.broadcast_to(numbers["alpha"], n_groups)
         if self._openers is not None:
             tables = np.bincount(labels[np.asarray(self._openers.at(s)) == 1], minlength=n_clusters)
-            return GroupedSeats(counts, alpha, tables.astype(float), gamma=float(numbers["gamma"]), **given)
+            return GroupedSeats(counts, alpha, tables.astype(float), gamma=float(numbers["gamma"]), **options)
         if "n_topics" in numbers:
-            # Topics keep their names: those with words, in the order of the labels.
-            own = np.broadcast_to(numbers["alpha"], int(numbers["n_topics"]))
+            # Topics keep their numbers: first those of the clusters, then those without words.
+            alphas = np.broadcast_to(numbers["alpha"], int(numbers["n_topics"]))
             of_clusters = np.empty(n_clusters, dtype=np.int64)
             of_clusters[labels] = names
-            without = np.setdiff1d(np.arange(len(own)), of_clusters)
-            given |= {"empty": own[without] / own.sum(), "names": np.append(of_clusters, without)}
-            return GroupedSeats(counts, np.full(n_groups, own.sum()), own[of_clusters] / own.sum(), **given)
+            without = np.setdiff1d(np.arange(len(alphas)), of_clusters)
+            options |= {"empty": alphas[without] / alphas.sum(), "names": np.append(of_clusters, without)}
+            return GroupedSeats(
+                counts, np.full(n_groups, alphas.sum()), alphas[of_clusters] / alphas.sum(), **options
+            )
         most = int(numbers["n_components"])
-        given["empty"] = np.full(most - n_clusters, 1.0 / most)
-        return GroupedSeats(counts, alpha, np.full(n_clusters, 1.0 / most), **given)
+        options["empty"] = np.full(most - n_clusters, 1.0 / most)
+        return GroupedSeats(counts, alpha, np.full(n_clusters, 1.0 / most), **options)
 
     def draw(self, *_: Any) -> Any:
-        """Refuse: there is no law of the number of clusters alone."""
+        """Raise UnknownPriorError: the prior of the number of clusters is not available for groups."""
         raise UnknownPriorError(
-            "the prior of the number of clusters of rows in groups is not known in closed form; draw it with "
+            "the prior of the number of clusters has no closed form for rows in groups: use draws from "
             "pm.sample_prior_predictive"
         )
 

@@ -1,7 +1,7 @@
 """Random numbers that log likelihoods and replicates of the same draws share.
 
-Leave-one-out predictive checks weigh the replicates of a draw by its log likelihood, so that both must be of the
-same weights and parameters of clusters. The seed of these is stored with whichever of the two is computed first.
+Leave-one-out predictive checks weight the replicates of a draw by its log likelihood, so both must have the same
+weights and parameters of clusters. The seed of these is stored with whichever of the two is computed first.
 """
 
 from collections.abc import Callable
@@ -11,25 +11,25 @@ import numpy as np
 
 from pymc_dpgmm.posterior.draws import DrawnLabels
 
-# The attribute of a variable that has the seed.
+# Name of the attribute of a variable that stores the seed.
 SEED = "seed_of_clusters"
 
 
 def shared_seed(idata: Any, groups: tuple[str, ...], names: list[str], rng: np.random.Generator) -> int:
-    """Return the seed that is stored with a variable of some names in some groups, or else a new one."""
-    own = int(rng.integers(2**31))
+    """Return the seed stored with a variable of these names in these groups, or else a new seed."""
+    new = int(rng.integers(2**31))
     for group in groups:
         there = idata[group].dataset if group in idata.children else {}
         for name in names:
             if name in there and SEED in there[name].attrs:
                 return int(there[name].attrs[SEED])
-    return own
+    return new
 
 
 def streams_of(seed: int, drawn: DrawnLabels) -> Callable[[int], np.random.Generator]:
-    """Return a function that gives each draw a generator of its own, by the names of its chain and draw.
+    """Return a function that maps the number of a draw to its random number generator.
 
-    Draws that are selected from the results later keep theirs.
+    The generator depends on the coordinates of chain and draw, so it stays the same if draws are selected later.
     """
     names = [np.asarray(values) for values in drawn.per_draw().values()]
     shape = drawn.shape[:2]

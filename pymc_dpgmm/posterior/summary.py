@@ -1,4 +1,4 @@
-"""The tables to look at first."""
+"""Summary tables of a mixture."""
 
 import shutil
 import warnings
@@ -17,35 +17,35 @@ from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.point_partition import note_of_overlap
 
-# What is printed of tables that are longer or wider.
+# Largest number of printed lines, of printed columns, and of rows or words named in one line.
 _MOST_LINES = 40
 _MOST_COLUMNS = 16
 _MOST_NAMED = 5
 
 
 class MixtureSummary(NamedTuple):
-    """Two tables, and how they are printed.
+    """Two tables, which are printed together.
 
     Parameters
     ----------
     scalars : DataFrame
-        ``az.summary`` of the numbers that do not depend on how clusters are numbered: the number of clusters, the
-        entropy and the largest shares of their sizes, the log joint density, the concentration and
-        hyperparameters. Numbers that are the same in all draws are in ``scalars.attrs["constant"]`` instead.
+        ``az.summary`` of scalars that are invariant to relabelling: the number of clusters, the entropy and the
+        largest shares of their sizes, the log joint density, the concentration and hyperparameters. Scalars that
+        are the same in all draws are in ``scalars.attrs["constant"]`` instead.
     clusters : DataFrame
         One line for each cluster of the reference partition: the ``size`` and ``share`` of its rows; the
         ``certainty``, which is the mean of :func:`certainty` over its rows; its mean ``overlap`` and ``purity``
         (see :func:`component_draws`); and posterior means of the weight and the parameters of the matching
-        clusters of the draws, or of topics their likeliest words. A small cluster of low purity is mostly a part
-        of another one. Clusters of one row are in the data frame, but they are not printed: a note below the table
-        names them.
+        clusters of the draws, or for topics their likeliest words. A small cluster of low purity is, in most
+        draws, a part of a larger one. Clusters of one row are in the data frame, but are not printed: a note below
+        the table names them.
     """
 
     scalars: pd.DataFrame
     clusters: pd.DataFrame
 
     def __repr__(self) -> str:
-        # Tables that are wider than the terminal go on below.
+        # Tables that are wider than the terminal are broken into blocks of columns.
         width = shutil.get_terminal_size().columns
         tables = [
             [table.to_string(line_width=width)] * (len(table) > 0) + notes for table, notes in self._printed()
@@ -67,7 +67,7 @@ class MixtureSummary(NamedTuple):
 def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     shown, notes = scalars.iloc[:_MOST_LINES], list[str]()
     lines = {}
-    # They would make the table too wide for a terminal; az.mcse has them.
+    # Monte Carlo standard errors would make the table too wide for a terminal; use az.mcse for them.
     columns = [str(column) for column in shown.columns if not str(column).startswith("mcse")]
     for name, line in zip(shown.index, shown[columns].to_numpy(), strict=True):
         places = _places(line[columns.index("sd")], 2)
@@ -102,9 +102,7 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
             else f"{len(single)} rows are clusters by themselves, alone in at most {alone}: {named}"
         )
     if clusters.attrs.get("is_grouped"):
-        notes.append(
-            "weight is that in a group of which no row was seen; dp.group_weights has those of the groups"
-        )
+        notes.append("weight is that of a new group without rows; dp.group_weights has those of the groups")
     if clusters.attrs.get("note"):
         notes.append(clusters.attrs["note"])
     parts = [str(k) for k in shown.index if shown.loc[k, "purity"] < 0.5]
@@ -130,17 +128,17 @@ def _printed_clusters(clusters: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _alike(values: pd.Series, digits: int) -> list[str]:
-    """Write numbers with as many decimal places, or, where they are of different magnitudes, with digits each."""
+    """Write numbers with the same decimal places, or, if magnitudes differ, the same significant digits."""
     sizes = values.abs()[values != 0]
     if len(sizes) and sizes.min() < 0.02 * sizes.max():
         places = [_places(float(value), digits) for value in values]
     else:
         places = [_places(float(values.abs().max()), digits)] * len(values)
-    return [f"{value:.{own}f}" for value, own in zip(values, places, strict=True)]
+    return [f"{value:.{n_places}f}" for value, n_places in zip(values, places, strict=True)]
 
 
 def _places(number: float, digits: int) -> int:
-    """Return how many decimal places show so many significant digits of a number."""
+    """Return the number of decimal places that show ``digits`` significant digits of a number."""
     if not np.isfinite(number) or number == 0.0:
         return 0
     return int(np.clip(digits - 1 - np.floor(np.log10(abs(number))), 0, 12))
@@ -155,10 +153,10 @@ def summary(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> MixtureSummary:
-    """Summarise a mixture: numbers of its partitions, hyperparameters, and the clusters of one partition.
+    """Summarise a mixture: scalars of its partitions, hyperparameters, and the clusters of one partition.
 
-    Use it instead of ``az.summary`` of all variables, which has a line for the label of each row, although the
-    numbers of the clusters mean nothing across draws.
+    Use it instead of ``az.summary`` of all variables: that has a line for the label of each row, and labels mean
+    nothing across draws.
 
     Parameters
     ----------
@@ -169,7 +167,7 @@ def summary(
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     round_to : int
-        Number of significant digits with which the clusters are printed.
+        Number of significant digits in the printed table of clusters.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws of weights and parameters.
     model : pm.Model, optional
@@ -199,15 +197,15 @@ def summary(
     """
     az = imported("arviz")
     draws = MixtureDraws(idata, name, model)
-    found = diagnostics_of(idata, draws.drawn, None, 3)
-    warn_if_apart(found)
-    numbers = found.drop_vars("distance")
+    diagnostics = diagnostics_of(idata, draws.drawn, None, 3)
+    warn_if_apart(diagnostics)
+    numbers = diagnostics.drop_vars("distance")
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     known = [variable for variable in draws.depends_on() if variable in posterior]
-    others = draws.drawn.at_draws(posterior[known]) if known else None
-    numbers = numbers if others is None else numbers.merge(others)
+    hyperparameters = draws.drawn.at_draws(posterior[known]) if known else None
+    numbers = numbers if hyperparameters is None else numbers.merge(hyperparameters)
     with warnings.catch_warnings():
-        # R-hat of what never changes divides zero by zero.
+        # R-hat of a constant divides zero by zero.
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers, round_to="none").astype(np.float64)
     still = scalars["sd"] <= 1e-6 * scalars["mean"].abs()
@@ -258,11 +256,11 @@ def _top_words(components: xr.Dataset) -> list[str]:
     (word,) = (dim for dim in mean.dims if dim not in components["size"].dims)
     names = mean[f"{word}_name" if f"{word}_name" in mean.coords else word].to_numpy()
     order = np.argsort(-mean.transpose(..., word).to_numpy(), axis=1, kind="stable")
-    return [", ".join(map(str, names[own[:_MOST_NAMED]])) for own in order]
+    return [", ".join(map(str, names[ranked[:_MOST_NAMED]])) for ranked in order]
 
 
 def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.ndarray]:
-    """Return posterior means of a parameter, by the names of columns of a table."""
+    """Return posterior means of a parameter as named columns of a table."""
     if name.endswith("covariance"):
         values = xr.DataArray(
             np.diagonal(values.to_numpy(), axis1=-2, axis2=-1), dims=values.dims[:-1], coords=_without_last(values)
@@ -271,14 +269,14 @@ def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.n
         values = values**0.5
         name = f"{name.removesuffix('covariance').removesuffix('variance')}sd"
     mean = values.mean(("chain", "draw"))
-    own = [str(dim) for dim in mean.dims if dim != cluster]
-    if not own:
+    dims = [str(dim) for dim in mean.dims if dim != cluster]
+    if not dims:
         return {name: mean.to_numpy()}
-    stacked = mean.stack(entry=own)
+    stacked = mean.stack(entry=dims)
     keys = [key if isinstance(key, tuple) else (key,) for key in stacked["entry"].to_index()]
-    if f"{own[-1]}_name" in mean.coords:
-        # Categories that a column does not have are empty.
-        categories = stacked[f"{own[-1]}_name"].to_numpy()
+    if f"{dims[-1]}_name" in mean.coords:
+        # Columns with fewer categories are padded with the name "".
+        categories = stacked[f"{dims[-1]}_name"].to_numpy()
         keys = [(*key[:-1], category) for key, category in zip(keys, categories, strict=True)]
     return {
         f"{name}[{', '.join(map(str, key))}]": stacked.isel(entry=i).to_numpy()

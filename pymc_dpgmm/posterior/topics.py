@@ -1,4 +1,4 @@
-"""Weights of groups, words of topics, and documents held out."""
+"""Weights of clusters in groups, words of topics, and held-out documents."""
 
 from typing import Any
 
@@ -28,9 +28,9 @@ def group_weights(
 ) -> xr.Dataset:
     """Return the weights of clusters, or topics, in every group.
 
-    The clusters of each draw are matched one to one to those of a reference, so that as many rows as possible are
-    in clusters that match. ``overlap`` tells how well that works: it is the share of a reference cluster's rows
-    that the matching clusters hold, on average over the draws. Where it is low, draws do not agree.
+    The clusters of each draw are matched one to one to those of a reference, so that matching clusters have as
+    many common rows as possible. ``overlap`` measures the match: it is the share of a reference cluster's rows
+    that are in the matching cluster, averaged over the draws. Where it is low, draws do not agree.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def group_weights(
     Raises
     ------
     TypeError, ValueError
-        If rows are in no groups, ``probability`` is outside its range, or something that is needed was not stored.
+        If rows have no groups, ``probability`` is outside its range, or a variable that is needed was not stored.
 
     Examples
     --------
@@ -76,18 +76,18 @@ def group_weights(
     draws = _grouped(MixtureDraws(idata, name, model))
     labels, names = _reference(draws, reference)
     check_probability(probability)
-    found = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
+    weights = group_weights_of(draws.numbers, labels, probability, np.random.default_rng(random_seed))
     assert draws.groups is not None
     group, dim = f"{draws.labels_name.removesuffix('_labels')}_group", draws.cluster_dim()
     sizes = np.bincount(labels)
     return xr.Dataset(
         {
-            "weight": ((group, dim), found.mean),
-            "sd": ((group, dim), found.sd),
-            "lower": ((group, dim), found.lower),
-            "upper": ((group, dim), found.upper),
-            "other": (group, found.other),
-            "overlap": (dim, found.overlap),
+            "weight": ((group, dim), weights.mean),
+            "sd": ((group, dim), weights.sd),
+            "lower": ((group, dim), weights.lower),
+            "upper": ((group, dim), weights.upper),
+            "other": (group, weights.other),
+            "overlap": (dim, weights.overlap),
             "size": (dim, sizes),
         },
         coords={group: coordinates(draws.groups.names), dim: names},
@@ -109,7 +109,7 @@ def topics(
 
     .. math:: \lambda \log \phi_{kw} + (1 - \lambda) \log (\phi_{kw} / p_w),
 
-    the relevance of Sievert and Shirley (2014), :math:`\phi_{kw}` being the probability of a word in a topic,
+    the relevance of Sievert and Shirley (2014), where :math:`\phi_{kw}` is the probability of a word in a topic,
     :math:`p_w` its share of all tokens, and :math:`\lambda` the argument ``relevance``.
 
     Parameters
@@ -120,10 +120,10 @@ def topics(
         Name of the words: of an :func:`LDA`, of a :func:`HDPMixture` of one column of categories, or of a mixture
         of documents with the base measure :class:`DirichletMultinomial`, whose clusters are the topics.
     n_words : int, >= 1
-        Number of words of each topic that are listed.
+        Number of words to list for each topic.
     relevance : float, in [0, 1]
-        With 1, words are ranked by their probability; with less, words count that are rare elsewhere. 0.6 is what
-        Sievert and Shirley recommend.
+        With 1, words are ranked by their probability in the topic. Smaller values favour words that are rare in
+        other topics. Sievert and Shirley recommend 0.6.
     reference : (n,) array_like, optional
         Topics of all tokens, or clusters of all documents, by default those of the draw with the largest log joint
         density.
@@ -141,7 +141,7 @@ def topics(
     Raises
     ------
     TypeError, ValueError
-        If the data is no words, or an argument is out of range.
+        If the data are not words, or an argument is out of range.
 
     Examples
     --------
@@ -172,23 +172,23 @@ def topics(
         ones, tokens = np.ones(len(codes)), np.arange(len(codes))
         words = sparse.csr_array((ones, (tokens, codes)), (len(codes), len(vocabulary)))
     labels, names = _reference(draws, reference)
-    found = topic_words_of(draws.numbers, words, labels)
+    topic_words = topic_words_of(draws.numbers, words, labels)
     n_all = words.sum()
     with np.errstate(divide="ignore"):
-        log_p, log_share = np.log(found.mean), np.log(np.maximum(words.sum(axis=0), 0.5) / n_all)
+        log_p, log_share = np.log(topic_words.mean), np.log(np.maximum(words.sum(axis=0), 0.5) / n_all)
     rank = np.argsort(-(log_p - (1.0 - relevance) * log_share), axis=1, kind="stable")[:, :n_words]
-    order = np.argsort(-found.share, kind="stable")
+    order = np.argsort(-topic_words.share, kind="stable")
     top = rank[order]
     by_topic = order[:, None]
     return xr.Dataset(
         {
-            "probability": (("topic", "word"), found.mean[order]),
-            "sd": (("topic", "word"), found.sd[order]),
+            "probability": (("topic", "word"), topic_words.mean[order]),
+            "sd": (("topic", "word"), topic_words.sd[order]),
             "top_word": (("topic", "rank"), vocabulary[top]),
-            "top_probability": (("topic", "rank"), found.mean[by_topic, top]),
-            "top_sd": (("topic", "rank"), found.sd[by_topic, top]),
-            "share": ("topic", found.share[order]),
-            "overlap": ("topic", found.overlap[order]),
+            "top_probability": (("topic", "rank"), topic_words.mean[by_topic, top]),
+            "top_sd": (("topic", "rank"), topic_words.sd[by_topic, top]),
+            "share": ("topic", topic_words.share[order]),
+            "overlap": ("topic", topic_words.overlap[order]),
         },
         coords={"topic": names[order], "word": vocabulary},
         attrs={"rows": "words" if draws.is_words() else "documents"},
@@ -207,11 +207,11 @@ def held_out_log_likelihood(
     random_seed: Any = None,
     model: pm.Model | None = None,
 ) -> xr.Dataset:
-    """Return the log probability of documents that were not seen, and the weights of topics in them.
+    """Return the log probability of held-out documents, and the weights of topics in them.
 
-    The probability of a document is an average over draws of the topics' words and of their shares, given each of
-    which it is estimated by the left-to-right algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The
-    estimates are unbiased before the log is taken: nothing is plugged in.
+    The probability of a document is averaged over draws of the word probabilities and the shares of topics. Given
+    these, it is estimated by the left-to-right algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The
+    estimates are unbiased before the log is taken; no point estimates are plugged in.
 
     Parameters
     ----------
@@ -222,11 +222,11 @@ def held_out_log_likelihood(
     observed : (J, V) array_like, DataFrame or sparse matrix of counts, or (m,) array_like of words
         New documents. A DataFrame may have the words in another order, and words are looked up by their names.
     group : (m,) array_like, optional
-        The document of each word, if words are given one by one.
+        The document of each word, if ``observed`` has single words.
     n_draws : int, >= 1
-        Number of draws that are used, evenly spaced over all chains.
+        Number of draws to average over, evenly spaced over all chains.
     n_particles : int, >= 1
-        Number of estimates of each document in each draw.
+        Number of estimates for each document in each draw.
     reference : (n,) array_like, optional
         Topics of all tokens of the data, to which those of the draws are matched; see :func:`topics`.
     random_seed : int or numpy.random.Generator, optional
@@ -238,7 +238,7 @@ def held_out_log_likelihood(
     Dataset
         ``log_likelihood`` (document,), the log of the mean over draws; ``n_words`` (document,); ``weight``
         (document, topic), the posterior mean of the weights of topics, by their names in the reference;
-        ``other_weight`` (document,), that of all topics that match none of these; and the attribute
+        ``other_weight`` (document,), the total weight of topics that match none of these; and the attribute
         ``perplexity``, the exponential of minus the mean log likelihood of a word.
 
     Raises
@@ -267,27 +267,29 @@ def held_out_log_likelihood(
     _, vocabulary = _words_of(draws)
     table = read_documents(observed, group)
     tokens = read_tokens(table, group, words=_names_for(table, vocabulary))
-    found_words = np.array([as_text(word) for word in tokens.vocabulary], dtype=object)
-    places = pd.Index(vocabulary).get_indexer(found_words)[tokens.codes]
-    if np.any(places < 0):
-        unknown = sorted(set(found_words[tokens.codes[places < 0]]))
-        raise ValueError(f"new documents have words that the data has not: {listed(unknown)}; leave them out")
+    new_words = np.array([as_text(word) for word in tokens.vocabulary], dtype=object)
+    codes = pd.Index(vocabulary).get_indexer(new_words)[tokens.codes]
+    if np.any(codes < 0):
+        unknown = sorted(set(new_words[tokens.codes[codes < 0]]))
+        raise ValueError(
+            f"new documents must have only words of the data, got also {listed(unknown)}: leave these out"
+        )
     order = np.argsort(tokens.document, kind="stable")
     lengths = np.bincount(tokens.document, minlength=len(tokens.documents))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     total = draws.numbers.n_draws
     chosen = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int))
-    words = np.ascontiguousarray(places[order], dtype=np.int64)
+    words = np.ascontiguousarray(codes[order], dtype=np.int64)
     rng = np.random.default_rng(random_seed)
     labels, names = _reference(draws, reference)
-    found = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
-    log_p = np.logaddexp.reduce(found.log_probability, axis=0) - np.log(len(chosen))
+    estimates = held_out(draws.numbers, words, starts, chosen, int(n_particles), rng, labels)
+    log_p = np.logaddexp.reduce(estimates.log_probability, axis=0) - np.log(len(chosen))
     return xr.Dataset(
         {
             "log_likelihood": ("document", log_p),
             "n_words": ("document", lengths),
-            "weight": (("document", "topic"), found.weights),
-            "other_weight": ("document", np.maximum(1.0 - found.weights.sum(axis=1), 0.0)),
+            "weight": (("document", "topic"), estimates.weights),
+            "other_weight": ("document", np.maximum(1.0 - estimates.weights.sum(axis=1), 0.0)),
         },
         coords={"document": coordinates(tokens.documents), "topic": names},
         attrs={"perplexity": float(np.exp(-log_p.sum() / max(len(words), 1)))},
@@ -295,28 +297,32 @@ def held_out_log_likelihood(
 
 
 def _names_for(table: Table, vocabulary: np.ndarray) -> np.ndarray | None:
-    """Return the names of the columns of counts that have none themselves: those of the words of the data."""
+    """Return the vocabulary as names for columns of counts, or None if these have names."""
     if table.is_vector or table.columns is not None:
         return None
     if table.values.shape[1] != len(vocabulary):
-        raise ValueError(f"new documents have {table.values.shape[1]} words, but the data has {len(vocabulary)}")
+        raise ValueError(
+            f"new documents must have {len(vocabulary)} columns, as the data, got {table.values.shape[1]}"
+        )
     return vocabulary
 
 
 def _grouped(draws: MixtureDraws) -> MixtureDraws:
-    """Return draws, which must be of a mixture of rows in groups."""
+    """Return the draws, or raise ValueError if rows have no groups."""
     if draws.groups is None:
-        raise ValueError(f"the rows of {draws.labels_name} are in no groups")
+        raise ValueError(
+            f"the rows of {draws.labels_name} have no groups: this needs a mixture with group=, or dp.LDA"
+        )
     return draws
 
 
 def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
-    """Return the view that is words, and their names."""
+    """Return the view of words, and their names."""
     view = draws.sole()
     if view.family.name != "DirichletCategorical" or view.d != 1:
         raise ValueError(
-            f"{view.name} is not words: topics are of one column of categories (DirichletCategorical) in groups, "
-            "or of counts of words (DirichletMultinomial)"
+            f"{view.name} is not words: topics need one column of categories (DirichletCategorical) in groups, or "
+            "counts of words (DirichletMultinomial)"
         )
     length = np.asarray(view.params(0).a).shape[1]
     names = view.category_names(length)
@@ -324,7 +330,7 @@ def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
 
 
 def _reference(draws: MixtureDraws, reference: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the labels to which clusters are matched, from 0 on, and their names.
+    """Return the reference labels that clusters are matched to, 0, 1, ..., and their names.
 
     By default they are those of the draw with the largest log joint density.
     """
@@ -332,5 +338,5 @@ def _reference(draws: MixtureDraws, reference: Any) -> tuple[np.ndarray, np.ndar
         names, labels = np.unique(draws.numbers.labels[draws.best_draw()], return_inverse=True)
         return labels.astype(np.int64), names
     labels = checked_partition("reference", reference, draws.drawn)
-    given = np.asarray(reference["labels"] if isinstance(reference, xr.Dataset) else reference)
-    return labels, np.unique(given) if given.dtype.kind in "iu" else np.arange(labels.max() + 1)
+    values = np.asarray(reference["labels"] if isinstance(reference, xr.Dataset) else reference)
+    return labels, np.unique(values) if values.dtype.kind in "iu" else np.arange(labels.max() + 1)

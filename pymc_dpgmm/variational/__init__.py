@@ -1,1 +1,1 @@
-"""Variational inference for mixtures, as numbers: what it computes, and why, is in ``docs/variational.md``."""
+"""Variational inference for mixtures, on arrays. ``docs/variational.md`` explains the method."""

@@ -1,12 +1,12 @@
-r"""Coordinate ascent: responsibilities, then the posteriors of weights and parameters given these, in turn.
+r"""Coordinate ascent, which alternates between responsibilities and the posteriors of weights and parameters.
 
-With the best approximate posteriors of weights and parameters put in, the bound is a function of the
+With the optimal approximate posteriors of weights and parameters inserted, the bound depends on the
 responsibilities alone,
 
 .. math:: L(r) = \sum_k \log m_k(r) + W(r) - \sum_{ik} r_{ik} \log r_{ik},
 
-where :math:`m_k(r)` is the evidence of rows of which :math:`r_{ik}` are in component k, and W what the weights
-add.
+where :math:`m_k(r)` is the evidence of component k with row i counted :math:`r_{ik}` times, and W is the
+contribution of the weights.
 """
 
 import contextlib
@@ -20,9 +20,10 @@ from pymc_dpgmm.variational.rows import RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks, Weights
 
 Prior = Sticks | DirichletWeights
-# Shares of the rise before from which leaps are tried, and how many steps they are long at the most.
+# An extrapolation is tried if the rise of the bound is at least _LEAST_RATIO of the previous rise. It covers at
+# most _LONGEST_LEAP steps.
 _LEAST_RATIO, _LONGEST_LEAP = 0.2, 100.0
-# What rounding may take from the bound, as a share of the sum of the absolute values of its parts.
+# Largest fall of the bound by rounding, relative to the sum of the absolute values of its parts.
 ROUNDING = 1e-10
 
 
@@ -32,13 +33,14 @@ class State(NamedTuple):
     Parameters
     ----------
     sums : Sums
-        What the responsibilities weigh: the parameters of component k have the posterior given these.
+        Sufficient statistics of the rows, weighted by responsibilities. They determine the approximate posterior
+        of the parameters of each component.
     weights : Weights
     log_evidences : (K,) array
     entropy : float
-        Of the responsibilities.
+        Entropy of the responsibilities.
     source : tuple or None
-        Sums and expected log weights that the responsibilities are computed from; None where components have been
+        Sums and expected log weights from which the responsibilities were computed; None if components have been
         merged since.
     """
 
@@ -55,13 +57,13 @@ class State(NamedTuple):
 
     @property
     def rounding(self) -> float:
-        """What rounding may take from the bound."""
+        """Largest fall of the bound that rounding explains."""
         parts = np.abs(self.log_evidences).sum() + abs(self.weights.bound) + self.entropy
         return ROUNDING * float(parts)
 
     @property
     def n_components(self) -> int:
-        """Number of components that labels are among."""
+        """Number of components that labels may take."""
         return len(self.sums.sizes)
 
 
@@ -73,9 +75,9 @@ def settle(
     source: tuple[Sums, np.ndarray] | None,
     before: Weights | None = None,
 ) -> State:
-    """Return the best approximate posterior given responsibilities.
+    """Return the optimal approximate posterior given responsibilities.
 
-    Sticks are brought into decreasing order of their sizes where that raises the bound.
+    Sticks are sorted by decreasing size if that raises the bound.
     """
     weights = prior.fit(sums.sizes, before)
     order = np.argsort(-sums.sizes, kind="stable")
@@ -88,14 +90,14 @@ def settle(
 
 
 def begin(rows: RowsAnywhere, prior: Prior, sums: Sums, threads: Threads) -> State:
-    """Return the state after one pass in which all components of some sums have equal weights."""
+    """Return the state after one pass over the rows, with these components at equal weights."""
     log_weights = np.zeros(len(sums.sizes))
-    found, entropy = rows.respond(sums, log_weights, threads)
-    return settle(rows, prior, found, entropy, (sums, log_weights))
+    new, entropy = rows.respond(sums, log_weights, threads)
+    return settle(rows, prior, new, entropy, (sums, log_weights))
 
 
 def step(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads) -> State:
-    """Update the responsibilities, then all that depends on them.
+    """Update the responsibilities, and then weights and parameters given them.
 
     Raises
     ------
@@ -104,13 +106,13 @@ def step(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads) -> St
     """
     source = state.sums, state.weights.log_weights
     sums, entropy = rows.respond(*source, threads)
-    found = settle(rows, prior, sums, entropy, source, state.weights)
-    if not found.bound >= state.bound - max(found.rounding, state.rounding):
+    new = settle(rows, prior, sums, entropy, source, state.weights)
+    if not new.bound >= state.bound - max(new.rounding, state.rounding):
         raise FloatingPointError(
-            f"the bound went from {state.bound:.10g} to {found.bound:.10g}, which coordinate ascent cannot do: "
-            "digits are lost. Scale the columns of the data to like spreads; if that does not help, report this"
+            f"the bound fell from {state.bound:.10g} to {new.bound:.10g}, which means that digits were lost. "
+            "Scale the columns of the data to similar spreads. If that does not help, report this"
         )
-    return found
+    return new
 
 
 def ascend(
@@ -122,23 +124,23 @@ def ascend(
     most: int,
     trace: list[float] | None = None,
 ) -> State:
-    """Repeat steps until one raises the bound by less than a tolerance, or there have been so many.
+    """Repeat steps until one raises the bound by less than a tolerance, at most ``most`` times.
 
-    Where the bound rises by less and less at a steady rate, a leap to where the steps would lead is tried from
-    time to time. ``trace`` gets the bound after each step and leap.
+    While the rises fall at a steady rate, an extrapolation to the limit is tried from time to time. The bound
+    after each step is appended to ``trace``.
     """
     last_rise, pause, left, longest = 0.0, 1, 1, _LONGEST_LEAP
     for _ in range(most):
-        found = step(rows, prior, state, threads)
-        rise = found.bound - state.bound
+        new = step(rows, prior, state, threads)
+        rise = new.bound - state.bound
         left -= 1
         if left <= 0 and _LEAST_RATIO * last_rise < rise < last_rise and tolerance < rise:
-            leap = _leap(rows, prior, state, found, math.sqrt(rise / last_rise), longest, threads)
-            # The more often leaps fail, the rarer and shorter they are.
+            leap = _leap(rows, prior, state, new, math.sqrt(rise / last_rise), longest, threads)
+            # Each failure makes extrapolations rarer and shorter.
             pause, longest = (2 * pause, 0.5 * longest) if leap is None else (2, min(2.0 * longest, _LONGEST_LEAP))
             left = pause
-            found = found if leap is None else leap
-        last_rise, state = rise, found
+            new = new if leap is None else leap
+        last_rise, state = rise, new
         if trace is not None:
             trace.append(state.bound)
         if rise < tolerance:
@@ -149,22 +151,22 @@ def ascend(
 def _leap(
     rows: RowsAnywhere, prior: Prior, before: State, state: State, rate: float, longest: float, threads: Threads
 ) -> State | None:
-    """Go on in the direction of the last step; return where that leads if the bound is higher there.
+    """Extrapolate in the direction of the last step; return the new state if its bound is higher, else None.
 
-    Near an optimum a step makes what is missing smaller by a rate, and what the bound is short of by its square,
-    so that all further steps together are rate / (1 - rate) times the last one. The sums beyond need not be those
-    of any rows: they are only what responsibilities are computed from.
+    Near an optimum each step shortens the distance to it by a rate, and the gap of the bound by the squared rate.
+    So all further steps together are rate / (1 - rate) times the last one. The extrapolated sums need not belong
+    to any rows: responsibilities are computed from them, and then proper sums from these.
     """
     if state.source is None or state.source[0] is not before.sums:
-        # Components have changed places.
+        # Components have been reordered: the difference between the two states is no direction.
         return None
     sums = rows.beyond(before.sums, state.sums, min(rate / (1.0 - rate), longest))
-    # Sums of no rows may stand for no covariance.
+    # Extrapolated sums may have no valid covariance.
     with np.errstate(all="ignore"), contextlib.suppress(np.linalg.LinAlgError):
         source = sums, prior.fit(sums.sizes, state.weights).log_weights
-        found, entropy = rows.respond(*source, threads)
-        if not (math.isfinite(entropy) and all(np.all(np.isfinite(own)) for own in found.views)):
+        proper, entropy = rows.respond(*source, threads)
+        if not (math.isfinite(entropy) and all(np.all(np.isfinite(of_view)) for of_view in proper.views)):
             return None
-        leap = settle(rows, prior, found, entropy, source, state.weights)
+        leap = settle(rows, prior, proper, entropy, source, state.weights)
         return leap if leap.bound > state.bound else None
     return None

@@ -1,4 +1,4 @@
-"""Draws from an approximate posterior, and how much the exact posterior would weigh them."""
+"""Draws from an approximate posterior, and their importance weights for the exact one."""
 
 import math
 
@@ -11,12 +11,12 @@ from pymc_dpgmm.variational.ascent import Prior, State, step
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 from pymc_dpgmm.variational.weights import Sticks
 
-# Rows whose largest responsibility is this close to 1 are not drawn one by one.
+# A row whose largest responsibility is above this always gets that component.
 _CERTAIN = 1.0 - 1e-12
 
 
 def with_source(rows: RowsAnywhere, prior: Prior, state: State) -> State:
-    """Return a state whose responsibilities can be computed again."""
+    """Return a state with a source, from which responsibilities can be recomputed."""
     if state.source is not None:
         return state
     with Threads(1) as threads:
@@ -31,38 +31,38 @@ def draw_labels(
     Returns
     -------
     labels : (n_draws, n) int64 array
-        Components, in their order.
+        Numbers of components.
     log_q : (n_draws,) array
-        Log probabilities of the draws, for power 1.
+        Log probabilities of the draws if ``power`` is 1.
     """
     assert state.source is not None
     labels, log_q = np.empty((n_draws, rows.n), dtype=np.int64), np.zeros(n_draws)
-    for first, own in rows.blocks_of_responsibilities(*state.source):
+    for first, responsibilities in rows.blocks_of_responsibilities(*state.source):
         if power != 1.0:
-            own = own**power
-            own /= own.sum(axis=0)
-        block = labels[:, first : first + own.shape[1]]
-        block[:] = own.argmax(axis=0)
-        open_rows = np.flatnonzero(own.max(axis=0) < _CERTAIN)
+            responsibilities = responsibilities**power
+            responsibilities /= responsibilities.sum(axis=0)
+        block = labels[:, first : first + responsibilities.shape[1]]
+        block[:] = responsibilities.argmax(axis=0)
+        open_rows = np.flatnonzero(responsibilities.max(axis=0) < _CERTAIN)
         if not len(open_rows):
             continue
-        below = np.cumsum(own[:, open_rows], axis=0)
+        below = np.cumsum(responsibilities[:, open_rows], axis=0)
         u = rng.random((n_draws, len(open_rows))) * below[-1]
         drawn = np.zeros(u.shape, dtype=np.int64)
         for k in range(len(below) - 1):
             drawn += below[k] <= u
         block[:, open_rows] = drawn
-        log_q += np.log(own[drawn, open_rows]).sum(axis=1)
+        log_q += np.log(responsibilities[drawn, open_rows]).sum(axis=1)
     return labels, log_q
 
 
 def partitions_of(labels: np.ndarray) -> np.ndarray:
-    """Return labels (n_draws, n) with clusters named in the order of their first rows."""
-    return np.array([canonical_labels(own)[0] for own in labels])
+    """Return labels (n_draws, n) with clusters numbered in order of first appearance."""
+    return np.array([canonical_labels(labels_of_draw)[0] for labels_of_draw in labels])
 
 
 def draw_alpha(state: State, n_draws: int, rng: np.random.Generator) -> np.ndarray | None:
-    """Draw the concentration, where it has an approximate posterior: (n_draws,)."""
+    """Draw the concentration, (n_draws,), or return None if it has no approximate posterior."""
     if state.weights.alpha is None:
         return None
     shape, rate = state.weights.alpha
@@ -72,24 +72,22 @@ def draw_alpha(state: State, n_draws: int, rng: np.random.Generator) -> np.ndarr
 def log_importance(
     rows: Rows, prior: Prior, state: State, n_draws: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, int]:
-    """Return logs of exact over approximate densities, for draws of labels and concentration, (n_draws,).
+    """Return log importance weights of draws of labels and concentration, and the number of distinct labellings.
 
-    The second number is that of different labels among the draws.
-
-    Weights and parameters are integrated out of both. The labels are names of components in the order of their
-    sticks, whose probability is that of a sequence of Beta integrals. The mean of the exponentials is an estimate
-    of the evidence of all partitions that the components allow.
+    The weights (n_draws,) are exact over approximate densities. Weights of components and parameters are
+    integrated out of both. Labels are positions of sticks, and their prior probability is a product of beta
+    integrals. The mean of the exponentials estimates the evidence of all partitions into these components.
     """
     labels, log_q = draw_labels(rows, state, n_draws, rng)
     alpha = draw_alpha(state, n_draws, rng)
-    found = np.empty(n_draws)
-    for t, own in enumerate(labels):
-        sums = rows.of_labels(own, state.n_components)
-        given = prior if alpha is None else Sticks(float(alpha[t]))
-        found[t] = rows.log_evidences(sums).sum() + given.fit(sums.sizes).bound - log_q[t]
+    log_weights = np.empty(n_draws)
+    for t, labels_of_draw in enumerate(labels):
+        sums = rows.of_labels(labels_of_draw, state.n_components)
+        prior_of_draw = prior if alpha is None else Sticks(float(alpha[t]))
+        log_weights[t] = rows.log_evidences(sums).sum() + prior_of_draw.fit(sums.sizes).bound - log_q[t]
     if alpha is not None and state.weights.alpha is not None and prior.law is not None:
-        found += _log_gamma(alpha, *prior.law) - _log_gamma(alpha, *state.weights.alpha)
-    return found, len(np.unique(labels, axis=0))
+        log_weights += _log_gamma(alpha, *prior.law) - _log_gamma(alpha, *state.weights.alpha)
+    return log_weights, len(np.unique(labels, axis=0))
 
 
 def _log_gamma(x: np.ndarray, shape: float, rate: float) -> np.ndarray:

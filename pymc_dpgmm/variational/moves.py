@@ -1,7 +1,7 @@
-"""Components that are added, and that are merged: each change is kept only if it raises the bound.
+"""Moves that add, merge and drop components. A move is accepted only if it raises the bound.
 
-After Hughes and Sudderth (2013), memoized births and merges: a birth divides the rows of a component by a fit of
-their own, a merge adds the responsibilities of two components, whose effect on the bound is known exactly.
+After the memoized births and merges of Hughes and Sudderth (2013). A birth divides a component by fitting two
+components to its rows. A merge adds the responsibilities of two components, and its effect on the bound is exact.
 """
 
 import numpy as np
@@ -11,18 +11,18 @@ from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle, s
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere, Sums
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
-# Rows of a component that a birth looks at, and steps of its fit; steps after which what it leads to is judged.
+# Largest number of rows that a birth is fitted to, steps of that fit, and steps on all rows to judge a move by.
 _MOST_LOOKED_AT, _STEPS_OF_BIRTH, _STEPS_TO_JUDGE = 4_000, 20, 8
-# Births that are tried one by one when all at once do not raise the bound, and components that may be dropped.
+# Births that are tried singly if all together do not raise the bound, and components that a drop is tried for.
 _MOST_SINGLE, _MOST_DROPPED = 3, 3
-# Pairs of components whose entropies are computed, for every component.
+# Number of pairs, per component, for which the loss of entropy by merging is computed.
 _PAIRS_EACH = 3
 
 
 def merge_pairs(rows: RowsAnywhere, prior: Prior, state: State) -> State:
     """Merge pairs of components as long as that raises the bound.
 
-    Finite mixtures are offered as many components afterwards, those that were merged without rows.
+    Finite mixtures keep their number of components: each merge leaves one without rows.
     """
     while state.n_components > 1 and state.source is not None:
         merged = _merge_once(rows, prior, state)
@@ -36,18 +36,18 @@ def _merge_once(rows: RowsAnywhere, prior: Prior, state: State) -> State | None:
     """Return the state after merges of disjoint pairs, None if none raises the bound."""
     left, right = np.triu_indices(state.n_components, 1)
     sizes = state.sums.sizes
-    # Components without rows have nothing to lose.
+    # Components without rows need no merges.
     used = (sizes[left] > 0.0) & (sizes[right] > 0.0)
     left, right = left[used], right[used]
     if not len(left):
         return None
     together = rows.merged(state.sums.take(left), state.sums.take(right))
     gains = rows.log_evidences(together) - state.log_evidences[left] - state.log_evidences[right]
-    # Which pairs are best can be told with the concentration as it is.
-    given = _given_concentration(prior, state)
-    now = given.fit(sizes).bound
+    # Pairs are ranked at the present concentration.
+    fixed = _given_concentration(prior, state)
+    now = fixed.fit(sizes).bound
     for p in range(len(left)):
-        gains[p] += given.fit(_sizes_after(prior, sizes, left[p], right[p])).bound - now
+        gains[p] += fixed.fit(_sizes_after(prior, sizes, left[p], right[p])).bound - now
     best = np.argsort(-gains)[: _PAIRS_EACH * state.n_components]
     best = best[gains[best] > 0.0]
     if not len(best):
@@ -63,20 +63,20 @@ def _merge_once(rows: RowsAnywhere, prior: Prior, state: State) -> State | None:
             chosen.append(p)
             taken |= pair
     while chosen:
-        found = _merged_state(
+        merged = _merged_state(
             rows, prior, state, left[best[chosen]], right[best[chosen]], float(losses[chosen].sum())
         )
-        if found.bound > state.bound + state.rounding:
-            return found
-        # Merges change the weights of one another.
+        if merged.bound > state.bound + state.rounding:
+            return merged
+        # Gains are computed pair by pair, but merges change the weights of each other: try fewer.
         chosen = chosen[: len(chosen) // 2]
     return None
 
 
 def drop_component(rows: RowsAnywhere, prior: Prior, state: State, threads: Threads, least_gain: float) -> State:
-    """Leave out one component, whose rows go to the others, if the bound is higher after a few steps.
+    """Drop one component, so that others take its rows, if the bound is higher after a few steps.
 
-    Unlike a merge, this lets the rows of a component go to several. The smallest ones are tried.
+    Unlike in a merge, several components can take the rows. The smallest components are tried.
     """
     used = np.flatnonzero(state.sums.sizes > 0.0)
     if len(used) < 2:
@@ -85,14 +85,14 @@ def drop_component(rows: RowsAnywhere, prior: Prior, state: State, threads: Thre
         sums = state.sums.take(np.delete(np.arange(state.n_components), k))
         if not prior.is_ordered:
             sums = sums.beside(rows.empty(1))
-        found = _judged(rows, prior, state, sums, threads, least_gain)
-        if found is not None:
-            return found
+        dropped = _judged(rows, prior, state, sums, threads, least_gain)
+        if dropped is not None:
+            return dropped
     return state
 
 
 def _given_concentration(prior: Prior, state: State) -> Prior:
-    """Return the prior for a concentration at its approximate posterior mean, where it has one."""
+    """Return the prior with the concentration fixed at its approximate posterior mean, if it has one."""
     if state.weights.alpha is None:
         return prior
     shape, rate = state.weights.alpha
@@ -109,8 +109,8 @@ def _merged_state(
     rows: RowsAnywhere, prior: Prior, state: State, left: np.ndarray, right: np.ndarray, lost: float
 ) -> State:
     together = rows.merged(state.sums.take(left), state.sums.take(right))
-    kept = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
-    sums = state.sums.take(kept).beside(together)
+    unmerged = np.setdiff1d(np.arange(state.n_components), np.concatenate([left, right]))
+    sums = state.sums.take(unmerged).beside(together)
     if not prior.is_ordered:
         sums = sums.beside(rows.empty(len(left)))
     return settle(rows, prior, sums, state.entropy - lost, None, state.weights)
@@ -130,19 +130,19 @@ def add_components(
     Returns
     -------
     State
-        With more components, or as it was.
+        With more components, or unchanged.
     bool
-        Whether components had to be left undivided since there would be more than ``most``.
+        Whether the limit ``most`` kept components from being divided.
     """
     if state.source is None:
         state = step(rows, prior, state, threads)
-    found = _divided(rows, state, threads, rng)
+    promising = _divided(rows, state, threads, rng)
     room = most - int(np.count_nonzero(state.sums.sizes > 0.5) if not prior.is_ordered else state.n_components)
-    is_full = len(found) > room
-    found = sorted(found, key=lambda birth: -birth[0])[: max(room, 0)]
-    trials = [found] if found else []
-    if len(found) > 1:
-        trials += [found[: len(found) // 2], *([birth] for birth in found[:_MOST_SINGLE])]
+    is_full = len(promising) > room
+    promising = sorted(promising, key=lambda birth: -birth[0])[: max(room, 0)]
+    trials = [promising] if promising else []
+    if len(promising) > 1:
+        trials += [promising[: len(promising) // 2], *([birth] for birth in promising[:_MOST_SINGLE])]
     for births in trials:
         tried = _with_births(rows, prior, state, births, threads, least_gain)
         if tried is not None:
@@ -153,22 +153,22 @@ def add_components(
 def _divided(
     rows: RowsAnywhere, state: State, threads: Threads, rng: np.random.Generator
 ) -> list[tuple[float, int, Sums]]:
-    """Return for components whose rows two describe better: by how much, which one, and the two."""
+    """Return promising births: the gain of the bound, the component, and its two children."""
     assert state.source is not None
-    found = []
-    for k, own in enumerate(rows.members(*state.source, state.sums.sizes, _MOST_LOOKED_AT, rng)):
-        birth = None if own.n < 2 else _divided_rows(own, state.sums.take([k]), threads, rng)
+    births = []
+    for k, members in enumerate(rows.members(*state.source, state.sums.sizes, _MOST_LOOKED_AT, rng)):
+        birth = None if members.n < 2 else _divided_rows(members, state.sums.take([k]), threads, rng)
         if birth is not None:
-            found.append((birth[0], k, birth[1]))
-    return found
+            births.append((birth[0], k, birth[1]))
+    return births
 
 
 def _divided_rows(
     rows: Rows, parent: Sums, threads: Threads, rng: np.random.Generator
 ) -> tuple[float, Sums] | None:
-    """Return two components that describe rows better than one, and by how much; None if that is not so.
+    """Fit two components to rows; return the gain of the bound and the two, or None if there is no gain.
 
-    The rows may be some of those of their component; what they tell is then counted as often as there are more.
+    The rows may be a sample of those of their component. Sums are then scaled up to all of them.
     """
     seeds = rows.of_single(spread_rows(rows, parent, 2, rng))
     prior = DirichletWeights(2.0, 2)
@@ -183,10 +183,10 @@ def _divided_rows(
 
 
 def spread_rows(rows: Rows, parent: Sums, n_chosen: int, rng: np.random.Generator) -> np.ndarray:
-    """Choose rows that differ: each with a probability that grows with how little those before explain of it.
+    """Choose rows that differ, as k-means++ chooses its centres (Arthur and Vassilvitskii 2007).
 
-    As k-means++ chooses its centres (Arthur and Vassilvitskii 2007), where the squared distance is by how much the
-    expected log density of a row under ``parent`` exceeds that under the nearest of the rows chosen so far.
+    In place of a squared distance, the probability of a row is proportional to the difference of its expected log
+    density under ``parent`` and under the nearest of the rows chosen so far.
     """
     chosen = [int(rng.integers(rows.n))]
     under_parent = rows.log_densities(parent)[:, 0]
@@ -212,14 +212,14 @@ def _with_births(
     threads: Threads,
     least_gain: float,
 ) -> State | None:
-    """Return the state with components divided after a few steps, None if that does not raise the bound."""
+    """Return the state a few steps after dividing components, or None if that does not raise the bound."""
     divided = [k for _, k, _ in births]
-    kept = np.setdiff1d(np.arange(state.n_components), divided)
-    sums = state.sums.take(kept)
+    undivided = np.setdiff1d(np.arange(state.n_components), divided)
+    sums = state.sums.take(undivided)
     if not prior.is_ordered:
-        # Components that are offered and have no rows are those that rows move to.
+        # The number of components is fixed: children replace the smallest ones.
         idle = np.argsort(sums.sizes, kind="stable")[: len(births)]
-        sums = sums.take(np.setdiff1d(np.arange(len(kept)), idle))
+        sums = sums.take(np.setdiff1d(np.arange(len(undivided)), idle))
     for _, _, children in births:
         sums = sums.beside(children)
     return _judged(rows, prior, state, sums, threads, least_gain)
@@ -228,15 +228,15 @@ def _with_births(
 def _judged(
     rows: RowsAnywhere, prior: Prior, state: State, sums: Sums, threads: Threads, least_gain: float
 ) -> State | None:
-    """Return the state after a few steps from other components, None if the bound is not higher than before."""
+    """Return the state a few steps after a change of components, or None if the bound has not risen."""
     source = sums, prior.fit(sums.sizes, state.weights).log_weights
-    found = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)
+    new = settle(rows, prior, *rows.respond(*source, threads), source, state.weights)
     wanted = state.bound + least_gain + state.rounding
     for n_left in range(_STEPS_TO_JUDGE, 0, -1):
-        if found.bound > wanted:
-            return found
-        before, found = found.bound, step(rows, prior, found, threads)
-        # Rises become smaller.
-        if found.bound + n_left * (found.bound - before) < wanted:
+        if new.bound > wanted:
+            return new
+        before, new = new.bound, step(rows, prior, new, threads)
+        # Rises get smaller: stop if further rises as large as this one would not be enough.
+        if new.bound + n_left * (new.bound - before) < wanted:
             return None
-    return found if found.bound > wanted else None
+    return new if new.bound > wanted else None

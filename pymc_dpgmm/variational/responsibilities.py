@@ -1,8 +1,8 @@
-r"""Responsibilities of components for rows, and the sums of rows that they weigh, for variational inference.
+r"""Responsibilities of components for rows, and sums of rows weighted by them, for variational inference.
 
 For row i and component k, :math:`r_{ik} \propto \exp \rho_{ik}`, where :math:`\rho_{ik}` is an expected log weight
-plus the expected log densities of the row's views. Rows are worked on in blocks that stay near the processor:
-memory is the responsibilities of a block and the sums of the components.
+plus the expected log densities of the row's views. Rows are processed in blocks that fit into the cache, so memory
+is needed only for the responsibilities of one block and the sums of the components.
 """
 
 import math
@@ -40,13 +40,13 @@ from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, SUM_UP, TEMPLATES,
 MOMENTS = Block(**QUADRATIC_FIELDS, centre=blocks.FLOATS, first=blocks.FLOATS, second=blocks.FLOATS)
 MOMENTS_LENGTH = len(MOMENTS)
 CENTRE, FIRST, SECOND = MOMENTS.places("centre", "first", "second")
-# Exponentials of differences below this are 0, and so is what they weigh.
+# Smaller log ratios of responsibilities are replaced by this one: the product with a share of 0 must be 0.
 _LEAST = -708.0
 
 
 @inlined
 def _normalize(size, n_clusters, densities, largest, total, dot):
-    """Replace log densities (K, size) by responsibilities, and ``total`` by the entropies of these."""
+    """Replace log densities (K, size) by responsibilities, and set ``total`` to their entropy in each row."""
     for r in range(size):
         largest[r] = -math.inf
         total[r] = 0.0
@@ -54,20 +54,20 @@ def _normalize(size, n_clusters, densities, largest, total, dot):
     for k in range(n_clusters):
         raise_all(largest, shifted(densities, k * size), size)
     for k in range(n_clusters):
-        own = shifted(densities, k * size)
+        of_cluster = shifted(densities, k * size)
         for r in range(size):
-            difference = max(own[r] - largest[r], _LEAST)
-            share = fast_exp(own[r] - largest[r])
-            own[r] = share
+            difference = max(of_cluster[r] - largest[r], _LEAST)
+            share = fast_exp(of_cluster[r] - largest[r])
+            of_cluster[r] = share
             total[r] += share
             dot[r] += share * difference
     for r in range(size):
         largest[r] = 1.0 / total[r]
         total[r] = fast_log(total[r]) - dot[r] * largest[r]
     for k in range(n_clusters):
-        own = shifted(densities, k * size)
+        of_cluster = shifted(densities, k * size)
         for r in range(size):
-            own[r] *= largest[r]
+            of_cluster[r] *= largest[r]
 
 
 @inlined
@@ -104,21 +104,34 @@ def _add_moments(view, first, size, n_clusters, densities, product, columns):
 
 
 @c_function(NOTHING(INT, INT, INT, INT, FLOATS, INTS, INT, INT, INT, FLOATS, FLOATS, FLOATS))
-def respond(start, stop, block, n_clusters, log_weights, views, n_views, given, weights, scratch, sizes, entropy):
-    """Compute the responsibilities for the rows from ``start`` to ``stop``, and add up what they weigh.
+def respond(
+    start,
+    stop,
+    block,
+    n_clusters,
+    log_weights,
+    views,
+    n_views,
+    linear,
+    weights,
+    scratch,
+    sizes,
+    entropy,
+):
+    """Compute responsibilities for the rows from ``start`` to ``stop``, and add up the rows weighted by them.
 
-    ``given`` is 0, or the address of log densities (K, block) of one block of rows; ``weights`` is 0, or the
-    address of the weight of every row. The responsibilities of the last block are left in ``scratch`` (K, size),
-    which must have room for ``(K + 3 + d) block`` numbers.
+    ``linear`` is 0, or the address of the log densities (K, block) of linear views for a single block; ``weights``
+    is 0, or the address of the weight of every row. The responsibilities of the last block are left in ``scratch``
+    (K, size), which must have room for ``(K + 3 + d) block`` numbers.
     """
     for first in range(start, stop, block):
         size = min(block, stop - first)
         densities = scratch
         largest = shifted(scratch, n_clusters * size)
         total, dot, columns = shifted(largest, size), shifted(largest, 2 * size), shifted(largest, 3 * size)
-        begin_densities(log_weights, given, size, n_clusters, densities)
+        begin_densities(log_weights, linear, size, n_clusters, densities)
         for v in range(n_views):
-            # What is found of two rows of a root is where sums over clusters go later.
+            # ``largest`` and the arrays after it serve as scratch space of add_quadratic here, and are set later.
             view = shifted(views, v * MOMENTS_LENGTH)
             read_block(view, first, size, columns)
             add_quadratic(view, size, 0, n_clusters, columns, largest, densities)
@@ -128,18 +141,18 @@ def respond(start, stop, block, n_clusters, log_weights, views, n_views, given, 
             for r in range(size):
                 total[r] *= weight[r]
             for k in range(n_clusters):
-                own = shifted(densities, k * size)
+                shares = shifted(densities, k * size)
                 for r in range(size):
-                    own[r] *= weight[r]
+                    shares[r] *= weight[r]
         of_block = 0.0
         for r in range(size):
             of_block += total[r]
         entropy[0] += of_block
         for k in range(n_clusters):
-            own = shifted(densities, k * size)
+            shares = shifted(densities, k * size)
             of_cluster = 0.0
             for r in range(size):
-                of_cluster += own[r]
+                of_cluster += shares[r]
             sizes[k] += of_cluster
         for v in range(n_views):
             _add_moments(shifted(views, v * MOMENTS_LENGTH), first, size, n_clusters, densities, largest, columns)
@@ -152,13 +165,13 @@ def _call_sum_up(typing_context, address, view, k, members, m):
 
 @c_function(NOTHING(INTS, INTS, INT))
 def sum_up_each(view, members, m):
-    """Set slot r to the sums of the row ``members[r]`` alone, for all of ``m`` rows."""
+    """Set slot r to the sums of the single row ``members[r]``, for r from 0 to ``m - 1``."""
     for r in range(m):
         _call_sum_up(view[SUM_UP], view, r, shifted(members, r), 1)
 
 
 @c_function(NOTHING(INTS, INT, FLOATS))
-def write_evidences(view, n_slots, found):
-    """Write the log evidence of slots 0 to ``n_slots - 1``, from their sums alone."""
+def write_evidences(view, n_slots, evidences):
+    """Write the log evidence of slots 0 to ``n_slots - 1``, computed from their sums."""
     for k in range(n_slots):
-        found[k] = call_evidence(view[EVIDENCE_ANEW], view, k)
+        evidences[k] = call_evidence(view[EVIDENCE_ANEW], view, k)

@@ -1,4 +1,4 @@
-"""Rows of data as variational inference sees them: responsibilities of components, and what these weigh."""
+"""Rows of data for variational inference: responsibilities of components, and rows summed with these weights."""
 
 import math
 from abc import ABC, abstractmethod
@@ -16,24 +16,24 @@ from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
 from pymc_dpgmm.variational.responsibilities import MOMENTS, respond, sum_up_each, write_evidences
 
-# Numbers that sums of single rows may take when they are all kept, the share of non-zeros up to which they are
-# kept as a sparse matrix, and numbers of a block of them.
+# The sums of all single rows are stored if they are at most _MOST_KEPT numbers. Otherwise they are stored as a
+# sparse matrix if at most _SPARSE_SHARE are non-zero, or else computed in blocks of _MOST_OF_BLOCK numbers.
 _MOST_KEPT, _SPARSE_SHARE, _MOST_OF_BLOCK = 8_000_000, 0.2, 1_000_000
-# Rows of a block of these, at least and at most.
+# Least and largest number of rows of such a block.
 _LEAST_ROWS, _MOST_ROWS = 64, 4_096
-# Numbers in the sums of all chunks, beside those of two.
+# Largest total size of the sums of all chunks that threads work on; two chunks are always allowed.
 _MOST_SUMMED = 8_000_000
 
 
 class Sums(NamedTuple):
-    """Sums of weighted rows, for each of K components.
+    """Sufficient statistics of weighted rows, for each of K components.
 
     Parameters
     ----------
     sizes : (K,) array
         Sums of the weights.
     views : tuple of (K, m) arrays
-        For each view, the sums of its family, one after the other.
+        For each view, the sums of its family, concatenated.
     """
 
     sizes: np.ndarray
@@ -41,10 +41,10 @@ class Sums(NamedTuple):
 
     def take(self, components: Any) -> "Sums":
         """Return the sums of some components."""
-        return Sums(self.sizes[components], tuple(own[components] for own in self.views))
+        return Sums(self.sizes[components], tuple(of_view[components] for of_view in self.views))
 
     def beside(self, others: "Sums") -> "Sums":
-        """Return these components and others after them."""
+        """Return these components followed by others."""
         pairs = zip(self.views, others.views, strict=True)
         return Sums(np.concatenate([self.sizes, others.sizes]), tuple(np.concatenate(pair) for pair in pairs))
 
@@ -55,7 +55,7 @@ class WeightedView:
     Parameters
     ----------
     view : View
-        Its family must declare ``expected``; parameters inside their support.
+        Its family must declare ``expected``. Parameters must lie in their support.
     """
 
     def __init__(self, view: View) -> None:
@@ -66,7 +66,7 @@ class WeightedView:
         expected = self.expected(Sums(np.zeros(1), (np.zeros((1, self.n_sums)),)), 0)
         self.is_quadratic = isinstance(expected, Quadratic)
         self.n_rows = self.table.n_rows
-        # Rows of a quadratic view, and of others the sums of single rows, where they are kept.
+        # The rows of a quadratic view. For other views, the sums of single rows, or None if they are not stored.
         self.rows: Any = self.table.rows if self.is_quadratic else None
         self._members: np.ndarray | None = None
         if not self.is_quadratic:
@@ -84,22 +84,22 @@ class WeightedView:
             return np.empty((0, self.n_sums))
         if self.n_rows * self.n_sums <= _MOST_KEPT:
             return np.concatenate([self.block(*ends) for ends in self.blocks()])
-        found = []
+        blocks = []
         for ends in self.blocks():
-            own = self.block(*ends)
-            if np.count_nonzero(own) > _SPARSE_SHARE * own.size:
+            block = self.block(*ends)
+            if np.count_nonzero(block) > _SPARSE_SHARE * block.size:
                 return None
-            found.append(csr_array(own))
-        return vstack(found, format="csr")
+            blocks.append(csr_array(block))
+        return vstack(blocks, format="csr")
 
     def blocks(self) -> list[tuple[int, int]]:
-        """Return the first row of each block of rows, and the one after its last."""
+        """Return the first row of each block, and the row after its last."""
         size = int(np.clip(_MOST_OF_BLOCK // self.n_sums, _LEAST_ROWS, _MOST_ROWS))
         starts = range(0, self.n_rows, size)
         return [(start, min(start + size, self.n_rows)) for start in starts]
 
     def block(self, first: int, last: int) -> Any:
-        """Return the sums of single rows of a view that is not quadratic: (last - first, m)."""
+        """Return the sums of single rows, (last - first, m). The view must not be quadratic."""
         if self.rows is not None:
             return self.rows[first:last]
         members = np.arange(first, last) if self._members is None else self._members[first:last]
@@ -111,7 +111,7 @@ class WeightedView:
         return table.array[: len(members), N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums].copy()
 
     def subset(self, rows: np.ndarray) -> "WeightedView":
-        """Return the view of some rows, whose sums mean the same."""
+        """Return the view of some rows, with the same representation of sums."""
         other = object.__new__(WeightedView)
         other.__dict__.update(self.__dict__)
         other.n_rows = len(rows)
@@ -122,103 +122,105 @@ class WeightedView:
         return other
 
     def of_single(self, rows: np.ndarray) -> np.ndarray:
-        """Return the sums of components that have one row each: (K, m)."""
+        """Return the sums of components with one row each: (K, m)."""
         if self.is_quadratic:
-            found = np.zeros((len(rows), self.n_sums))
-            found[:, : self.n_columns] = self.rows[rows][:, : self.n_columns]
-            return found
+            sums = np.zeros((len(rows), self.n_sums))
+            sums[:, : self.n_columns] = self.rows[rows][:, : self.n_columns]
+            return sums
         single = [self.block(row, row + 1) for row in np.asarray(rows).tolist()]
-        return np.concatenate([own if isinstance(own, np.ndarray) else own.toarray() for own in single])
+        return np.concatenate(
+            [of_row if isinstance(of_row, np.ndarray) else of_row.toarray() for of_row in single]
+        )
 
     def of_labels(self, labels: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """Return the sums of components to which all rows belong by labels, given their sizes: (K, m)."""
+        """Return the sums of components, given labels of all rows and sizes of components: (K, m)."""
         table = self.table
         if table.capacity < len(sizes):
             table.resize(len(sizes))
         table.sum_up(labels, sizes)
         return table.array[: len(sizes), N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums].copy()
 
-    def _place(self, sizes: np.ndarray, own: np.ndarray) -> Any:
-        """Write sums to the table; return them by their names."""
+    def _place(self, sizes: np.ndarray, sums: np.ndarray) -> Any:
+        """Write sums into the table, and return them by name."""
         table, n_components = self.table, len(sizes)
         if table.capacity < n_components:
             table.resize(n_components)
         table.array[:n_components, 0] = sizes
-        table.array[:n_components, N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums] = own
+        table.array[:n_components, N_BEFORE_SUMS : N_BEFORE_SUMS + self.n_sums] = sums
         return table.sums(0, n_components)
 
     def expected(self, sums: Sums, place: int) -> Expected:
-        """Return the expected log density under every component; ``place`` is that of the view among the sums."""
+        """Return the expected log density under every component; ``place`` is the index of the view in sums."""
         assert self.family.expected is not None
         return self.family.expected(self.table.shifted, self._place(sums.sizes, sums.views[place]))
 
     def set_params(self, params: Any) -> None:
-        """Take other parameters of the same shapes; sums go on to mean the same."""
+        """Set other parameters of the same shapes. Sums keep their representation."""
         self.table.set_params(params)
 
     def gradient(self, sums: Sums, place: int) -> dict[str, Any]:
-        """Return the gradient of the log evidence of all components in the parameters, by their names."""
+        """Return the gradient of the total log evidence of all components in the parameters, by name."""
         return self.family.gradient(self.table.shifted, self._place(sums.sizes, sums.views[place]))
 
     def factors(self, expected: Linear) -> np.ndarray:
-        """Return the factors of all sums of single rows: (K, m)."""
+        """Return the factor of each sum of a single row in its expected log density: (K, m)."""
         n_components = len(expected.constant)
         parts = [
-            np.reshape(expected.factors.get(name, np.zeros(own.shape)), (n_components, -1))
-            for name, own in self.table.sums(0, n_components)._asdict().items()
+            np.reshape(expected.factors.get(name, np.zeros(sums.shape)), (n_components, -1))
+            for name, sums in self.table.sums(0, n_components)._asdict().items()
             if name != "n"
         ]
         return np.concatenate(parts, axis=1)
 
-    def log_evidences(self, sizes: np.ndarray, own: np.ndarray) -> np.ndarray:
+    def log_evidences(self, sizes: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Return the log evidence of every component: (K,)."""
-        self._place(sizes, own)
-        found = np.empty(len(sizes))
-        write_evidences(self.table.block.ctypes.data, len(sizes), found.ctypes.data)
-        return found
+        self._place(sizes, sums)
+        evidences = np.empty(len(sizes))
+        write_evidences(self.table.block.ctypes.data, len(sizes), evidences.ctypes.data)
+        return evidences
 
-    def merged(self, n: np.ndarray, own: np.ndarray, m: np.ndarray, others: np.ndarray) -> np.ndarray:
-        """Return the sums of components together with others: (K, m) arrays, for (K,) sizes."""
+    def merged(self, n: np.ndarray, sums: np.ndarray, m: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the sums of K pairs of components merged, from sums (K, m) of sizes ``n`` and ``m`` (K,)."""
         if not self.is_quadratic:
-            return own + others
+            return sums + others
         d = self.n_columns
         share = (m / np.maximum(n + m, np.finfo(np.float64).tiny))[:, None]
-        between = others[:, :d] - own[:, :d]
-        second = own[:, d:] + others[:, d:] + share * n[:, None] * self._products(between)
-        return np.hstack([own[:, :d] + share * between, second])
+        between = others[:, :d] - sums[:, :d]
+        second = sums[:, d:] + others[:, d:] + share * n[:, None] * self._products(between)
+        return np.hstack([sums[:, :d] + share * between, second])
 
     def _products(self, columns: np.ndarray) -> np.ndarray:
-        """Return products of columns as they are laid out in sums of a quadratic view."""
+        """Return products of columns in the layout of the sums of a quadratic view."""
         if self.n_sums == 2 * columns.shape[1]:
             return columns**2
         i, j = np.tril_indices(columns.shape[1])
         return columns[:, i] * columns[:, j]
 
-    def scaled(self, own: np.ndarray, factor: np.ndarray) -> np.ndarray:
-        """Return the sums (K, m) of components of which every row counts ``factor`` (K,) times."""
-        found = own * factor[:, None]
+    def scaled(self, sums: np.ndarray, factor: np.ndarray) -> np.ndarray:
+        """Return the sums (K, m) of components whose rows each count ``factor`` (K,) times."""
+        multiplied = sums * factor[:, None]
         if self.is_quadratic:
-            found[:, : self.n_columns] = own[:, : self.n_columns]
-        return found
+            multiplied[:, : self.n_columns] = sums[:, : self.n_columns]
+        return multiplied
 
     def beyond(
         self, n: tuple[np.ndarray, ...], before: np.ndarray, after: np.ndarray, factor: float
     ) -> np.ndarray:
-        """Return sums that go on from those before to those after, and beyond by ``factor`` times the change.
+        """Extrapolate sums: return those ``after`` plus ``factor`` times the change since ``before``.
 
-        ``n`` has the sizes (K,) before, after, and beyond. What is never negative stays so.
+        ``n`` has the sizes (K,) before, after, and extrapolated. Sums that cannot be negative stay at 0 or above.
         """
         if not self.is_quadratic:
-            found = after + factor * (after - before)
-            return np.where((before >= 0.0) & (after >= 0.0), np.maximum(found, 0.0), found)
+            extrapolated = after + factor * (after - before)
+            return np.where((before >= 0.0) & (after >= 0.0), np.maximum(extrapolated, 0.0), extrapolated)
         d = self.n_columns
         totals = []
-        for size, own in zip(n[:2], (before, after), strict=True):
-            mean = own[:, :d]
-            totals.append((size[:, None] * mean, own[:, d:] + size[:, None] * self._products(mean)))
+        for size, sums in zip(n[:2], (before, after), strict=True):
+            mean = sums[:, :d]
+            totals.append((size[:, None] * mean, sums[:, d:] + size[:, None] * self._products(mean)))
         first, second = (b + factor * (b - a) for a, b in zip(*totals, strict=True))
         centre = after[:, :d]
-        # About the centres after, as if of rows.
+        # Second moments about the centres after.
         cross = self._products(first + centre) - self._products(first) - self._products(centre)
         about = second - cross + n[2][:, None] * self._products(centre)
         return self.from_moments(n[2], centre, first - n[2][:, None] * centre, about)
@@ -226,7 +228,7 @@ class WeightedView:
     def from_moments(
         self, sizes: np.ndarray, centre: np.ndarray, first: np.ndarray, second: np.ndarray
     ) -> np.ndarray:
-        """Return the sums of a quadratic view, given weighted sums about centres."""
+        """Return the sums of a quadratic view, given weighted first and second moments about centres."""
         safe = np.where(sizes > 0.0, sizes, 1.0)[:, None]
         offset = first / safe
         second = second - safe * self._products(offset)
@@ -249,7 +251,7 @@ class _Prepared(NamedTuple):
 
 
 class _Chunk:
-    """Sums over some of the rows: of a pass, the part that one thread adds up."""
+    """Sums over some of the rows, which one thread adds up."""
 
     def __init__(self, rows: "Rows", prepared: _Prepared) -> None:
         self.sizes, self.entropy = np.zeros(prepared.n_components), np.zeros(1)
@@ -275,12 +277,12 @@ class _Chunk:
 
 
 class Components:
-    """Components of rows of one view or several: what follows from their sums, wherever the rows are.
+    """Components of rows in one or several views: all that can be computed from their sums, without the rows.
 
     Parameters
     ----------
     views : sequence of View
-        Data of the same rows, complete or of families that integrate over what is missing.
+        Data of the same rows. If entries are missing, the family must integrate over them.
     """
 
     def __init__(self, views: Sequence[View]) -> None:
@@ -294,31 +296,31 @@ class Components:
     def log_evidences(self, sums: Sums) -> np.ndarray:
         """Return the log evidence of every component, all views together: (K,)."""
         pairs = zip(self.views, sums.views, strict=True)
-        return np.sum([view.log_evidences(sums.sizes, own) for view, own in pairs], axis=0)
+        return np.sum([view.log_evidences(sums.sizes, of_view) for view, of_view in pairs], axis=0)
 
     def merged(self, sums: Sums, others: Sums) -> Sums:
-        """Return the sums of components together with others, one by one."""
+        """Return the sums of each component merged with the corresponding one of ``others``."""
         views = tuple(
-            view.merged(sums.sizes, own, others.sizes, other)
-            for view, own, other in zip(self.views, sums.views, others.views, strict=True)
+            view.merged(sums.sizes, of_view, others.sizes, other)
+            for view, of_view, other in zip(self.views, sums.views, others.views, strict=True)
         )
         return Sums(sums.sizes + others.sizes, views)
 
     def scaled(self, sums: Sums, factor: np.ndarray) -> Sums:
-        """Return the sums of components of which every row counts ``factor`` (K,) times."""
-        views = tuple(view.scaled(own, factor) for view, own in zip(self.views, sums.views, strict=True))
+        """Return the sums of components whose rows each count ``factor`` (K,) times."""
+        views = tuple(view.scaled(of_view, factor) for view, of_view in zip(self.views, sums.views, strict=True))
         return Sums(sums.sizes * factor, views)
 
     def beyond(self, before: Sums, after: Sums, factor: float) -> Sums:
-        """Return sums beyond those after by ``factor`` times the change; no size is below 0."""
+        """Extrapolate sums by ``factor`` times the change; sizes are at least 0."""
         sizes = np.maximum(after.sizes + factor * (after.sizes - before.sizes), 0.0)
         n = before.sizes, after.sizes, sizes
         pairs = zip(self.views, before.views, after.views, strict=True)
-        return Sums(sizes, tuple(view.beyond(n, own, other, factor) for view, own, other in pairs))
+        return Sums(sizes, tuple(view.beyond(n, old, new, factor) for view, old, new in pairs))
 
 
 class RowsAnywhere(Components, ABC):
-    """All rows, and what is asked of them: in memory or in chunks."""
+    """All rows, in memory or in chunks: the interface of passes over them."""
 
     @abstractmethod
     def respond(self, sums: Sums, log_weights: np.ndarray, threads: Threads) -> tuple[Sums, float]:
@@ -327,7 +329,7 @@ class RowsAnywhere(Components, ABC):
         Parameters
         ----------
         sums : Sums
-            What the posterior of the parameters of every component is given.
+            Sums that the posterior of the parameters of each component conditions on.
         log_weights : (K,) array
             Expected log weights.
         threads : Threads
@@ -335,7 +337,7 @@ class RowsAnywhere(Components, ABC):
         Returns
         -------
         Sums
-            Of the rows, weighted by their responsibilities.
+            Sums of the rows, weighted by their responsibilities.
         float
             The entropy of the responsibilities.
         """
@@ -344,13 +346,13 @@ class RowsAnywhere(Components, ABC):
     def lost_entropies(
         self, sums: Sums, log_weights: np.ndarray, left: np.ndarray, right: np.ndarray
     ) -> np.ndarray:
-        """Return by how much merges of pairs of components lower the entropy of the responsibilities: (P,)."""
+        """Return the loss of entropy of the responsibilities by merging each of P pairs of components: (P,)."""
 
     @abstractmethod
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
     ) -> Iterator["Rows"]:
-        """Yield for every component the rows of which it is the likeliest, or about ``most`` of them by chance.
+        """Yield for every component the rows that it is the likeliest for, or a random sample of about ``most``.
 
         Parameters
         ----------
@@ -364,59 +366,59 @@ class RowsAnywhere(Components, ABC):
 
     @abstractmethod
     def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
-        """Return so many rows, chosen at random."""
+        """Return ``n_rows`` rows, chosen at random."""
 
 
 class Rows(RowsAnywhere):
     """Rows in memory."""
 
     def subset(self, rows: np.ndarray) -> Self:
-        """Return some of the rows, whose sums mean the same."""
+        """Return some of the rows, with the same representation of sums."""
         other = object.__new__(type(self))
         other.views, other.n = [view.subset(rows) for view in self.views], len(rows)
         return other
 
     def some(self, n_rows: int, rng: np.random.Generator) -> "Rows":
-        """Return so many rows, chosen at random."""
+        """Return ``n_rows`` rows, chosen at random."""
         return self.subset(np.sort(rng.choice(self.n, n_rows, replace=False)))
 
     def of_single(self, rows: np.ndarray) -> Sums:
-        """Return the sums of components that have one row each."""
+        """Return the sums of components with one row each."""
         return Sums(np.ones(len(rows)), tuple(view.of_single(rows) for view in self.views))
 
     def of_labels(self, labels: np.ndarray, n_components: int) -> Sums:
-        """Return the sums of components to which all rows belong by labels 0..K-1. Not for subsets of rows."""
+        """Return the sums of components, given labels 0..K-1 of all rows. Not for subsets of rows."""
         sizes = np.bincount(labels, minlength=n_components)
         return Sums(sizes.astype(np.float64), tuple(view.of_labels(labels, sizes) for view in self.views))
 
     def likeliest(self, sums: Sums, log_weights: np.ndarray) -> np.ndarray:
-        """Return the component of every row that has the largest responsibility: (n,) int64 array."""
+        """Return the component with the largest responsibility for every row: (n,) int64 array."""
         labels = np.empty(self.n, dtype=np.int64)
-        for first, own in self.blocks_of_responsibilities(sums, log_weights):
-            labels[first : first + own.shape[1]] = own.argmax(axis=0)
+        for first, responsibilities in self.blocks_of_responsibilities(sums, log_weights):
+            labels[first : first + responsibilities.shape[1]] = responsibilities.argmax(axis=0)
         return labels
 
     def members(
         self, sums: Sums, log_weights: np.ndarray, sizes: np.ndarray, most: int, rng: np.random.Generator
     ) -> Iterator["Rows"]:
-        """Yield for every component the rows of which it is the likeliest, or ``most`` of them by chance."""
+        """Yield for every component the rows that it is the likeliest for, or a random sample of ``most``."""
         labels = self.likeliest(sums, log_weights)
         order = np.argsort(labels, kind="stable")
         ends = np.searchsorted(labels[order], np.arange(len(sizes) + 1))
         for k in range(len(sizes)):
-            own = order[ends[k] : ends[k + 1]]
-            if len(own) > most:
-                own = np.sort(rng.choice(own, most, replace=False))
-            yield self.subset(own)
+            chosen = order[ends[k] : ends[k + 1]]
+            if len(chosen) > most:
+                chosen = np.sort(rng.choice(chosen, most, replace=False))
+            yield self.subset(chosen)
 
     def lost_entropies(
         self, sums: Sums, log_weights: np.ndarray, left: np.ndarray, right: np.ndarray
     ) -> np.ndarray:
-        """Return by how much merges of pairs of components lower the entropy of the responsibilities: (P,)."""
+        """Return the loss of entropy of the responsibilities by merging each of P pairs of components: (P,)."""
         lost = np.zeros(len(left))
-        for _, own in self.blocks_of_responsibilities(sums, log_weights):
-            parts = _x_log_x(own).sum(axis=1)
-            both = own[left] + own[right]
+        for _, responsibilities in self.blocks_of_responsibilities(sums, log_weights):
+            parts = _x_log_x(responsibilities).sum(axis=1)
+            both = responsibilities[left] + responsibilities[right]
             lost += _x_log_x(both).sum(axis=1) - parts[left] - parts[right]
         return np.maximum(lost, 0.0)
 
@@ -428,7 +430,7 @@ class Rows(RowsAnywhere):
             expected = view.expected(sums, v)
             log_weights += expected.constant
             if isinstance(expected, Quadratic):
-                mean, root = (np.ascontiguousarray(own, dtype=np.float64) for own in expected[1:])
+                mean, root = (np.ascontiguousarray(array, dtype=np.float64) for array in expected[1:])
                 shift = root * mean if root.ndim == 2 else np.einsum("kij,kj->ki", root, mean)
                 quadratic.append((v, expected._replace(mean=mean), np.ascontiguousarray(shift), root))
             else:
@@ -450,12 +452,12 @@ class Rows(RowsAnywhere):
     def _respond(
         self, prepared: _Prepared, chunk: _Chunk, start: int, stop: int, block: int, scratch: np.ndarray
     ) -> None:
-        """Add the rows from ``start`` to ``stop`` to a chunk; those of one block where a view is linear."""
-        given = None
+        """Add the rows from ``start`` to ``stop`` to a chunk. If a view is linear, they must be one block."""
+        log_densities = None
         for v, factors in prepared.linear:
-            own = (self.views[v].block(start, stop) @ factors.T).T
-            given = own if given is None else given + own
-        given = None if given is None else np.ascontiguousarray(given)
+            of_view = (self.views[v].block(start, stop) @ factors.T).T
+            log_densities = of_view if log_densities is None else log_densities + of_view
+        log_densities = None if log_densities is None else np.ascontiguousarray(log_densities)
         respond(
             start,
             stop,
@@ -464,7 +466,7 @@ class Rows(RowsAnywhere):
             prepared.log_weights.ctypes.data,
             chunk.blocks.ctypes.data,
             len(prepared.quadratic),
-            0 if given is None else given.ctypes.data,
+            0 if log_densities is None else log_densities.ctypes.data,
             0,
             scratch.ctypes.data,
             chunk.sizes.ctypes.data,
@@ -472,7 +474,7 @@ class Rows(RowsAnywhere):
         )
 
     def respond(self, sums: Sums, log_weights: np.ndarray, threads: Threads) -> tuple[Sums, float]:
-        """Compute the responsibilities of components for all rows, in one pass: their sums, and their entropy."""
+        """Compute responsibilities in one pass; return the sums of rows weighted by them, and their entropy."""
         prepared = self._prepared(sums, log_weights)
         block = self._block_size(prepared)
         width = prepared.n_components * sum(view.n_sums for view in self.views)
@@ -485,18 +487,18 @@ class Rows(RowsAnywhere):
             for c in range(start, stop):
                 self._run_chunk(prepared, chunks[c], ends[c], ends[c + 1], block, scratch)
 
-        # The table in which sums of single rows are computed anew is shared.
+        # Threads would share the table in which sums of single rows are recomputed.
         is_alone = any(self.views[v].rows is None for v, _ in prepared.linear)
         if is_alone:
             run(0, n_chunks)
         else:
             threads.run(run, 0, n_chunks)
         sizes = np.sum([chunk.sizes for chunk in chunks], axis=0)
-        found = [np.sum([chunk.sums[v] for chunk in chunks], axis=0) for v in range(len(self.views))]
+        of_views = [np.sum([chunk.sums[v] for chunk in chunks], axis=0) for v in range(len(self.views))]
         for v, expected, *_ in prepared.quadratic:
             first, second = (np.sum([getattr(c, name)[v] for c in chunks], axis=0) for name in ("first", "second"))
-            found[v] = self.views[v].from_moments(sizes, expected.mean, first, second)
-        return Sums(sizes, tuple(found)), math.fsum(float(chunk.entropy[0]) for chunk in chunks)
+            of_views[v] = self.views[v].from_moments(sizes, expected.mean, first, second)
+        return Sums(sizes, tuple(of_views)), math.fsum(float(chunk.entropy[0]) for chunk in chunks)
 
     def _run_chunk(
         self, prepared: _Prepared, chunk: _Chunk, start: int, stop: int, block: int, scratch: np.ndarray
@@ -512,7 +514,7 @@ class Rows(RowsAnywhere):
                 chunk.sums[v] += (self.views[v].block(first, last).T @ weights.T).T
 
     def blocks_of_responsibilities(self, sums: Sums, log_weights: np.ndarray) -> Any:
-        """Yield for every block its first row and the responsibilities (K, size), which are overwritten."""
+        """Yield for every block its first row and the responsibilities (K, size), in an array that is reused."""
         prepared = self._prepared(sums, log_weights)
         block = self._block_size(prepared)
         scratch = self._scratch(prepared, block)
@@ -524,16 +526,16 @@ class Rows(RowsAnywhere):
     def log_densities(self, sums: Sums) -> np.ndarray:
         """Return the expected log densities of all rows in all components: (n, K)."""
         prepared = self._prepared(sums, np.zeros(len(sums.sizes)))
-        found = np.tile(prepared.log_weights, (self.n, 1))
+        densities = np.tile(prepared.log_weights, (self.n, 1))
         for v, expected, shift, root in prepared.quadratic:
             rows = self.views[v].rows[:, : expected.mean.shape[1]]
             for k in range(prepared.n_components):
                 product = rows * root[k] if root.ndim == 2 else rows @ root[k].T
-                found[:, k] -= 0.5 * np.sum((product - shift[k]) ** 2, axis=1)
+                densities[:, k] -= 0.5 * np.sum((product - shift[k]) ** 2, axis=1)
         for v, factors in prepared.linear:
             for first, last in self.views[v].blocks():
-                found[first:last] += self.views[v].block(first, last) @ factors.T
-        return found
+                densities[first:last] += self.views[v].block(first, last) @ factors.T
+        return densities
 
 
 def _x_log_x(x: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Several starts, each brought to an optimum of its own."""
+"""Random starts, and the search for a local optimum from each."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -10,26 +10,27 @@ from pymc_dpgmm.variational.ascent import Prior, State, ascend, begin, settle
 from pymc_dpgmm.variational.moves import add_components, drop_component, merge_pairs, spread_rows
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 
-# Rows that a start looks at before it looks at all of them, and steps on these.
+# With many rows, a start first searches on _FIRST_ROWS random rows, with at most _FIRST_STEPS steps per ascent.
 _FIRST_ROWS, _FIRST_STEPS = 4_096, 200
-# Components of a start under an infinite prior, at most.
+# Largest number of initial components under an infinite prior.
 _MOST_FIRST = 20
-# Rounds of births and merges, and how often in a row births may fail: on the first rows, and on all of them after.
+# Largest number of rounds of births and merges, and numbers of successive failed births after which a search ends:
+# in general, and on all rows after a search on some.
 _MOST_ROUNDS, _PATIENCE, _PATIENCE_LATER = 50, 6, 2
 
 
 class Optimum(NamedTuple):
-    """What one start has led to.
+    """The local optimum that one start has reached.
 
     Parameters
     ----------
     state : State
     bounds : list of float
-        The bound after every change that was kept, from the first step on all rows on.
+        The bound after every accepted change, beginning with the first step on all rows.
     is_full : bool
-        Whether components had to be left undivided because of the largest number of components.
+        Whether the largest number of components kept some from being divided.
     has_converged : bool
-        Whether steps ended because they did not raise the bound any more.
+        Whether the last step raised the bound by less than the tolerance.
     """
 
     state: State
@@ -39,7 +40,7 @@ class Optimum(NamedTuple):
 
 
 class Options(NamedTuple):
-    """What limits a search.
+    """Limits of a search.
 
     Parameters
     ----------
@@ -47,9 +48,9 @@ class Options(NamedTuple):
     tol : float
         Steps end when one raises the bound by less than this for every row.
     max_steps : int
-        Of one ascent.
+        Largest number of steps of one ascent.
     patience : int
-        How often in a row births may fail.
+        Number of successive failed births after which the search ends.
     """
 
     max_components: int
@@ -59,9 +60,9 @@ class Options(NamedTuple):
 
 
 def first_state(rows: Rows, prior: Prior, rng: np.random.Generator, most: int, threads: Threads) -> State:
-    """Return a state of a random number of components, each of which begins as one of the rows.
+    """Return a state with a random number of components, each initialised at one row.
 
-    A finite mixture is offered all its components, and the others begin without rows.
+    A finite mixture always has all its components, some of them without rows.
     """
     most_first = min(rows.n, most, _MOST_FIRST) if prior.is_ordered else min(rows.n, most)
     n_first = int(np.exp(rng.uniform(0.0, np.log(most_first + 1.0)))) if prior.is_ordered else most_first
@@ -90,9 +91,9 @@ def find_optimum(
     some = rows.some(n_first, rng)
     first = first_state(some, prior, rng, most, threads)
     quick = options._replace(max_steps=_FIRST_STEPS, tol=10.0 * options.tol)
-    found = _climb(some, prior, first, rng, quick, most, threads, report)
-    share = np.full(found.state.n_components, rows.n / n_first)
-    sums = rows.scaled(found.state.sums, share)
+    quick_optimum = _climb(some, prior, first, rng, quick, most, threads, report)
+    share = np.full(quick_optimum.state.n_components, rows.n / n_first)
+    sums = rows.scaled(quick_optimum.state.sums, share)
     source = sums, prior.fit(sums.sizes).log_weights
     state = settle(rows, prior, *rows.respond(*source, threads), source)
     return _climb(rows, prior, state, rng, options._replace(patience=_PATIENCE_LATER), most, threads, report)
@@ -108,17 +109,17 @@ def _climb(
     threads: Threads,
     report: Callable[[int, float], None] | None,
 ) -> Optimum:
-    """Ascend, and add, merge and drop components, until nothing of it raises the bound."""
+    """Ascend, and add, merge and drop components, until none of this raises the bound."""
     bounds = [state.bound]
     tolerance = options.tol * rows.n
 
     def ascended(changed: State) -> State:
-        """Return what steps lead to, from a state of components that have been changed."""
+        """Return the state after an ascent from changed components."""
         bounds.append(changed.bound)
-        found = ascend(rows, prior, changed, threads, tolerance, options.max_steps, bounds)
+        new = ascend(rows, prior, changed, threads, tolerance, options.max_steps, bounds)
         if report is not None:
-            report(found.n_components, found.bound)
-        return found
+            report(new.n_components, new.bound)
+        return new
 
     state = ascended(state)
     failed, is_full, is_new = 0, False, True
@@ -132,7 +133,7 @@ def _climb(
         grown, is_full = add_components(rows, prior, state, threads, rng, most, max(tolerance, state.rounding))
         state = state if grown is state else ascended(grown)
         is_new = state.bound > before + tolerance
-        # Births are random: another may succeed.
+        # Births are random: the next may succeed.
         failed = 0 if is_new else failed + 1
         if failed >= options.patience:
             break
@@ -140,7 +141,7 @@ def _climb(
 
 
 def renewed(rows: RowsAnywhere, prior: Prior, optimum: Optimum, options: Options, threads: Threads) -> Optimum:
-    """Bring an optimum found with other parameters of the prior to the one near it."""
+    """Ascend from an optimum for other hyperparameters to the nearby one for the present ones."""
     state = settle(rows, prior, optimum.state.sums, optimum.state.entropy, None)
     bounds = [state.bound]
     state = ascend(rows, prior, state, threads, options.tol * rows.n, options.max_steps, bounds)

@@ -1,7 +1,7 @@
 r"""Approximate posteriors of the weights of components.
 
-Components without rows that are not offered keep their prior, so that what is computed is a lower bound for the
-prior that is meant, however many components are offered.
+Labels take finitely many components. All others have no rows and keep their prior, so the result is a lower bound
+for the untruncated prior, whatever the number of components.
 """
 
 import math
@@ -12,7 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln, log_risings
 
-# Rounds in which sticks and concentration are updated in turn, and the relative change at which they end.
+# Largest number of rounds that update sticks and concentration in turn, and relative change at which they end.
 _MOST_ROUNDS, _LEAST_CHANGE = 200, 1e-13
 
 
@@ -24,11 +24,11 @@ class Weights(NamedTuple):
     log_weights : (K,) array
         Expected logs of the weights.
     means : (K,) array
-        Expected weights; the rest is that of components that are not offered.
+        Expected weights. They add up to less than 1 for processes: other components have the rest.
     bound : float
-        What weights and concentration add to the bound.
+        Contribution of weights and concentration to the bound.
     alpha : (2,) tuple of float or None
-        Shape and rate of the approximate posterior of the concentration, where it has a gamma prior.
+        Shape and rate of the approximate posterior of the concentration, if it has a gamma prior.
     parameters : (K, 2) or (K,) array
         Parameters of the beta distributions of sticks, or of the Dirichlet distribution.
     """
@@ -40,20 +40,20 @@ class Weights(NamedTuple):
     parameters: np.ndarray
 
 
-# Returns the log of Gamma(x + m) / Gamma(x), of numbers or of PyTensor's variables.
+# Computes log of Gamma(x + m) / Gamma(x), for numbers or for PyTensor variables.
 LogRising = Callable[[Any, Any], Any]
 
 
 def sticks_bound(log_rising: LogRising, alpha: Any, discount: Any, sizes: Any, later: Any, steps: Any) -> Any:
-    """Return what the best sticks given responsibilities add to the bound, of numbers or of PyTensor's variables.
+    """Return the contribution of optimal sticks to the bound, for numbers or PyTensor variables.
 
     Parameters
     ----------
     log_rising : callable
-        For what the others are.
+        Matches the type of the other arguments.
     alpha, discount : scalars
     sizes, later : (K,) vectors
-        Sums of responsibilities, and of those of all components after each.
+        Sums of responsibilities of each component, and of all components after it.
     steps : (K,) vector
         1, 2, ..., K.
     """
@@ -62,21 +62,21 @@ def sticks_bound(log_rising: LogRising, alpha: Any, discount: Any, sizes: Any, l
 
 
 def dirichlet_bound(log_rising: LogRising, alpha: Any, most: Any, sizes: Any, n: Any) -> Any:
-    """Return the same for the weights of a finite mixture with ``most`` components, n being the sum of sizes."""
+    """Return the contribution of the weights of a finite mixture of ``most`` components; n is the sum of sizes."""
     return log_rising(alpha / most, sizes).sum() - log_rising(alpha, n)
 
 
 class Sticks:
     r"""Weights :math:`v_k \prod_{j < k} (1 - v_j)`, :math:`v_k \sim \mathrm{Beta}(1 - \sigma, \alpha + k \sigma)`.
 
-    Labels are among K components; the sticks go on for ever. The last of the K sticks is a beta variable too, and
-    those after it keep their prior given alpha. With it fixed at 1, as Blei and Jordan (2006) have it, the mixture
-    would be another one, whose evidence may be larger.
+    Labels take K components, but there are infinitely many sticks. Stick K is a beta variable as the others, and
+    later sticks keep their prior given alpha. Blei and Jordan (2006) fix stick K at 1 instead. That is the bound
+    of another mixture, whose evidence may be larger.
 
     Parameters
     ----------
     alpha : float
-        Concentration; where it has a law, this is not used.
+        Concentration; ignored if there is a ``law``.
     discount : float, in [0, 1)
     law : (2,) tuple of float, optional
         Shape and rate of a gamma prior of the concentration, for discount 0.
@@ -91,7 +91,7 @@ class Sticks:
             assert discount == 0.0, "a gamma prior of alpha has a closed form for discount 0 only"
 
     def fit(self, sizes: np.ndarray, before: Weights | None = None) -> Weights:
-        """Return the best approximate posterior given sums of responsibilities (K,), from that before."""
+        """Return the optimal posterior given sums of responsibilities (K,), starting from ``before``."""
         later = np.append(np.cumsum(sizes[:0:-1])[::-1], 0.0) if len(sizes) > 1 else np.zeros(1)
         if self.law is None:
             steps = np.arange(1, len(sizes) + 1)
@@ -104,12 +104,12 @@ class Sticks:
             a, b = 1.0 + sizes, shape / rate + later
             log_left = -digamma_rises(b, a)
             last, shape = shape / rate, prior_shape + len(sizes)
-            # Blei and Jordan (2006), appendix on a gamma prior, with one stick more.
+            # Blei and Jordan (2006), appendix on a gamma prior, with one more stick.
             rate = prior_rate - float(log_left.sum())
             if abs(shape / rate - last) <= _LEAST_CHANGE * last:
                 break
         mean, log_mean = shape / rate, float(digamma(shape)) - math.log(rate)
-        # E log p(v | alpha) p(z | v) - E log q(v), where q(v) may be that of an alpha of the round before.
+        # E log p(v | alpha) p(z | v) - E log q(v), where q(v) may belong to the alpha of the previous round.
         bound = float(np.sum(log_mean + (mean + later - b) * log_left + gammaln(a) - log_risings(b, a)))
         divergence = (
             (shape - prior_shape) * float(digamma(shape))
@@ -128,14 +128,14 @@ class Sticks:
 
 
 class DirichletWeights:
-    """Weights of a finite mixture: a symmetric Dirichlet distribution with a given sum of its parameters.
+    """Weights of a finite mixture: a symmetric Dirichlet distribution.
 
     Parameters
     ----------
     alpha : float
-        The sum.
+        Sum of its parameters.
     n_components : int
-        Number of components, of which the labels may be offered fewer.
+        Number of components. Labels may take fewer.
     """
 
     is_ordered = False
@@ -145,9 +145,9 @@ class DirichletWeights:
         self.alpha, self.most = alpha, n_components
 
     def fit(self, sizes: np.ndarray, before: Weights | None = None) -> Weights:
-        """Return the best approximate posterior given sums of responsibilities (K,)."""
-        own = self.alpha / self.most
+        """Return the optimal posterior given sums of responsibilities (K,)."""
+        prior_size = self.alpha / self.most
         n = float(sizes.sum())
-        a, total = own + sizes, self.alpha + n
+        a, total = prior_size + sizes, self.alpha + n
         bound = float(dirichlet_bound(log_risings, self.alpha, self.most, sizes, n))
         return Weights(digamma(a) - digamma(total), a / total, bound, None, a)

@@ -1,4 +1,4 @@
-"""The atoms of clusters, where these are parameters of rows under a Dirichlet process and not integrated out."""
+"""Atoms of the clusters of a DirichletProcess: parameters that were sampled, not integrated out."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class AtomComponent(NamedTuple):
 
 
 class AtomFamily(NamedTuple):
-    """What stands in the place of a family."""
+    """The part of the interface of a family that atoms need."""
 
     component: AtomComponent
     name: str = "DirichletProcess"
@@ -27,15 +27,15 @@ class AtomFamily(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class AtomView:
-    """Atoms of all draws, in the place of a view of data.
+    """Atoms of all draws, with the interface of :class:`ViewDraws`.
 
     Parameters
     ----------
     name : str
     atoms : mapping of (n_draws, n, ...) arrays
-        The value of each row, by name.
+        The value of each row in each draw, by the name of the parameter.
     columns : tuple of str and list, optional
-        Dimension and names of the values of vectors.
+        Name of the dimension of vector-valued atoms, and the names of their entries.
     """
 
     name: str
@@ -51,11 +51,11 @@ class AtomView:
         """Return None: an atom has no categories."""
 
     def table(self, new: Any) -> "AtomView":
-        """Return what tells of the clusters of each draw."""
+        """Return the view itself, whose :meth:`at` gives the clusters of each draw; new rows have no data."""
         return self
 
     def at(self, s: int, labels: np.ndarray, sizes: np.ndarray) -> "AtomClusters":
-        """Return the clusters of a draw, with canonical labels and their sizes."""
+        """Return the clusters of draw ``s``, whose canonical labels and cluster sizes are passed."""
         _, leaders = named_by_appearance(labels)
         return AtomClusters(self, {key: values[s][leaders] for key, values in self.atoms.items()})
 
@@ -67,5 +67,5 @@ class AtomClusters:
         self.view, self.family, self.atoms = view, view.family, atoms
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return the atoms, of which nothing is left to draw."""
+        """Return the atoms: they were sampled with the labels, so nothing is drawn here."""
         return self.atoms

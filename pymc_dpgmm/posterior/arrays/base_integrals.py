@@ -1,19 +1,20 @@
 r"""The density of a row under a new atom, :math:`\int f(y_i \mid \theta)\, h(\theta)\, d\theta`, all rows at once.
 
-The atoms are in their free form, D numbers without bounds, and :math:`h` is the density of the base there. The
-integrand of a row may have a peak where the row is, far narrower than the base, and another one where the base is,
-so both have a centre :math:`m_c` with a scale :math:`S_c`.
+Atoms are in free form, D unbounded numbers, and :math:`h` is the density of the base measure there. The integrand
+of a row may have two peaks: one at the row, far narrower than the base measure, and one where the base measure is.
+Each peak has a centre :math:`m_c` with a scale :math:`S_c`.
 
 - One or two dimensions: the trapezoidal rule in :math:`t` after :math:`\theta = m_c + S_c \sinh(t)`. Its nodes are
-  dense at the centre and reach far from it; with analytic integrands the error falls exponentially in their number
-  (Trefethen and Weideman 2014, section 4). The integrand is shared out among the centres by weights that add up to
-  one, so that each grid has only the peak that it is made for. A mean over draws from the base takes the
-  place of a sum that differs from it by more than its standard errors and what draws that were not seen can add:
-  such a sum has missed a peak of the base. Where few draws come near to a row, what is not seen can be everything.
-- More dimensions: importance sampling from a mixture of a t distribution at the Laplace approximation of the row's
-  integrand, with quasi-random numbers, and the base, in equal parts, weighted by the density of the mixture (the
-  balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights are bounded by twice the likelihood
-  over the integral.
+  dense at the centre and reach far from it. For analytic integrands the error falls exponentially in the number of
+  nodes (Trefethen and Weideman 2014, section 4). Weights that add up to one divide the integrand between the two
+  centres, so that each grid integrates one peak only. The result is compared with a Monte Carlo mean over draws
+  from the base measure, which replaces it where the difference is too large: the grids have then missed a peak.
+  The tolerance is a multiple of the standard error, plus what regions without draws may contribute. For a row that
+  few draws come near, that contribution may be the whole integral.
+- More dimensions: importance sampling. The proposal has two equal parts: the base measure, and a t distribution at
+  the Laplace approximation of the row's integrand, drawn with quasi-random numbers. Draws are weighted by the
+  density of the mixture of both (the balance heuristic: Owen and Zhou 2000; Veach 1997, section 9.2). The weights
+  are at most twice the likelihood over the integral.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -21,24 +22,27 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.special import gammaincinv, gammaln, ndtri
 
-# Nodes on a line, and on each axis of a plane, in t.
+# Nodes in t: for atoms of one dimension, and on each axis for atoms of two.
 _ON_A_LINE = np.linspace(-7.0, 7.0, 113)
 _ON_A_PLANE = np.linspace(-3.9, 3.9, 27)
-# The grid of the row's own peak has what is within so many of its scales, or such a share of the base's; the power
-# by which the other grid, coarse there, is without it.
+# The integrand belongs to the grid of the row's peak within a radius: _REACH scales of the peak, or _SHARE_OF_BASE
+# scales of the base measure if that is more. The other grid's weight falls inside it with the power _SHARPNESS.
 _REACH, _SHARE_OF_BASE, _SHARPNESS = 20.0, 0.5, 6.0
-# Draws from the base that tell where it is, and of either half of importance sampling.
+# _N_BASE draws locate the base measure and check quadrature; each half of importance sampling has _N_PROPOSED.
 _N_BASE, _N_PROPOSED = 256, 256
+# Degrees of freedom of the t proposal.
 _DEGREES = 5.0
-# By how many standard errors the mean over the former has to differ from quadrature, and what share of draws, at
-# most as likely as any node, may not have been seen.
+# Quadrature is wrong where it differs from the mean over base draws by more than _SIGNIFICANT standard errors plus
+# _UNSEEN times the largest likelihood of the row: the draws may have missed regions with that probability.
 _SIGNIFICANT, _UNSEEN = 4.0, 8.0 / _N_BASE
-# Steps towards the peak of a row in the first draw, and from its place in the draw before.
+# Newton steps to the peak of a row: in the first draw, and in later draws, which start from the previous peak.
 _FIRST_STEPS, _NEXT_STEPS = 30, 3
+# Step of finite differences, in scales of the base measure.
 _STEP = 1e-5
-# Factors of a scale at which it is looked for where the density has fallen by this much.
+# A scale is multiplied by the first of _FACTORS at which the log integrand is lower than the peak by _FALL.
 _FACTORS, _FALL = 2.0 ** np.arange(-6.0, 13.0), 0.5
-# Of the relative error, above which quadrature is done again from the highest node, with so many times the nodes.
+# Where the relative error of quadrature is above _TOLERATED, it is repeated up to _TIMES_AGAIN times around the
+# highest node, with _FINER times the nodes (one dimension) or twice as many on each axis (two).
 _TOLERATED, _FINER, _TIMES_AGAIN = 1e-3, 8, 2
 
 
@@ -49,8 +53,8 @@ class Integrals(NamedTuple):
     ----------
     log_values : (n,) float64 array
     errors : (n,) float64 array, >= 0
-        Estimates of their relative errors: of quadrature, what half the nodes give differently; of importance
-        sampling, the standard error.
+        Estimates of their relative errors: for quadrature from the difference to half the nodes, for Monte Carlo
+        the standard error.
     """
 
     log_values: np.ndarray
@@ -58,20 +62,20 @@ class Integrals(NamedTuple):
 
 
 class Target(Protocol):
-    """The densities of atoms in free form, and of rows given them."""
+    """Log density of the base measure, and of each row given its atom, for atoms in free form."""
 
     def values(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log density of the base, and of each row, at its points (m, n, D): (m, n) each."""
+        """Return both log densities at points (m, n, D), m for each of n rows: two (m, n) arrays."""
 
     def gradients(self, points: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Return the same at one point of each row (n, D), (n,) each, and their gradients, (n, D) each."""
+        """Return both log densities at one point of each row (n, D), two (n,) arrays, and two (n, D) gradients."""
 
     def base_draws(self, n_draws: int) -> np.ndarray:
         """Return draws from the base: (n_draws, D)."""
 
 
 class RowIntegrals:
-    """Integrals of all rows in one draw after the other, whose peaks are looked for from where they were before.
+    """Integrals of all rows, draw by draw. The search for the peaks starts from those of the previous draw.
 
     Parameters
     ----------
@@ -95,27 +99,27 @@ class RowIntegrals:
         ----------
         target : Target
         start : (n, D) float64 array
-            For each row an atom under which it has a positive density, such as that of its cluster.
+            For each row an atom under which its density is positive, such as the atom of its cluster.
         """
         drawn = target.base_draws(_N_BASE)
         base = _Centre.of_draws(drawn, self._n)
-        own = self._own_centre(target, drawn, start, base)
+        peak = self._own_centre(target, drawn, start, base)
         if self._d > 2:
-            return self._sampled(target, own)
-        found, highest, largest = self._by_quadrature(target, own, base, self._grids[0])
+            return self._sampled(target, peak)
+        integrals, highest, largest = self._by_quadrature(target, peak, base, self._grids[0])
         for _ in range(_TIMES_AGAIN):
-            poor = found.errors > _TOLERATED
+            poor = integrals.errors > _TOLERATED
             if not poor.any():
                 break
-            own = own.at(np.where(poor[:, None], highest, own.location)).rescaled(target)
-            again, highest, largest = self._by_quadrature(target, own, base, self._grids[1])
-            found = Integrals(*(np.where(poor, new, old) for new, old in zip(again, found, strict=True)))
-        return self._checked(target, found, drawn, largest)
+            peak = peak.at(np.where(poor[:, None], highest, peak.location)).rescaled(target)
+            finer, highest, largest = self._by_quadrature(target, peak, base, self._grids[1])
+            integrals = Integrals(*(np.where(poor, new, old) for new, old in zip(finer, integrals, strict=True)))
+        return self._checked(target, integrals, drawn, largest)
 
-    def _checked(self, target: Target, found: Integrals, drawn: np.ndarray, largest: np.ndarray) -> Integrals:
-        """Return the means over draws from the base where they show that quadrature is wrong.
+    def _checked(self, target: Target, integrals: Integrals, drawn: np.ndarray, largest: np.ndarray) -> Integrals:
+        """Replace quadrature by the mean over base draws where the two differ significantly.
 
-        ``largest`` is the log density of each row where it is most likely among the nodes.
+        ``largest`` is the largest log density of each row at any node.
         """
         log_rows = target.values(np.repeat(drawn[:, None], self._n, axis=1))[1]
         mean = _log_sum(log_rows) - np.log(len(drawn))
@@ -123,38 +127,38 @@ class RowIntegrals:
         with np.errstate(invalid="ignore", over="ignore"):
             error = np.exp(log_rows - mean).std(axis=0) / np.sqrt(len(drawn))
             within = _SIGNIFICANT * error + _UNSEEN * np.exp(largest - mean)
-            wrong = np.abs(np.expm1(found.log_values - mean)) > within
+            wrong = np.abs(np.expm1(integrals.log_values - mean)) > within
         wrong &= np.isfinite(mean)
-        return Integrals(np.where(wrong, mean, found.log_values), np.where(wrong, error, found.errors))
+        return Integrals(np.where(wrong, mean, integrals.log_values), np.where(wrong, error, integrals.errors))
 
     def _own_centre(self, target: Target, drawn: np.ndarray, start: np.ndarray, base: "_Centre") -> "_Centre":
         """Return the peak of each row's integrand, and its curvature there."""
         if self._peaks is None:
             points = np.concatenate([np.repeat(drawn[:, None], self._n, axis=1), start[None]])
             likely = np.nan_to_num(target.values(points)[1], nan=-np.inf).argmax(axis=0)
-            # Towards the peak of the likelihood first: from the base, its own would hide a far one.
+            # First climb to the peak of the likelihood: from the base measure, a search could stop at its peak.
             self._peaks, _ = _ascend(target, points[likely, np.arange(self._n)], base, _FIRST_STEPS, of_rows=True)
             self._peaks, _ = _ascend(target, self._peaks, base, _FIRST_STEPS)
         lost = ~np.isfinite(np.add(*target.gradients(self._peaks)[:2]))
         self._peaks = np.where(lost[:, None], start, self._peaks)
         self._peaks, precisions = _ascend(target, self._peaks, base, _NEXT_STEPS)
-        own = _Centre.of_precisions(self._peaks, precisions)
-        return own.rescaled(target) if self._d <= 2 else own
+        peak = _Centre.of_precisions(self._peaks, precisions)
+        return peak.rescaled(target) if self._d <= 2 else peak
 
     def _by_quadrature(
-        self, target: Target, own: "_Centre", base: "_Centre", nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
+        self, target: Target, peak: "_Centre", base: "_Centre", nodes: tuple[np.ndarray, np.ndarray, np.ndarray]
     ) -> tuple[Integrals, np.ndarray, np.ndarray]:
-        """Return the sum over grids around the centres of each one's share, the highest nodes, and ``largest``."""
+        """Return the integrals, the highest node (n, D), and the largest log likelihood at any node (n,)."""
         standard, log_volumes, is_half = nodes
         totals, halves, highest = [], [], []
         largest = np.full(self._n, -np.inf)
-        reach = np.maximum(_REACH, _SHARE_OF_BASE * np.exp((base.log_scale - own.log_scale) / self._d))
-        for centre in (own, base):
+        reach = np.maximum(_REACH, _SHARE_OF_BASE * np.exp((base.log_scale - peak.log_scale) / self._d))
+        for centre in (peak, base):
             points = centre.placed(standard)
             log_base, log_rows = target.values(points)
             with np.errstate(divide="ignore"):
-                far = _SHARPNESS * np.log(np.sqrt(own.distances(points)) / reach)
-            log_shares = -np.logaddexp(0.0, far if centre is own else -far)
+                far = _SHARPNESS * np.log(np.sqrt(peak.distances(points)) / reach)
+            log_shares = -np.logaddexp(0.0, far if centre is peak else -far)
             heights = np.nan_to_num(log_base + log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf)
             at = heights.argmax(axis=0)
             likely = np.nan_to_num(log_rows, nan=-np.inf, posinf=-np.inf, neginf=-np.inf).max(axis=0)
@@ -163,35 +167,35 @@ class RowIntegrals:
             terms = log_base + log_rows + log_shares + log_volumes[:, None] + centre.log_scale
             totals.append(_log_sum(terms))
             halves.append(_log_sum(terms[is_half]) + self._d * np.log(2.0))
-        found, half = _log_sum(np.stack(totals)), _log_sum(np.stack(halves))
+        log_values, half = _log_sum(np.stack(totals)), _log_sum(np.stack(halves))
         with np.errstate(invalid="ignore", over="ignore"):
-            differences = np.abs(np.expm1(half - found))
-        # The error of twice as many nodes is about the square.
-        errors = np.where(np.isfinite(found), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0)
-        (of_own, by_own), (of_base, by_base) = highest
-        return Integrals(found, errors), np.where((of_own >= of_base)[:, None], by_own, by_base), largest
+            differences = np.abs(np.expm1(half - log_values))
+        # Doubling the nodes about squares the error; the power 1.5 is on the safe side.
+        errors = np.where(np.isfinite(log_values), np.nan_to_num(differences, posinf=1.0) ** 1.5, 0.0)
+        (of_peak, by_peak), (of_base, by_base) = highest
+        return Integrals(log_values, errors), np.where((of_peak >= of_base)[:, None], by_peak, by_base), largest
 
-    def _sampled(self, target: Target, own: "_Centre") -> Integrals:
-        """Return means of importance weights over draws of a t distribution and of the base, in equal parts."""
+    def _sampled(self, target: Target, peak: "_Centre") -> Integrals:
+        """Return means of importance weights: half of the draws from the t distribution, half from the base."""
         assert self._uniform is not None
         u = (self._uniform + self._rng.random(self._d + 1)) % 1.0
         u = np.clip(u, 1e-12, 1.0 - 1e-12)
         scales = np.sqrt(_DEGREES / (2.0 * gammaincinv(0.5 * _DEGREES, u[:, -1])))
-        proposed = own.placed(ndtri(u[:, :-1]) * scales[:, None])
+        proposed = peak.placed(ndtri(u[:, :-1]) * scales[:, None])
         drawn = np.repeat(target.base_draws(_N_PROPOSED)[:, None], self._n, axis=1)
         points = np.concatenate([proposed, drawn])
         log_base, log_rows = target.values(points)
-        log_mixture = np.logaddexp(own.log_t(points, _DEGREES), log_base) - np.log(2.0)
+        log_mixture = np.logaddexp(peak.log_t(points, _DEGREES), log_base) - np.log(2.0)
         weights = log_base + log_rows - log_mixture
-        found = _log_sum(weights) - np.log(len(weights))
+        log_values = _log_sum(weights) - np.log(len(weights))
         with np.errstate(invalid="ignore"):
-            relative = np.exp(weights - found).reshape(2, _N_PROPOSED, -1)
+            relative = np.exp(weights - log_values).reshape(2, _N_PROPOSED, -1)
             errors = np.sqrt(relative.var(axis=1).sum(axis=0) / _N_PROPOSED) / 2.0
-        return Integrals(found, np.where(np.isfinite(found), errors, 0.0))
+        return Integrals(log_values, np.where(np.isfinite(log_values), errors, 0.0))
 
 
 class _Centre:
-    """A place (n, D) in the integrands of rows, with a scale there: a lower triangle (n, D, D)."""
+    """A location (n, D) for each row, with a scale (n, D, D), a lower triangular matrix."""
 
     def __init__(self, location: np.ndarray, root: np.ndarray) -> None:
         self._location, self._root = location, root
@@ -200,7 +204,7 @@ class _Centre:
 
     @classmethod
     def of_draws(cls, drawn: np.ndarray, n: int) -> "_Centre":
-        """Make the centre of the base from draws: their medians, and ranges in the middle."""
+        """Make the centre of the base measure from draws: their medians, and half the range of the middle 68%."""
         low, middle, high = np.quantile(drawn, [0.16, 0.5, 0.84], axis=0)
         spread = np.maximum(0.5 * (high - low), np.finfo(np.float64).tiny)
         return cls(np.tile(middle, (n, 1)), np.tile(np.diag(spread), (n, 1, 1)))
@@ -211,34 +215,34 @@ class _Centre:
         return cls(location, np.linalg.cholesky(np.linalg.inv(precisions)))
 
     def at(self, location: np.ndarray) -> "_Centre":
-        """Return the same scales elsewhere."""
+        """Return a centre at another location, with the same scales."""
         return _Centre(location, self._root)
 
     def rescaled(self, target: Target) -> "_Centre":
-        """Return the same place with scales at which the integrand has fallen: curvatures know no kinks."""
+        """Rescale to the distance at which the integrand has fallen: at a kink, the curvature says nothing."""
         d = self._location.shape[1]
         root = self._root.copy()
         for j in range(d):
             steps = np.multiply.outer(np.concatenate([_FACTORS, -_FACTORS, [0.0]]), self._root[:, :, j])
             heights = np.nan_to_num(np.add(*target.values(self._location + steps)), nan=-np.inf)
             fallen = (heights[-1] - heights[:-1] > _FALL).reshape(2, len(_FACTORS), -1)
-            # The nearest on either side.
+            # The smallest factor on either side.
             first = np.where(fallen.any(axis=1), _FACTORS[fallen.argmax(axis=1)], _FACTORS[-1])
             root[:, :, j] *= np.sqrt(first[0] * first[1])[:, None]
         return _Centre(self._location, root)
 
     @property
     def location(self) -> np.ndarray:
-        """Where it is: (n, D)."""
+        """Location of each row: (n, D)."""
         return self._location
 
     @property
     def variances(self) -> np.ndarray:
-        """Of each coordinate: (n, D)."""
+        """Variance of each coordinate: (n, D)."""
         return (self._root**2).sum(axis=2)
 
     def placed(self, standard: np.ndarray) -> np.ndarray:
-        """Return points (m, D) moved to the centre of each row: (m, n, D)."""
+        """Return standard points (m, D) scaled and moved to the centre of each row: (m, n, D)."""
         return self._location + np.einsum("nij,mj->mni", self._root, standard)
 
     def log_t(self, points: np.ndarray, degrees: float) -> np.ndarray:
@@ -254,7 +258,7 @@ class _Centre:
 
 
 def _log_sum(terms: np.ndarray) -> np.ndarray:
-    """Return logs of sums over the first axis; what is NaN counts as zero."""
+    """Return the log of the sum of exponentials over the first axis; NaN terms are left out."""
     terms = np.where(np.isnan(terms), -np.inf, terms)
     largest = terms.max(axis=0)
     shift = np.where(np.isfinite(largest), largest, 0.0)
@@ -263,9 +267,9 @@ def _log_sum(terms: np.ndarray) -> np.ndarray:
 
 
 def _nodes(d: int, times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return standard nodes (m, d), the logs of their volumes (m,), and which are those of half as many.
+    """Return standard nodes (m, d), logs of their volumes (m,), and a mask (m,) of the grid half as dense.
 
-    There are ``times`` as many on each axis as usual.
+    Each axis has ``times`` the usual number of intervals.
     """
     t = _ON_A_LINE if d == 1 else _ON_A_PLANE
     t = np.linspace(t[0], t[-1], times * (len(t) - 1) + 1)
@@ -278,7 +282,7 @@ def _nodes(d: int, times: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _lattice(n: int, d: int) -> np.ndarray:
-    """Return points of the unit cube that fill it evenly (n, d): fractions of multiples of a generalised ratio."""
+    """Return points that fill the unit cube evenly, (n, d): multiples of a generalised golden ratio, modulo 1."""
     ratio = 2.0
     for _ in range(60):
         ratio = (1.0 + ratio) ** (1.0 / (d + 1))
@@ -288,10 +292,10 @@ def _lattice(n: int, d: int) -> np.ndarray:
 def _ascend(
     target: Target, points: np.ndarray, base: _Centre, n_steps: int, *, of_rows: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return points (n, D) nearer to the peaks of the integrands, and precisions (n, D, D) there.
+    """Climb towards the peaks of the integrands; return points (n, D), and precisions (n, D, D) there.
 
-    Newton steps with curvatures made positive, no longer than a few scales of the base, and halved where they do
-    not go up. With ``of_rows`` the density of the base is left out.
+    Newton steps, with the curvature made positive definite. A step is at most a few scales of the base measure,
+    and is halved while it does not go up. With ``of_rows`` the function is the likelihood of the row alone.
     """
 
     def look(at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -324,7 +328,7 @@ def _ascend(
 
 
 def _precisions(look: Any, points: np.ndarray, gradient: np.ndarray, scale: np.ndarray) -> np.ndarray:
-    """Return negative second derivatives by differences of gradients, made positive definite: (n, D, D)."""
+    """Return negative second derivatives, from differences of gradients, made positive definite: (n, D, D)."""
     d = points.shape[1]
     columns = []
     for j in range(d):
@@ -334,7 +338,7 @@ def _precisions(look: Any, points: np.ndarray, gradient: np.ndarray, scale: np.n
         columns.append((gradient - there) / step[:, [j]])
     curvature = np.stack(columns, axis=2)
     curvature = np.where(np.isfinite(curvature), curvature, 0.0)
-    # In units of the base, in which all coordinates are alike.
+    # In scales of the base measure, so that one bound fits all coordinates.
     units = scale[:, :, None] * scale[:, None, :]
     values, vectors = np.linalg.eigh(0.5 * (curvature + np.swapaxes(curvature, 1, 2)) * units)
     values = np.maximum(np.abs(values), 1e-2)

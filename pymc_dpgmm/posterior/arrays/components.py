@@ -11,13 +11,13 @@ Parameters = dict[tuple[str, str], np.ndarray]
 
 
 class AlignedComponents(NamedTuple):
-    """Of every draw, the clusters that hold most of each of K clusters of a reference.
+    """For each of K clusters of a reference and each draw, the cluster of the draw that has most of its rows.
 
     Parameters
     ----------
     weight, overlap, purity : (n_draws, K) arrays
     new_weight, other_weight : (n_draws,) arrays
-        Of the clusters without rows, and of those that are none of the reference.
+        Total weight of the clusters without rows, and of those that match no cluster of the reference.
     parameters : dict of (n_draws, K, ...) arrays
     """
 
@@ -34,7 +34,7 @@ def draw_aligned(
 ) -> AlignedComponents:
     """Draw weights and parameters of the clusters of every draw that match those of a reference (n,).
 
-    With ``mean_weights``, the weights are their means given each partition.
+    With ``mean_weights``, the weights are conditional means given each partition, and not draws.
     """
     sizes = np.bincount(reference)
     n_draws, n_clusters = mixture.n_draws, len(sizes)
@@ -42,9 +42,9 @@ def draw_aligned(
     new_weight, other_weight = np.empty(n_draws), np.empty(n_draws)
     parameters: Parameters = {}
     for partition in mixture.partitions():
-        s, n_own = partition.draw, len(partition.sizes)
-        pairs = np.bincount(reference * n_own + partition.labels, minlength=n_clusters * n_own)
-        shared = pairs.reshape(n_clusters, n_own)
+        s, n_drawn = partition.draw, len(partition.sizes)
+        pairs = np.bincount(reference * n_drawn + partition.labels, minlength=n_clusters * n_drawn)
+        shared = pairs.reshape(n_clusters, n_drawn)
         largest = shared.argmax(axis=1)
         weights = partition.seats.probabilities() if mean_weights else partition.seats.draw(rng)
         weight[s], overlap[s] = weights[largest], shared.max(axis=1) / sizes
@@ -67,10 +67,10 @@ class RaggedComponents(NamedTuple):
     Parameters
     ----------
     draw, label : (C,) int64 arrays
-        The draw that each is of, and its label there.
+        Number of the draw of each cluster, and its label in that draw.
     weight, size : (C,) arrays
     new_weight : (n_draws,) float64 array
-        Of the clusters without rows of each draw.
+        Total weight of the clusters without rows in each draw.
     parameters : dict of (C, ...) arrays
     """
 
@@ -85,16 +85,16 @@ class RaggedComponents(NamedTuple):
 def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComponents:
     """Draw weights and parameters of all clusters of all draws."""
     sizes, weights, new_weight, of_draw = [], [], np.empty(mixture.n_draws), []
-    found: dict[tuple[str, str], list[np.ndarray]] = {}
+    drawn_values: dict[tuple[str, str], list[np.ndarray]] = {}
     for partition in mixture.partitions():
-        *own, new_weight[partition.draw] = partition.seats.draw(rng)
-        weights += own
+        *with_rows, new_weight[partition.draw] = partition.seats.draw(rng)
+        weights += with_rows
         sizes += partition.sizes.tolist()
-        of_draw += [(partition.draw, k) for k in range(len(own))]
+        of_draw += [(partition.draw, k) for k in range(len(with_rows))]
         for clusters in partition.views:
             drawn = clusters.draw(rng)
             for parameter in clusters.family.component.axes:
-                found.setdefault((clusters.view.name, parameter), []).append(drawn[parameter])
+                drawn_values.setdefault((clusters.view.name, parameter), []).append(drawn[parameter])
     draw, label = np.array(of_draw).T
-    parameters = {key: np.concatenate(values) for key, values in found.items()}
+    parameters = {key: np.concatenate(values) for key, values in drawn_values.items()}
     return RaggedComponents(draw, label, np.array(weights), np.array(sizes), new_weight, parameters)

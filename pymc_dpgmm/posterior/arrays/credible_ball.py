@@ -1,4 +1,4 @@
-"""The draws around a partition that have a posterior probability."""
+"""Credible ball: the draws nearest to a partition that hold a given posterior probability."""
 
 from typing import NamedTuple
 
@@ -17,9 +17,9 @@ class Ball(NamedTuple):
     labels : (3, n) int64 array
         The horizontal, the vertical upper and the vertical lower bound.
     n_clusters, distance : (3,) arrays
-        Of the bounds; distances are from the centre.
+        Of the three bounds; distances are from the centre.
     radius, probability : float
-        The share of the draws that are inside is the probability.
+        The probability is the share of draws inside the ball.
     """
 
     labels: np.ndarray
@@ -30,7 +30,7 @@ class Ball(NamedTuple):
 
 
 def credible_ball_around(center: np.ndarray, labels: np.ndarray, probability: float, loss: str) -> Ball:
-    """Return the smallest ball around a partition (n,) that has a share of the draws (S, n) of at least this."""
+    """Return the smallest ball around a partition (n,) that holds at least this share of the draws (S, n)."""
     draws, shares = distinct(labels)
     with Threads(available_threads()) as threads:
         (distances,) = losses_between(threads, center[None, :], draws, loss)

@@ -1,4 +1,4 @@
-"""Posterior densities at points, and the clusters that new rows belong to."""
+"""Posterior densities at points, and cluster probabilities of new rows."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 
 # How far beyond the data a grid reaches, as a share of their range.
 _BEYOND = 0.1
-# Of drawn values, those between these quantiles.
+# A grid over a latent column spans these quantiles of its draws.
 _MIDDLE = (0.001, 0.999)
 
 
@@ -27,23 +27,23 @@ class Bands(NamedTuple):
 def density_bands(
     mixture: MixtureNumbers, points: np.ndarray, probability: float, rng: np.random.Generator
 ) -> Bands:
-    """Return the density of a mixture of one view at points (m, c), NaN in columns that are integrated out."""
+    """Return the density of a mixture with one view at points (m, c); columns with NaN are integrated out."""
     mean = np.zeros(len(points))
-    found = np.empty((mixture.n_draws, len(points)))
+    densities_of_draws = np.empty((mixture.n_draws, len(points)))
     for partition in mixture.partitions([points]):
         (clusters,) = partition.views
         mean += np.exp(clusters.log_predictives()) @ partition.seats.probabilities()
         measure = draw_measure(rng, partition)
         densities = np.exp(clusters.family.component.log_density(measure.drawn[0], points))
-        found[partition.draw] = densities @ measure.weights[0]
-    lower, upper = np.quantile(found, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
-    return Bands(mean / len(found), lower, upper)
+        densities_of_draws[partition.draw] = densities @ measure.weights[0]
+    lower, upper = np.quantile(densities_of_draws, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    return Bands(mean / len(densities_of_draws), lower, upper)
 
 
 def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
-    """Return points over the range of a column, or all values in it if these are whole numbers.
+    """Return ``n`` points over the range of a column, or all integers in the range if the data is discrete.
 
-    Where the rows are drawn it is the range of all draws, but for a few that are far out.
+    For latent rows it is the range of the draws without the most extreme ones.
     """
     values = view.column_values([column], n_draws)
     values = values[~np.isnan(values)]
@@ -59,7 +59,7 @@ def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
 
 
 class Membership(NamedTuple):
-    """Where new rows belong: to K clusters of a reference (m, K), or to a new one (m,); log densities (m,)."""
+    """Probabilities of K clusters of a reference (m, K) and of a new cluster (m,), and log densities (m,)."""
 
     probability: np.ndarray
     new_cluster: np.ndarray
@@ -67,16 +67,19 @@ class Membership(NamedTuple):
 
 
 def membership_of(mixture: MixtureNumbers, new: Sequence[Any], reference: np.ndarray) -> Membership:
-    """Return the probabilities that new rows, those of each view, belong to clusters of a reference (n,)."""
+    """Return the probabilities that m new rows belong to the clusters of a reference (n,).
+
+    ``new`` has the columns of the new rows in each view.
+    """
     n_clusters, m = int(reference.max()) + 1, new[0].shape[0]
-    # Draws are those given the data alone; that each counts with the density of the new row makes up for it.
+    # Draws condition on the data alone. Weights by the density of the new row make them condition on it too.
     total = np.full((m, n_clusters + 1), -np.inf)
     for partition in mixture.partitions(new):
         seats = partition.seats.probabilities()
-        n_own = len(partition.sizes)
-        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_own * n_clusters)
-        shares = np.zeros((n_own + 1, n_clusters + 1))
-        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_own, n_clusters))
+        n_drawn = len(partition.sizes)
+        pairs = np.bincount(partition.labels * n_clusters + reference, minlength=n_drawn * n_clusters)
+        shares = np.zeros((n_drawn + 1, n_clusters + 1))
+        shares[:-1, :-1] = shares_of_reference(pairs.reshape(n_drawn, n_clusters))
         shares[-1, -1] = 1.0
         with np.errstate(divide="ignore"):
             log_joint = sum((clusters.log_predictives() for clusters in partition.views), start=np.log(seats))

@@ -18,47 +18,47 @@ def pointwise_log_likelihood(
     ----------
     mixture : MixtureNumbers
     streams : callable
-        Returns the generator that weights and parameters of a draw come from, given the number of the draw.
+        Returns the generator for the weights and parameters of a draw, given the number of the draw.
     of : str, optional
-        The name of one of several views. The result is then that of the row's entries in this view given its
-        others.
+        The name of one of several views. The result is then the log density of the row's entries in this view
+        given its entries in the other views.
     """
     n = mixture.labels.shape[1]
-    found = np.empty((mixture.n_draws, n))
+    log_likelihood = np.empty((mixture.n_draws, n))
     for partition in mixture.partitions():
         measure = draw_measure(streams(partition.draw), partition, of_groups=True)
-        given = log_weights_given(mixture, partition, measure, of)
-        total = given
+        log_weights = log_weights_given(mixture, partition, measure, of)
+        total = log_weights
         for clusters, drawn in zip(partition.views, measure.drawn, strict=True):
             if of in (None, clusters.view.name):
                 total = total + _log_densities(clusters, drawn, n)
-        found[partition.draw] = logsumexp(total, axis=1)
+        log_likelihood[partition.draw] = logsumexp(total, axis=1)
         if of is not None:
-            found[partition.draw] -= logsumexp(given, axis=-1)
-    return found
+            log_likelihood[partition.draw] -= logsumexp(log_weights, axis=-1)
+    return log_likelihood
 
 
 def log_weights_given(
     mixture: MixtureNumbers, partition: Partition, measure: Measure, of: str | None
 ) -> np.ndarray:
-    """Return log weights of the clusters for each row, or unit: (n, K), or (K,) where all rows have the same.
+    """Return the log weights of the clusters for each row, or unit: (n, K), or (K,) if all rows have the same.
 
-    With the name of one of several views, they are those given the row's entries in the other views, up to a
-    constant for each row.
+    With ``of``, the name of one of several views, the weights condition on the row's entries in the other views,
+    up to a constant for each row.
     """
-    found = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))
-    found = found[0] if mixture.group is None else found[mixture.group]
+    log_weights = np.log(np.maximum(measure.weights, np.finfo(np.float64).tiny))
+    log_weights = log_weights[0] if mixture.group is None else log_weights[mixture.group]
     for clusters, drawn in zip(partition.views, measure.drawn, strict=True):
         if of not in (None, clusters.view.name):
-            found = found + _log_densities(clusters, drawn, mixture.labels.shape[1])
-    return found
+            log_weights = log_weights + _log_densities(clusters, drawn, mixture.labels.shape[1])
+    return log_weights
 
 
 def _log_densities(clusters: Clusters, drawn: dict[str, np.ndarray], n: int) -> np.ndarray:
     """Return the log density of each of n rows, or units, under each cluster: (n, K)."""
-    own = clusters.family.component.log_density(drawn, clusters.observed_values())
+    log_densities = clusters.family.component.log_density(drawn, clusters.observed_values())
     if clusters.view.unit is None:
-        return own
-    of_units = np.zeros((n, own.shape[1]))
-    np.add.at(of_units, clusters.view.unit, own)
+        return log_densities
+    of_units = np.zeros((n, log_densities.shape[1]))
+    np.add.at(of_units, clusters.view.unit, log_densities)
     return of_units

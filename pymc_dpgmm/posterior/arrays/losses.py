@@ -1,11 +1,11 @@
 r"""Losses between partitions, and their posterior expectations.
 
-Of a partition c when s is true, both losses here are
+Both losses of a partition c, if s is the true one, have the form
 
 .. math:: L(c, s) = a F(s) + b F(c) - (a + b) F(c \wedge s), \qquad F(c) = \sum_k f(n_k)
 
-with the costs a of separating what is together, and b of uniting what is separate; :math:`c \wedge s` are the
-intersections of their clusters. ``"vi"``, the variation of information in bits, has
+where a is the cost of separating rows that belong together, b that of joining rows that do not, and
+:math:`c \wedge s` has the intersections of their clusters. ``"vi"``, the variation of information in bits, has
 :math:`f(x) = x \log_2(x) / n` (Meila 2007; Wade and Ghahramani 2018; with unequal costs Dahl, Johnson and Mueller
 2022), and ``"binder"``, the share of pairs on which both disagree, :math:`f(x) = x (x - 1) / (n (n - 1))`
 (Binder 1978).
@@ -22,12 +22,12 @@ LOSSES = ("vi", "binder")
 
 
 def weights_of_sizes(loss: str, n: int) -> np.ndarray:
-    """Return f(0), ..., f(n) of a loss between partitions of n rows.
+    """Return f(0), ..., f(n) of a loss for partitions of n rows.
 
     Raises
     ------
     ValueError
-        If nobody knows the loss.
+        If there is no loss of this name.
     """
     x = np.arange(n + 1.0)
     if loss == "vi":
@@ -47,20 +47,20 @@ def check_costs(costs: Any) -> tuple[float, float]:
     """
     values = np.asarray(costs)
     if values.shape != (2,) or values.dtype.kind not in "iuf":
-        raise TypeError(f"costs must be two numbers, of separating and of uniting rows, got {costs!r}")
+        raise TypeError(f"costs must be two numbers, of separating and of joining rows, got {costs!r}")
     if not np.all(np.isfinite(values)) or values.min() < 0 or values.max() == 0:
         raise ValueError(f"costs must be at least 0 and one of them > 0, got {costs!r}")
     return float(values[0]), float(values[1])
 
 
 @inlined
-def _overlap(labels, own, n, f, room, width):
-    """Sum of f over the intersections of two partitions with canonical labels; ``room`` is (K, width) of zeros."""
+def _overlap(labels, others, n, f, room, width):
+    """Sum of f over the intersections of two partitions; ``room`` is (K, width) of zeros, and is left so."""
     for i in range(n):
-        room[labels[i] * width + own[i]] += 1
+        room[labels[i] * width + others[i]] += 1
     total = 0.0
     for i in range(n):
-        at = labels[i] * width + own[i]
+        at = labels[i] * width + others[i]
         if room[at] > 0:
             total += f[room[at]]
             room[at] = 0
@@ -69,22 +69,22 @@ def _overlap(labels, own, n, f, room, width):
 
 @inlined
 def _sum_of_sizes(labels, n, f, sizes):
-    """Sum of f over the clusters of a partition; ``sizes`` is zeros, and left so."""
+    """Sum of f over the clusters of a partition; ``sizes`` is all zeros, and is left so."""
     for i in range(n):
         sizes[labels[i]] += 1
     total = 0.0
     for i in range(n):
-        # f(0) is 0.
+        # The other rows of the cluster then add f(0) = 0.
         total += f[sizes[labels[i]]]
         sizes[labels[i]] = 0
     return total
 
 
 @c_function(NOTHING(INTS, INTS, INT, INT, FLOATS, FLOAT, FLOAT, FLOATS, INTS, INT, FLOATS, INT, INT))
-def _fill_losses(candidates, draws, n_draws, n, f, a, b, found, room, width, of_draws, start, stop):
-    """Set ``found[start:stop]`` to the losses of these candidates for every draw.
+def _fill_losses(candidates, draws, n_draws, n, f, a, b, losses, room, width, of_draws, start, stop):
+    """Set ``losses[start:stop]`` to the losses of these candidates for every draw.
 
-    ``room`` is zeros for ``width`` clusters of the draws by as many of the candidates as there are, and one line.
+    ``room`` is scratch space of zeros: (K, width) for K clusters of a candidate and ``width`` of a draw.
     """
     for s in range(n_draws):
         of_draws[s] = a * _sum_of_sizes(shifted(draws, s * n), n, f, room)
@@ -93,7 +93,7 @@ def _fill_losses(candidates, draws, n_draws, n, f, a, b, found, room, width, of_
         of_candidate = b * _sum_of_sizes(labels, n, f, room)
         for s in range(n_draws):
             shared = (a + b) * _overlap(labels, shifted(draws, s * n), n, f, room, width)
-            found[c * n_draws + s] = max(of_draws[s] + of_candidate - shared, 0.0)
+            losses[c * n_draws + s] = max(of_draws[s] + of_candidate - shared, 0.0)
 
 
 def losses_between(
@@ -103,21 +103,24 @@ def losses_between(
     loss: str,
     costs: tuple[float, float] = (1.0, 1.0),
 ) -> np.ndarray:
-    """Return the losses of candidates (m, n) when draws (S, n) are true: (m, S); both have canonical labels."""
-    found = np.empty((len(candidates), len(draws)))
+    """Return the losses of candidates (m, n) if each of the draws (S, n) is true: (m, S).
+
+    Labels of both are canonical.
+    """
+    losses = np.empty((len(candidates), len(draws)))
     f = weights_of_sizes(loss, draws.shape[1])
-    own, others = (np.ascontiguousarray(labels, dtype=np.int64) for labels in (candidates, draws))
-    n_draws, n = others.shape
-    width = int(others.max(initial=0)) + 1
-    length = int(own.max(initial=0)) + 1
+    proposed, drawn = (np.ascontiguousarray(labels, dtype=np.int64) for labels in (candidates, draws))
+    n_draws, n = drawn.shape
+    width = int(drawn.max(initial=0)) + 1
+    length = int(proposed.max(initial=0)) + 1
 
     def fill(start: int, stop: int) -> None:
         room = np.zeros(max(length * width, length, width), dtype=np.int64)
         of_draws = np.empty(n_draws)
-        arrays = own.ctypes.data, others.ctypes.data
-        weights, results = f.ctypes.data, found.ctypes.data
+        arrays = proposed.ctypes.data, drawn.ctypes.data
+        weights, results = f.ctypes.data, losses.ctypes.data
         scratch = room.ctypes.data, width, of_draws.ctypes.data
         _fill_losses(*arrays, n_draws, n, weights, *costs, results, *scratch, start, stop)
 
-    threads.run(fill, 0, len(own))
-    return found
+    threads.run(fill, 0, len(proposed))
+    return losses

@@ -1,4 +1,4 @@
-"""Draws of the whole mixture, weights and parameters, given each kept partition."""
+"""Draws of the mixing measure, weights and parameters, given the partition of each draw."""
 
 from typing import NamedTuple
 
@@ -8,12 +8,12 @@ from pymc_dpgmm.posterior.arrays.mixtures import Partition
 
 
 class Measure(NamedTuple):
-    """A mixture with all its weights and parameters.
+    """A draw of the mixing measure: all weights and parameters.
 
     Parameters
     ----------
     weights : (G, K + J) float64 array
-        Of the K clusters that have rows, and J that have none: of every group, or of rows that arrive.
+        Weights of the K clusters with rows and of J without: one line for each group, or one for new rows.
     drawn : list of dict
         Parameters of these clusters, for each view.
     n_clusters : int
@@ -26,10 +26,10 @@ class Measure(NamedTuple):
 
 
 def draw_measure(rng: np.random.Generator, partition: Partition, *, of_groups: bool = False) -> Measure:
-    """Draw the mixture from its posterior given a partition of the rows.
+    """Draw the mixing measure from its posterior given a partition of the rows.
 
     Clusters without rows have parameters from the base measure, and weights by stick-breaking. The weights are
-    those of rows that arrive, or ``of_groups``, where there are such, those of every group.
+    those of new rows or, with ``of_groups``, those of every group.
     """
     seats, n_clusters = partition.seats, len(partition.sizes)
     weights = seats.draw_all(rng) if of_groups else seats.draw_of_new(rng)[None, :]

@@ -1,4 +1,4 @@
-"""Draws of a mixture as numbers: what each kept partition says of the parameters of its clusters."""
+"""Draws of a mixture as arrays, and the posterior of cluster parameters given the partition of each draw."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from pymc_dpgmm.posterior.arrays.seats import Seats
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.tables.checks import is_sparse
 
-# Draws whose rows are put together to see how they are distributed.
+# Largest number of draws that are pooled to show the distribution of latent rows.
 MOST_POOLED = 500
 
 
@@ -45,13 +45,13 @@ class ViewDraws:
     parameters : mapping of Numbers
         Of the base measure, by name.
     given : mapping
-        What comes with the rows, by the name of the base measure's argument.
+        Covariates, exposures or trials of the rows, by the name of the base measure's argument.
     observed : Numbers
         The data, (n,) or (n, d), NaN where an entry is missing, or the triplets of a sparse matrix.
     has_triplets : bool
         Whether the data is the triplets of a sparse matrix.
     missing : Numbers, optional
-        Values of the entries that are missing and drawn.
+        Draws of the missing entries, where these are imputed.
     offset : Numbers, optional
     unit : (n,) int64 array, optional
         The unit of each row.
@@ -70,49 +70,49 @@ class ViewDraws:
     unit: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        # Where entries are missing that are drawn: (n, d).
+        # Which entries are missing and imputed: (n, d).
         self.drawn_absent: np.ndarray | None = None
         if self.missing is not None:
             self.drawn_absent = np.isnan(np.asarray(self.observed.at(0), dtype=np.float64)).reshape(-1, self.d)
         of_values = [self.observed, self.missing, self.offset]
-        self.has_constant_values = all(found is None or found.is_constant for found in of_values)
-        self.has_constant_params = all(found.is_constant for found in self.parameters.values())
+        self.has_constant_values = all(numbers is None or numbers.is_constant for numbers in of_values)
+        self.has_constant_params = all(numbers.is_constant for numbers in self.parameters.values())
 
     @property
     def is_drawn(self) -> bool:
-        """Whether the rows, or their offset, differ between draws: latent rows, and residuals."""
+        """Whether rows or their offset differ between draws: for latent rows, and for residuals."""
         return not self.observed.is_constant or not (self.offset is None or self.offset.is_constant)
 
     def column_values(self, columns: Sequence[int], n_draws: int, of_rows: Any = slice(None)) -> np.ndarray:
-        """Return what is known of some columns, less the offset: NaN where an entry is missing.
+        """Return some columns of the data less the offset, with NaN where an entry is missing.
 
         Parameters
         ----------
         columns : sequence of int
         n_draws : int
-            Number of draws that there are.
+            Number of draws in all.
         of_rows : index
-            Of the rows that are wanted.
+            Selects rows.
 
         Returns
         -------
         (m, c) array
-            The rows; where they are drawn, those of up to MOST_POOLED draws, one draw after the other.
+            For latent rows, those of up to MOST_POOLED draws, one draw after the other.
         """
         wanted = range(0, n_draws, -(-n_draws // MOST_POOLED)) if self.is_drawn else [0]
-        found = []
+        values = []
         for s in wanted:
-            own = self.data(s, completed=False)[:, list(columns)]
-            found.append(np.asarray(own.todense() if is_sparse(own) else own)[of_rows])
-        return np.concatenate(found)
+            of_draw = self.data(s, completed=False)[:, list(columns)]
+            values.append(np.asarray(of_draw.todense() if is_sparse(of_draw) else of_draw)[of_rows])
+        return np.concatenate(values)
 
     def table(self, new: Any) -> "_DrawTable":
-        """Return the data of the draws, and new rows, as the family represents them."""
+        """Return the data of the draws, and new rows, in the representation of the family."""
         return _DrawTable(self, new)
 
     def base(self, s: int = 0, given: Mapping[str, Any] | None = None) -> BaseMeasure:
-        """Return the base measure of a draw, for the rows of the data or others that come with ``given``."""
-        parameters = {field: np.asarray(found.at(s)) for field, found in self.parameters.items()}
+        """Return the base measure of a draw, for the rows of the data or for new rows with ``given``."""
+        parameters = {field: np.asarray(numbers.at(s)) for field, numbers in self.parameters.items()}
         return BASE_MEASURES[self.family.name].restored(parameters, self.given if given is None else given)
 
     def params(self, s: int) -> Any:
@@ -120,9 +120,9 @@ class ViewDraws:
         return self.family.params(*self.base(s).numbers(self.d))
 
     def data(self, s: int, completed: bool = True) -> Any:
-        """Return the data in a draw, less its offset: (n, d), without what is given with rows.
+        """Return the data in a draw, less its offset: (n, d), without columns for covariates.
 
-        Missing entries are those of the draw, or NaN if they are not to be ``completed``.
+        Imputed entries have the values of the draw if ``completed``, and are NaN otherwise.
         """
         data = self.observed.at(s)
         if self.has_triplets:
@@ -136,21 +136,21 @@ class ViewDraws:
         return data.reshape(len(data), -1)
 
     def with_given(self, data: Any, base: BaseMeasure) -> Any:
-        """Return rows (n, d) with columns for what is given with them."""
+        """Return rows (n, d) with further columns for their covariates, exposures or trials."""
         if is_sparse(data):
             return data
         return np.concatenate([data, *base.given_columns(data.shape, data)], axis=1)
 
 
 class Clusters:
-    """What one draw of the partition says of its clusters, in one view.
+    """The clusters of one draw of the partition, in one view.
 
     Parameters
     ----------
     table : _DrawTable
-        Where data and parameters come from.
+        Data and parameters.
     sums : NamedTuple
-        Of the K clusters, and of one without rows.
+        Sufficient statistics of the K clusters, and of one without rows.
     """
 
     def __init__(self, table: "_DrawTable", sums: Any) -> None:
@@ -160,25 +160,25 @@ class Clusters:
 
     def draw(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters: arrays (K, ...)."""
-        own = type(self._sums)(*(field[:-1] for field in self._sums))
-        return self._component.restore(self._component.draw(rng, self._params, own), self._origin)
+        with_rows = type(self._sums)(*(field[:-1] for field in self._sums))
+        return self._component.restore(self._component.draw(rng, self._params, with_rows), self._origin)
 
     def draw_with_new(self, rng: np.random.Generator, n_new: int) -> dict[str, np.ndarray]:
         """Draw the parameters of all clusters, and then of some without rows: arrays (K + n_new, ...)."""
-        own = self.draw(rng)
+        with_rows = self.draw(rng)
         nothing = self.family.no_sums(self._params, n_new)
         new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
-        return {name: np.concatenate([own[name], new[name]]) for name in own}
+        return {name: np.concatenate([with_rows[name], new[name]]) for name in with_rows}
 
     @property
     def values(self) -> Any:
-        """The data of the draw, completed, with columns for what is given with its rows: (n, c)."""
+        """The data of the draw, with imputed entries and with columns for covariates: (n, c)."""
         return self._table.values
 
     def observed_values(self) -> Any:
-        """Return the data of the draw, with columns for what is given with its rows: (n, c).
+        """Return the data of the draw with columns for covariates: (n, c).
 
-        What is missing is NaN, also where it is drawn.
+        Missing entries are NaN, also where they are imputed.
         """
         absent = self.view.drawn_absent
         if absent is None:
@@ -188,13 +188,13 @@ class Clusters:
         return values
 
     def log_predictives(self) -> np.ndarray:
-        """Return log predictives of the new rows given each cluster, and a new one: (m, K + 1)."""
-        own = self._table
-        return own.table.predictives(self._sums, own.n_rows, own.n_new, own.all_absent)
+        """Return log predictive densities of the new rows in each cluster, and in a new cluster: (m, K + 1)."""
+        data = self._table
+        return data.table.predictives(self._sums, data.n_rows, data.n_new, data.all_absent)
 
 
 class Partition(NamedTuple):
-    """One draw: canonical labels (n,) and sizes (K,) of the clusters, their seats, and each view's clusters."""
+    """One draw: canonical labels (n,), cluster sizes (K,), the posterior of weights, and each view's clusters."""
 
     draw: int
     labels: np.ndarray
@@ -210,11 +210,11 @@ class MixtureNumbers(NamedTuple):
     ----------
     labels : (n_draws, n) integer array
     seats : callable
-        Returns what a draw says of its clusters' weights, given the number of the draw, its canonical labels (n,),
-        sizes (K,), and the labels as they were drawn.
+        Returns the posterior of the weights in a draw, given the number of the draw, its canonical labels (n,),
+        cluster sizes (K,), and the labels as they were drawn.
     views : sequence of ViewDraws
     group : (n,) int64 array, optional
-        The group of each row, where groups have weights of their own.
+        The group of each row, if weights differ between groups.
     """
 
     labels: np.ndarray
@@ -228,33 +228,33 @@ class MixtureNumbers(NamedTuple):
         return len(self.labels)
 
     def only(self, names: Collection[str]) -> "MixtureNumbers":
-        """Return the draws with some of the views alone."""
+        """Return the same draws with only the views of these names."""
         return self._replace(views=[view for view in self.views if view.name in names])
 
     def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
-        """Return draw by draw what the partition says.
+        """Yield the partition of each draw with its clusters.
 
         Parameters
         ----------
         new : sequence of (m, c) arrays, optional
-            New rows of each view, which are represented together with the data.
+            New rows in each view, put into the representation of the data.
         """
         rows = [None] * len(self.views) if new is None else new
         tables = [view.table(x) for view, x in zip(self.views, rows, strict=True)]
-        for s, own in enumerate(self.labels):
-            labels, n_clusters = canonical_labels(own)
+        for s, drawn in enumerate(self.labels):
+            labels, n_clusters = canonical_labels(drawn)
             sizes = np.bincount(labels, minlength=n_clusters)
-            seats = self.seats(s, labels, sizes, own)
+            seats = self.seats(s, labels, sizes, drawn)
             yield Partition(s, labels, sizes, seats, [table.at(s, labels, sizes) for table in tables])
 
 
 def family_of_new(view: ViewDraws, new: np.ndarray) -> tuple[Family, np.ndarray | None]:
-    """Return the family for new rows (m, c), and which entries (m, d) it has to be told are absent, if any.
+    """Return the family for new rows (m, c), and a mask (m, d) of missing entries if the family needs one.
 
     Raises
     ------
     ValueError
-        If entries are absent, and the family can do without none.
+        If entries are missing and the family has no marginal densities of some columns.
     """
     absent = np.isnan(new[:, : view.d])
     if not absent.any():
@@ -265,13 +265,13 @@ def family_of_new(view: ViewDraws, new: np.ndarray) -> tuple[Family, np.ndarray 
         return view.family, None
     if view.family.log_predictive_present is None:
         raise ValueError(
-            f"{view.family.name} takes no missing entries and has no marginal densities of some columns"
+            f"new rows must have no missing entries: {view.family.name} has no marginal densities of some columns"
         )
     return view.family, absent
 
 
 class _DrawTable:
-    """Data of a view, and new rows, as its family represents them, kept while they stay the same."""
+    """Data of a view and new rows in the representation of the family, rebuilt only where a draw changes them."""
 
     def __init__(self, view: ViewDraws, new: Any) -> None:
         self.view, self.family, self._new = view, view.family, new
@@ -294,7 +294,7 @@ class _DrawTable:
             data = self.view.data(s)
             self.n_rows = data.shape[0]
             if self.absent is not None and self.all_absent is None:
-                # Of the data nothing is missing by now.
+                # Missing entries of the data have been imputed.
                 of_data = np.zeros((self.n_rows, self.view.d), dtype=np.bool_)
                 self.all_absent = np.concatenate([of_data, self.absent])
             self.values = self.view.with_given(data, self.view.base(s))
@@ -320,7 +320,7 @@ class _DrawTable:
             )
         new = self._new
         if self.absent is not None:
-            # Any number will do where none is looked at.
+            # Masked entries are never read: any valid value will do.
             new = new.copy()
             new[:, : self.view.d][self.absent] = np.broadcast_to(values[0, : self.view.d], self.absent.shape)[
                 self.absent

@@ -1,4 +1,4 @@
-"""Rows that arrive after the data."""
+"""Posterior predictive draws of new rows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -18,25 +18,25 @@ class NewRows(NamedTuple):
 def draw_new_rows(
     mixture: MixtureNumbers, n_rows: int, given: Sequence[np.ndarray], rng: np.random.Generator
 ) -> NewRows:
-    """Draw rows jointly in every draw; ``given`` comes with those of each view: (n_rows, c) arrays.
+    """Draw new rows jointly in every draw; ``given`` has their covariates in each view: (n_rows, c) arrays.
 
     Raises
     ------
     ValueError
-        If what is given is not of a family's kind.
+        If a family does not take these covariates.
     """
-    found_clusters = np.empty((mixture.n_draws, n_rows), dtype=np.int64)
+    clusters_of_rows = np.empty((mixture.n_draws, n_rows), dtype=np.int64)
     rows = [np.empty((mixture.n_draws, n_rows, view.d)) for view in mixture.views]
     for partition in mixture.partitions():
         labels = partition.seats.seat(rng, n_rows)
         n_new = max(int(labels.max()) + 1 - len(partition.sizes), 0)
-        for clusters, found, known in zip(partition.views, rows, given, strict=True):
+        for clusters, rows_of_view, covariates in zip(partition.views, rows, given, strict=True):
             drawn = clusters.draw_with_new(rng, n_new)
-            own = clusters.family.component.draw_rows(rng, drawn, labels, known)
-            if partition.draw == 0 and known.size:
-                # Rows are of the family's kind if what comes with them is.
-                clusters.family.check_values(clusters.view.params(0), np.concatenate([own, known], axis=1))
-            found[partition.draw] = own
+            new = clusters.family.component.draw_rows(rng, drawn, labels, covariates)
+            if partition.draw == 0 and covariates.size:
+                # The family checks covariates together with rows; the first draw is enough.
+                clusters.family.check_values(clusters.view.params(0), np.concatenate([new, covariates], axis=1))
+            rows_of_view[partition.draw] = new
         names = getattr(partition.seats, "names", None)
-        found_clusters[partition.draw] = labels if names is None else names[labels]
-    return NewRows(found_clusters, rows)
+        clusters_of_rows[partition.draw] = labels if names is None else names[labels]
+    return NewRows(clusters_of_rows, rows)

@@ -25,54 +25,53 @@ from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
 from pymc_dpgmm.posterior.arrays.partitions import distinct
 from pymc_dpgmm.sampler.state.memory import shuffle
 
-# Starts from scratch, and starts from draws, by default.
+# Default number of starts from an empty partition, and of starts from draws.
 N_STARTS = 8
-# Sweeps of one start, at most; a sweep without a change ends it.
+# Largest number of sweeps of one start; a sweep without a change ends it.
 MOST_SWEEPS = 100
-# A change of less than this is rounding.
+# Smaller changes of the expected loss are rounding errors.
 LEAST_GAIN = 1e-12
-# Room for so many clusters to begin with.
+# Initial capacity for clusters; it doubles as needed.
 _ROOM = 8
 
-# Draws that are searched with first, where there are more than twice as many; what is found is then searched with
-# all of them, from the best of the partitions.
+# With more than twice N_FIRST draws, all starts search on a sample of N_FIRST draws first. The N_KEPT best
+# partitions are then improved on all draws.
 N_FIRST = 500
 N_KEPT = 2
 
-# Where the head of a search has the number of draws, the number of clusters of a draw at most, room for clusters,
-# how many of these have rows, and how many may have.
+# Entries of ``head``: number of draws, largest number of clusters of a draw, capacity for clusters, number of
+# clusters with rows, and largest number of clusters allowed.
 _N_DRAWS, _WIDTH, _CAPACITY, _N_CLUSTERS, _MOST = range(5)
-# The head, draws, their shares, gains, labels, sizes, how clusters meet draws, and room for a number for each
-# cluster; see Search.
+# Types of head, draws, shares, gains, labels, sizes, met and costs; see :class:`Search`.
 _STATE = (INTS, SMALL_INTS, FLOATS, FLOATS, INTS, INTS, SMALL_INTS, FLOATS)
 
 
 @inlined
 def _join_cost(head, draws, shares, gains, sizes, met, i, k, a, b):
-    """Growth of the expected loss as row i joins cluster k, less what does not depend on k."""
+    """Increase of the expected loss when row i joins cluster k, up to a constant in k."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    own = shifted(draws, i * n_draws)
+    of_row = shifted(draws, i * n_draws)
     shared = 0.0
     for s in range(n_draws):
-        shared += shares[s] * gains[met[(s * width + own[s]) * capacity + k]]
+        shared += shares[s] * gains[met[(s * width + of_row[s]) * capacity + k]]
     return b * gains[sizes[k]] - (a + b) * shared
 
 
 @inlined
 def _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b):
-    """Set ``costs`` to this of all clusters with rows, and to infinity for others."""
+    """Set ``costs`` to the increase for each cluster with rows, and to infinity for clusters without."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    own = shifted(draws, i * n_draws)
+    of_row = shifted(draws, i * n_draws)
     last = capacity
     while last > 0 and sizes[last - 1] == 0:
         last -= 1
     for k in range(last):
         costs[k] = 0.0
     for s in range(n_draws):
-        # All clusters lie side by side where they meet the row's cluster of a draw.
-        clusters, share = shifted(met, (s * width + own[s]) * capacity), shares[s]
+        # Counts of all clusters in the row's cluster of draw s are contiguous.
+        clusters, share = shifted(met, (s * width + of_row[s]) * capacity), shares[s]
         for k in range(last):
-            # Where they do not meet, nothing is gained by a first row: f(1) = f(0) = 0 for both losses.
+            # A first common row gains nothing: f(1) = f(0) = 0 for both losses.
             if clusters[k] > 0:
                 costs[k] += share * gains[clusters[k]]
     for k in range(capacity):
@@ -81,17 +80,17 @@ def _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b):
 
 @inlined
 def _alone_cost(gains, a, b):
-    """Growth of the expected loss as a row has a cluster to itself: all without rows are alike."""
+    """Increase of the expected loss when a row forms a cluster by itself."""
     return b * gains[0] - (a + b) * gains[0]
 
 
 @inlined
 def _count(head, draws, labels, sizes, met, i, k, change):
-    """Let row i join (1) or leave (-1) cluster k."""
+    """Let row i join (``change`` 1) or leave (-1) cluster k."""
     n_draws, width, capacity = head[_N_DRAWS], head[_WIDTH], head[_CAPACITY]
-    own = shifted(draws, i * n_draws)
+    of_row = shifted(draws, i * n_draws)
     for s in range(n_draws):
-        met[(s * width + own[s]) * capacity + k] += change
+        met[(s * width + of_row[s]) * capacity + k] += change
     sizes[k] += change
     labels[i] = k if change > 0 else -1
     if change > 0 and sizes[k] == 1:
@@ -102,7 +101,7 @@ def _count(head, draws, labels, sizes, met, i, k, change):
 
 @inlined
 def _first_empty(head, sizes):
-    """Return the first cluster without rows, -1 if there is no room for one."""
+    """Return the first cluster without rows, -1 if the capacity is used up."""
     for k in range(head[_CAPACITY]):
         if sizes[k] == 0:
             return k
@@ -111,9 +110,9 @@ def _first_empty(head, sizes):
 
 @inlined
 def _best(head, draws, shares, gains, sizes, met, costs, i, free, a, b):
-    """Return the cluster in which row i, which is in none, costs least, and that cost; ``free`` has no rows.
+    """Return the cluster in which row i costs least, and that cost. The row must be in no cluster.
 
-    ``costs`` are then those of all clusters.
+    ``free`` is a cluster without rows. ``costs`` are set to those of all clusters.
     """
     _join_costs(head, draws, shares, gains, sizes, met, costs, i, a, b)
     best, least = -1, np.inf
@@ -127,7 +126,7 @@ def _best(head, draws, shares, gains, sizes, met, costs, i, free, a, b):
 
 @c_function(NOTHING(*_STATE, INTS, INT))
 def _place(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows):
-    """Let rows that are in no cluster join those that are their labels."""
+    """Count rows in the clusters that their labels name."""
     for t in range(n_rows):
         _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], 1)
 
@@ -140,9 +139,9 @@ def _shuffle(next_double, state, rows, n_rows):
 
 @c_function(INT(*_STATE, INTS, INT, INT, FLOATS, FLOAT, FLOAT))
 def _allocate(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, total, a, b):
-    """Let ``rows[start:stop]``, in no cluster, join the best ones in turn; add the costs to ``total[0]``.
+    """Let ``rows[start:stop]``, in no cluster, join the best cluster in turn; add the costs to ``total[0]``.
 
-    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    Return ``stop``, or the position of the row at which the capacity for clusters was used up.
     """
     for t in range(start, stop):
         free = _first_empty(head, sizes)
@@ -156,21 +155,21 @@ def _allocate(head, draws, shares, gains, labels, sizes, met, costs, rows, start
 
 @c_function(INT(*_STATE, INTS, INT, INT, INTS, FLOAT, FLOAT))
 def _sweep(head, draws, shares, gains, labels, sizes, met, costs, rows, start, stop, changed, a, b):
-    """Let ``rows[start:stop]`` in turn join the cluster that is best for them; ``changed[0]`` tells if any moved.
+    """Move ``rows[start:stop]`` in turn to the best cluster for each; set ``changed[0]`` to 1 if any moved.
 
-    Return how many of the rows have been handled when there is no room for a cluster more, or ``stop``.
+    Return ``stop``, or the position of the row at which the capacity for clusters was used up.
     """
     for t in range(start, stop):
         i = rows[t]
-        own = labels[i]
-        if sizes[own] > 1 and _first_empty(head, sizes) < 0:
+        old = labels[i]
+        if sizes[old] > 1 and _first_empty(head, sizes) < 0:
             return t
-        _count(head, draws, labels, sizes, met, i, own, -1)
+        _count(head, draws, labels, sizes, met, i, old, -1)
         k, cost = _best(head, draws, shares, gains, sizes, met, costs, i, _first_empty(head, sizes), a, b)
-        stay = _alone_cost(gains, a, b) if sizes[own] == 0 else costs[own]
+        stay = _alone_cost(gains, a, b) if sizes[old] == 0 else costs[old]
         if cost >= stay - LEAST_GAIN:
-            k = own
-        if k != own:
+            k = old
+        if k != old:
             changed[0] = 1
         _count(head, draws, labels, sizes, met, i, k, 1)
     return stop
@@ -178,7 +177,7 @@ def _sweep(head, draws, shares, gains, labels, sizes, met, costs, rows, start, s
 
 @c_function(FLOAT(*_STATE, INTS, INT, INT, FLOAT, FLOAT))
 def _dissolve(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k, a, b):
-    """Take all rows out of cluster k, the last one first; return what their joining it had cost."""
+    """Remove all rows from cluster k, the last one first; return the total cost of their having joined it."""
     before = 0.0
     for t in range(n_rows - 1, -1, -1):
         _count(head, draws, labels, sizes, met, rows[t], k, -1)
@@ -188,7 +187,7 @@ def _dissolve(head, draws, shares, gains, labels, sizes, met, costs, rows, n_row
 
 @c_function(NOTHING(*_STATE, INTS, INT, INT))
 def _reunite(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows, k):
-    """Let rows, wherever they are, be cluster k."""
+    """Move rows from their clusters to cluster k."""
     for t in range(n_rows):
         _count(head, draws, labels, sizes, met, rows[t], labels[rows[t]], -1)
     for t in range(n_rows):
@@ -196,7 +195,7 @@ def _reunite(head, draws, shares, gains, labels, sizes, met, costs, rows, n_rows
 
 
 class Search:
-    """A partition that grows and shrinks, and how its clusters meet the draws.
+    """A partition under construction, with counts of the rows that its clusters share with those of the draws.
 
     Parameters
     ----------
@@ -208,9 +207,9 @@ class Search:
     start : (n,) int64 array
         Labels at the start, -1 where a row is in no cluster.
     most : float
-        Clusters that there may be.
+        Largest number of clusters.
     costs : two floats
-        a and b.
+        The costs a of separating and b of joining rows.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class Search:
         self.draws, self.shares, self.gains, self.costs = draws, shares, gains, costs
         self.labels = start.astype(np.int64)
         self.sizes = np.zeros(capacity, dtype=np.int64)
-        # Rows of cluster k that are in cluster l of draw s: (S, L, K).
+        # Number of rows that cluster k shares with cluster l of draw s: (S, L, K).
         self.met = np.zeros((n_draws, width, capacity), dtype=np.int32)
         self.head = np.array([n_draws, width, capacity, 0, int(min(most, n + 1))])
         self._total, self._changed = np.zeros(1), np.zeros(1, dtype=np.int64)
@@ -241,14 +240,14 @@ class Search:
         self._state = tuple(array.ctypes.data for array in arrays)
 
     def _grow(self) -> None:
-        """Make room for twice as many clusters."""
+        """Double the capacity for clusters."""
         self.sizes = np.concatenate([self.sizes, np.zeros_like(self.sizes)])
         self.met = np.concatenate([self.met, np.zeros_like(self.met)], axis=2)
         self.head[_CAPACITY] *= 2
         self._point()
 
     def _run(self, kernel: Callable[..., int], rows: np.ndarray, counted: np.ndarray) -> None:
-        """Run a kernel over all rows, with more clusters whenever it needs them; it adds to ``counted`` (1,)."""
+        """Run a kernel over all rows, growing the capacity as needed; its result is in ``counted`` (1,)."""
         counted[0], done = 0, 0
         while done < len(rows):
             done = kernel(*self._state, rows.ctypes.data, done, len(rows), counted.ctypes.data, *self.costs)
@@ -256,18 +255,18 @@ class Search:
                 self._grow()
 
     def allocate(self, rows: np.ndarray) -> float:
-        """Let rows that are in no cluster join the best one, one after the other; return the sum of the costs."""
+        """Allocate rows that are in no cluster to the best one in turn; return the sum of the costs."""
         self._run(_allocate, rows, self._total)
         return float(self._total[0])
 
     def sweep(self, rng: np.random.Generator) -> bool:
-        """Let every row join the cluster that is best for it; return whether any changed."""
+        """Move every row to the best cluster for it; return whether any moved."""
         rows = shuffled(rng, np.arange(len(self.labels)))
         self._run(_sweep, rows, self._changed)
         return bool(self._changed[0])
 
     def dissolve_clusters(self, rng: np.random.Generator) -> bool:
-        """Dissolve clusters in turn, their rows joining the best ones, and undo what does not lower the loss.
+        """Dissolve clusters in turn, reallocate their rows, and undo it where the loss does not fall.
 
         Return whether any was dissolved for good.
         """
@@ -292,10 +291,10 @@ def shuffled(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
 
 
 def improve(search: Search, rng: np.random.Generator) -> np.ndarray:
-    """Search from a partition, of some of the rows or of none, for one of smaller expected loss.
+    """Search for a partition of smaller expected loss, from one of all rows, some or none.
 
-    Rows are allocated one after the other; sweeps then move single rows, and dissolve clusters, as long as that
-    helps (Dahl, Johnson and Mueller 2022, section 3).
+    Rows in no cluster are allocated one after the other. Then sweeps move single rows, or dissolve clusters, as
+    long as the loss falls (Dahl, Johnson and Mueller 2022, section 3).
 
     Returns
     -------
@@ -308,7 +307,7 @@ def improve(search: Search, rng: np.random.Generator) -> np.ndarray:
     return search.labels
 
 
-# Searches whose results are remembered: a table and a picture of the same draws need not search twice.
+# Number of results kept in a cache: a table and a plot of the same draws need only one search.
 N_REMEMBERED = 8
 _remembered: dict[tuple[Any, ...], tuple[np.ndarray, float]] = {}
 
@@ -321,7 +320,7 @@ def point_partition_of(
     n_starts: int = N_STARTS,
     seed: Any = 0,
 ) -> tuple[np.ndarray, float]:
-    """Return what :func:`search_point_partition` finds; with a whole number for a seed it searches once."""
+    """Return the result of :func:`search_point_partition`, from a cache if the seed is an integer."""
     if not isinstance(seed, int | np.integer):
         return search_point_partition(labels, loss, costs, most, n_starts, seed)
     digest = hashlib.sha256(np.ascontiguousarray(labels, dtype=np.int64)).digest()
@@ -330,8 +329,8 @@ def point_partition_of(
         _remembered[key] = search_point_partition(labels, loss, costs, most, n_starts, seed)
         while len(_remembered) > N_REMEMBERED:
             _remembered.pop(next(iter(_remembered)))
-    found, expected = _remembered[key]
-    return found.copy(), expected
+    partition, expected = _remembered[key]
+    return partition.copy(), expected
 
 
 def search_point_partition(
@@ -345,8 +344,8 @@ def search_point_partition(
 ) -> tuple[np.ndarray, float]:
     """Return canonical labels with a small expected loss under draws (S, n), and that loss.
 
-    Half of the starts begin with nothing, half from those among a handful of draws with the least expected loss.
-    Of many draws, a part is searched with first.
+    There are ``n_starts`` starts from an empty partition, and as many from draws: those with the smallest expected
+    loss in a random sample. With many draws, a first search uses a part of them.
     """
     draws, shares = distinct(labels)
     n = draws.shape[1]
@@ -360,26 +359,26 @@ def search_point_partition(
             return losses_between(threads, partitions, draws, loss, costs) @ shares
 
         def improved(starts: np.ndarray, draws: np.ndarray, shares: np.ndarray) -> np.ndarray:
-            seeds, found = rng.spawn(len(starts)), np.empty((len(starts), n), dtype=np.int64)
+            seeds, results = rng.spawn(len(starts)), np.empty((len(starts), n), dtype=np.int64)
             by_row = np.ascontiguousarray(draws.T.astype(np.int32))
 
             def run(first: int, last: int) -> None:
                 for t in range(first, last):
-                    own = Search(by_row, shares, gains, starts[t], most, costs)
-                    found[t] = canonical_labels(improve(own, seeds[t]))[0]
+                    search = Search(by_row, shares, gains, starts[t], most, costs)
+                    results[t] = canonical_labels(improve(search, seeds[t]))[0]
 
             threads.run(run, 0, len(starts))
-            return found
+            return results
 
         few = few[np.argsort(expected(few), kind="stable")[:n_starts]]
-        found = np.concatenate([np.full((n_starts, n), -1, dtype=np.int64), few])
+        candidates = np.concatenate([np.full((n_starts, n), -1, dtype=np.int64), few])
         if len(draws) > 2 * N_FIRST:
             some = rng.choice(len(draws), N_FIRST, replace=False, p=shares)
-            found = improved(found, draws[some], np.full(N_FIRST, 1.0 / N_FIRST))
-            # Searches that end at the same partition need not go on twice.
-            found = np.unique(found, axis=0)
-            found = found[np.argsort(expected(found), kind="stable")[:N_KEPT]]
-        found = np.concatenate([improved(found, draws, shares), few[:1]])
-        losses = expected(found)
+            candidates = improved(candidates, draws[some], np.full(N_FIRST, 1.0 / N_FIRST))
+            # Several searches may end at the same partition.
+            candidates = np.unique(candidates, axis=0)
+            candidates = candidates[np.argsort(expected(candidates), kind="stable")[:N_KEPT]]
+        candidates = np.concatenate([improved(candidates, draws, shares), few[:1]])
+        losses = expected(candidates)
     best = int(np.argmin(losses))
-    return found[best], float(losses[best])
+    return candidates[best], float(losses[best])

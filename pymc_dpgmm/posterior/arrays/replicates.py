@@ -1,4 +1,4 @@
-"""Replicates of the data, whose rows have clusters of their own drawn anew."""
+"""Posterior predictive replicates of the data, for which the clusters of rows are drawn anew."""
 
 from collections.abc import Callable
 
@@ -16,24 +16,24 @@ def draw_replicates(
     rng: np.random.Generator,
     of: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Draw all rows of the data anew in every draw, given one draw of weights and parameters.
+    """Draw all rows of the data anew in every draw, given weights and parameters that are drawn once.
 
     Parameters
     ----------
     mixture : MixtureNumbers
     streams : callable
-        Returns the generator that weights and parameters of a draw come from, given the number of the draw.
+        Returns the generator for the weights and parameters of a draw, given the number of the draw.
     rng : numpy.random.Generator
         Draws clusters and rows.
     of : str, optional
-        The name of one of several views, whose entries are drawn given the row's entries in the others.
+        The name of one of several views. Only its entries are drawn, given the row's entries in the other views.
 
     Returns
     -------
     dict
         Rows of each view, (n_draws, n_rows, d) arrays.
     """
-    found: dict[str, np.ndarray] = {}
+    replicates: dict[str, np.ndarray] = {}
     for partition in mixture.partitions():
         measure = draw_measure(streams(partition.draw), partition, of_groups=True)
         log_weights = log_weights_given(mixture, partition, measure, of)
@@ -42,14 +42,14 @@ def draw_replicates(
             name = clusters.view.name
             if of in (None, name):
                 rows = _rows_of(rng, clusters, drawn, labels, partition.draw)
-                if name not in found:
-                    found[name] = np.empty((mixture.n_draws, *rows.shape))
-                found[name][partition.draw] = rows
-    return found
+                if name not in replicates:
+                    replicates[name] = np.empty((mixture.n_draws, *rows.shape))
+                replicates[name][partition.draw] = rows
+    return replicates
 
 
 def draw_rows_of_table(rng: np.random.Generator, log_weights: np.ndarray, n: int) -> np.ndarray:
-    """Draw one column for each of n rows, given log weights (n, K) or, the same for all rows, (K,): (n,) int64."""
+    """Draw a cluster for each of n rows, (n,) int64, given log weights (n, K), or (K,) for all rows alike."""
     weights = np.exp(log_weights - log_weights.max(axis=-1, keepdims=True))
     sums = np.cumsum(weights, axis=-1)
     thresholds = rng.random(n) * sums[..., -1]
@@ -63,9 +63,9 @@ def _rows_of(
 ) -> np.ndarray:
     """Draw the rows of a view given the clusters of rows, or units, and add its offset: (n_rows, d)."""
     view, values = clusters.view, clusters.values
-    given = values.sum(axis=1)[:, None] if is_sparse(values) else values[:, view.d :]
+    covariates = values.sum(axis=1)[:, None] if is_sparse(values) else values[:, view.d :]
     of_rows = labels if view.unit is None else labels[view.unit]
-    rows = clusters.family.component.draw_rows(rng, drawn, of_rows, given)
+    rows = clusters.family.component.draw_rows(rng, drawn, of_rows, covariates)
     if view.offset is None:
         return rows
     offset = np.asarray(view.offset.at(s))

@@ -1,4 +1,4 @@
-"""What a partition says of the weights of its clusters, and of rows that arrive after the data."""
+"""The posterior of cluster weights, and of the clusters of new rows, given the partition of a draw."""
 
 from typing import Any, NamedTuple, Protocol
 
@@ -13,37 +13,37 @@ from pymc_dpgmm.partitions.priors import (
     with_known_components,
 )
 
-# The clusters without rows are drawn one by one until this weight is left, or so many have been drawn; others have
-# the rest, so that no weight is lost.
+# Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
+# last cluster takes the rest, so that weights add up to one.
 SMALLEST = 1e-4
 MOST = 1_000
 
 
 class Seats(Protocol):
-    """What follows from one draw's partition into K clusters."""
+    """The posterior of weights and of new rows given one partition into K clusters."""
 
     @property
     def n_groups(self) -> int:
         """Number of vectors of weights that :meth:`draw_all` returns."""
 
     def probabilities(self) -> np.ndarray:
-        """Return the probabilities with which one more row joins each cluster, or opens one: (K + 1,)."""
+        """Return the probabilities that one more row joins each cluster or a new one: (K + 1,)."""
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights, for rows that arrive, of the clusters and of all others together: (K + 1,)."""
+        """Draw the weights of the clusters for new rows, and the total weight of all others: (K + 1,)."""
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights of the clusters, and of J others that have no rows one by one: (n_groups, K + J)."""
+        """Draw the weights of the clusters, and of each of J clusters without rows: (n_groups, K + J)."""
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the same weights for rows that arrive after the data: (K + J,)."""
+        """Draw these weights for new rows: (K + J,)."""
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
-        """Draw the clusters that m more rows join, new ones being numbered from K on: (m,) int64 array."""
+        """Draw the clusters of m new rows: (m,) int64 array. New clusters are numbered from K on."""
 
 
 class GibbsSeats(NamedTuple):
-    """Seats under a prior on partitions of all rows."""
+    """Posterior of weights under a prior on partitions of all rows."""
 
     prior: GibbsType
     sizes: np.ndarray
@@ -69,17 +69,19 @@ class GibbsSeats(NamedTuple):
         return np.append(weights, new)[None, :]
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights, which are those of all rows."""
+        """Draw the weights: new rows have those of all rows."""
         return self.draw_all(rng)[0]
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
-        """Seat rows one after the other."""
+        """Draw clusters of rows one after the other."""
         prior = with_known_components(rng, self.prior, self.sizes)
         return seat_rows(rng, prior.alpha, prior.discount, self.sizes, m)
 
 
 class GroupedSeats:
-    """Seats of rows in groups, given a partition and what the prior says of its clusters' shares.
+    """Posterior of weights for rows in groups, given a partition and the posterior of the clusters' shares.
+
+    The shares of the clusters are common to all groups; the weights of a group scatter around them.
 
     Parameters
     ----------
@@ -88,16 +90,16 @@ class GroupedSeats:
     alpha : (J,) array
         Concentrations of the groups.
     tables : (K,) array
-        Openers in each cluster, under a hierarchical Dirichlet process; otherwise the Dirichlet parameters of the
-        clusters as shares of their sum.
+        Under a hierarchical Dirichlet process, the number of tables in each cluster. Otherwise the shares of the
+        clusters, their Dirichlet parameters divided by the sum of these.
     gamma : float
-        Of the process, 0 otherwise.
+        Concentration of the shares under a hierarchical Dirichlet process, 0 otherwise.
     empty : (E,) array
-        Without a process, the shares of the components without rows.
+        In a finite mixture, the shares of the components without rows.
     names : (K + E,) integer array, optional
-        Names of the clusters, and of the components without rows, where they have such.
+        Names of the clusters, and of the components without rows, if they have names.
     group : int or None
-        The group of rows that arrive; None is one without rows, whose concentration is that of all groups.
+        The group of new rows. None is a group without rows; all groups must then have the same concentration.
     """
 
     def __init__(
@@ -122,11 +124,11 @@ class GroupedSeats:
         return len(self.counts)
 
     def _own(self, group: int | None) -> tuple[np.ndarray, float]:
-        """Return rows of a group in each cluster, and its concentration."""
+        """Return the number of rows of a group in each cluster, and the concentration of the group."""
         if group is None:
             if np.ptp(self.alpha) > 0.0:
                 raise ValueError(
-                    "every group has an alpha of its own, and a new one has none: name one, group=..."
+                    "alpha differs between groups, so a new group has none: choose a group by its name, group="
                 )
             return np.zeros(len(self.tables)), float(self.alpha[0])
         return self.counts[group], float(self.alpha[group])
@@ -143,15 +145,15 @@ class GroupedSeats:
     def probabilities(self) -> np.ndarray:
         """Return the predictive weights of the group, with shares of the clusters integrated out."""
         if self.group is None:
-            # Whatever its concentration is.
+            # The mean weights of a group without rows do not depend on its concentration.
             return self._mean_shares()
-        own, alpha = self._own(self.group)
-        return (np.append(own, 0.0) + alpha * self._mean_shares()) / (own.sum() + alpha)
+        counts, alpha = self._own(self.group)
+        return (np.append(counts, 0.0) + alpha * self._mean_shares()) / (counts.sum() + alpha)
 
     def group_probabilities(self) -> np.ndarray:
-        """Return the same of all groups: (J, K + 1)."""
-        own = np.column_stack([self.counts, np.zeros(self.n_groups)])
-        return (own + self.alpha[:, None] * self._mean_shares()) / (own.sum(axis=1) + self.alpha)[:, None]
+        """Return the predictive weights of all groups: (J, K + 1)."""
+        counts = np.column_stack([self.counts, np.zeros(self.n_groups)])
+        return (counts + self.alpha[:, None] * self._mean_shares()) / (counts.sum(axis=1) + self.alpha)[:, None]
 
     def share_variance(self) -> np.ndarray:
         """Return the variances of the clusters' shares, given the partition: (K,) array."""
@@ -161,24 +163,24 @@ class GroupedSeats:
         return mean * (1.0 - mean) / (total + 1.0)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights of the group that rows arrive in, those without rows added up."""
+        """Draw the weights of the group of new rows, with those of clusters without rows added up."""
         weights, n_clusters = self.draw_of_new(rng), len(self.tables)
         return np.append(weights[:n_clusters], weights[n_clusters:].sum())
 
     def _draw_known_shares(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the shares of the clusters over all groups, and of all others together."""
+        """Draw the shares of the clusters over all groups, and the total share of all others."""
         return _dirichlet(rng, np.append(self.tables, self.gamma)) if self.gamma > 0.0 else self._mean_shares()
 
     def draw_shares(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the shares of clusters, and of others that have no rows one by one."""
+        """Draw the shares of the clusters, and of each cluster without rows."""
         if self.gamma > 0.0:
             *shares, rest = self._draw_known_shares(rng)
-            found: list[float] = []
-            while rest > SMALLEST and len(found) < MOST:
+            new_shares: list[float] = []
+            while rest > SMALLEST and len(new_shares) < MOST:
                 share = rng.beta(1.0, self.gamma) * rest
-                found.append(share)
+                new_shares.append(share)
                 rest -= share
-            return np.array([*shares, *found, rest])
+            return np.array([*shares, *new_shares, rest])
         return np.append(self.tables, self.empty)
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:
@@ -187,24 +189,24 @@ class GroupedSeats:
         n_new = len(shares) - len(self.tables)
         return np.array(
             [
-                _dirichlet(rng, self.alpha[j] * shares + np.append(own, np.zeros(n_new)))
-                for j, own in enumerate(self.counts)
+                _dirichlet(rng, self.alpha[j] * shares + np.append(counts, np.zeros(n_new)))
+                for j, counts in enumerate(self.counts)
             ]
         )
 
     def draw_of_new(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights of the group that rows arrive in: (K + J,)."""
+        """Draw the weights of the group of new rows: (K + J,)."""
         shares = self.draw_shares(rng)
-        own, alpha = self._own(self.group)
-        return _dirichlet(rng, alpha * shares + np.append(own, np.zeros(len(shares) - len(own))))
+        counts, alpha = self._own(self.group)
+        return _dirichlet(rng, alpha * shares + np.append(counts, np.zeros(len(shares) - len(counts))))
 
     def seat(self, rng: np.random.Generator, m: int) -> np.ndarray:
-        """Seat rows one after the other, given shares of the clusters."""
+        """Draw clusters of rows one after the other, given shares of the clusters."""
         *shares, rest = self._draw_known_shares(rng)
-        own, alpha = self._own(self.group)
-        counts, shares = list(own.astype(float)), list(shares)
+        counts_of_group, alpha = self._own(self.group)
+        counts, shares = list(counts_of_group.astype(float)), list(shares)
         if self.gamma == 0.0:
-            # Components without rows, too, are named.
+            # Components without rows are among those that rows can join.
             counts, shares, rest = [*counts, *np.zeros(len(self.empty))], [*shares, *self.empty], 0.0
         labels = np.empty(m, dtype=np.int64)
         for i in range(m):
@@ -219,15 +221,15 @@ class GroupedSeats:
             counts[k] += 1.0
             labels[i] = k
         if self.names is None:
-            # Those without rows are alike: they are numbered as they are opened.
-            n_own = len(own)
-            opened = list(dict.fromkeys(labels[labels >= n_own].tolist()))
-            labels = np.array([k if k < n_own else n_own + opened.index(k) for k in labels.tolist()])
+            # Components without rows are exchangeable: number them in the order in which rows join them.
+            n_clusters = len(counts_of_group)
+            opened = list(dict.fromkeys(labels[labels >= n_clusters].tolist()))
+            labels = np.array([k if k < n_clusters else n_clusters + opened.index(k) for k in labels.tolist()])
         return labels
 
 
 def _dirichlet(rng: np.random.Generator, parameters: np.ndarray) -> np.ndarray:
-    """Draw from a Dirichlet distribution, of which some parameters may be zero."""
+    """Draw from a Dirichlet distribution; entries whose parameter is zero are zero."""
     drawn = np.zeros(len(parameters))
     positive = parameters > 1e-300
     drawn[positive] = rng.dirichlet(parameters[positive])

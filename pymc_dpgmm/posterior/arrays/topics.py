@@ -1,4 +1,4 @@
-"""Clusters of rows in groups, matched across draws: weights of groups, words of topics, documents held out."""
+"""Clusters matched across draws: their weights in groups, words of topics, and held-out documents."""
 
 import math
 from typing import NamedTuple
@@ -15,57 +15,57 @@ from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
 
 
 class Matched(NamedTuple):
-    """Clusters of a draw that match those of a reference (R,), -1 for none, and the rows that they share (R,)."""
+    """For R reference clusters, the matching cluster of a draw or -1 (R,), and the number of common rows (R,)."""
 
     cluster: np.ndarray
     shared: np.ndarray
 
 
 def match(labels: np.ndarray, n_clusters: int, reference: np.ndarray, n_reference: int) -> Matched:
-    """Match clusters of a draw to those of a reference one to one, with as many rows shared as possible.
+    """Match clusters of a draw one to one to those of a reference, maximizing the number of common rows.
 
-    That is an assignment problem, which SciPy solves.
+    This is the linear assignment problem, solved by SciPy.
     """
     pairs = np.bincount(reference * n_clusters + labels, minlength=n_reference * n_clusters)
     shared = pairs.reshape(n_reference, n_clusters)
-    cluster, found = np.full(n_reference, -1), np.zeros(n_reference)
+    cluster, n_shared = np.full(n_reference, -1), np.zeros(n_reference)
     rows, columns = linear_sum_assignment(shared, maximize=True)
-    cluster[rows], found[rows] = columns, shared[rows, columns]
-    return Matched(cluster, found)
+    cluster[rows], n_shared[rows] = columns, shared[rows, columns]
+    return Matched(cluster, n_shared)
 
 
 class Moments:
-    """Running means and standard deviations of quantities of which each draw has a mean and a variance."""
+    """Running means and standard deviations of quantities whose mean and variance in each draw are known."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self._n = np.zeros(shape)
         self._sum, self._squares = np.zeros(shape), np.zeros(shape)
 
     def add(self, mean: np.ndarray, variance: np.ndarray, rows: np.ndarray) -> None:
-        """Add what a draw says of some of the rows of the first dimension."""
+        """Add means and variances of one draw at these indices of the first dimension."""
         self._n[rows] += 1.0
         self._sum[rows] += mean
         self._squares[rows] += mean**2 + variance
 
     @property
     def mean(self) -> np.ndarray:
-        """Means over the draws, NaN where no draw says anything."""
+        """Means over the draws, NaN where no draw was added."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return self._sum / self._n
 
     @property
     def sd(self) -> np.ndarray:
-        """Standard deviations, within draws and between them."""
+        """Standard deviations, from the variance within draws and between them."""
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.sqrt(np.maximum(self._squares / self._n - self.mean**2, 0.0))
 
 
-# Draws of weights behind an interval, at most.
+# Largest number of draws of weights that an interval is computed from.
 _MOST_DRAWN = 1_000
 
 
 class GroupWeights(NamedTuple):
-    """Weights of R clusters of a reference in J groups (J, R), of all others (J,), and overlaps (R,)."""
+    """Weights of R reference clusters in J groups (J, R), total weight of all others (J,), and overlaps (R,)."""
 
     mean: np.ndarray
     sd: np.ndarray
@@ -78,9 +78,9 @@ class GroupWeights(NamedTuple):
 def group_weights_of(
     mixture: MixtureNumbers, reference: np.ndarray, probability: float, rng: np.random.Generator
 ) -> GroupWeights:
-    """Return the weights of clusters in every group; those of the draws are matched to a reference (n,).
+    """Return the weights of the clusters in every group; clusters of draws are matched to a reference (n,).
 
-    The bounds come from weights that are drawn for some of the partitions.
+    The bounds are quantiles of weights that are drawn for up to 1,000 of the partitions.
     """
     sizes = np.bincount(reference)
     n_reference, n_groups = len(sizes), 0
@@ -97,16 +97,16 @@ def group_weights_of(
             n_groups = len(mean)
             moments = Moments((n_reference, n_groups))
         rows = np.flatnonzero(matched.cluster >= 0)
-        # Where a draw has no cluster that matches, its weight is nothing.
-        own = np.zeros((n_reference, n_groups))
-        own[rows] = mean[:, matched.cluster[rows]].T
-        # A beta distribution given the shares of the clusters, which have a variance too.
+        # A reference cluster that no cluster of the draw matches has weight 0 in it.
+        weight = np.zeros((n_reference, n_groups))
+        weight[rows] = mean[:, matched.cluster[rows]].T
+        # Given the shares of the clusters, a weight has a beta distribution; the shares add their own variance.
         total = (seats.counts.sum(axis=1) + seats.alpha)[None, :]
         between = np.zeros((n_reference, n_groups))
         shares = seats.share_variance()[matched.cluster[rows], None]
         between[rows] = (seats.alpha / total[0]) ** 2 * shares
-        within = (own * (1.0 - own) - between) / (total + 1.0)
-        moments.add(own, within + between, np.arange(n_reference))
+        within = (weight * (1.0 - weight) - between) / (total + 1.0)
+        moments.add(weight, within + between, np.arange(n_reference))
         overlap += matched.shared / sizes
         if t in wanted:
             weights = np.zeros((n_groups, n_reference), dtype=np.float32)
@@ -120,7 +120,7 @@ def group_weights_of(
 
 
 class TopicWords(NamedTuple):
-    """Probabilities of V words in R topics: (R, V) arrays; shares of the topics (R,), and overlaps (R,)."""
+    """Mean and sd (R, V) of the probabilities of V words in R topics; shares and overlaps of the topics (R,)."""
 
     mean: np.ndarray
     sd: np.ndarray
@@ -129,24 +129,24 @@ class TopicWords(NamedTuple):
 
 
 def topic_words_of(mixture: MixtureNumbers, words: sparse.csr_array, reference: np.ndarray) -> TopicWords:
-    """Return the probabilities of words in topics, given draws whose topics are matched to a reference (n,).
+    """Return the probabilities of words in topics; topics of draws are matched to a reference (n,).
 
-    ``words`` (n, V) says how often each row has each word.
+    ``words`` (n, V) are the counts of each word in each row.
     """
     sizes = np.bincount(reference)
     n_reference, (view,) = len(sizes), mixture.views
     overlap, share, moments = np.zeros(n_reference), np.zeros(n_reference), None
     for partition in mixture.only([]).partitions():
         n_clusters = len(partition.sizes)
-        # Of words one by one, the parameters have an axis for their single column.
+        # For rows that are single words, the parameter has an extra axis for their one column.
         eta = np.asarray(view.params(partition.draw).a).reshape(-1)
         if moments is None:
             moments = Moments((n_reference, len(eta)))
         matched = match(partition.labels, n_clusters, reference, n_reference)
         rows = np.flatnonzero(matched.cluster >= 0)
-        own = sums_by(partition.labels, n_clusters, words)[matched.cluster[rows]].toarray() + eta
-        total = own.sum(axis=1, keepdims=True)
-        mean = own / total
+        parameters = sums_by(partition.labels, n_clusters, words)[matched.cluster[rows]].toarray() + eta
+        total = parameters.sum(axis=1, keepdims=True)
+        mean = parameters / total
         moments.add(mean, mean * (1.0 - mean) / (total + 1.0), rows)
         overlap += matched.shared / sizes
         share[rows] += partition.sizes[matched.cluster[rows]] / len(reference)
@@ -161,11 +161,11 @@ def sums_by(labels: np.ndarray, n_labels: int, rows: sparse.csr_array) -> sparse
 
 
 @inlined
-def _draw_topic(bits, counts, own, n_topics, weights):
-    """Draw the topic of a word, of which ``own`` has the probabilities; return it and the sum of all weights."""
+def _draw_topic(bits, counts, of_word, n_topics, weights):
+    """Draw the topic of a word with probabilities ``of_word`` in the topics; return it and the sum of weights."""
     norm = 0.0
     for k in range(n_topics):
-        weights[k] = counts[k] * own[k]
+        weights[k] = counts[k] * of_word[k]
         norm += weights[k]
     u = uniform(bits) * norm
     k = 0
@@ -176,13 +176,13 @@ def _draw_topic(bits, counts, own, n_topics, weights):
 
 
 @c_function(FLOAT(INT, INT, INTS, INT, FLOATS, INT, FLOATS, INTS, FLOATS, FLOATS))
-def _left_to_right(next_double, state, words, n, topics, n_topics, pulls, labels, counts, weights):
+def _left_to_right(next_double, state, words, n, topics, n_topics, alphas, labels, counts, weights):
     """Log of an unbiased estimate of the probability of a document; see :func:`estimate_documents`."""
     bits = Bits(next_double, state)
     total = 0.0
     for k in range(n_topics):
-        counts[k] = pulls[k]
-        total += pulls[k]
+        counts[k] = alphas[k]
+        total += alphas[k]
     log_p = 0.0
     for t in range(n):
         for r in range(t):
@@ -205,12 +205,12 @@ class Documents(NamedTuple):
 
 
 def estimate_documents(
-    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
+    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, alphas: np.ndarray, n: int
 ) -> Documents:
     """Estimate probabilities of documents given topics, unbiased before the log, and weights of topics in them.
 
     The probability is the average of ``n`` estimates by the left-to-right algorithm (Wallach et al. 2009, section
-    4.5; Buntine 2009). Each of these leaves behind topics of the document's words. What they say of the weights is
+    4.5; Buntine 2009). Each run also draws topics of the document's words. The weights of topics given these are
     averaged in proportion to the estimates.
 
     Parameters
@@ -219,60 +219,60 @@ def estimate_documents(
     words : (m,) int64 array
         The words of all documents, one after the other.
     starts : (J + 1,) int64 array
-        Where each document begins.
+        Position of the first word of each document, and the number of words.
     topics : (K, V) array
         Probabilities of words.
-    pulls : (K,) array
-        Dirichlet parameters of the documents' weights.
+    alphas : (K,) array
+        Dirichlet parameters of the weights of topics in a document.
     n : int
         Number of estimates.
     """
     by_word = np.ascontiguousarray(topics.T)
-    pulls = np.ascontiguousarray(pulls, dtype=np.float64)
-    found = np.zeros(len(starts) - 1)
-    weights = np.tile(pulls / pulls.sum(), (len(found), 1))
+    alphas = np.ascontiguousarray(alphas, dtype=np.float64)
+    log_p = np.zeros(len(starts) - 1)
+    weights = np.tile(alphas / alphas.sum(), (len(log_p), 1))
     labels = np.empty(int(np.diff(starts).max(initial=1)), dtype=np.int64)
-    counts, scratch = np.empty((2, len(pulls)))
+    counts, scratch = np.empty((2, len(alphas)))
     bits = bits_of_generator(rng)
-    for j in range(len(found)):
+    for j in range(len(log_p)):
         length = int(starts[j + 1] - starts[j])
         if not length:
             continue
-        estimates, left = np.empty(n), np.empty((n, len(pulls)))
+        estimates, left = np.empty(n), np.empty((n, len(alphas)))
         for r in range(n):
             estimates[r] = _left_to_right(
                 *bits,
                 words.ctypes.data + 8 * int(starts[j]),
                 length,
                 by_word.ctypes.data,
-                len(pulls),
-                pulls.ctypes.data,
+                len(alphas),
+                alphas.ctypes.data,
                 labels.ctypes.data,
                 counts.ctypes.data,
                 scratch.ctypes.data,
             )
             left[r] = counts
-        found[j] = logsumexp(estimates) - math.log(n)
-        own = np.exp(estimates - estimates.max())
-        weights[j] = own @ left / own.sum() / (pulls.sum() + length)
-    return Documents(found, weights)
+        log_p[j] = logsumexp(estimates) - math.log(n)
+        relative = np.exp(estimates - estimates.max())
+        weights[j] = relative @ left / relative.sum() / (alphas.sum() + length)
+    return Documents(log_p, weights)
 
 
 def log_documents(
-    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, pulls: np.ndarray, n: int
+    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, alphas: np.ndarray, n: int
 ) -> np.ndarray:
     """Return the log estimates of :func:`estimate_documents`: (J,) array."""
-    return estimate_documents(rng, words, starts, topics, pulls, n).log_probability
+    return estimate_documents(rng, words, starts, topics, alphas, n).log_probability
 
 
 class HeldOut(NamedTuple):
-    """What some draws say of new documents.
+    """Log probabilities of new documents in some draws, and weights of topics in them.
 
     Parameters
     ----------
     log_probability : (len(draws), J) array
     weights : (J, R) array
-        Mean weights of the topics of a reference.
+        Posterior mean weights of the topics of a reference.
     """
 
     log_probability: np.ndarray
@@ -288,9 +288,10 @@ def held_out(
     rng: np.random.Generator,
     reference: np.ndarray,
 ) -> HeldOut:
-    """Return what some draws say of new documents, in each of which the topics' words are drawn.
+    """Return probabilities of new documents, and weights of topics in them, from the chosen draws.
 
-    Draws count for a document's weights in proportion to the probability that they give it.
+    In each draw the words of the topics are drawn once. The weights of a document are averaged over the draws in
+    proportion to the probability of the document.
     """
     some = mixture._replace(
         labels=mixture.labels[draws], seats=lambda s, *given: mixture.seats(int(draws[s]), *given)
@@ -308,13 +309,13 @@ def held_out(
         np.add.at(counts, (partition.labels, data), 1.0)
         topics = rng.standard_gamma(counts + eta)
         topics /= topics.sum(axis=1, keepdims=True)
-        found = estimate_documents(rng, words, starts, topics, seats.alpha_of_new() * shares, n_particles)
+        documents = estimate_documents(rng, words, starts, topics, seats.alpha_of_new() * shares, n_particles)
         matched = match(partition.labels, len(partition.sizes), reference, n_reference)
-        own = np.zeros((len(starts) - 1, n_reference))
+        of_reference = np.zeros((len(starts) - 1, n_reference))
         there = matched.cluster >= 0
-        own[:, there] = found.weights[:, matched.cluster[there]]
-        log_p.append(found.log_probability)
-        weights.append(own)
+        of_reference[:, there] = documents.weights[:, matched.cluster[there]]
+        log_p.append(documents.log_probability)
+        weights.append(of_reference)
     logs = np.array(log_p)
     share = np.exp(logs - logsumexp(logs, axis=0))
     return HeldOut(logs, np.einsum("sj,sjr->jr", share, np.array(weights)))

@@ -1,4 +1,4 @@
-"""The answer of variational inference: draws from it, starts for sampling, and how far to trust it."""
+"""Results of variational inference: draws, starting values for sampling, and a check against exact draws."""
 
 from typing import Any
 
@@ -15,36 +15,38 @@ from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.search import Optimum
 
-# A component counts as in use from this expected number of rows on.
+# A component is in use if its expected number of rows is at least this.
 _IN_USE = 0.5
-# Responsibilities of starting labels are raised to this power, which makes them wider than the approximation is.
+# Starting labels are drawn from responsibilities raised to this power, to be overdispersed.
 _POWER = 0.5
 # Optima whose bounds differ by less than this, relative to the bound, count as one.
 _SAME = 1e-6
-# Rows whose pairs are compared by a check, and draws from the approximation for it.
+# A check compares all pairs of at most _MOST_COMPARED rows, with _DRAWS_COMPARED draws from the approximation, and
+# computes _WEIGHED importance weights.
 _MOST_COMPARED, _DRAWS_COMPARED, _WEIGHED = 400, 500, 1_000
-# Different labels among those that are weighed for their tail to have a shape.
+# Number of distinct labellings among the weighted draws that pareto_k needs.
 _DIFFERENT = 100
 
 
 class VariationalFit:
     """An approximate posterior of a mixture, as :func:`fit` returns it.
 
-    It is not the posterior. It takes labels, weights and parameters of clusters for independent, so that variances
-    are too small, and describes one mode of several. ``check`` compares it with exact draws.
+    It is not the posterior. It treats labels, weights and parameters of clusters as independent, so posterior
+    correlations are lost and variances are too small, and it describes one of several modes. ``check`` compares it
+    with exact draws.
 
     Attributes
     ----------
     elbo : (n_steps,) float64 array
         The lower bound of the log evidence of the best start, after every change.
     bounds : (n_starts,) float64 array
-        The bounds that the starts have reached.
+        The bounds that the starts reached.
     weights : (K,) float64 array
-        Expected weights of the components that rows may belong to. They add up to less than 1 for processes.
+        Expected weights of the components. They add up to less than 1 for processes, which have infinitely many.
     sizes : (K,) float64 array
         Expected numbers of rows.
     point : dict of str to array
-        Values at which other variables are held, given or maximised.
+        Fixed values of other variables: those passed as ``point``, and maximised ones.
 
     Examples
     --------
@@ -60,7 +62,7 @@ class VariationalFit:
 
     _rows: Any
 
-    # What to do next.
+    # Advice at the end of the representation.
     _next = (
         "fit.check() compares it with exact draws, and pm.sample(initvals=fit.initvals(chains=4)) starts from it"
     )
@@ -78,26 +80,26 @@ class VariationalFit:
 
     @property
     def n_components(self) -> int:
-        """Number of components that are expected to have half a row or more."""
+        """Number of components whose expected number of rows is at least one half."""
         return int(np.count_nonzero(self.sizes >= _IN_USE))
 
     @property
     def alpha(self) -> tuple[float, float] | None:
-        """Shape and rate of the gamma distribution that stands for the posterior of alpha; None if it is given."""
+        """Shape and rate of the gamma approximation to the posterior of alpha; None if alpha is fixed."""
         return self._best.state.weights.alpha
 
     def __repr__(self) -> str:
         n_starts = len(self._optima)
         of_starts = f"the best of {n_starts} starts, " if n_starts > 1 else ""
-        given = f" given {', '.join(self.point)}" if self.point else ""
+        condition = f" given {', '.join(self.point)}" if self.point else ""
         return (
             f"<VariationalFit of {self._target.labels.name}: {self.n_components} components in use, {of_starts}"
-            f"log evidence >= {self.elbo[-1]:.2f}{given}. An approximation, not the posterior: its variances are "
-            f"too small, and it describes one mode. {self._next}>"
+            f"log evidence >= {self.elbo[-1]:.2f}{condition}. An approximation, not the posterior: its variances "
+            f"are too small, and it describes one mode. {self._next}>"
         )
 
     def responsibilities(self) -> np.ndarray:
-        """Return the approximate probabilities of the rows to belong to each component.
+        """Return the approximate probability of each component for every row.
 
         Returns
         -------
@@ -105,13 +107,13 @@ class VariationalFit:
         """
         assert self._best.state.source is not None
         blocks = self._rows.blocks_of_responsibilities(*self._best.state.source)
-        return np.concatenate([own.T.copy() for _, own in blocks])
+        return np.concatenate([block.T.copy() for _, block in blocks])
 
     def initvals(self, chains: int = 4, *, random_seed: Any = None) -> list[dict[str, Any]]:
         """Return starting values for chains, for ``pm.sample(initvals=...)``.
 
-        Each chain gets labels from an optimum of its own, as far as the starts have led to different ones, drawn
-        with more spread than the approximation has. Chains that agree in the end then say something.
+        Chains take turns among the distinct optima. Labels are drawn with more spread than the approximation has,
+        so that agreement of the chains is evidence of convergence.
 
         Parameters
         ----------
@@ -121,12 +123,12 @@ class VariationalFit:
         Returns
         -------
         list of dict
-            Names of free variables and their values.
+            For each chain, values of free variables by name.
         """
         check_count("chains", chains, 1)
         rng = self._generator(random_seed)
         distinct = self._distinct()
-        found = []
+        starts = []
         for chain in range(chains):
             state = distinct[chain % len(distinct)].state
             labels = partitions_of(draw_labels(self._rows, state, 1, rng, _POWER)[0])[0]
@@ -134,17 +136,17 @@ class VariationalFit:
             alpha = draw_alpha(state, 1, rng)
             if alpha is not None:
                 values[self._target.alpha.name] = float(alpha[0])
-            found.append(values | self._target.given)
-        return found
+            starts.append(values | self._target.given)
+        return starts
 
     def _distinct(self) -> list[Optimum]:
-        """Return the optima that differ, best first."""
-        found: list[Optimum] = []
+        """Return the distinct optima, best first."""
+        optima: list[Optimum] = []
         for optimum in self._optima:
             bound = optimum.state.bound
-            if all(abs(bound - other.state.bound) > _SAME * (1.0 + abs(bound)) for other in found):
-                found.append(optimum)
-        return found
+            if all(abs(bound - other.state.bound) > _SAME * (1.0 + abs(bound)) for other in optima):
+                optima.append(optimum)
+        return optima
 
     def _generator(self, random_seed: Any) -> np.random.Generator:
         return self._rng.spawn(1)[0] if random_seed is None else np.random.default_rng(random_seed)
@@ -153,9 +155,9 @@ class VariationalFit:
         """Return draws from the approximate posterior, in the form of the results of ``pm.sample``.
 
         Labels and concentration are drawn independently of each other. All functions of this package for results
-        work on the draws; weights and parameters of clusters come from their exact posterior given the labels, as
-        for any draws. There is a single chain: the draws are independent, and R-hat and effective sizes would say
-        nothing of how good the approximation is.
+        take the draws. Weights and parameters of clusters come from their exact posterior given the labels, as for
+        any draws. There is a single chain of independent draws: R-hat and effective sample sizes say nothing about
+        the quality of the approximation.
 
         Parameters
         ----------
@@ -175,7 +177,7 @@ class VariationalFit:
         return self._labelled(labels, draw_alpha(state, draws, rng))
 
     def _labelled(self, labels: np.ndarray, alpha: np.ndarray | None) -> xr.DataTree:
-        """Return draws of the labels, or of what stands for them, and of the concentration, as results."""
+        """Return results with draws of the concentration and of the labels, or number of clusters for chunks."""
         model, target = self._target.model, self._target
         value = None if alpha is None else model.rvs_to_values[target.alpha].name
         is_log = alpha is not None and model.rvs_to_transforms[target.alpha] is not None
@@ -215,19 +217,19 @@ class VariationalFit:
     ) -> xr.Dataset:
         """Compare the approximation with exact draws of ``pm.sample`` that start from it.
 
-        Variables that the fit held at a point are drawn too. A few hundred draws show whether the chain leaves the
-        approximation; they are no replacement for a run whose convergence has been looked at.
+        Variables that the fit held fixed are sampled too. A few hundred draws show whether the chain leaves the
+        approximation. They do not replace a run whose convergence has been checked.
 
-        ``pareto_k`` is the shape of the tail of importance weights: exact over approximate densities of draws from
-        the approximation. Above 0.7 it says that the approximation is too narrow (Vehtari, Simpson, Gelman, Yao
-        and Gabry 2024; Yao, Vehtari, Simpson and Gelman 2018). Below, it says only that the partitions which the
-        approximation draws have about the right weights among each other. Those that it never draws are what
-        ``within`` and ``pairs_differ`` are about.
+        ``pareto_k`` is the tail shape of importance weights, which are exact over approximate densities of draws
+        from the approximation. Above 0.7 the approximation is too narrow (Vehtari, Simpson, Gelman, Yao and Gabry
+        2024; Yao, Vehtari, Simpson and Gelman 2018). A smaller value shows only that the partitions which the
+        approximation draws have about the right relative weights. For partitions that it never draws, see
+        ``within`` and ``pairs_differ``.
 
         Parameters
         ----------
         draws, tune, chains : int
-            Of ``pm.sample``. Of all draws, those after tuning are compared.
+            As in ``pm.sample``.
         random_seed : int or numpy.random.Generator, optional
         progressbar : bool
 
@@ -235,12 +237,12 @@ class VariationalFit:
         -------
         Dataset
             ``n_clusters`` and ``sd_n_clusters`` (method,), mean and standard deviation of the number of clusters,
-            by the approximation and by exact draws; where the concentration is unknown ``alpha`` and ``sd_alpha``;
-            ``pairs_differ``, the mean absolute difference between the probabilities that two rows belong together,
-            over the pairs of up to 400 rows, and ``pairs_differ_by_chance``, what it is between halves of exact
-            draws; ``within``, the share of exact draws that have no more clusters than the fit has components;
-            ``pareto_k``, NaN where the draws from the approximation are too few different partitions for a tail;
-            and ``elbo``.
+            for the approximation and for exact draws; if the concentration is random ``alpha`` and ``sd_alpha``;
+            ``pairs_differ``, the mean absolute difference of the probabilities that two rows share a cluster, over
+            all pairs of up to 400 rows; ``pairs_differ_by_chance``, its expected size by Monte Carlo error alone,
+            half of the difference between two halves of the exact draws; ``within``, the share of exact draws with
+            no more clusters than the fit has components; ``pareto_k``, NaN if there are fewer than 100 distinct
+            labellings among the draws from the approximation; and ``elbo``.
         """
         array_stats = imported("arviz_stats.base").array_stats
         rng = self._generator(random_seed)
@@ -262,66 +264,67 @@ class VariationalFit:
         if len(some) > _MOST_COMPARED:
             some = np.sort(rng.choice(some, _MOST_COMPARED, replace=False))
         log_weights, n_different = log_importance(self._rows, target.prior, self._best.state, _WEIGHED, rng)
-        counts = [own.max(axis=1) + 1 for own in (ours, exact)]
-        found: dict[str, Any] = {
-            "n_clusters": ("method", [own.mean() for own in counts]),
-            "sd_n_clusters": ("method", [own.std() for own in counts]),
+        counts = [n_clusters.max(axis=1) + 1 for n_clusters in (ours, exact)]
+        results: dict[str, Any] = {
+            "n_clusters": ("method", [n_clusters.mean() for n_clusters in counts]),
+            "sd_n_clusters": ("method", [n_clusters.std() for n_clusters in counts]),
         }
         if target.alpha is not None:
             shape, rate = self.alpha or (np.nan, np.nan)
             drawn = idata["posterior"].dataset[target.alpha.name].to_numpy()
-            found["alpha"] = "method", [shape / rate, drawn.mean()]
-            found["sd_alpha"] = "method", [np.sqrt(shape) / rate, drawn.std()]
+            results["alpha"] = "method", [shape / rate, drawn.mean()]
+            results["sd_alpha"] = "method", [np.sqrt(shape) / rate, drawn.std()]
         pairs = _together(exact[:, some])
         by_half = [_together(half[:, some]) for half in (exact[::2], exact[1::2])]
-        found |= {
+        results |= {
             "pairs_differ": float(np.abs(_together(ours[:, some]) - pairs).mean()),
             "pairs_differ_by_chance": float(np.abs(by_half[0] - by_half[1]).mean()) / 2.0,
             "within": float(np.mean(counts[1] <= self._best.state.n_components)),
             "pareto_k": float(array_stats.psislw(log_weights)[1]) if n_different >= _DIFFERENT else np.nan,
             "elbo": float(self.elbo[-1]),
         }
-        return xr.Dataset(found, coords={"method": ["variational", "exact"]})
+        return xr.Dataset(results, coords={"method": ["variational", "exact"]})
 
 
 class ChunkedVariationalFit(VariationalFit):
     """An approximate posterior of a mixture of rows in chunks.
 
-    ``responsibilities`` is a dask array. Draws keep the sums of their clusters in place of labels.
+    ``responsibilities`` is a dask array. Draws store sufficient statistics of their clusters instead of labels.
     """
 
     _next = "fit.to_datatree() has draws from it, and pm.sample() the exact posterior"
     _rows: ChunkedRows
 
     def responsibilities(self) -> Any:
-        """Return the approximate probabilities of the rows to belong to each component.
+        """Return the approximate probability of each component for every row.
 
         Returns
         -------
         (n, K) dask array
-            In the chunks of the rows, computed when it is asked for.
+            Lazy, with the chunks of the rows.
         """
         assert self._best.state.source is not None
         return self._rows.responsibilities(*self._best.state.source)
 
     def initvals(self, chains: int = 4, *, random_seed: Any = None) -> list[dict[str, Any]]:
-        """Refuse: labels of rows in chunks are no variable of the model.
+        """Raise NotImplementedError: labels of rows in chunks are not a variable of the model.
 
         Raises
         ------
         NotImplementedError
         """
         raise NotImplementedError(
-            "labels of rows in chunks are no variable of the model, so that chains cannot start from them: every "
-            "chain of pm.sample() searches by itself. Values of other variables are in fit.point"
+            "labels of rows in chunks are not a variable of the model, so chains cannot start from them. Call "
+            "pm.sample() without initvals: every chain searches for starting clusters. Values of other variables "
+            "are in fit.point"
         )
 
     def to_datatree(self, draws: int = 500, *, random_seed: Any = None) -> xr.DataTree:
         """Return draws from the approximate posterior, in the form of the results of ``pm.sample``.
 
-        All draws are made in one pass over the rows. They keep the sums of their clusters, from which
-        :func:`pymc_dpgmm.density`, :func:`pymc_dpgmm.component_draws` and :func:`pymc_dpgmm.sample_new_rows` work,
-        and no labels.
+        All draws take one pass over the rows. They store sufficient statistics of their clusters and no labels.
+        :func:`pymc_dpgmm.density`, :func:`pymc_dpgmm.component_draws` and :func:`pymc_dpgmm.sample_new_rows` take
+        such draws.
 
         Parameters
         ----------
@@ -331,13 +334,13 @@ class ChunkedVariationalFit(VariationalFit):
         Returns
         -------
         DataTree
-            With a group ``variational``, as for rows in memory.
+            As for rows in memory, with a group ``variational``.
         """
         check_count("draws", draws, 1)
         rng, state = self._generator(random_seed), self._best.state
         assert state.source is not None
         sums = self._rows.drawn_sums(*state.source, draws, rng)
-        counts = np.array([len(own) for own in sums], dtype=self._target.dtype)
+        counts = np.array([len(clusters) for clusters in sums], dtype=self._target.dtype)
         idata = self._labelled(counts, draw_alpha(state, draws, rng))
         name = self._target.labels.name.removesuffix("_n_clusters")
         idata[f"{name}_clusters"] = xr.DataTree(sums_as_dataset(sums))
@@ -352,23 +355,23 @@ class ChunkedVariationalFit(VariationalFit):
         random_seed: Any = None,
         progressbar: bool = True,
     ) -> xr.Dataset:
-        """Refuse: exact draws cannot start from the approximation here.
+        """Raise NotImplementedError: exact draws cannot start from the approximation.
 
         Raises
         ------
         NotImplementedError
         """
         raise NotImplementedError(
-            "check compares pairs of rows in exact draws that start from the fit, and labels of rows in chunks "
-            "are no variable of the model. Fit and check some of the rows in memory, chosen at random: "
+            "check needs exact draws that start from the fit, and labels of rows in chunks are not a variable of "
+            "the model. Fit and check a random sample of the rows in memory: "
             "observed=array[np.sort(rng.choice(len(array), 10_000, replace=False))].compute()"
         )
 
 
 def _together(labels: np.ndarray) -> np.ndarray:
-    """Return how often two rows belong together, in draws of labels (n_draws, m): one number for each pair."""
+    """Return for each pair of rows the share of draws (n_draws, m) in which both share a cluster: (pairs,)."""
     i, j = np.triu_indices(labels.shape[1], 1)
     total = np.zeros(len(i))
-    for own in labels:
-        total += own[i] == own[j]
+    for drawn in labels:
+        total += drawn[i] == drawn[j]
     return total / len(labels)

@@ -1,4 +1,4 @@
-"""What a user calls: variational inference for the mixture in a model."""
+"""``dp.fit``: variational inference for the mixture in a model."""
 
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from pymc_dpgmm.variational.responsibilities import respond, sum_up_each, write_
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
 
-# Rounds in which hyperparameters and responsibilities are updated in turn.
+# Largest number of rounds that update hyperparameters and responsibilities in turn.
 _MOST_ROUNDS = 200
 
 
@@ -39,10 +39,10 @@ def fit(
 ) -> VariationalFit:
     r"""Fit a mixture by variational inference: an approximate posterior within seconds.
 
-    The approximate posterior takes labels, weights and parameters of clusters for independent. Of those of this
-    kind that several starts lead to, it is the one with the largest lower bound of the log evidence. Variances
-    come out too small, and of several modes it has one. Use it to look at data, or to start ``pm.sample``,
-    which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
+    The approximate posterior treats labels, weights and parameters of clusters as independent, so posterior
+    correlations are lost. Several random starts lead to local optima, and the result is the one with the largest
+    lower bound of the log evidence. Variances are too small, and the result describes one of several modes. Use it
+    to look at data, or to start ``pm.sample``, which is exact: ``pm.sample(initvals=fit.initvals(chains=4))``.
 
     Parameters
     ----------
@@ -52,26 +52,26 @@ def fit(
     method : {"vb"}
         Mean-field coordinate ascent.
     max_components : int, >= 1
-        Components that rows may belong to at the most, to bound memory and time. Components are added as long as
-        that raises the bound, and a warning tells if this number has kept some from being added.
+        Largest number of components, which bounds memory and time. Components are added as long as that raises the
+        bound. There is a warning if this number kept some from being added.
     n_starts : int, >= 1
-        Random starts, each of which is brought to an optimum. The best one is the answer, and all of them are
-        starts for ``VariationalFit.initvals``.
+        Number of random starts. Each leads to a local optimum. The best one is the result, and all of them serve
+        ``VariationalFit.initvals``.
     tol : float, > 0
-        An ascent ends when a step raises the bound by less than this for every row.
+        An ascent ends when a step raises the bound by less than ``tol`` times the number of rows.
     max_steps : int, >= 1
-        Steps of one ascent at the most; a warning tells if that was not enough.
+        Largest number of steps of one ascent. There is a warning if that was not enough.
     point : dict, optional
-        Values of other free variables, by their names, at which these are held. It may hold the concentration.
-        Without that, a concentration with a gamma prior has an approximate posterior of its own.
+        Fixed values of other free variables, by name. The concentration may be fixed too. Otherwise, if it has a
+        gamma prior, it gets an approximate posterior.
     maximize : str or sequence of str, optional
-        Names of other free variables, such as parameters of the base measure, that are brought to where the bound
-        plus their log prior density is highest (empirical Bayes). It is the mode of ``kappa`` as it is, not of its
-        log. The answer is that of a model in which they are known.
+        Names of other free variables, such as parameters of the base measure, at which the bound plus their log
+        prior density is maximised (empirical Bayes). The density is that of ``kappa``, say, not of its log. The
+        result is that of a model in which they are fixed at these values.
     random_seed : int, sequence of int or numpy.random.Generator, optional
-        Seed of the starts. The same seed gives the same answer.
+        Seed of the starts. The same seed gives the same result.
     progressbar : bool
-        Whether to show how far the starts have come.
+        Whether to show the progress of the starts.
 
     Returns
     -------
@@ -80,22 +80,20 @@ def fit(
     Raises
     ------
     TypeError
-        If the model is not one that variational inference knows; the message says why, and what to do.
+        If variational inference does not support the model. The message says why, and what to do.
     ValueError
-        If an argument is outside its range, variables have neither a value nor an approximate posterior, or what
-        is to be maximised has no maximum.
+        If an argument is outside its range, variables have neither a value nor an approximate posterior, or there
+        is no maximum in the variables of ``maximize``.
 
     Warns
     -----
     UserWarning
-        If ``max_components`` or ``max_steps`` was not enough, or hyperparameters have not come to rest.
+        If ``max_components`` or ``max_steps`` was not enough, or hyperparameters have not converged.
 
-    Notes
-    -----
-    If the rows are a dask array, every step is one pass over its chunks, where dask works on them; steps of births
-    look at up to 4,000 rows of a component. The answer has the probabilities of labels as a dask array.
+    Notes ----- If the rows are a dask array, every step is one pass over its chunks by dask. Births look at up to
+    4,000 rows of a component. ``responsibilities`` of the result is a dask array.
 
-    :doc:`/variational` has the approximate posterior, its updates, and what it is not. Sources: Blei and Jordan
+    :doc:`/variational` describes the approximate posterior, its updates and its limits. Sources: Blei and Jordan
     (2006) for the Dirichlet process, Sugiyama (2016), chapter 20, for finite mixtures, Hughes and Sudderth (2013)
     for births and merges.
 
@@ -141,7 +139,8 @@ def fit(
             bar.update(task, description=f"{n_components} components, bound {bound:.1f}")
 
         if maximize:
-            # Starts are compared at hyperparameters that suit one of them, and then brought to those of the best.
+            # First fit hyperparameters to one start, so that all starts are compared at these; then fit them to
+            # the best.
             first = find_optimum(rows, target.prior, rng.spawn(1)[0], options, threads, report)
             _maximize(target, rows, first.state, options, threads)
         for child in rng.spawn(n_starts):
@@ -156,25 +155,25 @@ def fit(
                 for optimum, state in zip(optima, states, strict=True)
             ]
     answer = ChunkedVariationalFit if isinstance(rows, ChunkedRows) else VariationalFit
-    found = answer(target, rows, optima, rng)
+    result = answer(target, rows, optima, rng)
     chosen = max(optima, key=lambda optimum: optimum.state.bound)
     if chosen.is_full and max_components < min(target.prior.most, target.n):
         warnings.warn(
-            f"components were left undivided because there would be more than max_components={max_components}: "
-            "the answer depends on this number. Give a larger one",
+            f"max_components={max_components} kept components from being divided, so the result depends on it: "
+            "give a larger max_components",
             stacklevel=2,
         )
     if not chosen.has_converged:
         warnings.warn(
-            f"the best start had not converged after max_steps={max_steps} steps: its bound is valid, but not as "
-            "high as it can be. Give a larger max_steps",
+            f"the best start had not converged after max_steps={max_steps} steps. Its bound is valid, but not the "
+            "highest: give a larger max_steps",
             stacklevel=2,
         )
-    return found
+    return result
 
 
 def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Options, threads: Threads) -> State:
-    """Bring hyperparameters and responsibilities to a maximum in turn, from a state; return where that ends.
+    """Maximise over hyperparameters and responsibilities in turn, and return the final state.
 
     Raises
     ------
@@ -188,14 +187,14 @@ def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Opti
         before, total = total, state.bound + target.log_density
         if total < before - state.rounding:
             raise FloatingPointError(
-                f"bound and log density of hyperparameters went from {before:.10g} to {total:.10g}, which "
-                "maximising cannot do: digits are lost. Scale the columns of the data to like spreads"
+                f"bound plus log density of hyperparameters fell from {before:.10g} to {total:.10g}, which means "
+                "that digits were lost. Scale the columns of the data to similar spreads"
             )
         if total - before < options.tol * rows.n:
             target.check_maximum(rows, state)
             return state
     warnings.warn(
-        f"hyperparameters still moved after {_MOST_ROUNDS} rounds: give a larger tol, or values in point",
+        f"hyperparameters have not converged after {_MOST_ROUNDS} rounds: give a larger tol, or values in point",
         stacklevel=3,
     )
     return state

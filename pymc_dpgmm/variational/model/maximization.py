@@ -1,9 +1,9 @@
-r"""Hyperparameters at a maximum: of the bound, and of their prior density.
+r"""Hyperparameters that maximise the bound plus their log prior density.
 
-The bound depends on hyperparameters through the evidence of the components and through what the weights add, and
-given the responsibilities both have exact gradients. Maximising it over them, and over the responsibilities given
-these, in turn, raises the sum of the bound and of the log prior density at every step. This is empirical Bayes
-with a prior: the mode of what the bound stands in for, :math:`\log p(x, \eta)`.
+The bound depends on hyperparameters through the evidence of the components and the contribution of the weights.
+Given responsibilities, both have exact gradients. Maximising over hyperparameters and over responsibilities in
+turn raises the bound plus the log prior density at every step. This is empirical Bayes with a prior: it
+approximates the mode of :math:`\log p(x, \eta)`.
 """
 
 import math
@@ -26,35 +26,35 @@ from pymc_dpgmm.variational.ascent import State
 from pymc_dpgmm.variational.rows import RowsAnywhere
 from pymc_dpgmm.variational.weights import dirichlet_bound, sticks_bound
 
-# Where the sum is minus infinity, a search is told a number that is worse than any.
+# Value for the optimiser, which needs finite numbers, where bound plus log density is minus infinity.
 _NOWHERE = 1e100
-# By how much the sum may be higher elsewhere.
+# There is no maximum if bound plus log density is higher than there by more than this at a distant point.
 _HIGHER = 0.1
 
 
 class Hyperparameters:
-    """Free variables of a model that are brought to a maximum.
+    """Free variables of a model at which bound plus log prior density is maximised.
 
     Parameters
     ----------
     model : pm.Model
     labels : variable
-        Or, of rows in chunks, the number of their clusters.
+        The labels or, for rows in chunks, the number of clusters.
     prior : tuple
-        Its operation, and the parameters by their names.
+        Operation of the prior on partitions, and its parameters by name.
     mixtures : mapping of variables to sequences of variables
-        All on these labels, and their families' parameters.
+        All mixtures that depend on these labels, with the parameters of their families.
     alpha : variable or None
-        The concentration, where it has an approximate posterior.
+        The concentration, if it has an approximate posterior.
     names : sequence of str
-        Of the free variables.
+        Names of the free variables.
     point : dict
         A point of the value variables, for their shapes.
 
     Raises
     ------
     TypeError, ValueError
-        If one of them cannot be maximised; the message says why.
+        If one of them cannot be maximised. The message says why.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Hyperparameters:
             [np.size(point[v.name]) for v in self._values],
         )
         _check(model, alpha, chosen)
-        params = model.replace_rvs_by_values([p for own in mixtures.values() for p in own])
-        self._ends = np.cumsum([len(own) for own in mixtures.values()]).tolist()
+        params = model.replace_rvs_by_values([p for of_mixture in mixtures.values() for p in of_mixture])
+        self._ends = np.cumsum([len(of_mixture) for of_mixture in mixtures.values()]).tolist()
         sizes, slopes = pt.dvector("sizes"), [p.type("slope") for p in params]
         rest = [
             v
             for v in (*model.basic_RVs, *model.potentials)
             if v is not labels and v is not alpha and v not in mixtures
         ]
-        # The mode of the variables as they are, not of their logs.
+        # Without Jacobians: the mode of the variables themselves, not of their logs.
         log_density = model.logp(vars=rest, jacobian=False) if rest else pt.constant(0.0)
         added = pt.constant(0.0) if alpha is not None else _added_by_weights(model, *prior, sizes)
         total = log_density + added + sum(pt.sum(p * slope) for p, slope in zip(params, slopes, strict=True))
@@ -102,14 +102,15 @@ class Hyperparameters:
         self.log_density = -math.inf
 
     def natural(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the variables at a point of value variables, by their names."""
-        found = self._natural(*(point[v.name] for v in self._values))
-        return dict(zip(self.names, map(np.asarray, found), strict=True))
+        """Return the untransformed variables by name, at a point of value variables."""
+        values = self._natural(*(point[v.name] for v in self._values))
+        return dict(zip(self.names, map(np.asarray, values), strict=True))
 
     def maximized(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return a point at which the sum is highest given responsibilities, and let the rows have its parameters.
+        """Return the point that maximises bound plus log density given responsibilities.
 
-        ``log_density`` is afterwards that of all but labels and mixtures there.
+        Also sets the parameters of ``rows``, and ``log_density`` of all variables but labels and mixtures, to
+        those at this point.
 
         Raises
         ------
@@ -121,7 +122,7 @@ class Hyperparameters:
         start = self._joined(point)
 
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
-            # Far away numbers overflow, which is no news.
+            # Overflow at distant points is handled below.
             with np.errstate(all="ignore"):
                 value, slope = self._evaluate(rows, state, self._at(x, point))
             is_number = math.isfinite(value) and bool(np.all(np.isfinite(slope)))
@@ -129,30 +130,32 @@ class Hyperparameters:
 
         before = negative(start)[0]
         if before >= _NOWHERE:
-            raise ValueError(f"the density of {listed(self.names)} is 0 at the start: give other initial values")
-        found = minimize(negative, start, jac=True, method="L-BFGS-B").x
-        if negative(found)[0] > before:
-            found = start
-        self._evaluate(rows, state, self._at(found, point))
-        return self._at(found, point)
+            raise ValueError(
+                f"the density of {listed(self.names)} is 0 at the initial values: give others with initval="
+            )
+        best = minimize(negative, start, jac=True, method="L-BFGS-B").x
+        if negative(best)[0] > before:
+            best = start
+        self._evaluate(rows, state, self._at(best, point))
+        return self._at(best, point)
 
     def check_maximum(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
-        """Raise ValueError if the sum is higher further away: where densities are infinite a search does not end.
+        """Raise ValueError if bound plus log density is higher at distant points: it may be unbounded.
 
-        Variables are moved by a factor, on the scale of their logs or whatever their transform is.
+        Each variable with a transform is moved on the transformed scale, such as that of its log.
         """
         best, start = self._evaluate(rows, state, point)[0], self._joined(point)
         for place in np.flatnonzero(self._has_transform):
             for far in (-1.0, 1.0, 10.0 * np.sign(start[place])):
-                other = start.copy()
-                other[place] += far
+                moved = start.copy()
+                moved[place] += far
                 with np.errstate(all="ignore"):
-                    value = self._evaluate(rows, state, self._at(other, point))[0]
+                    value = self._evaluate(rows, state, self._at(moved, point))[0]
                 if value > best + _HIGHER:
-                    told = {name: value.tolist() for name, value in self.natural(point).items()}
+                    reached = {name: value.tolist() for name, value in self.natural(point).items()}
                     raise ValueError(
-                        f"{listed(self.names)} cannot be maximised: bound and prior density rise without an end "
-                        f"beyond {told}. Give a prior that excludes this, or a value in point"
+                        f"{listed(self.names)} cannot be maximised: bound plus log prior density keeps rising "
+                        f"beyond {reached}. Give a prior that excludes this, or a value in point"
                     )
         self._evaluate(rows, state, point)
 
@@ -160,30 +163,30 @@ class Hyperparameters:
         return np.concatenate([np.ravel(point[v.name]).astype(np.float64) for v in self._values])
 
     def _at(self, x: np.ndarray, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return a point with other values of the variables, given one after the other."""
-        found, first = dict(point), 0
+        """Return a point with the values ``x`` of the variables, which are concatenated in ``x``."""
+        moved, first = dict(point), 0
         for v in self._values:
             shape = np.shape(point[v.name])
             last = first + math.prod(shape)
-            found[v.name] = x[first:last].reshape(shape).astype(v.dtype)
+            moved[v.name] = x[first:last].reshape(shape).astype(v.dtype)
             first = last
-        return found
+        return moved
 
     def _evaluate(
         self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]
     ) -> tuple[float, np.ndarray]:
-        """Return the sum without the entropy, and its gradient, and leave the parameters with the rows."""
+        """Return bound (without entropy) plus log density, and the gradient; set the parameters of the rows."""
         values = [point[v.name] for v in self._inputs]
-        found = self._params(*values)
+        parameters = self._params(*values)
         slopes: list[np.ndarray] = []
         for v, (view, end) in enumerate(zip(rows.views, self._ends, strict=True)):
-            own = found[len(slopes) : end]
-            numbers = view.family.params(*as_numbers(own))
+            of_view = parameters[len(slopes) : end]
+            numbers = view.family.params(*as_numbers(of_view))
             if not view.family.supports(numbers):
                 return -math.inf, np.zeros(0)
             view.set_params(numbers)
             gradient = view.family.params(**view.gradient(state.sums, v))
-            arrays = [np.asarray(value) for value in own]
+            arrays = [np.asarray(value) for value in of_view]
             slopes += [
                 np.asarray(g, dtype=a.dtype).reshape(a.shape) for g, a in zip(gradient, arrays, strict=True)
             ]
@@ -202,13 +205,13 @@ def _check(model: pm.Model, alpha: Any, chosen: Sequence[Variable]) -> None:
         raise TypeError(f"{listed(labelled)} of pymc.dims cannot be maximised: give values in point")
     if alpha is not None and set(chosen) & set(ancestors(alpha.owner.inputs)):
         raise TypeError(
-            f"{alpha.name} has an approximate posterior of its own, and its prior depends on what is to be "
-            f"maximised: maximise {alpha.name} too, or give values in point"
+            f"{alpha.name} has an approximate posterior, and its prior depends on variables in maximize: put "
+            f"{alpha.name} into maximize too, or give values in point"
         )
 
 
 def _added_by_weights(model: pm.Model, prior: Any, fields: Mapping[str, Variable], sizes: Variable) -> Variable:
-    """Return what weights add to the bound, given their prior's parameters: see :mod:`..variational.weights`."""
+    """Return the contribution of the weights to the bound: see :mod:`pymc_dpgmm.variational.weights`."""
     params = dict(zip(fields, model.replace_rvs_by_values(list(fields.values())), strict=True))
     alpha = pt.cast(params["alpha"], "float64")
     if isinstance(prior, FiniteDirichletRV):

@@ -1,4 +1,4 @@
-"""What variational inference reads from a model, and which models it refuses."""
+"""Reads mixture, data and priors from a model, and refuses models that variational inference does not support."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,20 +39,20 @@ from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
 
 class FitTarget:
-    """The labels of a model, the mixtures on them, and their prior, at a point of all other variables.
+    """The labels of a model, their prior and the mixtures that depend on them, at values of other variables.
 
     Parameters
     ----------
     model : pm.Model
     point : mapping of str to array_like
-        Values of free variables by their names.
+        Values of free variables by name.
     maximize : sequence of str
-        Names of free variables that are to be brought to a maximum.
+        Names of free variables at which bound plus log density is maximised.
 
     Raises
     ------
     TypeError, ValueError
-        If the model is not one of a mixture that variational inference knows.
+        If variational inference does not support the model.
     """
 
     def __init__(self, model: pm.Model, point: Mapping[str, Any], maximize: Sequence[str] = ()) -> None:
@@ -61,16 +61,16 @@ class FitTarget:
         self.alpha: Any = None
         self._check_labels()
         names = {rv.name: rv for rv in model.free_RVs}
-        for argument, own in (("point", point), ("maximize", maximize)):
-            unknown = [name for name in own if name not in names or names[name] is self.labels]
+        for argument, argument_names in (("point", point), ("maximize", maximize)):
+            unknown = [name for name in argument_names if name not in names or names[name] is self.labels]
             if unknown:
                 raise ValueError(
-                    f"{argument} has {listed(unknown)}, but its names must be among the free variables other than "
-                    f"labels: {listed(name for name in names if name != self.labels.name)}"
+                    f"{argument} must have names of free variables other than labels, "
+                    f"{listed(name for name in names if name != self.labels.name)}, got {listed(unknown)}"
                 )
         both = [name for name in maximize if name in point]
         if both:
-            raise ValueError(f"{listed(both)} cannot be both in point and in maximize")
+            raise ValueError(f"{listed(both)} must be in point or in maximize, not in both")
         self.given = {name: np.asarray(value) for name, value in point.items()}
         self.point = self._value_point(names, maximize)
         self.n = self._n_rows()
@@ -85,9 +85,9 @@ class FitTarget:
             )
 
     def maximize(self, rows: RowsAnywhere, state: State) -> State:
-        """Bring hyperparameters to a maximum given responsibilities; return the state there.
+        """Maximise over hyperparameters given responsibilities, and return the new state.
 
-        The rows, the prior and what is given are those of the new values afterwards.
+        ``rows``, ``prior`` and ``given`` are updated to the new values.
         """
         assert self.hyperparameters is not None
         self.point = self.hyperparameters.maximized(rows, state, self.point)
@@ -96,18 +96,18 @@ class FitTarget:
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
     def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
-        """Raise ValueError where hyperparameters are on their way to infinity, or to a bound of their support."""
+        """Raise ValueError if hyperparameters diverge, to infinity or to a bound of their support."""
         assert self.hyperparameters is not None
         self.hyperparameters.check_maximum(rows, state, self.point)
 
     @property
     def log_density(self) -> float:
-        """Log density of all but labels and mixtures, where hyperparameters have been maximised; else 0."""
+        """Log density of all variables but labels and mixtures if hyperparameters are maximised; else 0."""
         return 0.0 if self.hyperparameters is None else self.hyperparameters.log_density
 
     @property
     def dtype(self) -> str:
-        """The type of the labels."""
+        """Data type of the labels."""
         return str(self.labels.dtype)
 
     def rows(self) -> RowsAnywhere:
@@ -115,23 +115,25 @@ class FitTarget:
         return Rows(self.views)
 
     def _found(self) -> Any:
-        """Return the labels, or, of rows in chunks, the number of their clusters."""
-        found = [rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)]
-        if not found:
-            raise TypeError("the model has no free labels of a mixture: there is nothing that dp.fit could fit")
-        if len(found) > 1:
+        """Return the labels or, for rows in chunks, the number of clusters."""
+        labels = [rv for rv in self.model.free_RVs if is_labels(rv) or is_chunked_clusters(rv)]
+        if not labels:
             raise TypeError(
-                f"the model has several vectors of labels, {listed(rv.name for rv in found)}; dp.fit is for one: "
-                "fit a model of each, or use pm.sample()"
+                "dp.fit needs a model with free labels of a mixture, such as dp.DPMixture: this one has none"
             )
-        return found[0]
+        if len(labels) > 1:
+            raise TypeError(
+                f"dp.fit needs a model with one vector of labels, got {listed(rv.name for rv in labels)}: fit a "
+                "model of each, or use pm.sample()"
+            )
+        return labels[0]
 
     def _one_cluster(self) -> np.ndarray:
-        """Return a value of the labels."""
+        """Return labels with all rows in one cluster."""
         return np.zeros(self.n, dtype=self.labels.dtype)
 
     def _prior_inputs(self) -> tuple[Any, dict[str, Any]]:
-        """Return the operation of the prior on partitions, and its parameters by their names."""
+        """Return the operation of the prior on partitions, and its parameters by name."""
         return self.labels.owner.op, prior_parameters(self.labels)
 
     def _parameters(self) -> dict[Any, Sequence[Any]]:
@@ -140,35 +142,32 @@ class FitTarget:
         return {mixture: mixture_inputs(mixture).params for mixture in mixtures}
 
     def _check_offsets(self, maximize: Sequence[str]) -> None:
-        own = {self.model[name] for name in maximize}
+        maximized = {self.model[name] for name in maximize}
         for mixture in self._mixtures:
             offset = mixture_inputs(self.model[mixture.name]).offset
-            if offset is not None and own & set(ancestors([offset])):
+            if offset is not None and maximized & set(ancestors([offset])):
                 raise TypeError(
-                    f"the offset of {mixture.name} depends on what is to be maximised, which dp.fit cannot do: "
-                    "give values in point, or use pm.sample()"
+                    f"the offset of {mixture.name} depends on variables in maximize, which dp.fit does not "
+                    "support: give values in point, or use pm.sample()"
                 )
 
     def _check_labels(self) -> None:
         labels = self.labels
         if not isinstance(labels.owner.op, PartitionRV):
-            raise TypeError(
-                f"{labels.name} has groups or topics, which dp.fit does not know; use pm.sample(), which draws "
-                "them exactly"
-            )
+            raise TypeError(f"{labels.name} has groups or topics, which dp.fit does not support: use pm.sample()")
         _check_prior(labels.owner.op)
         if constraints_on(labels) is not None:
             raise TypeError(
-                f"dp.fit does not know known_labels and must_link of {labels.name}; leave them out, or use "
+                f"dp.fit does not support known_labels and must_link of {labels.name}: leave them out, or use "
                 "pm.sample()"
             )
         target = LabelsTarget(self.model, self.model.rvs_to_values[labels])
         if target.dependents is not None:
             raise TypeError(
-                f"something beside mixtures depends on {labels.name}, which dp.fit does not know; use pm.sample()"
+                f"dp.fit supports only mixtures that depend on {labels.name}, no other variables: use pm.sample()"
             )
         if not target.mixtures:
-            raise TypeError(f"no data depends on {labels.name}: there is nothing to fit")
+            raise TypeError(f"no data depends on {labels.name}: add a mixture of these labels")
         self._mixtures = target.mixtures
         for mixture in target.mixtures:
             self._check_mixture(mixture)
@@ -176,19 +175,21 @@ class FitTarget:
     def _check_mixture(self, mixture: Any) -> None:
         rv = self.model[mixture.name]
         if rv in self.model.free_RVs:
-            raise TypeError(f"{mixture.name} is latent, and dp.fit is for observed data; use pm.sample()")
+            raise TypeError(f"{mixture.name} is latent, and dp.fit needs observed data: use pm.sample()")
         if mixture.missing is not None:
             raise TypeError(
-                f"missing entries of {mixture.name} are drawn, which dp.fit cannot do: leave out rows with gaps, "
-                "or use pm.sample()"
+                f"missing entries of {mixture.name} are imputed, which dp.fit does not support: leave out "
+                "rows with missing entries, or use pm.sample()"
             )
         if of_units(mixture_inputs(rv).labels)[1] is not None:
-            raise TypeError(f"rows of {mixture.name} belong to units, which dp.fit does not know; use pm.sample()")
+            raise TypeError(
+                f"rows of {mixture.name} belong to units, which dp.fit does not support: use pm.sample()"
+            )
         _check_family(mixture.family)
 
     def _value_point(self, names: Mapping[str, Any], maximize: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return values of the value variables of all free variables but the labels."""
-        model, found = self.model, {}
+        """Return values of the value variables of all free variables except the labels."""
+        model, values = self.model, {}
         start = model.initial_point() if maximize else {}
         missing = []
         for name, rv in names.items():
@@ -199,42 +200,42 @@ class FitTarget:
             elif name in maximize:
                 value = start[model.rvs_to_values[rv].name]
             elif self._has_closed_form(rv):
-                # Never used but for its type: the approximate posterior stands in for the value.
+                # Only the type of this value is used: the concentration has an approximate posterior.
                 self.alpha, value = rv, np.zeros(())
             else:
                 missing.append(name)
                 continue
-            found[model.rvs_to_values[rv].name] = value
+            values[model.rvs_to_values[rv].name] = value
         if missing:
             all_names = [*maximize, *missing]
             raise ValueError(
-                f"dp.fit has no approximate posterior of {listed(missing)}: give values, such as "
-                f"dp.fit(point={{{missing[0]!r}: ...}}), let dp.fit(maximize={all_names!r}) find those of the "
-                "largest density, or put numbers in their place. Beside labels and parameters of clusters, only "
-                "the concentration of a Dirichlet process with a gamma prior has an approximate posterior"
+                f"dp.fit has no approximate posterior of {listed(missing)}: fix values by "
+                f"dp.fit(point={{{missing[0]!r}: ...}}), maximise over them by dp.fit(maximize={all_names!r}), or "
+                "replace them by numbers in the model. Besides labels and parameters of clusters, only the "
+                "concentration of a Dirichlet process with a gamma prior has an approximate posterior"
             )
-        return found
+        return values
 
     def _has_closed_form(self, rv: Any) -> bool:
         labels, role = concentration_of(self.model, rv)
         return labels is self.labels and role == "alpha"
 
     def _transformed(self, rv: Any, value: np.ndarray) -> np.ndarray:
-        """Return the value of a variable's value variable."""
+        """Check the value of a variable, and transform it to that of its value variable."""
         if value.dtype.kind not in "biuf" or not np.all(np.isfinite(value)):
             raise ValueError(f"point must have finite real numbers, got {rv.name} = {value}")
         if np.dtype(rv.dtype).kind != "f" and np.any(value != np.round(value)):
-            raise ValueError(f"{rv.name} is discrete, and point has {rv.name} = {value}: give a whole number")
+            raise ValueError(f"{rv.name} in point must be an integer, as {rv.name} is discrete, got {value}")
         shape = rv.type.shape
         if value.ndim != rv.ndim or any(k not in (None, m) for k, m in zip(shape, value.shape, strict=True)):
             raise ValueError(f"{rv.name} in point must have shape {shape}, got {value.shape}")
         transform = self.model.rvs_to_transforms[rv]
         if transform is None:
             return value.astype(rv.dtype)
-        found = transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs).eval()
-        if not np.all(np.isfinite(found)):
-            raise ValueError(f"{rv.name} = {value} in point is outside its support")
-        return found
+        transformed = transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs).eval()
+        if not np.all(np.isfinite(transformed)):
+            raise ValueError(f"{rv.name} in point must lie in its support, got {value}")
+        return transformed
 
     def _n_rows(self) -> int:
         n = fixed_rows(self.labels)
@@ -253,8 +254,8 @@ class FitTarget:
             float(value) for value in as_numbers(PointFunction(self.model, list(fields.values()))(self.point))
         ]
         if op.prior(*numbers, self.n) is None:
-            told = ", ".join(f"{name} = {value:g}" for name, value in zip(fields, numbers, strict=True))
-            raise ValueError(f"the parameters of {self.labels.name} are outside their support: {told}")
+            parameters = ", ".join(f"{name} = {value:g}" for name, value in zip(fields, numbers, strict=True))
+            raise ValueError(f"the parameters of {self.labels.name} must lie in their support, got {parameters}")
         if isinstance(op, FiniteDirichletRV):
             return DirichletWeights(numbers[0], int(numbers[1]))
         return Sticks(numbers[0], numbers[1] if len(numbers) > 1 else 0.0)
@@ -263,12 +264,12 @@ class FitTarget:
         views = [mixture.view(self.point, self.n) for mixture in self._mixtures]
         for mixture, view in zip(self._mixtures, views, strict=True):
             if not view.family.supports(view.params):
-                raise ValueError(f"the base measure's parameters of {mixture.name} are outside their support")
+                raise ValueError(f"the parameters of the base measure of {mixture.name} must lie in their support")
         return views
 
 
 class ChunkedFitTarget(FitTarget):
-    """The same for rows in chunks, whose number of clusters stands for their labels."""
+    """The target for rows in chunks: the model has the number of clusters in place of labels."""
 
     def rows(self) -> RowsAnywhere:
         """Return the rows of the views."""
@@ -276,7 +277,7 @@ class ChunkedFitTarget(FitTarget):
 
     def _check_labels(self) -> None:
         self._target = ChunkedTarget(self.model, self.model.rvs_to_values[self.labels])
-        # Those of rows in memory, whose inputs are variables of the model.
+        # Empty: these are mixtures of rows in memory, whose inputs are variables of the model.
         self._mixtures = []
         _check_family(self._target.family)
         _check_prior(self.labels.owner.op.prior)
@@ -298,7 +299,9 @@ class ChunkedFitTarget(FitTarget):
 
     def _views(self) -> list[View]:
         if not self._target.take_params(self.point):
-            raise ValueError(f"the base measure's parameters of {self._target.name} are outside their support")
+            raise ValueError(
+                f"the parameters of the base measure of {self._target.name} must lie in their support"
+            )
         partition = self._target.partition
         no_rows = np.empty((0, self._target.source.rows.n_columns))
         return [View(partition.family, partition.params, no_rows, origin=partition.origin)]
@@ -325,8 +328,8 @@ def _check_family(family: Any) -> None:
 def _check_prior(op: Any) -> None:
     if isinstance(op, MFMRV):
         raise TypeError(
-            "dp.fit does not know mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
+            "dp.fit does not support mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
             "numbers of components and compare their bounds, or use pm.sample()"
         )
     if isinstance(op, PartitionRV) and not isinstance(op, CRPRV | PitmanYorRV | FiniteDirichletRV):
-        raise TypeError(f"dp.fit does not know the prior {op.name}: use pm.sample()")
+        raise TypeError(f"dp.fit does not support the prior {op.name}: use pm.sample()")
