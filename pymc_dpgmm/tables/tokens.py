@@ -138,8 +138,8 @@ def _refuse_texts(observed: Any, group: Any) -> None:
         return
     entries = list(observed) if isinstance(observed, list | tuple) or np.ndim(observed) == 1 else []
     if entries and all(_is_list_of_words(entry) for entry in entries):
-        made = _COUNT_TEXTS.format("analyzer=list", "lists")
-        raise TypeError(f"observed must be counts of words, got lists of words: {made}")
+        recipe = _COUNT_TEXTS.format("analyzer=list", "lists")
+        raise TypeError(f"observed must be counts of words, got lists of words: {recipe}")
     if entries and all(isinstance(entry, str) for entry in entries):
         raise TypeError(
             f"observed must be counts of words, got texts: {_COUNT_TEXTS.format('', 'texts')}. "
