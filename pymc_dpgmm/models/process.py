@@ -153,7 +153,7 @@ def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int,
         raise ValueError("the number of rows is missing: give shape=n, or dims= whose length the model knows")
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{n} by {what}" for what, n in counts.items())
-        raise ValueError(f"the number of rows is contradictory: {listed}")
+        raise ValueError(f"shape, dims and prior must have the same number of rows, got {listed}")
     return next(iter(counts.values()))
 
 
