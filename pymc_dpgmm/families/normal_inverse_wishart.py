@@ -129,8 +129,8 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _log_predictive_without(p, n, s, c, x):
-    # Here n counts x. With q = (x - mu_n)' inv(Psi_n) (x - mu_n), |Psi_{n-1}| = |Psi_n| (1 - kappa_n q / (kappa_n
-    # - 1)), and the density is a ratio of two marginal likelihoods.
+    # Here n counts x. The density is a ratio of two marginal likelihoods, in which, with
+    # q = (x - mu_n)' inv(Psi_n) (x - mu_n), |Psi_{n-1}| = |Psi_n| (1 - kappa_n q / (kappa_n - 1)).
     kappa_n = p.kappa + n
     squared = squared_distance(c.factor, c.shift, x, p.d)
     return c.constant_without[0], -0.5 * (p.nu + n - 1.0), 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)

@@ -1,1 +1,1 @@
-"""Read users' data, whatever its container, into one kind of table that all other rooms work on."""
+"""Read users' data, whatever its container, into one kind of table that all other modules work on."""

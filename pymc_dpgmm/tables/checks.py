@@ -1,4 +1,4 @@
-"""Checks of users' arguments that many rooms share."""
+"""Checks of users' arguments that many modules share."""
 
 import sys
 from collections.abc import Iterable
