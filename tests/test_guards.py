@@ -110,7 +110,7 @@ def test_labels_are_not_weights():
     with pm.Model():
         labels = dp.CRP("labels", 1.0, 6)
         pm.Mixture("y", w=labels, comp_dists=pm.Normal.dist(np.zeros(6), 1.0), observed=ROWS)
-        with pytest.raises(TypeError, match=r"labels for the weights of pm.Mixture.*theta\[labels\]"):
+        with pytest.raises(TypeError, match=r"labels as the weights of pm.Mixture.*theta\[labels\]"):
             pm.sample(**SHORT)
 
 

@@ -392,7 +392,7 @@ def test_entries_that_integrate_out_are_drawn_where_asked_for():
 
 def test_only_gaussian_entries_are_drawn():
     base, values, _, _ = CASES["bernoulli"]
-    with pm.Model(), pytest.raises(ValueError, match="BetaBernoulli integrate out and cannot be drawn"):
+    with pm.Model(), pytest.raises(ValueError, match="BetaBernoulli are integrated out and cannot be drawn"):
         dp.DPMixture("y", 1.0, base, observed=values, impute=True)
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 1.0, 1.0, 1.0), observed=[0.1, np.nan, 2.0], impute=True)

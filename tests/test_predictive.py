@@ -139,7 +139,7 @@ def test_what_cannot_be_right_is_refused():
     cases = [(model, without, {}), (model, DRAWS, {"sample_vars": ["y_labels", "y"]})]
     cases.append((pm.do(model, {"y_labels": LABELS.astype(np.int16)}), without, {}))
     for refused, draws, kwargs in cases:
-        with pytest.raises(NotImplementedError, match="two kinds of draws of a mixture"):
+        with pytest.raises(NotImplementedError, match="cannot draw this mixture"):
             replicated(refused, draws, **kwargs)
 
 

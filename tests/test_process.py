@@ -690,7 +690,7 @@ def test_bad_arguments():
             (ValueError, "shape", lambda: dp.DirichletProcess("a", 1.0, base, shape=(3, 2))),
             (
                 ValueError,
-                "two ways",
+                "must have the same number of rows, got 3 by shape",
                 lambda: dp.DirichletProcess("a", None, base, shape=3, prior=dp.CRP.dist(1, 4)),
             ),
             (TypeError, "left out", lambda: dp.DirichletProcess("a", 1.0, base, prior=dp.CRP.dist(1, 4))),

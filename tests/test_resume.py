@@ -45,7 +45,7 @@ def test_a_run_does_not_go_on_with_another_model(tmp_path):
     run, path = new_run(), tmp_path / "run.pickle"
     run.save(path)
     for other, name in ((make_model(ROWS + 1.0), "y"), (make_model(rate=2.0), "alpha"), (make_model(nu=5.0), "y")):
-        with pytest.raises(ValueError, match=f"the data of {name}, or numbers in the prior of it, differ"):
+        with pytest.raises(ValueError, match=f"the data of {name}, or numbers in its prior, differ"):
             dp.ResumableRun.load(path, other)
     assert repr(dp.ResumableRun.load(path, make_model())) == "<ResumableRun of 2 chains: 0 of 60 tuning draws>"
 
@@ -278,7 +278,7 @@ def test_a_checkpoint_of_another_run_is_not_replaced(tmp_path):
     first.sample(5, checkpoint=path, progressbar=False)
     first.sample(5, checkpoint=path, progressbar=False)
     again = dp.ResumableRun(make_model(), chains=1, tune=5, random_seed=1)
-    with pytest.raises(FileExistsError, match="may hold another run: go on with that one by dp"):
+    with pytest.raises(FileExistsError, match="may hold another run: continue that run with dp"):
         again.sample(5, checkpoint=path, progressbar=False)
     loaded = dp.ResumableRun.load(path, make_model())
     assert loaded.sample(5, checkpoint=path, progressbar=False)["posterior"].sizes["draw"] == 15

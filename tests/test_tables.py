@@ -261,7 +261,7 @@ def test_columns_of_several_kinds_are_views_which_the_message_writes_out():
 
 def test_what_is_no_table_is_refused():
     refused = [
-        ({"a": [1.0, 2.0]}, TypeError, "pass pandas.DataFrame of it"),
+        ({"a": [1.0, 2.0]}, TypeError, "make it a frame with pandas.DataFrame"),
         ([[1.0, 2.0], [1.0]], ValueError, "rows of equal lengths"),
         (xr.Dataset({"a": ("x", [1.0])}), TypeError, "dataset.to_dataframe"),
         (pl.DataFrame({"a": [1.0]}).lazy(), TypeError, "pass what its .collect"),

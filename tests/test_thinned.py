@@ -50,7 +50,7 @@ def test_bad_input():
         dp.ThinnedLabels("y_labels", every=0)
     with pytest.raises(TypeError, match=r"every must be an integer or None, got 2\.5"):
         dp.ThinnedLabels("y_labels", every=2.5)
-    with pytest.raises(ValueError, match="no draws after tuning have been seen"):
+    with pytest.raises(ValueError, match="no draws after tuning were received"):
         dp.ThinnedLabels("y_labels").to_datatree()
     with pytest.raises(KeyError, match="labels is not among the sampled variables"):
         sample(dp.ThinnedLabels("labels"), cores=1)
@@ -96,7 +96,7 @@ def test_interrupted_chains_without_a_common_draw():
     for chain, length in ((0, 10), (1, 7)):
         for number in range(length):
             keep(None, Draw(chain, number))
-    with pytest.raises(ValueError, match="no draw was kept of all of them"):
+    with pytest.raises(ValueError, match="have no kept draw in common"):
         keep.to_datatree()
 
 

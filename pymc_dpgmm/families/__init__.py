@@ -1,4 +1,4 @@
-"""Conjugate families of cluster distributions, one a module."""
+"""Conjugate families of cluster distributions, one in each module."""
 
 from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
 from pymc_dpgmm.families.beta_binomial import BetaBinomial

@@ -37,7 +37,7 @@ def _log_evidence(p, n, s):
 
 
 def _log_predictive(p, n, s, c, x):
-    # Not a difference of two evidences, which would lose digits where counts are large.
+    # A difference of two log evidences would lose digits where counts are large.
     total = x[2 * p.d]
     for j in range(p.d):
         total += log_beta_ratio(p.a[j] + s.successes[j], p.b[j] + s.failures[j], x[j], x[p.d + j])
@@ -45,7 +45,7 @@ def _log_predictive(p, n, s, c, x):
 
 
 def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
-    """Gradient of the log evidence, given successes and failures of all clusters: (K, d) each."""
+    """Gradient of the log evidence in a and b, summed over clusters with these successes and failures, (K, d)."""
     common = digamma_rises(params.a + params.b, successes + failures)
     return {
         "a": np.sum(digamma_rises(params.a, successes) - common, axis=0),
@@ -87,8 +87,8 @@ def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given
 
 
 def log_bernoulli(drawn: Drawn, successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
-    """Log densities (n, K) of rows of successes and failures, in some order of the trials."""
-    # Draws can be 0 or 1 to working precision; products with a zero are then not a number.
+    """Log densities (n, K) of rows of successes and failures, without the binomial coefficients."""
+    # Draws of p can round to 0 or 1. Without a lower bound, a count of 0 times log 0 would be NaN.
     smallest, p = np.finfo(np.float64).tiny, drawn["probability"]
     return successes @ np.log(np.maximum(p, smallest)).T + failures @ np.log(np.maximum(1.0 - p, smallest)).T
 

@@ -1,13 +1,13 @@
-r"""Blocks of rows that are in one cluster for certain, as if that were data.
+r"""Constraints on a partition as a family: blocks of rows that are certainly in one cluster are its data.
 
-The kernels move blocks, and weigh a cluster by its number of blocks. This family adds what is missing: with
-:math:`J_k` blocks, which have :math:`N_k` rows, and the discount :math:`\sigma` of the prior, its marginal
-likelihood is
+The kernels move blocks, and the prior counts blocks. The marginal likelihood of this family corrects that: if
+cluster k has :math:`J_k` blocks with :math:`N_k` rows, and the prior has the discount :math:`\sigma`, it is
 
 .. math:: \prod_k \frac{\Gamma(N_k - \sigma)}{\Gamma(J_k - \sigma)},
 
-which turns the product over clusters of a Gibbs-type prior on blocks into that on rows. It is zero where a cluster
-has two blocks whose clusters are known to differ: the sums of their numbers and of the squares of these tell.
+which turns the product over clusters of a Gibbs-type prior on blocks into the one on rows. The marginal likelihood
+is zero if a cluster has two blocks with different known clusters. The sums of the numbers of these known clusters,
+and of their squares, show whether all are equal.
 """
 
 import math
@@ -20,7 +20,8 @@ from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import real
 from pymc_dpgmm.native.special import log_rising
 
-# A row is a block: its number of rows, and its known cluster, below 0 if there is none.
+# Columns of the data, whose rows are blocks: number of rows of the block, and its known cluster, < 0 if there is
+# none.
 _ROWS, _KNOWN = range(2)
 
 
@@ -54,7 +55,7 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _nothing_drawn(*_: Any) -> Any:
-    # Every family has draws, but these rows are no data: the prior refuses to draw before anyone comes here.
+    # Every family must have draws. This one is never asked for any, since the prior refuses to draw before.
     raise NotImplementedError("constraints are not drawn")
 
 

@@ -1,4 +1,4 @@
-"""The base measure that a mixture has where none is given."""
+"""The base measure of a mixture for which the user gives none."""
 
 from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
@@ -12,12 +12,12 @@ from pymc_dpgmm.tables.table import Table
 
 
 def default_base(table: Table) -> BaseMeasure:
-    """Return a base measure made from rows, of the family that the kinds of their columns tell.
+    """Return a base measure made from the data, of the family that suits the kinds of its columns.
 
     Raises
     ------
     TypeError
-        If the columns are of several kinds, or of none that a family describes; the message says what to do.
+        If the columns are of several kinds, or of kinds that no family describes. The message says what to do.
     """
     kinds = set(table.kinds)
     if kinds == {"bool"}:
@@ -26,11 +26,11 @@ def default_base(table: Table) -> BaseMeasure:
         return DirichletCategorical.from_data(table)
     as_numbers(table)
     if "bool" in kinds:
-        told = ", ".join(
+        kinds_of_columns = ", ".join(
             f"{kind} {listed(names)}" for kind, names in table.by_kind(range(len(table.kinds))).items()
         )
         raise TypeError(
-            f"{table.what} has columns of several kinds, and no base: {told}. "
+            f"{table.what} has columns of several kinds, and no base: {kinds_of_columns}. "
             f"{in_views(table)}; or give one base for all of them, which takes bools as 0 and 1"
         )
     warn_of_doubtful_numbers(table)

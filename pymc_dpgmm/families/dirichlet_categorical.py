@@ -4,10 +4,11 @@ For each column with L levels, :math:`p \sim \mathrm{Dirichlet}(a_1, \ldots, a_L
 probability :math:`p_l`. With :math:`c_l` of n rows of a cluster at level l, the predictive of it is :math:`(a_l +
 c_l) / (\sum a + n)`.
 
-Levels of all columns are laid out in one vector, ``stride`` places to a column, and rows hold the places of their
-codes in it. The cache holds the logs of :math:`a_l + c_l` in the same layout.
+The levels of all columns are laid out in one vector, with ``l`` entries for each column, and rows hold the
+positions of their codes in it. The cache holds the logs of :math:`a_l + c_l` in the same layout.
 
-A missing entry says nothing of its column, and n is then the number of entries that are there. Its place is -1.
+Missing entries are left out: n is then the number of entries of a column that are not missing. Their position is
+-1.
 """
 
 from dataclasses import replace
@@ -38,12 +39,12 @@ def _update(p, n, s, x, sign):
 
 @inlined
 def _log_evidence_of_column(p, s, j, entries):
-    """Log evidence of one column, which has so many entries."""
+    """Log evidence of column j, which has ``entries`` entries that are not missing."""
     total, concentration = 0.0, 0.0
-    for place in range(j * p.l, (j + 1) * p.l):
-        concentration += p.a[place]
-        if s.counts[place] > 0.0:
-            total += log_rising(p.a[place], s.counts[place])
+    for position in range(j * p.l, (j + 1) * p.l):
+        concentration += p.a[position]
+        if s.counts[position] > 0.0:
+            total += log_rising(p.a[position], s.counts[position])
     return total - log_rising(concentration, entries)
 
 
@@ -55,15 +56,15 @@ def _log_evidence(p, n, s):
 
 
 def _refresh(p, n, s, c):
-    for place in range(p.d * p.l):
-        c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
+    for position in range(p.d * p.l):
+        c.log_weight[position] = fast_log(p.a[position] + s.counts[position])
 
 
 def _change(p, n, s, c, x, sign):
     for j in range(p.d):
-        place = int(x[j])
-        s.counts[place] += sign
-        c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
+        position = int(x[j])
+        s.counts[position] += sign
+        c.log_weight[position] = fast_log(p.a[position] + s.counts[position])
     return 1.0
 
 
@@ -77,8 +78,8 @@ def _log_predictive(p, n, s, c, x):
 def _log_predictive_without(p, n, s, c, x):
     total = -p.norms[int(n) - 1]
     for j in range(p.d):
-        place = int(x[j])
-        total += fast_log(p.a[place] + (s.counts[place] - 1.0))
+        position = int(x[j])
+        total += fast_log(p.a[position] + (s.counts[position] - 1.0))
     return total, 0.0, 1.0
 
 
@@ -91,7 +92,7 @@ def _gradient(params: Any, s: Any) -> Drawn:
 
 
 def _gradient_given(params: Any, s: Any, entries: np.ndarray) -> Drawn:
-    """Gradient for clusters with so many entries in each column: (K, d) or (K, 1)."""
+    """Gradient of the log evidence given numbers of entries per cluster and column: (K, d) or (K, 1)."""
     totals = params.a.sum(axis=1)
     common = -digamma_rises(totals, entries)
     allowed = params.a > 0
@@ -105,7 +106,7 @@ def _expected(params: Any, s: Any) -> Linear:
 
 
 def _expected_given(params: Any, s: Any, entries: np.ndarray) -> Linear:
-    """Return what is expected given so many entries in each column: (K, d) or (K, 1)."""
+    """Return expected log densities given numbers of entries per cluster and column: (K, d) or (K, 1)."""
     allowed = params.a > 0
     log_p = digamma(np.where(allowed, params.a + s.counts, 1.0))
     log_p -= digamma(params.a.sum(axis=1) + entries)[:, :, None]
@@ -121,7 +122,7 @@ def _check_together(params: Any) -> None:
 def _check_values(params: Any, values: np.ndarray) -> None:
     for j, n_levels in enumerate(params.levels.astype(int)):
         x = values[:, j : j + 1]
-        # Comparisons with what is missing are false.
+        # Comparisons with NaN, which marks missing entries, are false.
         bad = (x < 0) | (x >= n_levels) | (x % 1 > 0)
         refuse_where(
             bad, f"column {j} must have codes 0..{n_levels - 1}, for the {n_levels} levels of the base measure", x
@@ -137,7 +138,8 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     below = np.cumsum(drawn["probability"], axis=2)[labels]
-    # The last sum of a column is 1 up to rounding; levels beyond it do not occur.
+    # The last cumulative sum is 1 up to rounding, so u is scaled by it. Levels beyond those of a column have
+    # probability 0.
     u = rng.random(below.shape[:2]) * below[:, :, -1]
     return np.sum(below <= u[:, :, None], axis=2).astype(np.float64)
 
@@ -151,8 +153,8 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
-    places = values + params.a.shape[1] * np.arange(values.shape[1])
-    return np.nan_to_num(places, nan=-1.0), None
+    positions = values + params.a.shape[1] * np.arange(values.shape[1])
+    return np.nan_to_num(positions, nan=-1.0), None
 
 
 def _update_incomplete(p, n, s, x, sign):
@@ -173,9 +175,9 @@ def _log_evidence_incomplete(p, n, s):
 def _refresh_incomplete(p, n, s, c):
     for j in range(p.d):
         concentration = s.entries[j]
-        for place in range(j * p.l, (j + 1) * p.l):
-            concentration += p.a[place]
-            c.log_weight[place] = fast_log(p.a[place] + s.counts[place])
+        for position in range(j * p.l, (j + 1) * p.l):
+            concentration += p.a[position]
+            c.log_weight[position] = fast_log(p.a[position] + s.counts[position])
         c.log_total[j] = fast_log(concentration)
 
 
@@ -252,14 +254,15 @@ class DirichletCategorical(BaseMeasure):
         level. In the last case L is the largest number of levels, and entries beyond the levels of a column are
         ignored. Without ``levels``, (L,): one number for each level of a single column.
     levels : int or (d,) integer array_like, optional
-        Number of levels of each column, >= 1. One number for a single column. By default there is one column with
-        as many levels as ``a`` has entries.
+        Number of levels of each column, >= 1; an int for a single column. By default there is one column, with one
+        level for each entry of ``a``.
 
     Notes
     -----
-    ``from_data`` sets a = 1. The levels of a categorical column are its categories, also those that no row has,
-    which a warning tells of; those of text are its sorted values; those of whole numbers are 0 to the largest one,
-    or 1 to the largest one where none is 0. Wherever data is taken, categories and text are turned into codes.
+    ``from_data`` sets a = 1. The levels of a categorical column are its categories; a warning names categories
+    that no row has. The levels of text are its sorted values. The levels of whole numbers are 0 to the largest
+    one, or 1 to the largest one if no entry is 0. Categories and text are turned into codes wherever data is
+    passed.
 
     Examples
     --------
@@ -291,14 +294,14 @@ class DirichletCategorical(BaseMeasure):
         super().__init__(a=used * (a[:, None] if a.ndim == 1 else a), levels=numbers)
 
     def lengths(self, d: int) -> dict[str, int]:
-        """Return the lengths of the axes; the largest number of levels is known also where ``a`` is a variable."""
+        """Return the lengths of the axes. The largest number of levels is known even if ``a`` is a variable."""
         return super().lengths(d) | {"l": int(self.parameters["levels"].max())}
 
     def check_shape(self, shape: Any) -> None:
         """Raise ValueError where there is not one number of levels for each column of data of this shape."""
-        d, given = 1 if len(shape) == 1 else shape[1], len(self.parameters["levels"])
-        if d != given:
-            raise ValueError(f"levels must have one number per column: the data has {d}, levels {given}")
+        d, n_levels = 1 if len(shape) == 1 else shape[1], len(self.parameters["levels"])
+        if d != n_levels:
+            raise ValueError(f"levels must have one number per column: the data has {d}, levels {n_levels}")
         super().check_shape(shape)
 
     @classmethod

@@ -7,8 +7,8 @@ a_j`, the predictive of a row is
 .. math:: \frac{N!}{\prod_j x_j!} \frac{\Gamma(A + S)}{\Gamma(A + S + N)}
           \prod_{j: x_j > 0} \frac{\Gamma(a_j + S_j + x_j)}{\Gamma(a_j + S_j)},
 
-so that only the columns with counts matter: data may be sparse, and the cost is in the non-zeros. A row without
-counts has density 1 everywhere; it belongs anywhere.
+so that only columns with counts matter: data may be sparse, and the cost grows with the number of non-zeros. A row
+without counts has density 1 in every cluster.
 """
 
 import math
@@ -27,12 +27,12 @@ from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln, log_rising
 from pymc_dpgmm.tables.checks import is_sparse, is_variable
 
-# A product of weights is turned into its logarithm before it leaves this range; one factor, a weight to the power
-# of at most _FEW, is within it.
+# The product of weights is turned into its logarithm as soon as it leaves the range from _SMALL to _LARGE. At most
+# _FEW weights are multiplied between two checks, so that the product does not overflow in between.
 _LARGE = 1e150
 _SMALL = 1e-150
 _FEW = 4
-# A row is its total, its constant, and the number of its non-zeros, then their columns and counts in turn.
+# Layout of a row: total, log multinomial coefficient, number of non-zeros, then column and count of each non-zero.
 _TOTAL, _CONSTANT, _N_NONZERO, _FIRST = range(4)
 
 
@@ -56,7 +56,7 @@ def _log_evidence(p, n, s):
 
 @inlined
 def _log_row(p, s, x, removed):
-    """Log predictive of a row; ``removed`` of it (0 or 1) is in the cluster and does not count."""
+    """Log predictive of a row. ``removed`` is 1 if the row is in the cluster and must be left out, and else 0."""
     total = x[_TOTAL]
     log_sum = x[_CONSTANT] - log_rising(p.sum_a + (s.total[0] - removed * total), total)
     product = 1.0
@@ -86,7 +86,7 @@ def _expected(params: Any, s: Any) -> Linear:
 
 
 def _counts(values: Any) -> Any:
-    """Return the counts of values, whose last column is the total where they are dense."""
+    """Return counts without the last column of dense values, which holds the totals."""
     return values if is_sparse(values) else values[:, :-1]
 
 
@@ -178,7 +178,7 @@ class DirichletMultinomial(BaseMeasure):
         super().__init__(a=a)
 
     def given_columns(self, shape: Sequence[int], data: Any = None) -> list[Any]:
-        """Return the rows' totals: those of the data, where they are not given for rows that are to be drawn."""
+        """Return the totals of the rows: those given for rows to be drawn, or else those of the data."""
         if self.given:
             columns = super().given_columns(shape, data)
             check_counts("totals", columns[0])

@@ -50,7 +50,7 @@ def _refresh(p, n, s, c):
 
 
 def _log_predictive(p, n, s, c, x):
-    # Not a difference of two evidences, which would lose digits where counts are large.
+    # A difference of two log evidences would lose digits where counts are large.
     total = x[2 * p.d]
     for j in range(p.d):
         shape = p.a[j] + s.counts[j]
@@ -110,8 +110,8 @@ class GammaPoisson(BaseMeasure):
 
     Notes
     -----
-    ``from_data`` sets a = 1 and b = 1 / column means (of at least 1 / n), so the rates are around those of the
-    data.
+    ``from_data`` sets a = 1 and b = 1 / column means, with means of at least 1 / n. The prior mean of each rate is
+    then that of the data.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Rows with missing entries (NaN) of Gaussian clusters with independent columns, in which these integrate out.
+"""Gaussian clusters with independent columns, for rows with missing entries (NaN), which are integrated out.
 
-Each column of a cluster has a number of entries of its own, and an entry that is missing contributes nothing. The
-cache holds, per column, what :mod:`pymc_dpgmm.families.normal_inverse_gamma` says, and the t density's constant.
+Each column of a cluster has its number of entries, and a missing entry contributes nothing. The cache holds, per
+column, the terms of :mod:`pymc_dpgmm.families.normal_inverse_gamma` and the constant of the t density.
 """
 
 import math

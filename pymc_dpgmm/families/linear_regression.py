@@ -11,10 +11,10 @@ with known covariates x of length p. For the n rows of a cluster
 (Gelman et al. 2013, section 14.8; Denison et al. 2002, section 2.4). The predictive is a t with :math:`2 a_n`
 degrees of freedom, location :math:`x' \mu_n` and squared scale :math:`b_n (1 + x' \Lambda_n^{-1} x) / a_n`.
 
-Rows hold y, less its fit by one regression of all rows so that sums of squares keep their digits, then the
-covariates. The cache holds the inverse of the Cholesky factor of :math:`\Lambda_n`. What subtraction leaves of
-:math:`b_n` has 16 digits less twice those by which the fitted values of a cluster, after that one regression,
-exceed its residuals.
+Rows hold y minus its fit by one regression of all rows, which keeps the digits of sums of squares, then the
+covariates. The cache holds the inverse of the Cholesky factor of :math:`\Lambda_n`. Subtraction leaves :math:`b_n`
+16 digits minus 2 for every factor of 10 by which the fitted values of a cluster, after that one regression, exceed
+its residuals.
 """
 
 import math
@@ -46,7 +46,7 @@ from pymc_dpgmm.native.triangles import (
 )
 from pymc_dpgmm.tables.checks import is_variable
 
-# Share of a determinant or of b_n without a row below which too few digits are left.
+# If removing a row leaves a smaller share of |Lambda_n| than this, too few digits are left.
 _SMALLEST_SHARE = 1e-8
 
 
@@ -107,24 +107,24 @@ def _refresh(p, n, s, c):
 
 @inlined
 def _residual(p, c, x):
-    """Return y less the value of a cluster's regression."""
+    """Return y minus the value of a cluster's regression."""
     return x[0] - scalar_product(c.mean, shifted(x, 1), p.p)
 
 
 def _change(p, n, s, c, x, sign):
     _update(p, n, s, x, sign)
     lower_product(c.factor, shifted(x, 1), c.root, p.p)
-    left = max(1.0 + sign * scalar_product(c.root, c.root, p.p), 1e-15)
+    det_ratio = max(1.0 + sign * scalar_product(c.root, c.root, p.p), 1e-15)
     residual = _residual(p, c, x)
     # inv(Lambda_n) x is inv(L)' inv(L) x, with the factor before its change.
     for j in range(p.p):
-        c.mean[j] += sign * upper_entry(c.factor, c.root, j, p.p) * residual / left
-    changed = max(1.0 + sign * 0.5 * residual * residual / (left * c.squares[0]), 1e-15)
+        c.mean[j] += sign * upper_entry(c.factor, c.root, j, p.p) * residual / det_ratio
+    squares_ratio = max(1.0 + sign * 0.5 * residual * residual / (det_ratio * c.squares[0]), 1e-15)
     rank_one_inverse(c.factor, c.root, sign, 1.0, c.work, p.p)
-    c.squares[0] *= changed
-    c.half_log_det[0] += 0.5 * math.log(left)
+    c.squares[0] *= squares_ratio
+    c.half_log_det[0] += 0.5 * math.log(det_ratio)
     c.constant[0] = p.norms[int(n + sign)] - 0.5 * math.log(c.squares[0])
-    return left * changed
+    return det_ratio * squares_ratio
 
 
 def _log_predictive(p, n, s, c, x):
@@ -135,13 +135,13 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _log_predictive_without(p, n, s, c, x):
-    # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| left, and
-    # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 left).
-    left = 1.0 - squared_length(c.factor, shifted(x, 1), p.p)
+    # A ratio of two marginal likelihoods: |Lambda_{n-1}| = |Lambda_n| det_ratio, and
+    # b_{n-1} = b_n - (y - x' mu_n)^2 / (2 det_ratio).
+    det_ratio = 1.0 - squared_length(c.factor, shifted(x, 1), p.p)
     residual = _residual(p, c, x)
-    share = 1.0 - 0.5 * residual * residual / (left * c.squares[0])
-    constant = p.norms[int(n) - 1] - 0.5 * math.log(c.squares[0]) + 0.5 * fast_log(left)
-    return constant, -(p.a + 0.5 * (n - 1.0)), share if left > _SMALLEST_SHARE else math.nan
+    share = 1.0 - 0.5 * residual * residual / (det_ratio * c.squares[0])
+    constant = p.norms[int(n) - 1] - 0.5 * math.log(c.squares[0]) + 0.5 * fast_log(det_ratio)
+    return constant, -(p.a + 0.5 * (n - 1.0)), share if det_ratio > _SMALLEST_SHARE else math.nan
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _tabulate(params: Any, n: int) -> dict[str, Any]:
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return inverses of the factors of Lambda_n (K, p, p), and of it, mu_n (K, p), a_n and b_n (K,)."""
+    """Return the inverses of the factor of Lambda_n and of Lambda_n (K, p, p), mu_n (K, p), a_n and b_n (K,)."""
     gram = unpacked(s.gram)
     lower = factors(params.precision + gram)
     root = np.linalg.solve(lower, np.broadcast_to(np.eye(lower.shape[-1]), lower.shape))
@@ -182,16 +182,16 @@ def _gradient(params: Any, s: Any) -> Drawn:
     # b_n is a minimum over the coefficients attained at mu_n: in mu and Lambda only the explicit dependence of
     # (m - mu)' Lambda (m - mu) / 2 counts (envelope theorem).
     _, inverse, mean, a_n, b_n = _posterior(params, s)
-    moved, pull = mean - params.mu, a_n / b_n
-    each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", pull, moved, moved)
+    moved, precisions = mean - params.mu, a_n / b_n
+    each = np.linalg.inv(params.precision) - inverse - np.einsum("k,ki,kj->kij", precisions, moved, moved)
     return gradient_in_gamma(params, a_n, b_n) | {
-        "mu": params.precision @ (pull @ moved),
+        "mu": params.precision @ (precisions @ moved),
         "precision": 0.5 * each.sum(axis=0),
     }
 
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    # Covariates are given, not modelled: their columns have no gradient.
+    # Covariates are known constants: their columns have no gradient.
     _, _, mean, a_n, b_n = _posterior(params, s)
     gradient = np.zeros_like(rows)
     fitted = np.sum(rows[:, 1:] * mean[labels], axis=1)
@@ -234,7 +234,7 @@ COMPONENT = Component(
 
 
 class LinearRegression(BaseMeasure):
-    """Base measure of clusters that each have a linear regression of their own, for (n,) data.
+    """Base measure of clusters that each have their own linear regression, for (n,) data.
 
     Each cluster has a variance ``s2 ~ InverseGamma(a, b)`` with mean ``b / (a - 1)``, coefficients
     ``beta ~ N(mu, s2 inv(precision))``, and rows ``y ~ N(covariates @ beta, s2)``.

@@ -36,7 +36,8 @@ from pymc_dpgmm.families.shared.normal_columns import (
 )
 from pymc_dpgmm.native.arithmetic import fast_log, standard_gamma, standard_normal
 
-# Columns that share the exponent share one logarithm of the product of their t arguments, up to this product.
+# If all columns have the same exponent, their t arguments are multiplied and the logarithm is taken once, unless
+# the product exceeds this number.
 _LARGEST = 1e300
 
 
@@ -79,16 +80,16 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _log_predictive_without(p, n, s, c, x):
-    # With n counting x, b_{n-1} = b_n left, left = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
+    # Here n counts x. b_{n-1} = b_n share with share = 1 - kappa_n (x - mu_n)^2 / (2 b_n (kappa_n - 1)), and the
     # density is a ratio of two marginal likelihoods.
     total = c.constant_without[0]
     smallest = 1.0
     for j in range(p.d):
         kappa_n = p.kappa[j] + n
-        left = 1.0 - squared_deviation(c, j, x) * (kappa_n + 1.0) / (kappa_n - 1.0)
-        smallest = min(smallest, left)
-        total += (p.a[j] + 0.5 * n - 0.5) * fast_log(left)
-    # The share has no weight of its own: it tells how many digits are left.
+        share = 1.0 - squared_deviation(c, j, x) * (kappa_n + 1.0) / (kappa_n - 1.0)
+        smallest = min(smallest, share)
+        total += (p.a[j] + 0.5 * n - 0.5) * fast_log(share)
+    # The smallest share has the exponent 0: it only reports how many digits are left.
     return total, 0.0, smallest
 
 
@@ -103,7 +104,7 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
 def _draw_absent(p, n, s, c, x, absent, scratch, bits):
     for j in range(p.d):
         if absent[j] != 0:
-            # A t with 2 a_n degrees of freedom, by way of a variance that is b_n over a gamma variable.
+            # A draw of a t with 2 a_n degrees of freedom: a normal with variance b_n over a gamma variable.
             gamma = standard_gamma(bits, p.a[j] + 0.5 * n)
             x[j] = c.shift[j] / c.rate[j] + standard_normal(bits) / (c.rate[j] * math.sqrt(2.0 * gamma))
 

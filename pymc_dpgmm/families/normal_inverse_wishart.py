@@ -45,7 +45,7 @@ from pymc_dpgmm.native.triangles import (
     unpacked,
 )
 
-# Up to so many columns the factor is computed anew at every change, and updated from there on.
+# Number of columns up to which a change of a cluster computes the factor anew. With more columns it is updated.
 _FEW_COLUMNS = 4
 
 
@@ -81,7 +81,7 @@ def _posterior_factor(p, n, s, factor):
 
 @inlined
 def _set_constants(p, n, s, c):
-    """Derive from size, mean and factor what predictives take beside them."""
+    """Set the shift and the constants of predictive densities from size, mean and factor."""
     share = n / (p.kappa + n)
     for i in range(p.d):
         c.mean[i] = p.mu[i] + share * (s.mean[i] - p.mu[i])
@@ -113,7 +113,7 @@ def _change(p, n, s, c, x, sign):
     for i in range(p.d):
         c.step[i] = (c.step[i] - c.shift[i]) * ratio
         share += sign * c.step[i] * c.step[i]
-    # A share of the determinant remains in the direction of v, so a relative error grows by its reciprocal.
+    # share = |Psi_{n + sign}| / |Psi_n|. A relative error grows by its reciprocal.
     share = max(share, 1e-15)
     after = kappa_n + sign
     scale = math.sqrt(after / (after + 1.0) * (kappa_n + 1.0) / kappa_n)
@@ -129,8 +129,8 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _log_predictive_without(p, n, s, c, x):
-    # With q = (x - mu_n)' inv(Psi_n) (x - mu_n) and n counting x, |Psi_{n-1}| = |Psi_n| left, where
-    # left = 1 - kappa_n q / (kappa_n - 1), and the density is a ratio of two marginal likelihoods.
+    # Here n counts x. The density is a ratio of two marginal likelihoods, in which, with
+    # q = (x - mu_n)' inv(Psi_n) (x - mu_n), |Psi_{n-1}| = |Psi_n| (1 - kappa_n q / (kappa_n - 1)).
     kappa_n = p.kappa + n
     squared = squared_distance(c.factor, c.shift, x, p.d)
     return c.constant_without[0], -0.5 * (p.nu + n - 1.0), 1.0 - squared * (kappa_n + 1.0) / (kappa_n - 1.0)
@@ -194,12 +194,12 @@ def _gradient(params: Any, s: Any) -> dict[str, Any]:
     inverse, log_det = np.linalg.inv(scale), np.linalg.slogdet(scale)[1]
     n = s.n[:, 0]
     kappa_n, nu_n = params.kappa + n, params.nu + n
-    pull = np.einsum("kij,kj->ki", inverse, posterior_mean - params.mu)
-    quadratic = np.einsum("ki,ki->k", posterior_mean - params.mu, pull)
+    solved = np.einsum("kij,kj->ki", inverse, posterior_mean - params.mu)
+    quadratic = np.einsum("ki,ki->k", posterior_mean - params.mu, solved)
     columns = np.arange(d)
     digammas = digamma_rises(0.5 * (params.nu - columns), 0.5 * s.n)
     return {
-        "mu": params.kappa * (nu_n @ pull),
+        "mu": params.kappa * (nu_n @ solved),
         "kappa": np.sum(0.5 * d * (1.0 / params.kappa - 1.0 / kappa_n) - 0.5 * nu_n * quadratic),
         "nu": 0.5 * np.sum(np.linalg.slogdet(params.psi)[1] - log_det + np.sum(digammas, axis=1)),
         "psi": 0.5 * (len(n) * params.nu * np.linalg.inv(params.psi) - np.einsum("k,kij->ij", nu_n, inverse)),
@@ -212,8 +212,8 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     inverse, nu_n = np.linalg.inv(scale), params.nu + s.n[:, 0]
     gradient = np.empty_like(rows)
     for k in range(len(nu_n)):
-        own = labels == k
-        gradient[own] = -nu_n[k] * (rows[own] - posterior_mean[k]) @ inverse[k]
+        members = labels == k
+        gradient[members] = -nu_n[k] * (rows[members] - posterior_mean[k]) @ inverse[k]
     return gradient
 
 

@@ -92,14 +92,14 @@ def _log_predictive(p, n, s, c, x):
 
 
 def _log_predictive_without(p, n, s, c, x):
-    # b_{n-1} = b_n left, and the density is a ratio of two marginal likelihoods.
+    # b_{n-1} = b_n share, and the density is a ratio of two marginal likelihoods.
     kappa_n, size = p.kappa + n, int(n)
-    left = 1.0 - (kappa_n + 1.0) / (kappa_n - 1.0) * _distance(p, c, x)
-    return c.constant[0] - p.norms[size] + p.norms[size - 1], -(p.a + 0.5 * p.d * (n - 1.0)), left
+    share = 1.0 - (kappa_n + 1.0) / (kappa_n - 1.0) * _distance(p, c, x)
+    return c.constant[0] - p.norms[size] + p.norms[size - 1], -(p.a + 0.5 * p.d * (n - 1.0)), share
 
 
 def _log_predictive_present(p, n, s, c, x, absent, scratch):
-    # The marginal of a t is a t with as many degrees of freedom.
+    # The marginal of a multivariate t is a t with the same degrees of freedom.
     a_n = p.a + 0.5 * p.d * n
     half, distance, log_norm = 0.0, 0.0, 0.0
     for j in range(p.d):
@@ -118,7 +118,7 @@ def _tabulate(params: Any, n: int) -> dict[str, Any]:
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
-    """Return kappa_n, mu_n, a_n (K,), b_n (K,), and what of 2 b_n comes of each column before it is scaled."""
+    """Return kappa_n, mu_n, a_n (K,), b_n (K,), and each column's term of 2 b_n before division by its scale."""
     kappa_n, means, about = posterior_means(params, s.n, s)
     b_n = params.b + 0.5 * np.sum(about / params.scale**2, axis=1)
     return kappa_n, means, params.a + 0.5 * len(params.mu) * s.n[:, 0], b_n, about

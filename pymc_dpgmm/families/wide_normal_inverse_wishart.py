@@ -1,6 +1,6 @@
 r"""The normal-inverse-Wishart family for wide data: clusters of fewer rows than columns.
 
-With X the n rows of a cluster less :math:`\mu`, and for pairs of rows
+With X the n rows of a cluster minus :math:`\mu`, and for pairs of rows
 
 .. math:: g(x, y) = (x - \mu)' \Psi^{-1} (y - \mu) + 1 / \kappa, \qquad A = I + (g(x_i, x_j))_{ij},
 
@@ -13,9 +13,9 @@ argument of the predictive t density of a row x is a ratio of two such determina
 
 and of row q of the cluster, given the others, :math:`|\Psi_{n - 1}| / |\Psi_n| = (A^{-1})_{qq} \kappa_n /
 (\kappa_n - 1)`, in which no digits are lost. So a row costs :math:`n^2 / 2` multiplications for each cluster in
-place of :math:`d^2 / 2`. All g are computed once for given parameters. A cluster is kept by the places of its
-rows, its *members*, and the inverse Cholesky factor of A; one that grows beyond d rows is kept by its sums, as in
-:mod:`pymc_dpgmm.families.normal_inverse_wishart`.
+place of :math:`d^2 / 2`. All g are computed once for given parameters. A cluster is represented by the row numbers
+of its *members* and the inverse Cholesky factor of A. A cluster that grows beyond d rows is represented by its
+mean and scatter, as in :mod:`pymc_dpgmm.families.normal_inverse_wishart`: it is *summed*.
 """
 
 import math
@@ -29,16 +29,17 @@ from pymc_dpgmm.families.shared.moments import gather_scatter, merge_scatter, up
 from pymc_dpgmm.native.compiled import entries_between, inlined, shifted
 from pymc_dpgmm.native.triangles import append_to_inverse, diagonal_of_inverse, remove_from_inverse, squared_length
 
-# Below so many columns nothing is gained. Numbers of pairs take at most ``_MOST_PER_NUMBER`` times the memory of
-# the data, and at most 128 MiB.
+# This family needs _FEWEST_COLUMNS to be faster. It is used for at most _MOST_PER_NUMBER rows per column, so that
+# the (n, n) array of g takes at most that multiple of the memory of the data, and at most _MOST_ROWS rows, 128
+# MiB.
 _FEWEST_COLUMNS = 32
 _MOST_PER_NUMBER = 4
 _MOST_ROWS = 4096
-# A vague prior mean, or one far from the data, adds the same large number to every g. Where it is larger by this
-# factor than what rows have of their own, digits would be lost: clusters are then kept by their sums.
+# A vague prior mean, or one far from the data, adds the same large number to every g. If that number exceeds the
+# variation between rows by this factor, digits would be lost: all clusters are then summed.
 _LARGEST_COMMON = 1e5
 
-# What is done for clusters that are kept by their sums.
+# Functions for summed clusters.
 _refresh_sums, _change_sums, _evidence = inlined(summed._refresh), inlined(summed._change), summed._evidence
 _predict_by_sums = inlined(summed._log_predictive)
 _predict_without_by_sums = inlined(summed._log_predictive_without)
@@ -46,7 +47,7 @@ _log_evidence_by_sums = inlined(summed._log_evidence)
 
 
 def pays(n: int, d: int) -> bool:
-    """Tell whether this family is less work than that of sums, for n rows of d columns."""
+    """Tell whether this family is faster than the usual one, for n rows of d columns."""
     return d >= _FEWEST_COLUMNS and n <= min(_MOST_PER_NUMBER * d, _MOST_ROWS)
 
 
@@ -54,14 +55,14 @@ def pairs(params: Any, rows: np.ndarray) -> np.ndarray:
     """Return g of all pairs of rows: (n, n) array, or (0, 0) where digits would be lost."""
     from scipy.linalg import solve_triangular
 
-    # Scaled to unit diagonal, as the support is told.
+    # Scaled to unit diagonal, as in the check that psi is positive definite.
     scales = np.sqrt(np.diag(params.psi))
     factor = np.linalg.cholesky(params.psi / np.outer(scales, scales))
     root = solve_triangular(factor, ((rows - params.mu) / scales).T, lower=True)
     centre = root.mean(axis=1)
     common = 1.0 / params.kappa + centre @ centre
-    own = np.mean((root - centre[:, None]) ** 2) * len(centre)
-    if not common <= _LARGEST_COMMON * max(own, 1.0):
+    between_rows = np.mean((root - centre[:, None]) ** 2) * len(centre)
+    if not common <= _LARGEST_COMMON * max(between_rows, 1.0):
         return np.zeros((0, 0))
     return root.T @ root + 1.0 / params.kappa
 
@@ -73,13 +74,13 @@ def _row(p, member):
 
 @inlined
 def _place_of(p, x):
-    """Return which row of the data ``x`` is."""
+    """Return the number of the row ``x`` in the data."""
     return entries_between(p.data, x) // p.d
 
 
 @inlined
 def _member(n, s, i):
-    """Return the place of row ``i`` among the members."""
+    """Return the position of row ``i`` among the members."""
     for q in range(n):
         if int(s.members[q]) == i:
             return q
@@ -89,15 +90,15 @@ def _member(n, s, i):
 @inlined
 def _pairs_with(p, n, s, i, out):
     """Write g of row ``i`` and each of ``n`` members; return g of the row and itself."""
-    own = shifted(p.pairs, i * int(p.n_pairs))
+    pairs_of_row = shifted(p.pairs, i * int(p.n_pairs))
     for q in range(n):
-        out[q] = own[int(s.members[q])]
-    return own[i]
+        out[q] = pairs_of_row[int(s.members[q])]
+    return pairs_of_row[i]
 
 
 @inlined
 def _sum_up(p, n, s):
-    """Let a cluster be kept by its sums from here on."""
+    """Turn a cluster represented by its members into a summed one."""
     for j in range(p.d):
         s.mean[j] = 0.0
     for j in range(p.d * (p.d + 1) // 2):
@@ -108,7 +109,7 @@ def _sum_up(p, n, s):
 
 @inlined
 def _add_members(p, n, s, m, t):
-    """Add to the sums of n rows the members of another cluster."""
+    """Add the m members of cluster ``t`` to the sums of the n rows of cluster ``s``."""
     for q in range(m):
         update_scatter(n + q, p.d, s.mean, s.scatter, p.psi, _row(p, t.members[q]), 1.0)
 
@@ -131,13 +132,13 @@ def _update(p, n, s, x, sign):
             return 1.0
         _sum_up(p, n, s)
     share = update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
-    # A cluster that has become small is gathered anew, and so kept by its members.
+    # A share of 0 makes the caller gather the cluster anew, which turns a small one into members.
     return 0.0 if sign < 0.0 and _may_be_members(p, size - 1) else share
 
 
 @inlined
 def _may_be_members(p, size):
-    """Tell whether a cluster that is kept by its sums has become small enough to be kept by its members."""
+    """Tell whether a summed cluster has become small enough to be represented by its members."""
     return 2 * size <= p.d and p.n_pairs > 0.0
 
 
@@ -157,7 +158,7 @@ def _merge(p, n, s, m, t):
 def _gather(p, n, s, data, stride, members, m, scratch):
     if s.is_summed[0] == 0.0:
         if n + m <= p.d and p.n_pairs > 0.0:
-            # They become members one by one.
+            # Nothing is gathered: the rows become members one by one.
             return 0
         _sum_up(p, n, s)
     return gather_scatter(n, p.d, s.mean, s.scatter, data, stride, members, m, scratch)
@@ -168,8 +169,8 @@ def _fit(p, n, s, c):
     """Compute the factor from the members; return half the log of the determinant of Psi_n."""
     log_det = math.log(p.kappa / (p.kappa + n))
     for q in range(int(n)):
-        own = _pairs_with(p, q, s, int(s.members[q]), c.step)
-        log_det += math.log(append_to_inverse(c.factor, c.step, 1.0 + own, 1.0, c.work, q))
+        g_of_itself = _pairs_with(p, q, s, int(s.members[q]), c.step)
+        log_det += math.log(append_to_inverse(c.factor, c.step, 1.0 + g_of_itself, 1.0, c.work, q))
     return p.half_log_det_psi + 0.5 * log_det
 
 
@@ -203,8 +204,10 @@ def _change(p, n, s, c, x, sign):
         return 1.0
     i = _place_of(p, x)
     if sign > 0.0:
-        own = _pairs_with(p, size, s, i, c.step)
-        ratio = append_to_inverse(c.factor, c.step, 1.0 + own, 1.0, c.work, size) * kappa_n / (kappa_n + 1.0)
+        g_of_itself = _pairs_with(p, size, s, i, c.step)
+        ratio = (
+            append_to_inverse(c.factor, c.step, 1.0 + g_of_itself, 1.0, c.work, size) * kappa_n / (kappa_n + 1.0)
+        )
     else:
         q = _member(size, s, i)
         ratio = diagonal_of_inverse(c.factor, q, size) * kappa_n / (p.kappa + (n - 1.0))
@@ -219,8 +222,8 @@ def _log_predictive(p, n, s, c, x):
     if s.is_summed[0] > 0.0:
         return _predict_by_sums(p, n, s, c, x)
     size, kappa_n = int(n), p.kappa + n
-    own = _pairs_with(p, size, s, _place_of(p, x), c.step)
-    pivot = max(1.0 + own - squared_length(c.factor, c.step, size), 1.0)
+    g_of_itself = _pairs_with(p, size, s, _place_of(p, x), c.step)
+    pivot = max(1.0 + g_of_itself - squared_length(c.factor, c.step, size), 1.0)
     return c.constant[0], 0.5 * (p.nu + n + 1.0), pivot * kappa_n / (kappa_n + 1.0)
 
 
@@ -228,8 +231,8 @@ def _log_predictive_without(p, n, s, c, x):
     if s.is_summed[0] > 0.0:
         return _predict_without_by_sums(p, n, s, c, x)
     size, kappa_n = int(n), p.kappa + n
-    left = diagonal_of_inverse(c.factor, _member(size, s, _place_of(p, x)), size)
-    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), left * kappa_n / (p.kappa + (n - 1.0))
+    inverse_diagonal = diagonal_of_inverse(c.factor, _member(size, s, _place_of(p, x)), size)
+    return c.constant_without[0], -0.5 * (p.nu + n - 1.0), inverse_diagonal * kappa_n / (p.kappa + (n - 1.0))
 
 
 def _log_evidence(p, n, s, c):

@@ -1,1 +1,1 @@
-"""What PyMC and PyTensor see of mixtures."""
+"""Integration with PyMC and PyTensor: random variables, step methods, runs, and guards of PyMC's functions."""

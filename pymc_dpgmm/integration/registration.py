@@ -1,4 +1,4 @@
-"""What importing the package tells PyMC: densities, starts and steps of the package's variables."""
+"""Register the densities, starts and steps of the package's variables with PyMC, when the package is imported."""
 
 import importlib
 
@@ -36,5 +36,5 @@ def register() -> None:
 
 
 def _import_backends() -> None:
-    # By a text: PyTensor's backends, which it imports, take long.
+    # Imported by name, and only now: the module imports PyTensor's backends, which takes long.
     importlib.import_module("pymc_dpgmm.integration.hooks.backends")

@@ -1,1 +1,1 @@
-"""What is written inside a model: mixtures, groups, topics and processes."""
+"""Functions that users call inside a model: mixtures, groups, topics and processes."""

@@ -1,31 +1,30 @@
-"""The arguments that all mixtures have, stated once: their names, types, defaults and description."""
+"""The arguments that all mixtures share: names, types, defaults and description, stated once."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, TypedDict, get_type_hints
 
-# What the functions' docstrings have in place of the description of the shared arguments.
+# Placeholder in the docstrings of mixtures, which is replaced by the description of the shared arguments.
 _PLACE = "base, **arguments\n    As for all mixtures: see :class:`MixtureArguments`."
 
 
 class MixtureArguments(TypedDict, total=False):
-    """Keyword arguments of all mixtures. What is not given is None, and flags are False.
+    """Keyword arguments of all mixtures. They default to None, and flags to False.
 
     Parameters
     ----------
     base : BaseMeasure, class of one, or dict, optional
-        Prior of the parameters of every cluster. A class stands for its ``from_data``. By default it is
-        ``NormalInverseWishart.from_data(observed)`` for (n, d) data and ``NormalInverseGamma.from_data(observed)``
-        for (n,) data, and ``BetaBernoulli.from_data(observed)`` for arrays of bools. A latent mixture needs a base
-        measure.
+        Prior of the parameters of every cluster. A class stands for its ``from_data(observed)``. By default it is
+        ``NormalInverseWishart`` for (n, d) data, ``NormalInverseGamma`` for (n,) data, and ``BetaBernoulli`` for
+        arrays of bools. A latent mixture has no default.
 
         For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
         ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is
         ``{view: base}``, and ``observed`` is a dict of the same views. The views are independent given the labels.
     observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        The data: numbers, with NaN or masked entries where something is missing at random, for families that allow
-        it. The index and columns of a pandas object become coordinates of the dimensions ``{name}_obs`` and
+        The data: numbers. NaN and masked entries are missing at random, in families that allow missing entries.
+        The index and columns of a pandas object become coordinates of the dimensions ``{name}_obs`` and
         ``{name}_feature``, unless ``dims`` is given.
     shape : tuple of int, optional
         Shape (n, d) or (n,) of a latent mixture. By default the lengths of ``dims``.
@@ -33,16 +32,16 @@ class MixtureArguments(TypedDict, total=False):
         Names of the dimensions of the data, the first of which is also that of the labels. With views, the name of
         the first dimension only.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
-        This is subtracted from the rows before they are clustered. An example is ``X @ coefficients``; see
+        Subtracted from the rows before they are clustered, for example ``X @ coefficients``; see
         :class:`CollapsedMixture`. With views, a dict of offsets for some of the views.
     unit : (n,) array_like or pm.Data, optional
-        The unit (subject, site, ...) of each row, if all rows of a unit are in one cluster: names, which may be
-        integers or dates too; of ``pm.Data`` they are the numbers 0, 1, ... without gaps. The labels are then
-        those of the units and have the dimension ``{name}_unit``. With views, one vector for all of them, or a
-        dict for the views that have several rows per unit.
+        The unit (subject, site, ...) of each row; all rows of a unit are in one cluster. Entries are names, which
+        may be integers or dates; those of ``pm.Data`` must be the numbers 0, 1, ... without gaps. Each unit then
+        has one label, and the labels have the dimension ``{name}_unit``. With views, one vector for all of them,
+        or a dict for the views that have several rows per unit.
     known_labels, must_link : (n,) array_like, optional
-        What is known about the partition, see :class:`CRP`. With units, they have one entry per unit, in the order
-        of the numbers or of the sorted names of the units.
+        Constraints on the partition, see :class:`CRP`. With units, one entry per unit, in the order of the numbers
+        or of the sorted names of the units.
     impute : bool
         Whether to draw missing entries of Gaussian data, as the variable ``{name}_missing``, even if they could be
         integrated out; see :class:`CollapsedMixture`. With views, this applies to the Gaussian ones.
@@ -72,11 +71,11 @@ class MixtureArguments(TypedDict, total=False):
 
 
 def takes_mixture_arguments[F: Callable[..., Any]](function: F) -> F:
-    """Give the decorated function, which takes ``**arguments``, the signature and description of all mixtures.
+    """Give a function that takes ``**arguments`` the signature and the description of all mixtures.
 
-    It receives all of :class:`MixtureArguments`, also those that the user has left out.
+    The function receives all of :class:`MixtureArguments`, with their defaults where the user gives none.
     """
-    own = inspect.signature(function)
+    declared = inspect.signature(function)
     shared = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=False if kind is bool else None, annotation=kind
@@ -84,8 +83,8 @@ def takes_mixture_arguments[F: Callable[..., Any]](function: F) -> F:
         for name, kind in get_type_hints(MixtureArguments).items()
     ]
     defaults = {parameter.name: parameter.default for parameter in shared}
-    named = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    signature = own.replace(parameters=[*named, *shared])
+    named = [p for p in declared.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    signature = declared.replace(parameters=[*named, *shared])
 
     @functools.wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:

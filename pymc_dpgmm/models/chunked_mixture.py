@@ -1,4 +1,4 @@
-"""Mixtures of rows in chunks: what a dask array or DataFrame as ``observed`` adds to a model."""
+"""Mixtures of rows in chunks, for a dask array or DataFrame as ``observed``."""
 
 import warnings
 from dataclasses import replace
@@ -28,18 +28,18 @@ from pymc_dpgmm.tables.checks import is_variable
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
-# Rows that default base measures, and the origin of the sums, are made from.
+# Size of the sample of rows from which default base measures and the origin of the sums are made.
 ROWS_LOOKED_AT = 20_000
-# What mixtures of rows in memory take besides, and what to do about it.
+# Arguments that only mixtures of rows in memory take, and what to do instead.
 _REFUSED = {
     "shape": "the shape is that of observed",
     "dims": "labels of rows are no variable of the model, and have no dims",
-    "offset": "subtract it from the array, if it is numbers",
-    "unit": "let every unit be one row",
+    "offset": "if it is numbers, subtract it from the array",
+    "unit": "make every unit one row",
     "known_labels": "only mixtures of rows in memory take it",
     "must_link": "only mixtures of rows in memory take it",
     "impute": "leave out rows with missing entries, or use a family that integrates over them",
-    "initval": "every chain begins with a partition of its own",
+    "initval": "every chain draws the partition that it starts from",
     "group": "only mixtures of rows in memory take it",
 }
 
@@ -51,10 +51,10 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     ----------
     name : str
     prior : functools.partial
-        Of the class of a prior on partitions, with its parameters.
+        The class of a prior on partitions, with its parameters as keywords.
     base : BaseMeasure, class of one, or None
     arguments : dict
-        Those of all mixtures, and ``group``.
+        The arguments of all mixtures, and ``group``.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     chosen = np.sort(np.random.default_rng(0).choice(rows.n, size=min(ROWS_LOOKED_AT, rows.n), replace=False))
     sample = rows.sample(chosen)
     if not np.isfinite(sample).all():
-        # Where it is not known yet what the rows are of, this names those that cannot be of anything.
+        # Infinite entries are refused here, with the rows that have them, before a base is made from the sample.
         rows.check_raw(check_values)
     is_made = not isinstance(base, BaseMeasure)
     table = read_table(sample)
@@ -137,7 +137,7 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
 
 
 def _base_for(base: Any, sample: Table) -> BaseMeasure:
-    """Return a base measure, made from some of the rows if it is not given."""
+    """Return the base measure: the user's, or one made from a sample of the rows."""
     if base is None:
         return default_base(sample)
     if isinstance(base, type) and issubclass(base, BaseMeasure):
@@ -147,17 +147,17 @@ def _base_for(base: Any, sample: Table) -> BaseMeasure:
 
 
 def _check_given(base: BaseMeasure) -> None:
-    """Raise NotImplementedError where something is given for every row that is not one number."""
+    """Raise NotImplementedError where an argument of the base, such as exposure, is not a single number."""
     for field, value in base.given.items():
         if is_variable(value) or np.ndim(value) > 0:
             raise NotImplementedError(
-                f"{field} of {type(base).__name__} must be one number where observed is a dask array: what "
-                "differs between rows would have to be in chunks too"
+                f"{field} of {type(base).__name__} must be one number where observed is a dask array: values for "
+                "each row would have to be in chunks too, which is not supported"
             )
 
 
 def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Family, np.ndarray]:
-    """Return the family of the rows, all of which are looked at, and the ranges of their columns (2, c)."""
+    """Check all rows; return their family and the ranges of their columns (2, c)."""
     family = base.family
     known = {field: None if is_variable(value) else value for field, value in base.parameters.items()}
     try:
@@ -165,31 +165,33 @@ def _family_for(base: BaseMeasure, rows: DaskRows, is_made: bool) -> tuple[Famil
     except ValueError as error:
         if is_made and family.component.is_discrete:
             error.add_note(
-                f"The parameters were made from {ROWS_LOOKED_AT:,} of the rows; give them if others have other "
-                "levels."
+                f"The base measure was made from {ROWS_LOOKED_AT:,} of the rows. If other rows have other levels, "
+                "pass a base measure with all of them."
             )
         raise
     if n_missing == 0:
         return family, ranges
     if family.incomplete is None:
         raise NotImplementedError(
-            f"observed has {n_missing} missing entries (NaN), which would have to be drawn for "
-            f"{type(base).__name__}; that is done for rows in memory only. Leave these rows out: "
+            f"observed has {n_missing} missing entries (NaN). {type(base).__name__} has to draw them, which is "
+            "done for rows in memory only. Leave these rows out: "
             "frame.dropna(), or array[~dask.array.isnan(array).any(axis=1)].compute_chunk_sizes()"
         )
     return family.incomplete, ranges
 
 
 def _some_numbers(base: BaseMeasure, family: Family, rows: np.ndarray, d: int) -> Any:
-    """Return numbers for the parameters: sums do not depend on them, where they are variables."""
+    """Return the parameters as numbers. Variables take arbitrary values, since sums do not depend on them."""
     random = {field for field, value in base.parameters.items() if is_variable(value)}
-    given: dict[str, Any] = dict(base.parameters)
+    values: dict[str, Any] = dict(base.parameters)
     if random:
         with warnings.catch_warnings():
-            # Of scales that the data do not give.
+            # Warnings about scales that the data do not determine.
             warnings.simplefilter("ignore", UserWarning)
-            own = {} if family.from_data is None else dict(family.from_data(rows[:, :d]))
-        missing = [field for field in random if field not in own]
-        drawn = pm.draw([given[field] for field in missing], random_seed=0) if missing else []
-        given |= {field: own[field] for field in random - set(missing)} | dict(zip(missing, drawn, strict=True))
-    return family.params(*base.numbers(d, given))
+            from_data = {} if family.from_data is None else dict(family.from_data(rows[:, :d]))
+        missing = [field for field in random if field not in from_data]
+        drawn = pm.draw([values[field] for field in missing], random_seed=0) if missing else []
+        values |= {field: from_data[field] for field in random - set(missing)} | dict(
+            zip(missing, drawn, strict=True)
+        )
+    return family.params(*base.numbers(d, values))

@@ -1,4 +1,4 @@
-"""What a user touches: a mixture as one line of a PyMC model."""
+"""Mixtures, each as one line of a PyMC model."""
 
 import contextlib
 import importlib
@@ -67,8 +67,8 @@ def DPMixture(  # noqa: N802
     """Add a Dirichlet process mixture to the current model.
 
     This function is a shortcut. It adds a :class:`CRP` named ``{name}_labels``, a :class:`CollapsedMixture` named
-    ``name`` on these labels, and a Deterministic ``{name}_n_clusters``. Nothing is truncated: the number of
-    clusters follows from the labels and may be anything from 1 to n.
+    ``name`` on these labels, and a Deterministic ``{name}_n_clusters``. Nothing is truncated: the labels may form
+    any number of clusters from 1 to n.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def FiniteMixture(  # noqa: N802
 ) -> Any:
     """Add a mixture with a number of components: see :func:`DPMixture` and :class:`FiniteDirichlet`.
 
-    The weights are Dirichlet(alpha / n_components, ...) and integrated out. Components without rows cost nothing.
+    The weights are Dirichlet(alpha / n_components, ...) and integrated out. Components without rows take no time.
 
     Parameters
     ----------
@@ -151,8 +151,8 @@ def FiniteMixture(  # noqa: N802
         Number of components, which is the largest number of clusters. If it is computed from a discrete random
         variable, :class:`ComponentsGibbs` draws that variable.
     group : (n,) array_like, optional
-        The group of each row: names or integers. The components are then shared by all groups, and each group has
-        weights of its own; see :func:`HDPMixture`.
+        The group of each row: names or integers. All groups then share the components, and each group has its own
+        weights; see :func:`HDPMixture`.
     base, **arguments
         As for all mixtures: see :class:`MixtureArguments`.
 
@@ -180,7 +180,7 @@ def HDPMixture(  # noqa: N802
     group: Any,
     **arguments: Unpack[MixtureArguments],
 ) -> Any:
-    r"""Add a mixture of rows in groups that share clusters, with weights of each group's own.
+    r"""Add a mixture of rows in groups, which share clusters but differ in their weights.
 
     The prior is the hierarchical Dirichlet process (Teh, Jordan, Beal and Blei 2006). The rows of each group come
     from a Dirichlet process with concentration ``alpha``. The base measure of these processes is itself drawn from
@@ -277,8 +277,9 @@ def LDA(  # noqa: N802
     integrated out (Griffiths and Steyvers 2004). The function adds the topic of every token, ``{name}_labels``,
     the words ``name``, and the Deterministic ``{name}_n_clusters``, the number of topics that have words.
 
-    Unlike the labels of a mixture, these are names: topic 3 of one draw is topic 3 of the next one. Two chains,
-    though, rarely give a topic the same name, so R-hat of what has names says nothing.
+    Unlike the labels of a mixture, the numbers of topics keep their meaning within a chain: topic 3 of one draw is
+    topic 3 of the next. Two chains rarely give a topic the same number, so R-hat of quantities by topic is
+    meaningless.
 
     Parameters
     ----------
@@ -292,17 +293,17 @@ def LDA(  # noqa: N802
         Dirichlet parameter of every word, or of each, in the order of the columns of ``observed`` or of the sorted
         words.
     observed : (J, V) array_like, DataFrame or sparse matrix, or (n,) array_like
-        How often each document has each word. Index and columns of a DataFrame name documents and words. Or all
-        words one by one, as names or categories; then ``group`` says which document each is from. Documents
-        without words are allowed: their weights have their prior. Categories that no document has are part of the
+        Counts of each word in each document. Index and columns of a DataFrame name documents and words. Or all
+        words one by one, as names or categories; ``group`` then has the document of each. Documents without words
+        are allowed: the posterior of their weights is the prior. Categories that no document has are part of the
         vocabulary.
     group : (n,) array_like, optional
-        The document of each word, if words are given one by one.
+        The document of each word, if words are passed one by one.
     words : (V,) sequence, optional
-        Names of the columns of a matrix that has none itself, as ``vectorizer.get_feature_names_out()`` of a
+        Names of the columns of a matrix without column names, such as ``vectorizer.get_feature_names_out()`` of a
         ``CountVectorizer`` of scikit-learn.
     dims : (str, str), optional
-        Dimensions of documents and words, by whose coordinates in the model they are named.
+        Dimensions of documents and words. Their coordinates in the model name documents and words.
     initval : (n,) integer array_like, optional
         Starting topics, by default random ones.
 
@@ -333,7 +334,7 @@ def LDA(  # noqa: N802
         tokens = read_tokens(observed, group, words=vocabulary, documents=documents)
         dim = f"{name}_token"
         model.add_coord(dim, length=tokens.words.n_rows)
-        given = MixtureArguments(
+        arguments = MixtureArguments(
             observed=tokens.words,
             shape=None,
             dims=dim,
@@ -347,11 +348,11 @@ def LDA(  # noqa: N802
         prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
         groups = NamedGroups(tokens.document, tokens.documents)
         base = DirichletCategorical(_one_for_each_word(eta, len(tokens.vocabulary)))
-        return _add_mixture(_Request(name, prior, base, given, groups))
+        return _add_mixture(_Request(name, prior, base, arguments, groups))
 
 
 def _names_of_words(model: pm.Model, dims: Any, words: Any) -> tuple[Any, Any]:
-    """Return the names of documents and words that dimensions of the model, or a user, give."""
+    """Return the names of documents and words, from coordinates of the model or from the argument ``words``."""
     if dims is None:
         return None, words
     if isinstance(dims, str) or len(dims) != 2:
@@ -377,7 +378,7 @@ def _one_for_each_word(eta: Any, n_words: int) -> Any:
 
 
 class _Request(NamedTuple):
-    """What a user asks for: a name, the prior of labels, a base measure, and the arguments of all mixtures."""
+    """A user's call: name, prior of labels, base measure, and the arguments of all mixtures."""
 
     name: str
     prior: Callable[..., Any]
@@ -387,7 +388,7 @@ class _Request(NamedTuple):
 
 
 class _View:
-    """One view: its data as far as it is given, and its base measure.
+    """One view: its data, if observed, and its base measure.
 
     Parameters
     ----------
@@ -398,7 +399,7 @@ class _View:
     arguments : mapping
         ``offset``, ``unit`` and ``impute``.
     rows : Rows
-        Names of its rows, into whose order it is put.
+        Names of its rows. The data is put into their order.
     """
 
     def __init__(
@@ -430,34 +431,36 @@ class _View:
         self.checked = check_observed(table, base)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
-        """Return the number of rows, which may change where the data is pm.Data."""
+        """Return the number of rows: a variable if the data is pm.Data, whose length may change."""
         if self.checked is not None and isinstance(self.checked.data, SharedVariable):
             return self.checked.data.shape[0]
         return shape[0]
 
 
 def _add_mixture(request: _Request) -> Any:
-    """Add labels, data on them, and the number of clusters."""
+    """Add labels, the data given the labels, and the number of clusters."""
     model = pm.modelcontext(None)
-    name, given = request.name, request.arguments
+    name, arguments = request.name, request.arguments
     with unchanged_on_error(model):
-        observed = given["observed"]
+        observed = arguments["observed"]
         if any(map(is_chunked, observed.values() if isinstance(observed, Mapping) else [observed])):
             if isinstance(request.base, Mapping):
                 raise NotImplementedError(
                     "several views of dask data are not supported: put the columns of one family into one array"
                 )
             chunked = importlib.import_module("pymc_dpgmm.models.chunked_mixture")
-            return chunked.add_chunked_mixture(name, request.prior, request.base, given | {"group": request.group})
+            return chunked.add_chunked_mixture(
+                name, request.prior, request.base, arguments | {"group": request.group}
+            )
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
-        shape, dims = given["shape"], given["dims"]
+        shape, dims = arguments["shape"], arguments["dims"]
         table = None if observed is None else read_table(observed)
         dims = _own_dims(model, table, dims)
         if table is not None:
             check_columns_of_coords(model, table, dims)
         rows = Rows("observed", coords=coords_of(model, dims))
-        view = _View(name, request.base, table, given, rows)
+        view = _View(name, request.base, table, arguments, rows)
         if view.checked is None:
             shape = _shape_of_dims(model, dims) if shape is None else shape
             if shape is None:
@@ -480,24 +483,24 @@ def _add_mixture(request: _Request) -> Any:
 
 
 def _own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
-    """Return the dimensions of data: those that are given or, of an object of xarray, its own.
+    """Return the dimensions of data: the user's, or else those of an xarray object if the model has them.
 
-    Dimensions that the model does not know yet take the names of rows and columns that the data has itself.
+    Dimensions that the model does not have yet are added with the names of the rows and columns of the data.
 
     Raises
     ------
     ValueError
-        If an object of xarray has other dimensions than those that are given.
+        If ``dims`` are the dimensions of an xarray object in another order.
     """
     if table is None:
         return dims
-    given = (dims,) if isinstance(dims, str) else tuple(dims or ())
-    wanted = given or table.dims or ()
+    requested = (dims,) if isinstance(dims, str) else tuple(dims or ())
+    wanted = requested or table.dims or ()
     if table.dims is None or wanted == table.dims:
         for dim, names in zip(wanted, (table.rows, table.columns), strict=False):
             if names is not None and dim not in model.dim_lengths and dim not in model.named_vars:
                 model.add_coord(dim, coordinates(names))
-    if not given:
+    if not requested:
         return wanted if wanted and all(dim in model.dim_lengths for dim in wanted) else None
     if table.dims is not None and set(wanted) == set(table.dims) and wanted != table.dims:
         raise ValueError(
@@ -508,28 +511,28 @@ def _own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
 
 
 def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
-    name, given = request.name, request.arguments
-    dims, impute = given["dims"], given["impute"]
-    if given["shape"] is not None:
+    name, arguments = request.name, request.arguments
+    dims, impute = arguments["dims"], arguments["impute"]
+    if arguments["shape"] is not None:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
-    split = _split_views(request.base, given["observed"])
-    offsets = _by_view("offset", given["offset"], split)
-    unit = given["unit"]
+    split = _split_views(request.base, arguments["observed"])
+    offsets = _by_view("offset", arguments["offset"], split)
+    unit = arguments["unit"]
     units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
     coords = coords_of(model, dims)
-    # Rows of views without units are those that have labels, and are in one order.
+    # Views without units have one label per row, so that their rows must be in the same order.
     of_labels, views = Rows("observed", coords=coords), {}
     for key, (base, table) in split.items():
         with _naming(key):
-            own = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
-            rows = of_labels if own["unit"] is None else Rows("observed", coords=coords)
-            views[key] = _View(f"{name}_{key}", base, table, own, rows)
+            of_view = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
+            rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
+            views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
     if not views:
         raise ValueError("base has no views")
     if impute:
-        # The other views integrate out what is missing.
+        # The other views integrate missing entries out.
         for view in views.values():
             view.impute = view.base.family.draws_missing
         if not any(view.impute for view in views.values()):
@@ -537,7 +540,7 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
                 "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
             )
     shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
-    # Where some rows are those of units, the rows of each view are others.
+    # If some view has units, the views have different rows, and each has its own dimension.
     in_common = name if all(view.unit is None for view in views.values()) else None
     named = {key: _view_dims(model, in_common or view.name, view, dims) for key, view in views.items()}
     for key in views:
@@ -551,16 +554,16 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     return mixtures
 
 
-def _by_view(what: str, given: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a dict of what is given for some of the views."""
-    if given is None:
+def _by_view(what: str, argument: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an argument that is a dict of views, empty if it is None."""
+    if argument is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{what} of several views must be a dict of views, got {type(given).__name__}")
-    unknown = [view for view in given if view not in views]
+    if not isinstance(argument, Mapping):
+        raise TypeError(f"{what} of several views must be a dict of views, got {type(argument).__name__}")
+    unknown = [view for view in argument if view not in views]
     if unknown:
         raise ValueError(f"{what} names the views {unknown}, but there are {list(views)}")
-    return given
+    return argument
 
 
 def _add_labels(
@@ -574,9 +577,9 @@ def _add_labels(
         if view.unit is None:
             counts[view.name], numbers[view.name] = view.n_rows(shape), shape[0]
             continue
-        view.unit, numbers[view.name], own = _numbered_units(view.unit, shape[0])
-        names = own if names is None else names
-        if own is not None and not np.array_equal(names, own):
+        view.unit, numbers[view.name], units = _numbered_units(view.unit, shape[0])
+        names = units if names is None else names
+        if units is not None and not np.array_equal(names, units):
             raise ValueError("the units of all views must have the same names")
         counts[view.name] = (view.unit.max() + 1) if is_variable(view.unit) else numbers[view.name]
     if len(set(numbers.values())) > 1:
@@ -595,14 +598,14 @@ def _add_labels(
         elif view.unit is None and view.checked is not None:
             view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
             view.rows = rows
-    own = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
-    own["initval"] = start_of_rows(rows, request.arguments["initval"])
+    entries = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
+    entries["initval"] = start_of_rows(rows, request.arguments["initval"])
     name = f"{request.name}_labels"
     if request.group is None:
-        labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **own)
+        labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **entries)
     else:
         if any(view.unit is not None for view, _ in views):
-            # A unit whose rows are in several groups would have no weights of its own to join a cluster by.
+            # A unit with rows in several groups has no single vector of weights.
             raise NotImplementedError("unit is not supported together with group")
         group = request.group
         if not isinstance(group, NamedGroups):
@@ -610,29 +613,32 @@ def _add_labels(
             for view, _ in views:
                 warn_of_repeated(None if view.checked is None else view.checked.table, "group", group)
             group = numbered_groups(group, next(iter(numbers.values())))
-        labels = request.prior(name, groups=group, dims=row_dims, **own)
+        labels = request.prior(name, groups=group, dims=row_dims, **entries)
     note_rows(labels, rows)
     if request.group is not None:
         note_lengths(labels, {"group": group.codes})
     if len(views) > 1:
         of_rows = [(view.name, view.checked) for view, _ in views if view.unit is None]
-        note_lengths(labels, {f"observed of {view}": own.in_model for view, own in of_rows if own is not None})
+        note_lengths(
+            labels,
+            {f"observed of {view}": checked.in_model for view, checked in of_rows if checked is not None},
+        )
     pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
     return labels
 
 
-# Why no entry of these may be missing.
+# Reasons, for messages, why no entry of unit or group may be missing.
 _IN_UNITS, _IN_GROUPS = "every row belongs to a unit", "every row belongs to a group"
 
 
 def _are_numbered(values: np.ndarray) -> bool:
-    """Tell whether integers are the numbers 0, 1, ... of units, or -1 among them, and no names."""
+    """Tell whether integers are the numbers 0, 1, ... of units, possibly with invalid ones < 0, and not names."""
     used = np.unique(values)
     return bool(used[0] < 0 or (used[0] == 0 and used[-1] < len(used)))
 
 
 def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
-    """Return the number of each row's unit, how many units there are, and their names unless they may change."""
+    """Return the number of each row's unit, the number of units, and their names; no names for pm.Data."""
     if is_variable(unit):
         if not isinstance(unit, SharedVariable):
             raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")
@@ -683,7 +689,7 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
 
 @contextlib.contextmanager
 def _naming(view: str) -> Iterator[None]:
-    """Let errors say which view they are of."""
+    """Prefix errors with the name of the view."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -691,12 +697,12 @@ def _naming(view: str) -> Iterator[None]:
 
 
 def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None) -> Any:
-    """Dims of one view: the rows', and its columns'."""
+    """Return the dims of one view, of its rows and columns."""
     assert view.checked is not None
     named = _named_dims(model, named_after, view.name, view.checked, None)
     if rows is None or view.checked.values.ndim == 1:
         return (rows,) if rows else named
-    # PyMC has no dims of which only some are named.
+    # PyMC cannot name only some of the dims.
     return (rows, *named[1:]) if named else None
 
 
@@ -725,7 +731,7 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
 
 
 def _named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims: Any) -> Any:
-    """Return the dims of the data, adding coords of its own names where none are given."""
+    """Return the dims of the data. Without ``dims``, add coords with the names of its rows and columns."""
     if dims is not None:
         return dims
     if isinstance(checked.data, SharedVariable):
@@ -747,7 +753,7 @@ def _named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dim
 
 
 def _shape_of_dims(model: pm.Model, dims: Any) -> tuple[int, ...] | None:
-    """Return the lengths of dimensions, if a model knows all of them."""
+    """Return the lengths of dimensions, None unless the model has all of them."""
     names = (dims,) if isinstance(dims, str) else dims or ()
     if not names or any(name not in model.dim_lengths for name in names):
         return None

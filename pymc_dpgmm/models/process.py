@@ -1,4 +1,4 @@
-"""What a user touches: a Dirichlet process as the prior of the parameters of rows."""
+"""A Dirichlet process as the prior of the parameters of rows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -33,13 +33,14 @@ def DirichletProcess(  # noqa: N802
     .. math:: \theta_i \mid G \sim G, \qquad G \sim \mathrm{DP}(\alpha, \text{base})
 
     A draw G of the process is discrete, so that rows share values, the *atoms*. The function adds three
-    variables: labels ``{name}_labels``, which tell which rows share an atom; the parameters ``name`` of all rows
-    given the labels; and the Deterministic ``{name}_n_clusters``. G is integrated out, and nothing is truncated.
+    variables: labels ``{name}_labels``, which are equal for rows that share an atom; the parameters ``name`` of
+    all rows given the labels; and the Deterministic ``{name}_n_clusters``. G is integrated out without truncation.
     ``pm.sample`` draws labels and atoms together (Neal 2000, Algorithm 8; Favaro and Teh 2013; Hamiltonian moves
-    of the atoms; splits and merges), and everything else in the model by its own step methods.
-    :doc:`/any_likelihood` tells how.
+    of the atoms; splits and merges), and everything else in the model by its own step methods; see
+    :doc:`/any_likelihood`.
 
-    Where a family of the package fits data and base, :func:`DPMixture` integrates the atoms out, and mixes better.
+    If a conjugate family of the package fits data and base, use :func:`DPMixture`: it integrates the atoms out,
+    and mixes better.
 
     Parameters
     ----------
@@ -49,15 +50,16 @@ def DirichletProcess(  # noqa: N802
         Concentration.
     base : distribution, or dict of distributions
         Base measure of the process: any continuous or discrete distribution made with ``.dist``, scalar or of any
-        shape, with numbers or variables of the model for parameters. A dict gives several parameters per row that
-        are tied together, each under its key. An entry may be the parameter of another one, as in
+        shape, with numbers or variables of the model as parameters. With a dict, an atom has several values, and
+        each row gets one parameter per key. An entry may be the parameter of another one, as in
         ``{"mean": pm.Normal.dist(0, scale), "scale": scale}``.
     shape : int or tuple, optional
-        Number of rows n; or (n, ...), of which the rest is the shape of an atom.
+        Number of rows n; or (n, ...), where ... is the shape of an atom.
     dims : str or tuple of str, optional
-        Dimension of the rows, followed by those of an atom if it has any. With a dict, that of the rows.
+        Dimension of the rows, followed by those of an atom if it has any. With a dict, the dimension of the rows
+        only.
     prior : distribution, optional
-        Another prior on partitions, in place of the one with ``alpha``: ``dp.PitmanYor.dist(alpha, discount, n)``,
+        Another prior on partitions, instead of ``alpha``: ``dp.PitmanYor.dist(alpha, discount, n)``,
         ``dp.FiniteDirichlet.dist(alpha, n_components, n)`` or ``dp.MFM.dist(gamma, n, components=...)``.
     known_labels, must_link : (n,) array_like, optional
         As in :class:`CRP`.
@@ -77,7 +79,7 @@ def DirichletProcess(  # noqa: N802
 
     Examples
     --------
-    Counts with a Poisson mean of their own, shared by groups of rows that are to be found:
+    Poisson counts with means that unknown clusters of rows share:
 
     >>> import pymc as pm
     >>> import pymc_dpgmm as dp
@@ -106,13 +108,13 @@ def DirichletProcess(  # noqa: N802
         for key, (atom, inputs) in entries.items():
             of_entries = {other: rows[k] for k, (other, _) in entries.items() if k in rows}
             template = Template(atom, inputs, [v in of_entries for v in inputs])
-            given = [of_entries.get(v, v) for v in inputs]
-            own = f"{name}_{key}" if several else name
+            template_inputs = [of_entries.get(v, v) for v in inputs]
+            row_name = f"{name}_{key}" if several else name
             entry_dims = None if row_dims is None else (row_dims, *atom_dims)
             if entry_dims is not None and len(entry_dims) != 1 + len(shapes[key]):
                 entry_dims = None
             rows[key] = model.register_rv(
-                draw_atoms(template, labels, given), own, dims=entry_dims, default_transform=None
+                draw_atoms(template, labels, template_inputs), row_name, dims=entry_dims, default_transform=None
             )
         pm.Deterministic(f"{name}_n_clusters", partition_sizes(labels).shape[0])
         behind = [v for _, inputs in entries.values() for v in inputs if model.named_vars.get(v.name) is v]
@@ -127,8 +129,8 @@ def DirichletProcess(  # noqa: N802
 
 
 def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int, ...] | None) -> int:
-    """Return the number of rows from what tells it."""
-    told = {}
+    """Return the number of rows, from ``shape``, ``dims`` or ``prior``, which must agree."""
+    counts = {}
     if shape is not None:
         lengths = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
         if atom is not None and len(lengths) > 1 and tuple(lengths[1:]) != atom:
@@ -138,21 +140,21 @@ def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int,
         if not lengths:
             raise ValueError("shape must be the number of rows, got ()")
         check_count("shape", lengths[0], 1)
-        told["shape"] = int(lengths[0])
+        counts["shape"] = int(lengths[0])
     if dims is not None:
         first = dims if isinstance(dims, str) else dims[0]
         if first in model.dim_lengths:
-            told["dims"] = int(model.dim_lengths[first].eval())
+            counts["dims"] = int(model.dim_lengths[first].eval())
     if _is_prior(prior):
         rows = fixed_rows(prior)
         if rows is not None:
-            told["prior"] = rows
-    if not told:
+            counts["prior"] = rows
+    if not counts:
         raise ValueError("the number of rows is missing: give shape=n, or dims= whose length the model knows")
-    if len(set(told.values())) > 1:
-        listed = ", ".join(f"{n} by {what}" for what, n in told.items())
-        raise ValueError(f"the number of rows is told in two ways: {listed}")
-    return next(iter(told.values()))
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{n} by {what}" for what, n in counts.items())
+        raise ValueError(f"shape, dims and prior must have the same number of rows, got {listed}")
+    return next(iter(counts.values()))
 
 
 def _is_prior(prior: Any) -> bool:
@@ -182,13 +184,15 @@ def _add_labels(
     must_link: Any,
     initval: Any,
 ) -> Any:
-    """Add the labels that tell which rows share an atom."""
-    own = f"{name}_labels"
+    """Add the labels of rows, which are equal for rows that share an atom."""
+    labels_name = f"{name}_labels"
     dims = None if row_dims is None else (row_dims,)
     if prior is None:
         if alpha is None:
             raise TypeError("DirichletProcess() needs alpha, a concentration, or prior=")
-        return CRP(own, alpha, n, dims=dims, known_labels=known_labels, must_link=must_link, initval=initval)
+        return CRP(
+            labels_name, alpha, n, dims=dims, known_labels=known_labels, must_link=must_link, initval=initval
+        )
     if alpha is not None:
         raise TypeError(
             "alpha is the concentration of a Dirichlet process; with prior= it must be left out (None)"
@@ -202,4 +206,4 @@ def _add_labels(
         raise ValueError(f"prior is {prior.name}, a variable of the model already; make it with .dist")
     if known_labels is not None or must_link is not None:
         raise TypeError("with prior=, known_labels and must_link are arguments of its .dist")
-    return register_labels(model, own, prior, dims, initval)
+    return register_labels(model, labels_name, prior, dims, initval)

@@ -1,1 +1,1 @@
-"""Priors on partitions, and what is known of a partition."""
+"""Priors on partitions, and constraints on a partition."""

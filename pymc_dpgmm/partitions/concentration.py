@@ -30,9 +30,10 @@ def draw_concentration(bits, alpha, n_clusters, n, shape, rate):
     ``Gamma(shape + K, rate - log eta)`` and ``Gamma(shape + K - 1, rate - log eta)`` with odds
     ``(shape + K - 1) / (n (rate - log eta))``.
     """
-    own = standard_gamma(bits, alpha + 1.0)
-    # -log(own / (own + other)), with all its digits where the other is much the smaller one.
-    rate_given = rate + math.log1p(standard_gamma(bits, n) / max(own, SMALLEST))
+    first = standard_gamma(bits, alpha + 1.0)
+    # eta = first / (first + second) of two gamma variables. log1p keeps the digits of -log eta where eta is near
+    # 1.
+    rate_given = rate + math.log1p(standard_gamma(bits, n) / max(first, SMALLEST))
     shape_given = shape + n_clusters - 1.0
     odds = shape_given / (n * rate_given)
     if uniform(bits) * (1.0 + odds) < odds:

@@ -1,9 +1,9 @@
-r"""Priors on the labels of rows in groups, as numbers: densities, draws and what they count.
+r"""Priors on the labels of rows in groups, as numbers: densities, draws and sufficient counts.
 
 Under the hierarchical Dirichlet process every group seats its rows at tables, and all groups choose the dishes of
-their tables, the clusters, from one menu (Teh et al. 2006, section 4). Rows are seated in the order in which they
-are given. A row *opens* a table or joins one, and of the tables only this is kept: with :math:`t_i` of the rows of
-its group before row i, and :math:`c_i` of these in its own cluster, row i is an opener with probability
+their tables, the clusters, from one menu (Teh et al. 2006, section 4). Rows are seated in the order of the data.
+Each row *opens* a table or joins one, and only this is recorded of the tables. Let :math:`t_i` rows of its group
+come before row i, of which :math:`c_i` are in the cluster of row i. Then row i is an opener with probability
 :math:`\alpha / (\alpha + t_i)`. An opener joins a cluster that :math:`m_k` openers of all groups have joined with
 weight :math:`m_k`, or opens one with weight :math:`\gamma`; any other row joins a cluster with probability
 :math:`c_i / t_i`. With J groups of :math:`n_j` rows, M openers in all, and K clusters,
@@ -12,9 +12,9 @@ weight :math:`m_k`, or opens one with weight :math:`\gamma`; any other row joins
     \alpha_j^{m_j} \prod_{i \text{ opens not}} c_i \;
     \gamma^K \frac{\Gamma(\gamma)}{\Gamma(\gamma + M)} \prod_k \Gamma(m_k).
 
-Summed over the openers that are possible, the product of the :math:`c_i` becomes the unsigned Stirling numbers of
-the first kind of the density of labels and numbers of tables. Both vectors have a fixed length, no weight is
-truncated, and none is in the model: those of the clusters and those within groups are integrated out.
+Summed over all possible openers, the product of the :math:`c_i` becomes the unsigned Stirling numbers of the first
+kind, as in the density of labels and numbers of tables. Both vectors have a fixed length. The weights of clusters
+and the weights within groups are integrated out without truncation.
 """
 
 import math
@@ -41,7 +41,7 @@ class Groups:
     def __init__(self, group: np.ndarray, n_groups: int | None = None) -> None:
         self.group = np.ascontiguousarray(group, dtype=np.int64)
         self.sizes = np.bincount(self.group, minlength=n_groups or 0).astype(np.int64)
-        # The rows group by group, in their order.
+        # Rows sorted by group, in the order of the data within each group.
         self.rows = np.argsort(self.group, kind="stable").astype(np.int64)
         self.starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int64)
 
@@ -58,21 +58,21 @@ class Groups:
     @cached_property
     def positions(self) -> np.ndarray:
         """How many rows of its group come before each row: (n,) int64 array."""
-        found = np.empty(self.n, dtype=np.int64)
-        found[self.rows] = np.arange(self.n) - self.starts[:-1][self.group[self.rows]]
-        return found
+        positions = np.empty(self.n, dtype=np.int64)
+        positions[self.rows] = np.arange(self.n) - self.starts[:-1][self.group[self.rows]]
+        return positions
 
 
 class Franchise(NamedTuple):
-    """What the density of labels given openers depends on.
+    """Statistics that determine the density of labels given openers.
 
     Parameters
     ----------
     tables : (K,) int64 array
-        Openers in each cluster, in order of the clusters' first rows by group. Empty if the labels and openers
-        are impossible together.
+        Number of openers in each cluster, in order of the clusters' first rows by group. Empty if the labels are
+        impossible given the openers.
     log_joined : float
-        Sum over the rows that open no table of the log probability of their cluster.
+        Sum of the log probabilities c / t of the clusters that rows other than openers join.
     """
 
     tables: np.ndarray
@@ -80,8 +80,8 @@ class Franchise(NamedTuple):
 
 
 @c_function(FLOAT(INTS, INTS, INTS, INTS, INT, INTS, INTS))
-def _log_joined(labels, openers, rows, starts, n_groups, seen, tables):
-    """Count openers by label in ``tables``; return what :class:`Franchise` has, or minus infinity."""
+def _log_joined(labels, openers, rows, starts, n_groups, counts, tables):
+    """Count openers by label in ``tables``; return ``log_joined`` of :class:`Franchise`, or minus infinity."""
     total = 0.0
     product = 1.0
     for j in range(n_groups):
@@ -91,15 +91,15 @@ def _log_joined(labels, openers, rows, starts, n_groups, seen, tables):
             if openers[i] == 1:
                 tables[k] += 1
             else:
-                product *= seen[k] / max(t - starts[j], 1)
+                product *= counts[k] / max(t - starts[j], 1)
                 if product < 1e-250:
                     if product == 0.0:
                         return -math.inf
                     total += math.log(product)
                     product = 1.0
-            seen[k] += 1
+            counts[k] += 1
         for t in range(starts[j], starts[j + 1]):
-            seen[labels[rows[t]]] = 0
+            counts[labels[rows[t]]] = 0
     return total + math.log(product) if product > 0.0 else -math.inf
 
 
@@ -108,12 +108,12 @@ def _inside(labels: np.ndarray, most: int) -> bool:
 
 
 def franchise(labels: np.ndarray, openers: np.ndarray, groups: Groups) -> Franchise:
-    """Return what the density of labels given openers depends on.
+    """Return the statistics that determine the density of labels given openers.
 
     Parameters
     ----------
     labels : (n,) integer array
-        In 0..n-1; others are impossible.
+        In 0..n-1; other values have probability 0.
     openers : (n,) integer array of 0 and 1
     groups : Groups
     """
@@ -121,29 +121,29 @@ def franchise(labels: np.ndarray, openers: np.ndarray, groups: Groups) -> Franch
     if not _inside(labels, groups.n) or not _inside(openers, 2):
         return impossible
     labels, openers = labels.astype(np.int64), openers.astype(np.int64)
-    seen, tables = np.zeros((2, int(labels.max()) + 1), dtype=np.int64)
+    counts, tables = np.zeros((2, int(labels.max()) + 1), dtype=np.int64)
     log_joined = _log_joined(
         labels.ctypes.data,
         openers.ctypes.data,
         groups.rows.ctypes.data,
         groups.starts.ctypes.data,
         groups.n_groups,
-        seen.ctypes.data,
+        counts.ctypes.data,
         tables.ctypes.data,
     )
     return Franchise(tables[tables > 0], log_joined) if log_joined > -math.inf else impossible
 
 
 class Openers(NamedTuple):
-    """What the density of openers depends on.
+    """Statistics that determine the density of openers.
 
     Parameters
     ----------
     tables : (J,) int64 array
         Openers in each group.
     log_others : float
-        Sum over the others of the log of the number of rows before them, minus infinity if the openers are
-        impossible.
+        Sum of log t over the rows that are no openers, where t is the number of rows of the group before the row;
+        minus infinity if the openers are impossible.
     """
 
     tables: np.ndarray
@@ -151,7 +151,7 @@ class Openers(NamedTuple):
 
 
 def count_openers(openers: np.ndarray, groups: Groups) -> Openers:
-    """Return what the density of openers depends on."""
+    """Return the statistics that determine the density of openers."""
     positions = groups.positions
     opens = openers == 1
     possible = _inside(openers, 2) and bool(np.all(opens[positions == 0]))
@@ -161,8 +161,8 @@ def count_openers(openers: np.ndarray, groups: Groups) -> Openers:
 
 def draw_openers(rng: np.random.Generator, alpha: np.ndarray, groups: Groups) -> np.ndarray:
     """Draw which rows open tables: (n,) int8 array; ``alpha`` (J,) are the groups' concentrations."""
-    own = alpha[groups.group]
-    return (rng.random(groups.n) * (own + groups.positions) < own).astype(np.int8)
+    alpha_of_row = alpha[groups.group]
+    return (rng.random(groups.n) * (alpha_of_row + groups.positions) < alpha_of_row).astype(np.int8)
 
 
 @c_function(INT(INT, INT, FLOAT, INTS, INTS, INTS, INT, INTS, INTS, INTS))
@@ -175,7 +175,7 @@ def _seat(next_double, state, gamma, openers, rows, starts, n_groups, dishes, la
         for t in range(starts[j], starts[j + 1]):
             i = rows[t]
             if openers[i] == 0:
-                # Its cluster is that of a row of its group drawn among those before it.
+                # A row that joins a table copies the label of a uniformly drawn earlier row of its group.
                 labels[i] = labels[rows[starts[j] + int(uniform(bits) * (t - starts[j]))]]
                 continue
             u = uniform(bits) * (n_tables + gamma)
@@ -221,16 +221,16 @@ class GroupCounts(NamedTuple):
 
 
 @c_function(INT(INTS, INTS, INTS, INT, INTS, INTS, INTS, INTS))
-def _count_pairs(labels, rows, starts, n_groups, seen, group, label, count):
+def _count_pairs(labels, rows, starts, n_groups, counts, group, label, count):
     m = 0
     for j in range(n_groups):
         for t in range(starts[j], starts[j + 1]):
-            seen[labels[rows[t]]] += 1
+            counts[labels[rows[t]]] += 1
         for t in range(starts[j], starts[j + 1]):
             k = labels[rows[t]]
-            if seen[k] > 0:
-                group[m], label[m], count[m] = j, k, seen[k]
-                seen[k] = 0
+            if counts[k] > 0:
+                group[m], label[m], count[m] = j, k, counts[k]
+                counts[k] = 0
                 m += 1
     return m
 
@@ -242,13 +242,13 @@ def count_by_group(labels: np.ndarray, groups: Groups, n_labels: int) -> GroupCo
         return GroupCounts(empty, empty, empty)
     labels = labels.astype(np.int64)
     group, label, count = np.empty((3, groups.n), dtype=np.int64)
-    seen = np.zeros(n_labels, dtype=np.int64)
+    counts = np.zeros(n_labels, dtype=np.int64)
     m = _count_pairs(
         labels.ctypes.data,
         groups.rows.ctypes.data,
         groups.starts.ctypes.data,
         groups.n_groups,
-        seen.ctypes.data,
+        counts.ctypes.data,
         group.ctypes.data,
         label.ctypes.data,
         count.ctypes.data,
@@ -266,7 +266,7 @@ def draw_labels_by_group(rng: np.random.Generator, weights: np.ndarray, groups: 
     """
     labels = np.empty(groups.n, dtype=np.int64)
     for j in range(groups.n_groups):
-        own = groups.rows[groups.starts[j] : groups.starts[j + 1]]
-        if len(own):
-            labels[own] = rng.choice(weights.shape[1], size=len(own), p=rng.dirichlet(weights[j]))
+        rows = groups.rows[groups.starts[j] : groups.starts[j + 1]]
+        if len(rows):
+            labels[rows] = rng.choice(weights.shape[1], size=len(rows), p=rng.dirichlet(weights[j]))
     return labels

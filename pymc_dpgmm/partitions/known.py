@@ -1,8 +1,9 @@
-"""What is known of a partition: rows that share a cluster, and rows whose clusters are known.
+"""Constraints on a partition: rows that share a cluster, and rows with known labels.
 
-Constraints on n rows are a (2, n) int64 array. Its first line numbers *blocks*, rows that are in one cluster for
-certain, in order of first appearance; its second is the known cluster of the block, from 0 on, or -1. Every known
-cluster belongs to one block, so that two blocks can be in one cluster unless both have a known one.
+Constraints on n rows are a (2, n) int64 array. The first line has the number of each row's *block*, a set of rows
+that are certainly in one cluster; blocks are numbered in order of first appearance. The second line has the known
+cluster of the block, from 0 on, or -1. All rows of a known cluster are in one block, so that two blocks can share
+a cluster unless both have a known one.
 """
 
 import math
@@ -16,7 +17,7 @@ from pymc_dpgmm.partitions.priors import canonical_labels, draw_start
 
 
 class Blocks(NamedTuple):
-    """The blocks of constraints on n rows, of which there are m.
+    """The m blocks of constraints on n rows.
 
     Parameters
     ----------
@@ -40,15 +41,15 @@ def make_constraints(n: int, known_labels: Any = None, must_link: Any = None) ->
     ----------
     n : int
     known_labels : (n,) array_like, optional
-        Rows with equal labels are in one cluster, rows with different ones are in two; negative numbers, None and
-        NaN tell nothing of a row.
+        Rows with equal labels are in one cluster, and rows with different labels are in different clusters.
+        Negative numbers, None and NaN mark rows about which nothing is known.
     must_link : (n,) array_like, optional
-        Rows with equal entries are in one cluster; negative numbers, None and NaN tell nothing of a row.
+        Rows with equal entries are in one cluster. Negative numbers, None and NaN as above.
 
     Raises
     ------
     TypeError, ValueError
-        If there is not one entry per row, or both contradict each other.
+        If there is not one entry per row, or the two arguments contradict each other.
 
     Examples
     --------
@@ -75,10 +76,10 @@ def make_constraints(n: int, known_labels: Any = None, must_link: Any = None) ->
     known = groups[0]
     of_block = np.full(n, -1, dtype=np.int64)
     of_block[blocks[known >= 0]] = known[known >= 0]
-    (torn,) = np.nonzero((known >= 0) & (of_block[blocks] != known))
-    if len(torn):
+    (contradicted,) = np.nonzero((known >= 0) & (of_block[blocks] != known))
+    if len(contradicted):
         raise ValueError(
-            f"must_link puts rows of two known labels into one cluster: that of row {torn[0]}, and another"
+            f"must_link puts rows of two known labels into one cluster: that of row {contradicted[0]}, and another"
         )
     return np.stack([blocks, of_block[blocks]])
 
@@ -89,7 +90,7 @@ def _codes(name: str, groups: Any, n: int) -> np.ndarray:
         return np.full(n, -1, dtype=np.int64)
     if np.shape(groups) != (n,):
         raise ValueError(f"{name} must have shape ({n},), one entry per label, got {np.shape(groups)}")
-    # NumPy would make names of what is missing in a list of names.
+    # NumPy would turn missing entries in a list of text into text.
     values = np.ma.getdata(groups) if isinstance(groups, np.ndarray) else np.array(list(groups), dtype=object)
     if values.dtype.kind not in "iufOUS":
         raise TypeError(f"{name} must be integers or names, got dtype {values.dtype}")
@@ -121,7 +122,7 @@ def n_known(constraints: np.ndarray) -> int:
 
 
 def allow(constraints: np.ndarray, labels: np.ndarray) -> bool:
-    """Tell whether labels keep constraints.
+    """Tell whether labels satisfy constraints.
 
     Examples
     --------
@@ -130,18 +131,18 @@ def allow(constraints: np.ndarray, labels: np.ndarray) -> bool:
     (True, False)
     """
     blocks = blocks_of(constraints)
-    own = labels[blocks.first]
-    known = own[blocks.table[:, 1] >= 0]
-    return bool(np.array_equal(own[blocks.of_row], labels)) and len(np.unique(known)) == len(known)
+    labels_of_blocks = labels[blocks.first]
+    known = labels_of_blocks[blocks.table[:, 1] >= 0]
+    return bool(np.array_equal(labels_of_blocks[blocks.of_row], labels)) and len(np.unique(known)) == len(known)
 
 
 def draw_constrained_start(
     rng: np.random.Generator, constraints: np.ndarray, most: float = math.inf
 ) -> np.ndarray:
-    """Draw an over-dispersed start that keeps constraints: (n,) int64 array, canonical.
+    """Draw an over-dispersed start that satisfies constraints: (n,) int64 array, canonical.
 
-    It is :func:`~pymc_dpgmm.partitions.priors.draw_start` for the blocks, but known clusters get labels of their
-    own.
+    Blocks get labels from :func:`~pymc_dpgmm.partitions.priors.draw_start`, except that each known cluster gets a
+    different label.
 
     Raises
     ------

@@ -1,6 +1,6 @@
 """Priors on partitions, as numbers: seating weights, the EPPF, canonical labels.
 
-Kernels know a prior only by the functions below that are marked ``inlined``, which serve Python too.
+Compiled kernels use a prior only through the functions marked ``inlined`` below. Python code may call these too.
 """
 
 import math
@@ -25,12 +25,12 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.native.special import log_rising, log_risings
 
-# The series of priors that have none.
+# Stands for the series of priors without one.
 _EMPTY = np.empty(0)
 
 
 class PriorNumbers(NamedTuple):
-    """A :class:`GibbsType` as compiled code has it; its arrays are pointers."""
+    """A :class:`GibbsType` for compiled code: arrays are pointers."""
 
     alpha: float
     discount: float
@@ -41,7 +41,7 @@ class PriorNumbers(NamedTuple):
     n_log_components: int
     log_v: object
     log_components: object
-    # Address of the function of the series for V_n(K).
+    # Address of the compiled function that sums the series for V_n(K).
     series: int
 
 
@@ -50,28 +50,28 @@ class GibbsType(NamedTuple):
 
     .. math:: p(n_1, \ldots, n_K) = V_n(K) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
 
-    (Gnedin and Pitman 2006). Every prior of this package is one, so that the kernels are compiled once for all:
-    see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
+    (Gnedin and Pitman 2006). All priors of this package are of this type, so that one compiled kernel serves all
+    of them: see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
     :func:`mixture_of_finite_mixtures`.
 
     Parameters
     ----------
     alpha : float
-        Where ``log_v`` is empty, :math:`V_n(K) = \Gamma(\alpha + 1) / \Gamma(\alpha + n) \prod_{i=1}^{K-1}
+        If ``log_v`` is empty, :math:`V_n(K) = \Gamma(\alpha + 1) / \Gamma(\alpha + n) \prod_{i=1}^{K-1}
         (\alpha + i \sigma)` (Pitman 1995).
     discount : float, < 1
-        The :math:`\sigma` of above.
+        The :math:`\sigma` of the formula.
     most : float
-        No partition has more clusters than this; infinity if there is no bound.
+        Largest possible number of clusters; infinity if there is no bound.
     reach : float
         For mixtures of finite mixtures, the number of components up to which all but 1e-12 of their prior lies.
     log_v : (n + 2,) or (0,) float64 array
-        :math:`\log V_n(K)` at index K for mixtures of finite mixtures, NaN where it has not been needed yet.
+        For mixtures of finite mixtures, :math:`\log V_n(K)` at index K, NaN where it has not been computed yet.
     log_components : (L,) or (0,) float64 array
-        Log prior probability of k + 1 components at index k, for these mixtures.
+        For mixtures of finite mixtures, the log prior probability of k + 1 components at index k.
     extra : float
-        How many more rows there are than those that sizes of clusters count, where several rows move as one. It
-        matters to :math:`V_n` alone.
+        Number of rows minus the sum of the cluster sizes, which differ where blocks of rows are counted as one. It
+        enters :math:`V_n` only.
     """
 
     alpha: float
@@ -148,16 +148,16 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
     return GibbsType(0.0, -float(gamma), most, reach, np.full(n + 2, math.nan), log_components, 0.0)
 
 
-# V_n(K) is a sum over numbers of components from K to 8 K + N_TERMS and four times the reach of their prior: its
-# largest terms are at a multiple of K at the most. The last term must be below this share of the largest, or the
-# sum is refused as cut off.
+# The series for V_n(K) is summed from K components to 8 K + N_TERMS plus four times the reach of their prior,
+# since its largest terms are at no more than a multiple of K. If the last term is not below LAST_SHARE of the
+# largest one, the sum counts as cut off and is refused.
 N_TERMS = 1_000
 LAST_SHARE = 1e-10
 LOG_LAST_SHARE = math.log(LAST_SHARE)
 
 
 def n_terms(n: int) -> int:
-    """Return how many numbers of components the sums for n rows look at, at the most."""
+    """Return the number of components up to which the series for n rows may be summed."""
     return 8 * n + N_TERMS
 
 
@@ -188,14 +188,14 @@ def _call_series(typing_context, address, gamma, log_components, n_terms, reach,
 
 
 def _series_of(prior: Any, n: int, n_clusters: int) -> float:
-    """Return log V_n(K) of a prior, anew."""
+    """Compute log V_n(K) of a prior."""
     arguments = -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
     return log_series.__wrapped__(*arguments)
 
 
 @compiled_as(_series_of)
 def _series_by_address(prior, n, n_clusters):
-    # Few priors have such a series: no kernel holds a copy of it.
+    # Called by its address, so that the series is not compiled into every kernel: few priors need it.
     return _call_series(
         prior.series, -prior.discount, prior.log_components, prior.n_log_components, prior.reach, n, n_clusters
     )
@@ -203,14 +203,14 @@ def _series_by_address(prior, n, n_clusters):
 
 @inlined
 def _log_v(prior, n_clusters):
-    """Log of V_n(K), computed when it is first asked for."""
+    """Log of V_n(K), computed on first use and kept in ``prior.log_v``."""
     if math.isnan(prior.log_v[n_clusters]):
         prior.log_v[n_clusters] = _series_of(prior, prior.n_log_v - 2, n_clusters)
     return prior.log_v[n_clusters]
 
 
 def check_series(log_v: np.ndarray) -> None:
-    """Raise ValueError where a sum over numbers of components was cut off too early."""
+    """Raise ValueError if a series over numbers of components was cut off too early."""
     if np.any(np.isposinf(log_v)):
         raise ValueError("the prior on the number of components has too heavy a tail: its series was cut off")
 
@@ -263,7 +263,7 @@ def log_split(prior, n_clusters, left, right):
 def _fill_pmf(alpha, discount, most, n, p):
     """Set ``p``, zeros, to the probabilities of 0..n clusters of n rows, adding rows one by one."""
     p[1] = 1.0
-    # Only numbers of clusters with probabilities in the range of double precision are looked at.
+    # Numbers of clusters with probabilities below 1e-300 are skipped.
     low, high = 1, 1
     for i in range(1, n):
         if high < most:
@@ -297,12 +297,12 @@ def _two_parameter_mean(alpha, discount, n):
 
 
 def _finite_parts(prior: GibbsType, n: int) -> list[tuple[float, float, float, float]]:
-    """Return (probability, alpha, discount, most) of the two-parameter priors that a prior mixes."""
+    """Return (probability, alpha, discount, most) of the two-parameter priors of which a prior is a mixture."""
     if not len(prior.log_v):
         return [(1.0, prior.alpha, prior.discount, prior.most)]
     gamma, p = -prior.discount, np.exp(prior.log_components - np.max(prior.log_components))
     p = p / p.sum()
-    # The last ones, with a share of 1e-15 together, are left out.
+    # The largest numbers of components, with total probability 1e-15, are left out.
     used = len(p) - np.searchsorted(np.cumsum(p[::-1]), 1e-15)
     return [(float(p[m - 1]), gamma * m, -gamma, float(m)) for m in range(1, used + 1) if p[m - 1] > 0]
 
@@ -324,7 +324,7 @@ def expected_n_clusters(prior: GibbsType, n: int) -> float:
 
 
 def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: float, n: int) -> float:
-    """Return the parameter of a prior with which the expected number of clusters among n rows is as given.
+    """Return the parameter of a prior for which n rows have the expected number of clusters ``expected``.
 
     Parameters
     ----------
@@ -358,12 +358,12 @@ def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: fl
 
 
 def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
-    """Return the probabilities with which one more row joins each cluster, or opens one: (K + 1,) float64 array.
+    """Return the probabilities that another row joins each cluster, or opens a new one: (K + 1,) float64 array.
 
     Parameters
     ----------
     prior : GibbsType
-        Of a mixture of finite mixtures, for one row more than there are.
+        Prior for n + 1 rows, where n is the sum of the sizes; this matters to mixtures of finite mixtures.
     sizes : (K,) integer array
     """
     weights = np.append(sizes - prior.discount, math.exp(log_seat_new(prior, len(sizes))))
@@ -371,7 +371,7 @@ def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
 
 
 def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> GibbsType:
-    """Return a prior of which the number of components, if random, is drawn given a partition's sizes."""
+    """Return a prior with its number of components, if that is random, drawn given the sizes of clusters."""
     if not len(prior.log_v):
         return prior
     gamma, n_clusters = -prior.discount, len(sizes)
@@ -406,12 +406,13 @@ def draw_weights(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) 
 def draw_new_weights(
     rng: np.random.Generator, prior: GibbsType, n_clusters: int, rest: float, smallest: float, most: int
 ) -> np.ndarray:
-    r"""Divide the weight of all clusters without rows among single ones, in size-biased order: (J,) float64 array.
+    r"""Divide the total weight of clusters without rows among them, in size-biased order: (J,) float64 array.
 
     With K clusters that have rows, the j-th of the others takes a share
-    :math:`\mathrm{Beta}(1 - \sigma, \alpha + (K + j) \sigma)` of what the ones before it have left (Pitman 1996,
-    section 4), until less than ``smallest`` is left, which one more takes. If ``most`` have been drawn by then,
-    the rest is divided evenly among as many: single ones have a tiny part of it, and how tiny hardly matters.
+    :math:`\mathrm{Beta}(1 - \sigma, \alpha + (K + j) \sigma)` of the weight that the earlier ones have left
+    (Pitman 1996, section 4). Drawing stops when less than ``smallest`` is left, which one more cluster takes, or
+    when ``most`` clusters have been drawn. In the second case the rest is divided evenly among ``most`` further
+    clusters; each of these weights is so small that its exact value hardly matters.
 
     Parameters
     ----------
@@ -420,20 +421,20 @@ def draw_new_weights(
     n_clusters : int
         Clusters with rows, K.
     rest : float
-        The weight of all others.
+        Total weight of the clusters without rows.
     smallest : float
     most : int
     """
-    found: list[float] = []
-    while rest > smallest and len(found) < most:
-        other = prior.alpha + (n_clusters + len(found) + 1) * prior.discount
-        # The last one of finitely many components takes what is left.
+    weights: list[float] = []
+    while rest > smallest and len(weights) < most:
+        other = prior.alpha + (n_clusters + len(weights) + 1) * prior.discount
+        # The last of finitely many components takes the rest.
         share = rng.beta(1.0 - prior.discount, other) if other > 1e-12 else 1.0
-        found.append(share * rest)
+        weights.append(share * rest)
         rest *= 1.0 - share
     if rest > smallest:
-        return np.concatenate([found, np.full(most, rest / most)])
-    return np.array([*found, rest] if rest > 0.0 else found)
+        return np.concatenate([weights, np.full(most, rest / most)])
+    return np.array([*weights, rest] if rest > 0.0 else weights)
 
 
 @c_function(NOTHING(INT, INT, FLOAT, FLOAT, INT, INT, INTS, INT, INTS))
@@ -453,9 +454,9 @@ def _seat_rows(next_double, state, alpha, discount, n, n_clusters, counts, m, la
 
 
 def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np.ndarray, m: int) -> np.ndarray:
-    """Draw the clusters that m more rows join, one after the other: (m,) int64 array.
+    """Draw the clusters that m further rows join, one after the other: (m,) int64 array.
 
-    The K clusters there are have the labels 0..K - 1, new ones the next.
+    The K existing clusters have the labels 0..K - 1, and new clusters the labels from K on.
 
     Parameters
     ----------
@@ -477,7 +478,7 @@ def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np
 def _canonical(labels, n, names, canonical):
     """Write canonical labels, and return the number of clusters, or -1 if a label is outside 0..n-1.
 
-    ``names`` are -1.
+    ``names`` is filled with -1 by the caller.
     """
     n_clusters = 0
     for i in range(n):
@@ -499,7 +500,7 @@ def _renamed(labels: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def named_by_appearance(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rename labels 0, 1, 2, ... in order of first appearance, and tell the first row of each.
+    """Rename labels 0, 1, 2, ... in order of first appearance, and return the first row of each.
 
     Parameters
     ----------
@@ -517,11 +518,11 @@ def named_by_appearance(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     >>> named_by_appearance(np.array([20, 0, 20, 1]))
     (array([0, 1, 0, 2]), array([0, 1, 3]))
     """
-    _, first, own = np.unique(labels, return_index=True, return_inverse=True)
+    _, first, codes = np.unique(labels, return_index=True, return_inverse=True)
     order = np.argsort(first)
     names = np.empty(len(order), dtype=np.int64)
     names[order] = np.arange(len(order))
-    return names[own], first[order]
+    return names[codes], first[order]
 
 
 def first_rows(labels: np.ndarray) -> np.ndarray:
@@ -566,11 +567,11 @@ def canonical_labels(labels: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def matched_names(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Follow clusters from one labelling to another: a permutation of names.
+    """Match the clusters of one labelling with those of another: a permutation of names.
 
-    Clusters of one and of the other labelling are matched in the order of the number of rows that they share, and
-    where pairs share equally many, of the first row that they share. Names without a partner are matched in
-    increasing order. The way back is therefore the inverse.
+    Pairs of clusters are matched greedily, those that share most rows first, and among equals those whose first
+    shared row comes first. Names without a partner are matched in increasing order. The permutation from the
+    second labelling to the first is therefore the inverse.
 
     Parameters
     ----------
@@ -580,7 +581,7 @@ def matched_names(labels: np.ndarray, others: np.ndarray) -> np.ndarray:
     Returns
     -------
     names : (m,) int64 array
-        What was name k becomes ``names[k]``; m is the larger number of clusters.
+        Name k becomes ``names[k]``; m is the larger number of clusters.
     """
     m = int(max(labels.max(), others.max())) + 1
     pairs, first, shared = np.unique(labels.astype(np.int64) * m + others, return_index=True, return_counts=True)
@@ -644,8 +645,8 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
     """Draw canonical labels of ``n`` rows from a Pitman-Yor process or a finite Dirichlet prior.
 
     Row i joins a cluster of m earlier rows with probability proportional to m - discount, and opens one with
-    weight alpha + K discount (Pitman 1995). A cluster is found by way of one of its rows, so that the cost is O(n)
-    whatever the number of clusters.
+    weight alpha + K discount (Pitman 1995). A cluster is drawn by drawing one of its rows, so that the cost is
+    O(n) for any number of clusters.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What a user passes as data, read once: after this, nobody sees the container that it came in."""
+"""Read users' data, whatever its container, into one kind of table that all other modules work on."""

@@ -1,4 +1,4 @@
-"""Checks of what a user passes, which many rooms need."""
+"""Checks of users' arguments that many modules share."""
 
 import sys
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ def is_variable(value: Any) -> bool:
 
 def is_sparse(values: Any) -> bool:
     """Tell a SciPy sparse matrix or array from an array."""
-    # Nobody has one where SciPy's module of them has not been imported.
+    # A sparse matrix can exist only after SciPy's module has been imported.
     sparse = sys.modules.get("scipy.sparse")
     return sparse is not None and bool(sparse.issparse(values))
 
 
 def stacked(value: Any) -> Any:
-    """Return a list that has variables in it, or lists of these, as one variable; anything else as it is."""
+    """Return a (nested) list that contains variables as one variable, and anything else unchanged."""
     if not isinstance(value, list | tuple) or not _has_variables(value):
         return value
     import pytensor.tensor as pt
 
-    return pt.stack([pt.as_tensor(without_dims(stacked(own)), dtype="float64") for own in value])
+    return pt.stack([pt.as_tensor(without_dims(stacked(entry)), dtype="float64") for entry in value])
 
 
 def _has_variables(value: Any) -> bool:
@@ -35,20 +35,20 @@ def _has_variables(value: Any) -> bool:
 
 
 def has_dims(value: Any) -> bool:
-    """Tell a variable of ``pymc.dims``, by its type: rooms that call this import no PyTensor."""
+    """Tell whether a value is a variable of ``pymc.dims``, without importing PyTensor."""
     return hasattr(getattr(value, "type", None), "dims")
 
 
 def without_dims(value: Any) -> Any:
-    """Return a variable of ``pymc.dims`` as the plain variable with the same numbers; anything else as it is.
+    """Return a variable of ``pymc.dims`` as a plain variable, and anything else unchanged.
 
-    Its axes are those of its dims, in their order.
+    The axes are the dims in their order.
     """
     return value.values if has_dims(value) else value
 
 
 def refuse_dims(what: str, value: Any) -> None:
-    """Raise TypeError for data of ``pymc.dims`` in an argument whose numbers are read while the model is built."""
+    """Raise TypeError for a variable of ``pymc.dims`` in an argument that is read while the model is built."""
     if has_dims(value):
         raise TypeError(f"{what} must be numbers or pm.Data, got {value.name!r}, a variable of pymc.dims")
 
@@ -69,7 +69,7 @@ def check_count(name: str, value: Any, least: int) -> None:
 
 
 def listed(names: Iterable[Any], most: int = 12) -> str:
-    """Return names as they are shown in a message: all of them, or the first ones and how many more there are.
+    """Return names as text for a message: all of them, or the first ``most`` and the number of the others.
 
     Examples
     --------
@@ -120,8 +120,8 @@ def check_units(unit: Any, n: int) -> int:
 
 def is_chunked(observed: Any) -> bool:
     """Tell whether data is a dask array, DataFrame or Series, or a DataArray of xarray that holds one."""
-    own = type(observed).__module__
-    if own.startswith("xarray"):
+    module = type(observed).__module__
+    if module.startswith("xarray"):
         observed = getattr(observed, "data", None)
-        own = type(observed).__module__
-    return own.startswith(("dask.array", "dask.dataframe", "dask_expr"))
+        module = type(observed).__module__
+    return module.startswith(("dask.array", "dask.dataframe", "dask_expr"))

@@ -1,4 +1,4 @@
-"""Warnings of columns that can be clustered, but hardly were meant to be."""
+"""Warnings about columns that can be clustered, but were probably not meant to be."""
 
 import warnings
 from typing import Any
@@ -13,20 +13,20 @@ _LEAST_NUMBERED = 10
 
 
 def warn_of_doubtful_numbers(table: Table) -> None:
-    """Warn of columns that the default base takes as real numbers, but that look like something else."""
+    """Warn about columns that the default base takes as real numbers, but that look like something else."""
     if is_sparse(table.values) or table.variable is not None:
         return
     if _is_binary(table.values):
         _warn(
             f"all entries of {table.what} are 0 or 1, and are taken as real numbers, with normal clusters. For "
             "binary data give base=dp.BetaBernoulli, or make them bools with .astype(bool); for real numbers give "
-            "base= to be rid of this warning"
+            "base= to silence this warning"
         )
         return
     if table.is_vector:
         return
     columns = range(table.values.shape[1])
-    for are, told in (
+    for are, warning in (
         (
             _is_binary,
             "hold only 0 and 1, and are taken as real numbers, which makes their combinations clusters. Make them "
@@ -34,13 +34,13 @@ def warn_of_doubtful_numbers(table: Table) -> None:
         ),
         (_is_numbering, "number the rows, and are taken as data. Leave them out if they do not measure anything"),
     ):
-        found = [table.key_of(j) for j in columns if are(table.values[:, j])]
-        if found:
-            _warn(f"the columns {listed(found)} of {table.what} {told}; give base= to be rid of this warning")
+        names = [table.key_of(j) for j in columns if are(table.values[:, j])]
+        if names:
+            _warn(f"the columns {listed(names)} of {table.what} {warning}; give base= to silence this warning")
 
 
 def warn_of_repeated(table: Table | None, what: str, entries: Any) -> None:
-    """Warn of a column of the data that is another argument, such as ``unit``."""
+    """Warn about a column of the data that repeats another argument, such as ``unit``."""
     if table is None or entries is None or is_variable(entries) or is_sparse(table.values):
         return
     columns = table.values.reshape(table.n_rows, -1)
@@ -60,11 +60,11 @@ def _warn(message: str) -> None:
 
 
 def _is_binary(values: np.ndarray) -> bool:
-    """Whether zeros and ones, both of them, are all that there is."""
+    """Whether the known entries are zeros and ones, and both occur."""
     known = values[~np.isnan(values)]
     return bool(np.all((known == 0) | (known == 1)) and 0 < known.sum() < known.size)
 
 
 def _is_numbering(values: np.ndarray) -> bool:
-    """Whether these are consecutive integers, each of them once."""
+    """Whether the values are consecutive integers, each of them once."""
     return len(values) >= _LEAST_NUMBERED and bool(np.all(np.diff(np.sort(values)) == 1.0))

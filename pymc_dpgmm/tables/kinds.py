@@ -1,4 +1,4 @@
-"""What is said of columns that are not what a base measure takes, the same for all of them."""
+"""Error messages, shared by all base measures, for columns of kinds that they do not take."""
 
 from collections.abc import Collection
 from typing import Any
@@ -9,7 +9,7 @@ from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, OBJECTS, Table
 
 _DAYS = "days = (t - t.min()) / pandas.Timedelta('1D') (for new rows since the same one)"
-# What to do with columns that are no numbers.
+# How to turn columns of other kinds into numbers.
 _ADVICE = {
     "text": "numbers written as text become numbers with pandas.to_numeric(x), and categories are taken by "
     "dp.DirichletCategorical",
@@ -19,17 +19,17 @@ _ADVICE = {
     "period": f"periods become numbers as days since the first of them, t = x.dt.to_timestamp(); {_DAYS}",
     "duration": "durations become numbers with x / pandas.Timedelta('1h')",
 }
-# The same of what comes with the rows, such as covariates.
+# The same for arguments with one entry per row, such as covariates.
 _DUMMIES = "categories become columns of zeros and ones with pandas.get_dummies(x, drop_first=True, dtype=float)"
 _BESIDE = {
     "text": f"numbers written as text become numbers with pandas.to_numeric(x), and {_DUMMIES}",
     "category": _DUMMIES,
 }
 _OF_OBJECTS = (
-    "objects become numbers with pandas.to_numeric(x, errors='coerce'), which makes missing entries of what is no "
-    "number"
+    "objects become numbers with pandas.to_numeric(x, errors='coerce'), which turns entries that are no numbers "
+    "into missing ones"
 )
-# Up to so many columns a message writes out a mixture of several views.
+# A message that suggests a mixture of several views lists the columns of a view if there are no more than this.
 _WRITTEN_OUT = 12
 
 
@@ -40,12 +40,12 @@ def as_numbers(table: Table, taker: str = "") -> Any:
     ----------
     table : Table
     taker : str
-        Name of the base measure that takes it, for the message.
+        Name of the base measure, for the message.
 
     Raises
     ------
     TypeError
-        If some columns are no numbers. The message names them, and says what to do.
+        If some columns are no numbers. The message names them and says how to convert them.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def as_numbers(table: Table, taker: str = "") -> Any:
 
 
 def check_kinds(table: Table, taken: Collection[str], must: str, taker: str) -> None:
-    """Raise TypeError where columns are of none of the kinds that are taken; see :func:`as_numbers`."""
+    """Raise TypeError where columns are of kinds that are not among ``taken``; see :func:`as_numbers`."""
     bad = [j for j, kind in enumerate(table.kinds) if kind not in taken]
     if bad:
         of = f" for {taker}" if taker else ""
@@ -69,7 +69,7 @@ def check_kinds(table: Table, taken: Collection[str], must: str, taker: str) -> 
 
 
 def _told(table: Table, bad: list[int]) -> str:
-    """Return which columns are of which kinds."""
+    """Return a text that names columns by their kinds."""
     if table.is_vector:
         return f"it is {_plural(table.kinds[0])}"
     return " and ".join(
@@ -87,29 +87,29 @@ def _advice(table: Table, bad: list[int]) -> str:
     kinds = dict.fromkeys(table.kinds[j] for j in bad)
     takes_views = table.what in ("observed", "data")
     advices = _ADVICE if takes_views else _ADVICE | _BESIDE
-    told = [advices[kind] for kind in kinds if kind in advices]
+    hints = [advices[kind] for kind in kinds if kind in advices]
     if any(kind.startswith(OBJECTS) for kind in kinds):
-        told.append(_OF_OBJECTS)
-    advice = f": {'; '.join(told)}" if told else ""
+        hints.append(_OF_OBJECTS)
+    advice = f": {'; '.join(hints)}" if hints else ""
     if table.is_vector or not takes_views:
         return advice
     return f"{advice}. {in_views(table)}"
 
 
 def in_views(table: Table) -> str:
-    """Return how a table with columns of several kinds is passed: a view of each kind."""
+    """Return advice on how to pass a table with columns of several kinds: as one view for each kind."""
     views = {
         "numbers": ([j for j, kind in enumerate(table.kinds) if kind in ("integer", "real")], "dp.{}"),
         "binary": ([j for j, kind in enumerate(table.kinds) if kind == "bool"], "dp.BetaBernoulli"),
         "categories": ([j for j, kind in enumerate(table.kinds) if kind in CATEGORIES], "dp.DirichletCategorical"),
     }
-    there = {view: own for view, own in views.items() if own[0]}
-    if not there:
+    present = {view: columns_and_base for view, columns_and_base in views.items() if columns_and_base[0]}
+    if not present:
         return "Leave these columns out"
     if table.columns is None:
         return "Leave these columns out, or make a mixture of several views: pass a DataFrame, and a dict as base"
     written = []
-    for view, (at, base) in there.items():
+    for view, (at, base) in present.items():
         names = [table.columns[j] for j in at]
         shown = repr(names) if len(names) <= _WRITTEN_OUT else f"[{names[0]!r}, ...]"
         kind = base.format("NormalInverseGamma" if len(at) == 1 else "NormalInverseWishart")
@@ -120,7 +120,10 @@ def in_views(table: Table) -> str:
 
 
 def check_finite(what: str, values: Any, largest: float) -> None:
-    """Raise ValueError where an array or a sparse matrix is not finite, or too large for squares to be numbers."""
+    """Raise ValueError where an array or a sparse matrix is infinite, or so large that squares overflow.
+
+    NaN is refused in sparse matrices only: in arrays it marks a missing entry.
+    """
     entries = values.data if is_sparse(values) else values
     if is_sparse(values) and np.isnan(entries).any():
         raise ValueError(f"{what} must be finite, got NaN or infinite values")

@@ -1,4 +1,4 @@
-"""Names of rows and columns as coordinates of results, which can be written to a file."""
+"""Names of rows and columns as coordinates of results that can be written to a file."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +48,7 @@ def coordinates(names: Any) -> np.ndarray:
 
 
 def plain_names(names: Any) -> list[Any]:
-    """Return names as they can be compared with those of results, which may have been saved: numbers or text.
+    """Return names as numbers or text, for comparison with names in results, which may have been saved.
 
     Examples
     --------
@@ -56,8 +56,8 @@ def plain_names(names: Any) -> list[Any]:
     >>> plain_names(pd.date_range("2024-01-01", periods=2)), plain_names(["a", 1])
     (['2024-01-01 00:00:00', '2024-01-02 00:00:00'], ['a', '1'])
     """
-    own = coordinates(names)
-    return [as_text(name) for name in pd.Index(own)] if own.dtype.kind in "mM" else own.tolist()
+    plain = coordinates(names)
+    return [as_text(name) for name in pd.Index(plain)] if plain.dtype.kind in "mM" else plain.tolist()
 
 
 def _as_texts(names: Any) -> np.ndarray:
@@ -65,7 +65,7 @@ def _as_texts(names: Any) -> np.ndarray:
 
 
 def _index_of(names: list[Any]) -> pd.Index:
-    """Return names as an index, tuples among them as names of one level."""
+    """Return names as an index of one level, in which tuples remain single names."""
     return pd.Index(pd.Series(names, dtype=object), dtype=object).infer_objects()
 
 
@@ -83,14 +83,14 @@ def as_text(name: Any) -> str:
 
 
 def as_plain(name: Any) -> int | float | bool | str:
-    """Return a name as what JSON can hold, and gives back as it was if it is a number or text."""
+    """Return a name in a form that JSON returns unchanged: a number or text as it is, anything else as text."""
     if isinstance(name, np.generic):
         name = name.item()
     return name if isinstance(name, bool | int | float | str) else as_text(name)
 
 
 def check_columns(what: str, columns: Sequence[Any]) -> None:
-    """Raise ValueError where two columns have the same name, or would have as text.
+    """Raise ValueError where two columns have the same name, or the same name as text.
 
     Parameters
     ----------
@@ -100,18 +100,18 @@ def check_columns(what: str, columns: Sequence[Any]) -> None:
         Names of its columns.
     """
     for names in (list(columns), coordinates(columns).tolist()):
-        doubled = pd.Series(names, dtype=object)
-        doubled = doubled[doubled.duplicated()]
-        if len(doubled):
+        repeated = pd.Series(names, dtype=object)
+        repeated = repeated[repeated.duplicated()]
+        if len(repeated):
             raise ValueError(
-                f"{what} has several columns named {listed(dict.fromkeys(doubled), 3)}, which could not be told "
-                "apart in results: rename them, as in frame.columns = ['a', 'b', ...], or leave out "
-                "what is there twice, frame.loc[:, ~frame.columns.duplicated()]"
+                f"{what} has several columns named {listed(dict.fromkeys(repeated), 3)}, which results could not "
+                "distinguish: rename them, as in frame.columns = ['a', 'b', ...], or leave out "
+                "repeated columns, frame.loc[:, ~frame.columns.duplicated()]"
             )
 
 
 def check_coordinates(dim: str, names: Any) -> None:
-    """Raise ValueError for coordinates of a model that would let all draws be lost after sampling.
+    """Raise ValueError for coordinates that results cannot hold: all draws would be lost after sampling.
 
     Parameters
     ----------

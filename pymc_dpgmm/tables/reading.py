@@ -1,7 +1,7 @@
-"""From the containers that people have data in to a :class:`Table`. Only this module knows containers.
+"""Read users' data from any container into a :class:`Table`. No other module knows the containers.
 
-Frames and series of any library are read through narwhals, by columns; its kinds of columns decide what they are.
-Arrays are read by their dtype, and what has none, such as a list, by its values.
+Frames and series of any library are read by columns through narwhals, whose dtypes determine the kinds of columns.
+Arrays are read by their dtype, and containers without one, such as lists, by their values.
 """
 
 import sys
@@ -16,7 +16,7 @@ from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims
 from pymc_dpgmm.tables.names import check_columns
 from pymc_dpgmm.tables.table import OBJECTS, Table
 
-# Kinds of columns by the kinds of NumPy's dtypes, and by what pandas infers of objects.
+# Kinds of columns by the kinds of NumPy's dtypes, and by the types that pandas infers for objects.
 KINDS_OF_DTYPES = {
     "b": "bool",
     "i": "integer",
@@ -50,19 +50,19 @@ _OF_OBJECTS = {
 
 
 def read_table(value: Any, what: str = "observed") -> Table:
-    """Return what a user has passed as a table.
+    """Return a user's data as a table.
 
     Parameters
     ----------
     value : array_like, frame, series, sparse matrix, DataArray or pm.Data, or a Table
-        Frames and series are those of pandas, polars, pyarrow and whatever else narwhals knows.
+        Frames and series are those of pandas, polars, pyarrow and other libraries that narwhals knows.
     what : str
         Name of the user's argument, for messages.
 
     Raises
     ------
     TypeError, ValueError
-        If it is no table, or its columns cannot be told apart.
+        If it is no table, or two columns have the same name.
 
     Examples
     --------
@@ -85,8 +85,8 @@ def read_table(value: Any, what: str = "observed") -> Table:
         return _of_xarray(value, what)
     if isinstance(value, Mapping):
         raise TypeError(
-            f"{what} is a dict, which only a mixture of several views takes, whose base is a dict too. For one "
-            "table, pass pandas.DataFrame of it"
+            f"{what} is a dict, which only a mixture of several views takes: give a dict as base too. For one "
+            "table, make it a frame with pandas.DataFrame"
         )
     value = rows_with_names(value)
     has_names = not isinstance(value, pd.Index | pd.api.extensions.ExtensionArray | np.ndarray)
@@ -104,17 +104,17 @@ def row_names(value: Any) -> pd.Index | None:
     if isinstance(value, pd.Series | pd.DataFrame):
         return value.index
     if type(value).__module__.startswith("xarray"):
-        found: pd.Index | None = value.indexes.get(value.dims[0]) if value.ndim else None
-        return found
-    # Frames of libraries that look like those of pandas.
-    own = getattr(value, "index", None)
-    return own.to_pandas() if hasattr(own, "to_pandas") else None  # type: ignore[union-attr]
+        names: pd.Index | None = value.indexes.get(value.dims[0]) if value.ndim else None
+        return names
+    # Frames of other libraries may have an index like that of pandas.
+    index = getattr(value, "index", None)
+    return index.to_pandas() if hasattr(index, "to_pandas") else None  # type: ignore[union-attr]
 
 
 def read_entries(value: Any, what: str) -> np.ndarray:
-    """Return names or numbers that a user has passed for every row, of any kinds: integers, floats or objects.
+    """Return a user's names or numbers, one for every row, as an array.
 
-    What is missing is None among objects. Categories are what they stand for.
+    Missing entries of an array of objects are None. Categories become the values that they stand for.
 
     Parameters
     ----------
@@ -137,11 +137,11 @@ def read_entries(value: Any, what: str) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(value)
         value = _without_masked(value, mask) if mask.any() else np.ma.getdata(value)
-    # NumPy would make names of numbers in a list with names, and of what is missing.
+    # NumPy would turn the numbers and missing entries of a list that contains text into text.
     entries = value if isinstance(value, np.ndarray) else _as_objects(value)
     if entries.dtype != object:
         return entries
-    missing = np.array([_is_missing(own) for own in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
+    missing = np.array([_is_missing(entry) for entry in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
     kind = pd.api.types.infer_dtype(entries[~missing], skipna=False)
     if kind in ("floating", "mixed-integer-float"):
         return np.where(missing, np.nan, np.where(missing, 0.0, entries)).astype(np.float64)
@@ -181,28 +181,30 @@ def _as_objects(value: Any) -> np.ndarray:
     if hasattr(value, "__array__"):
         return np.asarray(value)
     entries = list(value) if np.iterable(value) else [value]
-    found = np.empty(len(entries), dtype=object)
-    found[:] = entries
-    nested = any(isinstance(own, list | tuple | np.ndarray) and np.ndim(own) for own in entries)
-    return np.asarray(entries) if nested else found
+    objects = np.empty(len(entries), dtype=object)
+    objects[:] = entries
+    nested = any(isinstance(entry, list | tuple | np.ndarray) and np.ndim(entry) for entry in entries)
+    return np.asarray(entries) if nested else objects
 
 
 def _entries_of_series(value: Any, what: str) -> np.ndarray:
     narwhals = _narwhals()
-    own = narwhals.from_native(value, allow_series=True)
-    if isinstance(own, narwhals.DataFrame):
-        if len(own.columns) != 1:
-            raise ValueError(f"{what} must be one column, one entry for every row, got {len(own.columns)} columns")
-        own = own[:, 0]
+    column = narwhals.from_native(value, allow_series=True)
+    if isinstance(column, narwhals.DataFrame):
+        if len(column.columns) != 1:
+            raise ValueError(
+                f"{what} must be one column, one entry for every row, got {len(column.columns)} columns"
+            )
+        column = column[:, 0]
     if isinstance(value, pd.Series) and isinstance(value.dtype, np.dtype) and value.dtype != object:
         return value.to_numpy()
-    found = np.empty(len(own), dtype=object)
-    found[:] = own.to_list()
-    return found
+    objects = np.empty(len(column), dtype=object)
+    objects[:] = column.to_list()
+    return objects
 
 
 def _as_known(value: Any) -> Any:
-    """Return values of pandas and pyarrow that are no frame or series as such; other things as they are."""
+    """Return arrays of pandas and pyarrow, and structured arrays, as a series or frame; other values unchanged."""
     if isinstance(value, pd.Index):
         return pd.Series(value.array)
     if isinstance(value, pd.api.extensions.ExtensionArray):
@@ -218,7 +220,7 @@ def _as_known(value: Any) -> Any:
 
 
 def rows_with_names(value: Any) -> Any:
-    """Return rows whose entries have names, such as those of ``DataFrame.itertuples``, as a frame; others as is.
+    """Return a list of records, such as dicts or the rows of ``DataFrame.itertuples``, as a frame; others as is.
 
     Examples
     --------
@@ -229,7 +231,7 @@ def rows_with_names(value: Any) -> Any:
     """
     if not (isinstance(value, list | tuple) and value and all(map(_is_record, value))):
         return value
-    return pd.DataFrame([own._asdict() if hasattr(own, "_asdict") else own for own in value])
+    return pd.DataFrame([record._asdict() if hasattr(record, "_asdict") else record for record in value])
 
 
 def _is_record(value: Any) -> bool:
@@ -243,7 +245,7 @@ def _narwhals() -> Any:
 
 
 def _is_frame_or_series(value: Any) -> bool:
-    """Tell whether narwhals knows a container; arrays and what Python has itself never are."""
+    """Tell whether narwhals knows a value as a frame or series; arrays and Python's containers are none."""
     if value is None or isinstance(value, _OF_PYTHON):
         return False
     if isinstance(value, pd.Series | pd.DataFrame):
@@ -300,7 +302,7 @@ def _of_xarray(value: Any, what: str) -> Table:
 
 
 def _of_array(value: Any, what: str) -> Table:
-    """Return the table of an array, or of what NumPy makes an array of."""
+    """Return the table of an array, or of a value that NumPy converts to one."""
     mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
     array = np.ma.getdata(value) if mask is not None else _as_array(value, what)
     if array.ndim not in (1, 2):
@@ -317,17 +319,17 @@ def _of_array(value: Any, what: str) -> Table:
     if mask is not None:
         array = _without_masked(array, mask)
     columns = [_of_objects(column, array.dtype) for column in array.reshape(len(array), -1).T]
-    values = np.column_stack([own[0] for own in columns])
+    values = np.column_stack([parts[0] for parts in columns])
     return Table(
         what,
         values[:, 0] if array.ndim == 1 else values,
-        tuple(own[1] for own in columns),
-        tuple(own[2] for own in columns),
+        tuple(parts[1] for parts in columns),
+        tuple(parts[2] for parts in columns),
     )
 
 
 def _as_array(value: Any, what: str) -> np.ndarray:
-    """Return an array; a list with names among numbers becomes one of objects."""
+    """Return an array; a list that mixes text and numbers becomes an array of objects."""
     try:
         array = np.asarray(value)
     except ValueError:
@@ -337,21 +339,21 @@ def _as_array(value: Any, what: str) -> np.ndarray:
     return array
 
 
-# Containers, and what stands for none, that no library of frames has to be asked about.
+# Types that are no frames or series, so that narwhals need not be imported to ask.
 _OF_PYTHON = (np.ndarray, np.generic, list, tuple, range, set, str, int, float, complex)
 
-# The values of a column as numbers, its kind, and what codes stand for.
+# The values of a column as numbers, its kind, and the levels that codes stand for.
 _Column = tuple[np.ndarray, str, tuple[Any, ...] | None]
 
 
 def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
-    """Return a column that is not of numbers by its dtype."""
+    """Return a column whose dtype is not that of numbers."""
     kind = KINDS_OF_DTYPES.get(dtype.kind)
     if dtype.kind == "O":
         inferred = pd.api.types.infer_dtype(column, skipna=True)
         kind = _OF_OBJECTS.get(inferred) or f"{OBJECTS} such as {_odd_entry(column)!r}"
     if kind in ("bool", "integer", "real"):
-        missing = np.array([_is_missing(own) for own in column])
+        missing = np.array([_is_missing(entry) for entry in column])
         return np.where(missing, np.nan, np.where(missing, 0, column)).astype(np.float64), str(kind), None
     if kind == "text":
         return _of_text(column)
@@ -359,15 +361,15 @@ def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
 
 
 def _odd_entry(column: Any) -> Any:
-    """Return the first entry that is no number, or the first one."""
-    there = [own for own in column if not _is_missing(own)]
-    return next((own for own in there if not isinstance(own, int | float | np.number)), there[0])
+    """Return the first entry that is no number, or else the first one that is not missing."""
+    present = [entry for entry in column if not _is_missing(entry)]
+    return next((entry for entry in present if not isinstance(entry, int | float | np.number)), present[0])
 
 
 def _of_text(column: Any) -> _Column:
     codes, levels = pd.factorize(np.asarray(column, dtype=object), sort=True)
     if not len(levels):
-        # Missing entries are of any kind.
+        # Missing entries alone fit any kind of column.
         return np.full(len(codes), np.nan), "real", None
     return np.where(codes < 0, np.nan, codes), "text", tuple(levels)
 
@@ -380,20 +382,20 @@ def _of_columns(value: Any, what: str) -> Table:
     if isinstance(value, pd.DataFrame):
         names = list(value.columns)
         check_columns(what, names)
-        # Names of any kind, and of several levels, would be in the way.
+        # Names that are no strings, or have several levels, could not be handed to narwhals.
         value = value.set_axis([str(j) for j in range(len(names))], axis=1)
-    own = narwhals.from_native(value, allow_series=True)
-    if isinstance(own, narwhals.LazyFrame):
+    frame = narwhals.from_native(value, allow_series=True)
+    if isinstance(frame, narwhals.LazyFrame):
         raise TypeError(f"{what} is not computed yet: pass what its .collect() returns")
-    is_series = isinstance(own, narwhals.Series)
+    is_series = isinstance(frame, narwhals.Series)
     if is_series:
-        columns, names = [own], [] if own.name in (None, "") else [getattr(value, "name", own.name)]
+        columns, names = [frame], [] if frame.name in (None, "") else [getattr(value, "name", frame.name)]
     else:
-        columns = [own[:, j] for j in range(len(own.columns))]
+        columns = [frame[:, j] for j in range(len(frame.columns))]
         if not isinstance(value, pd.DataFrame):
-            names = list(own.columns)
+            names = list(frame.columns)
             check_columns(what, names)
-    n_rows = len(own)
+    n_rows = len(frame)
     if n_rows == 0 or not columns:
         raise ValueError(f"{what} must have at least one row and one column, got shape {(n_rows, len(columns))}")
     if isinstance(value, pd.DataFrame) and all(isinstance(t, np.dtype) and t.kind in "biuf" for t in value.dtypes):
@@ -402,7 +404,7 @@ def _of_columns(value: Any, what: str) -> Table:
         levels: list[tuple[Any, ...] | None] = [None] * len(names)
     else:
         read = [_of_series(column, narwhals) for column in columns]
-        kinds, levels = [own[1] for own in read], [own[2] for own in read]
+        kinds, levels = [parts[1] for parts in read], [parts[2] for parts in read]
         values = read[0][0] if is_series else np.column_stack([column for column, _, _ in read])
     return Table(
         what,
@@ -415,7 +417,7 @@ def _of_columns(value: Any, what: str) -> Table:
 
 
 def _of_series(column: Any, narwhals: Any) -> _Column:
-    """Return a column of a frame, as narwhals sees it."""
+    """Return a column of a frame by its dtype in narwhals."""
     dtype, native = column.dtype, narwhals.to_native(column)
     if isinstance(native, pd.Series) and isinstance(native.dtype, pd.SparseDtype):
         dense: Any = native.sparse
@@ -458,7 +460,7 @@ def _of_categories(column: Any, native: Any) -> _Column:
         elif hasattr(native, "unify_dictionaries"):
             levels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
         else:
-            # What polars would tell as categories are those of all columns that it has ever seen.
+            # Polars may report the categories of all columns that it has ever read.
             levels = sorted(set(entries) - {None})
         codes = pd.Categorical(entries, categories=levels).codes
     return np.where(codes < 0, np.nan, codes.astype(np.float64)), "category", tuple(levels)

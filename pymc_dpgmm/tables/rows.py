@@ -1,4 +1,4 @@
-"""Rows matched by their names: the one place where what comes with rows is put into their order."""
+"""Rows matched by name. No other module puts arguments that have entries for rows into the order of the rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,20 +16,21 @@ _SHOWN = 3
 
 
 class Rows:
-    """Names of the rows of data, by which everything that comes with these rows is put into their order.
+    """Names of the rows of data, by which arguments with entries for these rows are put into their order.
 
-    What has an index of names is matched by name; what has none goes by position. Rows of data without names are
-    named 0, 1, 2, ... Where there is no data, the first thing that has names goes by position, and lends its names
-    to the rest. The coordinates that a model has for the rows are names too, for what has just these.
+    An argument with an index is matched by name, and one without an index by position. Rows of data without names
+    are named 0, 1, 2, ... Without data, the first argument with an index goes by position, and its names become
+    those of the rows. An argument whose index has exactly the names of the model's coordinates for the rows is
+    matched by these.
 
     Parameters
     ----------
     of : str
-        What the rows are of, for messages: ``"observed"``, ``"the new rows"``.
+        The data that the rows belong to, for messages: ``"observed"``, ``"the new rows"``.
     names : Index, optional
-        What the rows are called there.
+        Names of the rows in that data.
     coords : sequence, optional
-        What they are called by the coordinates of a model.
+        Names of the rows in the coordinates of a model.
 
     Examples
     --------
@@ -41,33 +42,33 @@ class Rows:
 
     def __init__(self, of: str, names: pd.Index | None = None, coords: Any = None) -> None:
         self.of, self.names = of, names
-        # Of an object of xarray that the rows are from.
+        # Dimensions of the xarray object that the rows are from, if any.
         self.dims: tuple[str, ...] | None = None
         self.coords = None if coords is None else pd.Index(coords)
 
     def order(self, what: str, index: pd.Index | None, *, partial: bool = False) -> np.ndarray | None:
-        """Return the positions that bring something into the order of the rows, None if it is in order.
+        """Return the positions that bring an argument into the order of the rows, None if it is in order.
 
         Parameters
         ----------
         what : str
             Name of the user's argument.
         index : Index or None
-            Names that it has for its own rows.
+            Names of the argument's rows.
         partial : bool
             Whether entries may be missing, for the message.
 
         Raises
         ------
         ValueError
-            If these are not the names of the rows, or do not tell rows apart; the message shows three of them.
+            If these are not the names of the rows, or not unique; the message shows three of them.
         """
-        known = [own for own in (self.names, self.coords) if own is not None]
-        if index is None or any(index.equals(own) for own in known):
+        known = [names for names in (self.names, self.coords) if names is not None]
+        if index is None or any(index.equals(names) for names in known):
             return None
-        for own in known:
-            if _are_the_same(own, index):
-                return index.get_indexer(own)
+        for names in known:
+            if _are_the_same(names, index):
+                return index.get_indexer(names)
         if self.names is None:
             self.of, self.names = what, index
             return None
@@ -79,23 +80,23 @@ class Rows:
         Raises
         ------
         ValueError
-            If its rows have other names, or the coordinates of the model have the same names in another order.
+            If the table has other rows, or the coordinates of the model have the same names in another order.
         """
-        own, coords = table.rows, self.coords
-        if own is not None and coords is not None and not own.equals(coords) and _are_the_same(own, coords):
+        names, coords = table.rows, self.coords
+        if names is not None and coords is not None and not names.equals(coords) and _are_the_same(names, coords):
             raise ValueError(
                 f"{table.what} has its rows in another order than the coords of the model: put them into the same "
                 f"one, as by {table.what}.loc[list(coords)]"
             )
         if self.dims is None:
             self.dims = table.dims
-        if own is None and self.names is None:
+        if names is None and self.names is None:
             # Rows without names are named by their positions.
             self.names = pd.RangeIndex(table.n_rows)
-        return table.in_row_order(self.order(table.what, own), self.names)
+        return table.in_row_order(self.order(table.what, names), self.names)
 
     def entries(self, what: str, value: Any, complete: str = "") -> Any:
-        """Return names or numbers that a user gives for every row, in the order of the rows.
+        """Return an argument with a name or number for every row, in the order of the rows.
 
         Variables and None are returned as they are.
 
@@ -105,34 +106,34 @@ class Rows:
             Name of the user's argument.
         value : (n,) array_like, series or variable
         complete : str
-            Why no entry may be missing, for the message; by default entries may be.
+            Why no entry may be missing, for the message. By default, entries may be missing.
 
         Raises
         ------
         TypeError
             If it is text, such as the name of a column.
         ValueError
-            If entries are missing that may not be. The message names their rows.
+            If ``complete`` is given and entries are missing. The message names their rows.
         """
         _refuse_text(what, value)
         if value is None or is_variable(value):
             refuse_dims(what, value)
             return value
         at = self.order(what, row_names(value), partial=not complete)
-        found = read_entries(value, what)
-        found = found if at is None else found[at]
-        missing = pd.isna(found)
+        entries = read_entries(value, what)
+        entries = entries if at is None else entries[at]
+        missing = pd.isna(entries)
         if complete and missing.any():
             raise ValueError(
                 f"{what} has {missing.sum()} missing entries, {self._told(missing)}: {complete}. Leave these rows "
                 "out everywhere, or give them a name of their own"
             )
-        return found
+        return entries
 
     def numbers(self, what: str, value: Any, columns: Sequence[Any] | None = None) -> Any:
-        """Return numbers that a user gives for every row, or row and column, in the order of the rows.
+        """Return an argument with a number for every row, or row and column, in the order of the rows.
 
-        Variables and None are returned as they are, and so is one number for all rows.
+        Variables, None and single numbers are returned as they are.
 
         Parameters
         ----------
@@ -177,15 +178,15 @@ class Rows:
         return f"in the rows {listed(self.names[at].tolist(), _SHOWN)}"
 
     def matched(self, table: Table, columns: Sequence[Any] | None, of: str) -> Table:
-        """Return what comes with the rows in their order, and in that of columns of the same names.
+        """Return a table in the order of the rows and of the given columns.
 
         Parameters
         ----------
         table : Table
         columns : sequence or None
-            Names of columns, whose order those of the table are to have.
+            Names of columns, in the order that the columns of the table take.
         of : str
-            What these are columns of, for messages.
+            The data that these columns belong to, for messages.
         """
         table = table.turned(self.dims)
         at = None if table.is_vector else order_of_columns(table.what, table.columns, columns, of)
@@ -193,33 +194,33 @@ class Rows:
         return table.in_row_order(self.order(table.what, table.rows), self.names)
 
     def _difference(self, what: str, index: pd.Index, partial: bool) -> str:
-        """Return why names do not tell the order of the rows, and what to do."""
-        own, of = self.names, self.of
-        assert own is not None
+        """Return the message of an error: why an index does not match the rows, and what to do."""
+        expected, of = self.names, self.of
+        assert expected is not None
         by_position = (
             f"If its rows are in the order of those of {of}, let it go by position: pass it as an array, "
             f"{what}.to_numpy()"
         )
         cure = f"Give it the index of {of}. {by_position}"
-        for which, names in ((what, index), (of, own)):
-            doubled = names[names.duplicated()].unique()
-            if len(doubled):
+        for which, names in ((what, index), (of, expected)):
+            repeated = names[names.duplicated()].unique()
+            if len(repeated):
                 return (
                     f"{what} cannot be matched with the rows of {of} by name, because {which} has several rows "
-                    f"named {listed(doubled, _SHOWN)}. {cure}"
+                    f"named {listed(repeated, _SHOWN)}. {cure}"
                 )
-        absent, more = own.difference(index, sort=False), index.difference(own, sort=False)
-        told = []
+        absent, more = expected.difference(index, sort=False), index.difference(expected, sort=False)
+        differences = []
         if len(absent):
-            told.append(f"lacks the rows {listed(absent, _SHOWN)} of {of}")
+            differences.append(f"lacks the rows {listed(absent, _SHOWN)} of {of}")
         if len(more):
-            told.append(f"has the rows {listed(more, _SHOWN)} besides those of {of}")
+            differences.append(f"has the rows {listed(more, _SHOWN)} besides those of {of}")
         table = of.removeprefix("the ").replace(" ", "_")
         if not len(absent):
             cure = f"Select the rows of {of}, {what}.loc[{table}.index]"
         elif partial and not len(more):
             cure = f"If nothing is known of these, make their entries missing: {what}.reindex({table}.index)"
-        return f"{what} has the index of other rows than {of}: it {' and '.join(told)}. {cure}"
+        return f"{what} has the index of other rows than {of}: it {' and '.join(differences)}. {cure}"
 
 
 def _refuse_text(what: str, value: Any) -> None:
@@ -232,7 +233,7 @@ def _refuse_text(what: str, value: Any) -> None:
 
 
 def _are_the_same(one: pd.Index, other: pd.Index) -> bool:
-    """Tell whether two indices have the same names, each once, in whatever order."""
+    """Tell whether two indices have the same names, each once, in any order."""
     if len(one) != len(other) or not (one.is_unique and other.is_unique):
         return False
     try:
@@ -243,23 +244,23 @@ def _are_the_same(one: pd.Index, other: pd.Index) -> bool:
 
 
 def order_of_columns(what: str, own: Sequence[Any] | None, wanted: Sequence[Any] | None, of: str) -> Any:
-    """Return the positions that bring columns into the order of others of the same names, None if they are.
+    """Return the positions that bring columns into the order ``wanted``, None if they stay where they are.
 
-    Columns without names, and those that have none in common with the others, go by position.
+    Columns without names, and columns whose names are all different from those wanted, go by position.
 
     Parameters
     ----------
     what : str
         Name of the user's argument.
     own, wanted : sequence or None
-        Names of its columns, and of those whose order they are to have.
+        Names of the columns of the argument, and names in the order wanted.
     of : str
-        What the latter are columns of, for the message.
+        The data with the columns ``wanted``, for the message.
 
     Raises
     ------
     ValueError
-        If some of the names are the same, and not all.
+        If some names agree, but not all.
 
     Examples
     --------
@@ -269,7 +270,7 @@ def order_of_columns(what: str, own: Sequence[Any] | None, wanted: Sequence[Any]
     if own is None or wanted is None or list(own) == list(wanted) or not set(own) & set(wanted):
         return None
     if len(own) == 1 and len(wanted) > 1:
-        # One column for all of them.
+        # A single column applies to all columns wanted.
         return None
     if set(own) != set(wanted) or len(own) != len(wanted):
         absent = [name for name in wanted if name not in own]

@@ -1,4 +1,4 @@
-"""The plain object that all data of a user becomes."""
+"""The table that users' data of any container is read into."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +9,16 @@ import pandas as pd
 
 from pymc_dpgmm.tables.checks import listed
 
-# Kinds of columns that are numbers, and those that are categories of one name or another.
+# Kinds of columns that hold numbers, and kinds that hold categories.
 NUMBERS = ("bool", "integer", "real")
 CATEGORIES = ("category", "text")
-# How the description of a column of other things begins.
+# Beginning of the kind of a column that holds other objects.
 OBJECTS = "objects"
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows that a user has passed: numbers, and what is known of them besides.
+    """Rows of data as numbers, with the kinds, levels and names of their columns and the names of the rows.
 
     Parameters
     ----------
@@ -28,17 +28,17 @@ class Table:
         Numbers, with NaN where an entry is missing. Categories and text are codes of their levels, and entries of
         kinds that have no numbers are NaN.
     kinds : tuple of d str
-        Of each column: ``"bool"``, ``"integer"``, ``"real"``, ``"category"``, ``"text"``, ``"date"``,
-        ``"duration"``, or a description of something else.
+        Kind of each column: ``"bool"``, ``"integer"``, ``"real"``, ``"category"``, ``"text"``, ``"date"``,
+        ``"duration"``, or a description of anything else.
     levels : tuple of d tuples or None
-        Of a column of categories or text, what its codes stand for. Levels that no row has are among them where a
-        categorical dtype names them.
+        For each column of categories or text, the levels that its codes stand for. A categorical dtype may name
+        levels that no row has.
     rows : Index, optional
         Names of the rows.
     columns : tuple, optional
-        Names of the columns; of (n,) data one or none.
+        Names of the columns; at most one for (n,) data.
     variable : optional
-        The ``pm.Data`` that the numbers are the current value of, or the array in chunks that they are a part of.
+        The ``pm.Data`` whose current value these numbers are, or the chunked array of which they are a sample.
     dims : tuple of str, optional
         Names of the dimensions of an object of xarray.
     """
@@ -74,10 +74,10 @@ class Table:
 
     def by_kind(self, at: Iterable[int]) -> dict[str, list[Any]]:
         """Return the names, or positions, of some of the columns by their kinds."""
-        found: dict[str, list[Any]] = {}
+        names: dict[str, list[Any]] = {}
         for j in at:
-            found.setdefault(self.kinds[j], []).append(self.key_of(j))
-        return found
+            names.setdefault(self.kinds[j], []).append(self.key_of(j))
+        return names
 
     def of_columns(self, wanted: Any) -> "Table":
         """Return a table of some of the columns, or a vector of one.
@@ -101,7 +101,7 @@ class Table:
         return self._with_columns(at, values)
 
     def turned(self, dims: tuple[str, ...] | None) -> "Table":
-        """Return a table of xarray whose dimensions are in the order of others of the same names."""
+        """Return the table, transposed if it is from xarray and has the dimensions ``dims`` in another order."""
         if dims is None or self.dims is None or self.dims == dims or set(self.dims) != set(dims):
             return self
         names = None if self.columns is None else pd.Index(self.columns)
@@ -132,5 +132,5 @@ class Table:
         )
 
     def in_row_order(self, at: np.ndarray | None, rows: pd.Index | None) -> "Table":
-        """Return the rows in the order of positions, or as they are if these are None, under other names."""
+        """Return the rows at the positions ``at`` with the names ``rows``, or the same table if ``at`` is None."""
         return self if at is None else replace(self, values=self.values[at], rows=rows)

@@ -1,4 +1,4 @@
-"""Words of documents, as tokens: read from a matrix of counts, or from the words themselves."""
+"""Read the words of documents as tokens, from a matrix of counts or from the words one by one."""
 
 from typing import Any, NamedTuple
 
@@ -49,14 +49,14 @@ class Tokens(NamedTuple):
 
 
 def as_tokens(observed: Any, words: Any = None) -> pd.DataFrame:
-    """Return the words of documents one by one, given how often each document has each word.
+    """Return the words of documents one by one, from the counts of each word in each document.
 
     Parameters
     ----------
     observed : (J, V) array_like, DataFrame or sparse matrix
         Counts. Index and columns of a DataFrame name documents and words.
     words : (V,) sequence, optional
-        Names of the columns of a matrix that has none itself.
+        Names of the columns of a matrix without column names.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def read_tokens(observed: Any, group: Any, *, words: Any = None, documents: Any 
     group : (n,) array_like or None
         The document of each word, None with a matrix.
     words, documents : sequence, optional
-        Names of the columns and rows of a matrix that has none itself.
+        Names of the columns and rows of a matrix without such names.
 
     Raises
     ------
@@ -116,12 +116,12 @@ def read_tokens(observed: Any, group: Any, *, words: Any = None, documents: Any 
 
 
 def read_documents(observed: Any, group: Any) -> Table:
-    """Return counts, or words, of documents as a table; one that has been read already is returned as it is.
+    """Return counts or words of documents as a table; a table is returned as it is.
 
     Raises
     ------
     TypeError
-        If they are whole texts or lists of words, or variables; the message says what to do.
+        If they are whole texts, lists of words, or variables. The message says how to convert them.
     """
     if isinstance(observed, Table):
         return observed
@@ -133,22 +133,22 @@ def read_documents(observed: Any, group: Any) -> Table:
 
 
 def _refuse_texts(observed: Any, group: Any) -> None:
-    """Raise TypeError for whole texts, or lists of words, in place of counts."""
+    """Raise TypeError for whole texts, or lists of words, where counts are expected."""
     if is_sparse(observed) or group is not None:
         return
     entries = list(observed) if isinstance(observed, list | tuple) or np.ndim(observed) == 1 else []
-    if entries and all(_is_list_of_words(own) for own in entries):
-        made = _COUNT_TEXTS.format("analyzer=list", "lists")
-        raise TypeError(f"observed must be counts of words, got lists of words: {made}")
-    if entries and all(isinstance(own, str) for own in entries):
+    if entries and all(_is_list_of_words(entry) for entry in entries):
+        recipe = _COUNT_TEXTS.format("analyzer=list", "lists")
+        raise TypeError(f"observed must be counts of words, got lists of words: {recipe}")
+    if entries and all(isinstance(entry, str) for entry in entries):
         raise TypeError(
             f"observed must be counts of words, got texts: {_COUNT_TEXTS.format('', 'texts')}. "
             "Words one by one need group=, the document of each of them"
         )
 
 
-def _is_list_of_words(own: Any) -> bool:
-    return isinstance(own, list | tuple) and all(isinstance(word, str) for word in own)
+def _is_list_of_words(entry: Any) -> bool:
+    return isinstance(entry, list | tuple) and all(isinstance(word, str) for word in entry)
 
 
 def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
@@ -183,7 +183,7 @@ def _as_counts(table: Table) -> Any:
     Raises
     ------
     TypeError
-        If columns are no numbers, as those that name documents.
+        If columns are no numbers, such as a column that names the documents.
     ValueError
         If counts are missing.
     """
@@ -203,15 +203,15 @@ def _as_counts(table: Table) -> Any:
     return counts
 
 
-def _names(what: str, given: Any, own: Any, n: int, of: str) -> np.ndarray:
-    """Return names of rows or columns: those that a matrix has itself, those that are given, or numbers."""
-    if given is None:
-        return np.arange(n) if own is None else np.asarray(pd.Index(own), dtype=object)
-    names = np.asarray(list(given), dtype=object)
+def _names(what: str, argument: Any, of_data: Any, n: int, of: str) -> np.ndarray:
+    """Return names of rows or columns: those of the data, those of the argument ``what``, or 0, 1, ..."""
+    if argument is None:
+        return np.arange(n) if of_data is None else np.asarray(pd.Index(of_data), dtype=object)
+    names = np.asarray(list(argument), dtype=object)
     if len(names) != n:
         raise ValueError(f"{what} must name the {n} {of} of observed, got {len(names)} names")
-    if own is not None and list(names) != list(own):
-        raise ValueError(f"the {of} of observed have names of their own: leave out {what}=")
+    if of_data is not None and list(names) != list(of_data):
+        raise ValueError(f"the {of} of observed have other names already: leave out {what}=")
     return names
 
 
@@ -236,6 +236,6 @@ def _from_words(table: Table, group: Any) -> Tokens:
         raise ValueError(f"group has {int(np.sum(document < 0))} missing entries; every word has a document")
     levels, codes = table.levels[0], table.values
     if levels is None:
-        found, codes = np.unique(table.values.astype(np.int64), return_inverse=True)
-        levels = tuple(found.tolist())
+        values, codes = np.unique(table.values.astype(np.int64), return_inverse=True)
+        levels = tuple(values.tolist())
     return Tokens(_words(codes.astype(np.int64), list(levels)), document.astype(np.int64), documents)

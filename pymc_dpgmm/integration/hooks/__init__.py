@@ -1,1 +1,1 @@
-"""What takes the place of functions of PyMC, and how PyTensor's backends evaluate the package's operations."""
+"""Replacements of functions of PyMC, and compiled versions of the package's operations for PyTensor's backends."""

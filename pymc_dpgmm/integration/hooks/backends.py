@@ -34,7 +34,7 @@ from pymc_dpgmm.native.fingerprints import digest
 
 
 def _refuse_generic_steps(node: Apply) -> None:
-    """Raise NotImplementedError where labels come from an array that a generic step has joined."""
+    """Raise NotImplementedError if a generic step of PyMC, which joins its variables in an array, moves labels."""
     if any(variable.name == JOINED_INPUTS for variable in ancestors([node.inputs[0]])):
         raise NotImplementedError(
             "the labels of a Chinese restaurant process can only be sampled by the step methods of "
@@ -61,9 +61,9 @@ def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., A
 
 
 def _evaluate(evaluate: Callable[..., tuple[np.ndarray, ...]], *inputs: Any) -> Any:
-    """Return the outputs of an operation as compiled code takes them: one by itself.
+    """Return the outputs of an operation for compiled code: a tuple, or a single output alone.
 
-    They are copies. Compiled code computes in the arrays that it is given, and an evaluator may keep its own.
+    They are copies: compiled code may write to these arrays, and an evaluator may keep its own.
     """
     outputs = tuple(map(np.array, evaluate(*inputs)))
     return outputs[0] if len(outputs) == 1 else outputs
@@ -75,7 +75,7 @@ def numba_partition_sizes(
 ) -> tuple[Callable[..., Any], str | None]:
     """Return compiled code for the sizes of clusters, which every draw records, and its key on disk.
 
-    Where something is known of the labels, it calls Python.
+    For labels with constraints, the code calls Python.
     """
     if len(node.inputs) > 1:
         return numba_numbers(op, node, **extra)
@@ -84,16 +84,16 @@ def numba_partition_sizes(
     @numba_njit
     def sizes(labels):
         n, n_clusters = labels.shape[0], 0
-        places, found = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        cluster_of, counts = np.full(n, -1), np.zeros(n, dtype=np.int64)
         for i in range(n):
             label = labels[i]
             if label < 0 or label >= n:
-                return found[:0]
-            if places[label] < 0:
-                places[label] = n_clusters
+                return counts[:0]
+            if cluster_of[label] < 0:
+                cluster_of[label] = n_clusters
                 n_clusters += 1
-            found[places[label]] += 1
-        return found[:n_clusters].copy()
+            counts[cluster_of[label]] += 1
+        return counts[:n_clusters].copy()
 
     return sizes, f"{STAMP} PartitionSizesOp"
 
@@ -133,7 +133,7 @@ def numba_draw(op: LabelsMixtureRV, node: Apply) -> tuple[Callable[..., Any], in
             value = draw(rng, *params)
         return value
 
-    # A number is what PyTensor takes here. It tells the name, and so is another one if that changes.
+    # PyTensor takes a number as the key. It is made from the name, so that it changes with it.
     return core, None if key is None else int(key[-15:], base=16)
 
 
@@ -142,7 +142,7 @@ def _draw(op: LabelsMixtureRV, rng: np.random.Generator, *params: Any) -> np.nda
 
 
 def refuse_jax() -> None:
-    """Say in words that there is no JAX version, where JAX is installed."""
+    """Make PyTensor raise an error that explains that there is no JAX version, if JAX is installed."""
     if importlib.util.find_spec("jax") is None:
         return
     from pytensor.link.jax.dispatch import jax_funcify

@@ -1,8 +1,8 @@
-"""What ``pm.sample`` tells of convergence where a model has labels.
+"""Convergence warnings of ``pm.sample`` for models with labels.
 
-PyMC looks at R-hat and the effective sample size of every free variable. Labels are names that change from draw
-to draw, so these figures say nothing of them. In their place come those of numbers that do not depend on the
-names, which the labels' step reports: number of clusters, entropy of their sizes, log joint density.
+PyMC computes R-hat and the effective sample size of every free variable. For labels these are meaningless, because
+the numbers of clusters change from draw to draw. They are replaced by those of statistics that do not depend on
+the numbering, which the labels' step reports: number of clusters, entropy of their sizes, log joint density.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import imported
 
 WORST_R_HAT = 1.01
-# Effective draws of each chain.
+# Fewest effective draws per chain without a warning.
 FEWEST_DRAWS = 100
 WATCHED = {
     "n_clusters": "the number of clusters",
@@ -30,7 +30,7 @@ WATCHED = {
 
 
 def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-    """Return PyMC's check, with numbers of the partitions in place of labels."""
+    """Return PyMC's convergence check, with statistics of the partitions in place of labels."""
 
     def check_convergence(idata: Any, model: pm.Model) -> list[Any]:
         labels = [rv.name for rv in model.free_RVs if is_labels(rv) or is_openers(rv)]
@@ -40,20 +40,20 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
         posterior = idata["posterior"].dataset
         unnamed = [*labels, *in_chunks]
         others = [rv.name for rv in model.free_RVs if rv.name not in unnamed and rv.name in posterior]
-        found = []
+        warnings = []
         try:
-            # PyMC would import it in its check.
+            # PyMC imports it in its check.
             imported("arviz_stats")
             if others:
                 without = idata.copy()
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
-                found = check(without, model)
-            own = [name.removesuffix("_n_clusters") for name in in_chunks]
-            found = [*found, *partition_warnings(idata, labels), *partition_warnings(idata, own, "")]
+                warnings = check(without, model)
+            mixtures = [name.removesuffix("_n_clusters") for name in in_chunks]
+            warnings = [*warnings, *partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
         except KeyboardInterrupt:
-            # All draws have been made: they are worth more than the check.
+            # The draws are complete and must not be lost with the check.
             logger.warning("The check of convergence was stopped; the draws are complete.")
-        return found
+        return warnings
 
     return check_convergence
 
@@ -62,7 +62,7 @@ _WHAT_TELLS = "; dp.partition_diagnostics tells whether the chains are at the sa
 
 
 def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TELLS) -> Iterator[Any]:
-    """Return a warning for every vector of labels of which chains disagree, or have few effective draws."""
+    """Yield a warning for every vector of labels whose chains disagree, or have few effective draws."""
     array_stats = imported("arviz_stats.base").array_stats
     statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
     for name in labels:
@@ -72,18 +72,18 @@ def partition_warnings(idata: Any, labels: list[str], what_tells: str = _WHAT_TE
                 continue
             values = statistics[f"{name}_{statistic}"].transpose("chain", "draw").to_numpy().astype(np.float64)
             n_chains, n_draws = values.shape
-            # Where it never changes, nothing can be told.
+            # A constant has no R-hat.
             if n_draws < FEWEST_DRAWS or not np.isfinite(values).all() or np.ptp(values) == 0.0:
                 continue
             fewest = min(fewest, (float(array_stats.ess(values)) / n_chains, words))
             if n_chains > 1:
                 still = np.ptp(values, axis=1).max() == 0.0
                 worst = max(worst, (np.inf if still else float(array_stats.rhat(values)), words))
-        told = []
+        problems = []
         if worst[0] > WORST_R_HAT:
-            told.append(f"R-hat of {worst[1]} is {worst[0]:.3f}, above {WORST_R_HAT}")
+            problems.append(f"R-hat of {worst[1]} is {worst[0]:.3f}, above {WORST_R_HAT}")
         if fewest[0] < FEWEST_DRAWS:
-            told.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
-        if told:
-            message = f"{name}: {', and '.join(told)}. Run longer{what_tells}"
+            problems.append(f"{fewest[1]} has {fewest[0]:.0f} effective draws a chain, fewer than {FEWEST_DRAWS}")
+        if problems:
+            message = f"{name}: {', and '.join(problems)}. Run longer{what_tells}"
             yield SamplerWarning(WarningType.CONVERGENCE, message, "warn", None, None, None)

@@ -1,4 +1,4 @@
-"""How PyMC prints a model that holds mixtures: what a user has written, and nothing that is stored beside it."""
+"""Print models with mixtures as the user has written them, without the records that the package stores."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,12 +11,12 @@ from pymc_dpgmm.integration.internals.pymc_internals import str_for_input, wrap
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV
 from pymc_dpgmm.integration.variables.records import is_record
 
-# What a reader of a model wants to know of a mixture beside its labels and its base measure.
+# Inputs of a mixture that are printed in addition to labels and base measure.
 _SHOWN = ("offset",)
 
 
 def without_records(function: Callable[..., str]) -> Callable[..., str]:
-    """Return PyMC's text of a model, without what is stored for later beside its data."""
+    """Return PyMC's text of a model, without the package's records."""
 
     def str_for_model(model: pm.Model, formatting: str = "plain", include_params: bool = True) -> str:
         shown, data = model, [var for var in model.data_vars if not is_record(var)]
@@ -37,8 +37,12 @@ def mixtures_by_family(function: Callable[..., str]) -> Callable[..., str]:
         if not include_params or not isinstance(dist.owner.op, CollapsedMixtureRV):
             return function(dist, formatting=formatting, include_params=include_params, named_vars=named_vars)
         latex, layout = "latex" in formatting, dist.owner.op.layout
-        inputs = [own for own in dist.owner.inputs if not isinstance(own.type, RandomType | NoneTypeT)]
-        labels, *others = [str_for_input(own, formatting, named_vars or set()).strip("$") for own in inputs]
+        inputs = [
+            variable for variable in dist.owner.inputs if not isinstance(variable.type, RandomType | NoneTypeT)
+        ]
+        labels, *others = [
+            str_for_input(variable, formatting, named_vars or set()).strip("$") for variable in inputs
+        ]
         comma = ",~" if latex else ", "
         axes = layout.family.axes
         fields = [field.replace("_", r"\_") if latex else field for field in axes]
@@ -55,7 +59,7 @@ def mixtures_by_family(function: Callable[..., str]) -> Callable[..., str]:
 
 
 def hide_records() -> None:
-    """Print models without records. A model keeps the function that prints it from when it is made."""
+    """Print models without records. A model keeps the printing function from the time when it was made."""
     wrap("str_for_model", without_records)
 
 

@@ -1,1 +1,1 @@
-"""What is taken from inside PyMC, and what others register here."""
+"""Internals of PyMC that the package uses, and actions that wait for the first variable of the package."""

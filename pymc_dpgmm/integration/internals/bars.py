@@ -16,10 +16,10 @@ _WIDTH = 80
 
 
 class Bar(Progress):
-    """A progress bar of rich that shows, when it ends, what was done last.
+    """A progress bar of rich that shows its last frame.
 
-    Rich draws no last frame in a notebook, and nothing but a warning in one without ipywidgets: there, a line of
-    text is written again and again.
+    Rich draws no last frame in a notebook, and only a warning in a notebook without ipywidgets. There, this bar is
+    a line of text that is rewritten.
 
     Parameters
     ----------
@@ -36,12 +36,12 @@ class Bar(Progress):
         super().__init__(*columns, disable=not is_shown or without_widgets)
 
     def update(self, task_id: TaskID, **changes: Any) -> None:
-        """Set what a task has come to."""
+        """Update a task."""
         super().update(task_id, **changes)
         self._write_in_time()
 
     def advance(self, task_id: TaskID, advance: float = 1) -> None:
-        """Let a task come a step further."""
+        """Advance a task by a step."""
         super().advance(task_id, advance)
         self._write_in_time()
 
@@ -61,7 +61,7 @@ class Bar(Progress):
             self._write()
 
     def _write(self) -> None:
-        """Write the bar over the line of before."""
+        """Overwrite the last line with the bar."""
         line = self.line()
         sys.stdout.write("\r" + line.ljust(self._length))
         sys.stdout.flush()

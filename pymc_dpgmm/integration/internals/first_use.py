@@ -1,7 +1,7 @@
-"""What is done when there is a first variable of the package, and not when the package is imported.
+"""Actions that are delayed from the import of the package to its first variable.
 
-PyTensor's backends take long to import, and functions of PyMC are left alone as long as no model has the package's
-variables. The rooms that know what to do register it here, and those that make variables call :func:`begin`.
+PyTensor's backends take long to import, and functions of PyMC stay unchanged as long as no model has variables of
+the package. Modules register actions here, and functions that make variables call :func:`begin`.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ _done: list[Callable[[], None]] = []
 
 
 def at_first(event: str, action: Callable[[], None]) -> None:
-    """Register what is done once, at the first of such events."""
+    """Register an action to be run once, at the first event of this kind."""
     if action not in _done and action not in _waiting[event]:
         _waiting[event].append(action)
 
 
 def begin(event: str) -> None:
-    """Do what waits for such an event. What is interrupted is done at the next one."""
+    """Run the actions that wait for such an event. An interrupted action is run again at the next event."""
     waiting = _waiting[event]
     while waiting:
         action = waiting[0]

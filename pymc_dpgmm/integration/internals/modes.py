@@ -8,7 +8,7 @@ NO_JAX = "pymc_dpgmm does not support the JAX backend; use the default backend o
 
 
 def check_mode(mode: Any) -> None:
-    """Raise NotImplementedError where a compilation mode is that of JAX."""
-    # To import the class takes long.
+    """Raise NotImplementedError if a compilation mode is that of JAX."""
+    # The class is compared by name, since importing it takes long.
     if any(kind.__name__ == "JAXLinker" for kind in type(get_mode(mode).linker).__mro__):
         raise NotImplementedError(NO_JAX)

@@ -1,6 +1,6 @@
-"""Everything that this package takes from PyMC beyond its public names.
+"""Everything that this package uses of PyMC beyond its public names.
 
-``tests/test_internals.py`` fails where PyMC changes one of these, and where another module looks inside PyMC.
+``tests/test_internals.py`` fails if PyMC changes one of these, or if another module uses internals of PyMC.
 """
 
 import functools
@@ -61,7 +61,7 @@ __all__ = [
     "wrap",
 ]
 
-# What a model registers variables, data and dimensions in.
+# Attributes in which a model registers variables, data and dimensions.
 REGISTRIES = (
     "named_vars",
     "free_RVs",
@@ -99,9 +99,9 @@ WRAPPED = {
 
 
 def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Let PyMC call, in place of one of its functions, what a wrapper makes of it; once only.
+    """Replace a function of PyMC by a wrapped version, at most once.
 
-    PyMC has no hooks for these.
+    PyMC has no hooks for these functions.
 
     Parameters
     ----------
@@ -109,23 +109,23 @@ def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]])
         Key of ``WRAPPED``.
     wrapper : callable
     """
-    first, *_ = places = [importlib.import_module(module) for module in WRAPPED[name]]
+    first, *_ = modules = [importlib.import_module(module) for module in WRAPPED[name]]
     function = getattr(first, name)
     if getattr(function, "wrapped_by", None) is wrapper:
         return
     wrapped = functools.wraps(function)(wrapper(function))
     wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
-    for place in places:
-        setattr(place, name, wrapped)
+    for module in modules:
+        setattr(module, name, wrapped)
 
 
 def sample_in_turn(**arguments: Any) -> None:
-    """Sample chains one after the other, given what PyMC has for processes of their own."""
-    own = {key: value for key, value in arguments.items() if key not in ("mp_ctx", "blas_cores")}
-    importlib.import_module("pymc.sampling.mcmc")._sample_many(**own)
+    """Sample chains one after the other, with the arguments of PyMC's sampling in several processes."""
+    serial = {key: value for key, value in arguments.items() if key not in ("mp_ctx", "blas_cores")}
+    importlib.import_module("pymc.sampling.mcmc")._sample_many(**serial)
 
 
 def log_convergence(idata: Any, model: Any) -> None:
-    """Log what ``pm.sample`` would tell of the convergence of draws."""
-    # Looked up when it is called, since it is one of the functions that are wrapped.
+    """Log the convergence warnings of ``pm.sample``."""
+    # Looked up at the time of the call, since the function may have been wrapped.
     log_warnings(importlib.import_module("pymc.sampling.mcmc").run_convergence_checks(idata, model))

@@ -1,4 +1,4 @@
-"""What the density of a model says of rows and atoms: between random variables and step methods."""
+"""Densities of rows and atoms that step methods need, derived from the log density of a model."""
 
 from pymc_dpgmm.integration.process_density.atom_densities import AtomDensities
 from pymc_dpgmm.integration.process_density.hints import family_for

@@ -1,4 +1,4 @@
-"""The densities that moves of atoms need, compiled from a model."""
+"""Densities for moves of atoms, compiled from a model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
@@ -19,37 +19,38 @@ from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_im
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 
-# Of the free form of numbers next to a bound.
+# Free values that replace infinite ones, which come from atoms rounded to a bound: for lower bounds, and for a
+# bound such as 1 of a probability.
 _FARTHEST, _NEXT_TO_ONE = 700.0, 36.0
 
 
 class _Entry:
-    """One of the parameters that are tied together: its atoms (K, ...), their density, and their free form."""
+    """One entry of the base: its atoms (K, ...), their density, and their free form."""
 
     def __init__(
         self, model: pm.Model, rv: Variable, atoms: Mapping[Variable, Variable], n_atoms: Variable
     ) -> None:
         _, inputs = atoms_inputs(rv)
         values = model.replace_rvs_by_values(inputs)
-        given = [atoms.get(own, value) for own, value in zip(inputs, values, strict=True)]
+        base_inputs = [atoms.get(variable, value) for variable, value in zip(inputs, values, strict=True)]
         self.atoms = atoms[rv]
         self.is_discrete = rv.type.dtype.startswith(("int", "uint", "bool"))
         template = rv.owner.op.template
-        self.drawn = template.many(given, n_atoms)
+        self.drawn = template.many(base_inputs, n_atoms)
         transform = default_transform(self.drawn.owner.op, self.drawn)
         density = without_checks(pm.logp(self.drawn, self.atoms), [self.atoms, *atoms.values()])
         self.log_density = _by_atom(density)
         self.transform = transform
 
     def to_free(self) -> Variable:
-        """Return the atoms as vectors of numbers without bounds: (K, D)."""
+        """Return the atoms as vectors of unbounded numbers: (K, D)."""
         value = self.atoms
         if self.transform is not None:
             value = self.transform.forward(value, *self.drawn.owner.inputs)
         return value.reshape((value.shape[0], -1), ndim=2)
 
     def from_free(self, free: Variable, shape: tuple[int, ...]) -> tuple[Variable, Variable]:
-        """Return atoms, and the log of the Jacobian of each, from vectors of numbers without bounds."""
+        """Return atoms, and the log of the Jacobian of each, from vectors of unbounded numbers."""
         value = free.reshape((free.shape[0], *shape), ndim=1 + len(shape))
         if self.transform is None:
             return value, pt.zeros((free.shape[0],))
@@ -60,8 +61,8 @@ class _Entry:
 class AtomDensities:
     """Densities of atoms and rows at a point of a model; compiled when they are first called.
 
-    An atom has one value for each of several parameters that are tied together. Its *free* form is the vector of
-    its continuous values, transformed so that they have no bounds.
+    An atom has one value for each entry of the base. Its *free* form is the vector of its continuous values,
+    transformed to unbounded numbers.
 
     Parameters
     ----------
@@ -69,9 +70,9 @@ class AtomDensities:
     parameters : sequence of variables
         The rows' parameters, in the order in which the model has them.
     terms : RowTerms
-        What depends on them.
+        The terms of the density that depend on them.
     compile_kwargs : dict, optional
-        Of ``pm.compile``.
+        Options of ``pm.compile``.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class AtomDensities:
         self.names = [value.name for value in self._inputs]
 
     def at(self, point: Mapping[str, np.ndarray]) -> "AtomDensities":
-        """Let the following calls be at a point."""
+        """Set the point at which the following calls are evaluated."""
         self._point = [point[name] for name in self.names]
         return self
 
@@ -109,20 +110,20 @@ class AtomDensities:
         return self.inside(atoms)
 
     def inside(self, atoms: Atoms) -> Atoms:
-        """Move atoms that have been rounded to a bound of their support to the nearest number inside."""
+        """Move atoms that were rounded to a bound of their support to a number next to it, inside the support."""
         if not self._continuous:
             return atoms
         free = self.to_free(atoms)
         bad = ~np.isfinite(free)
         if not np.any(bad):
             return atoms
-        # Below, numbers may be as small as any; above one there is nothing between 1 - 1e-16 and 1.
+        # Positive numbers can be as small as exp(-_FARTHEST). Next to a bound such as 1, spacing is 1e-16.
         for lowest in (-_FARTHEST, -_NEXT_TO_ONE):
             nearest = np.where(bad, np.where(free > 0.0, _NEXT_TO_ONE, lowest), free)
-            found = self._from_free(nearest, *self.fixed(atoms), *self._point)
-            if np.all(np.isfinite(self.to_free(found))):
+            moved = self._from_free(nearest, *self.fixed(atoms), *self._point)
+            if np.all(np.isfinite(self.to_free(moved))):
                 break
-        return found
+        return moved
 
     def by_row(self, atoms: Atoms) -> np.ndarray:
         """Return the log density of each row under each atom: (K, n)."""
@@ -138,7 +139,7 @@ class AtomDensities:
         return values, gradients
 
     def base_and_rows(self, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log density of the free form of atoms that rows have of their own, and that of the rows.
+        """Return the log densities of rows that each have their own atoms, and of these atoms in free form.
 
         Parameters
         ----------
@@ -155,15 +156,15 @@ class AtomDensities:
 
     def base_and_rows_with_gradients(self, free: np.ndarray) -> tuple[np.ndarray, ...]:
         """Return the same for one atom of each row (n, D): two (n,) arrays, and their gradients (n, D)."""
-        found: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
-        return found
+        outputs: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
+        return outputs
 
     def base(self, atoms: Atoms) -> np.ndarray:
         """Return the log density of the base at atoms: (K,)."""
         return self._base(*atoms, *self._point)
 
     def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return what :meth:`by_cluster` returns, by what is compiled already."""
+        """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
         if not self._continuous:
             return self.by_cluster(atoms, labels)
         values, _, jacobians = self._gradient(self.to_free(atoms), *self.fixed(atoms), labels, *self._point)
@@ -178,9 +179,9 @@ class AtomDensities:
         return self.inside(self._from_free(free, *fixed, *self._point))
 
     def by_observation(self, model: pm.Model, observed: Variable) -> Callable[[Atoms, np.ndarray], np.ndarray]:
-        """Return a function of atoms and data that tells the log density of each observation under each atom.
+        """Return a function of atoms and data with the log density of each observation under each atom.
 
-        The data takes the place of that of an observed variable, and has its shape.
+        The data replaces that of an observed variable, and has the same shape.
         """
         data = model.rvs_to_values[observed].type("data")
         output = self._terms.by_observation(model, observed, data, self._atoms, self._n_atoms)
@@ -231,18 +232,20 @@ class AtomDensities:
     def _base_and_rows_with_gradients(self) -> Callable[..., Any]:
         free = pt.dmatrix("free")
         of_base, of_rows = self._of_own_atoms(free)
-        found = [of_base, of_rows[0]]
-        # A likelihood may owe nothing to its parameters.
-        gradients = [pytensor.grad(own.sum(), free, disconnected_inputs="ignore") for own in found]
-        return self._compiled([free], [*found, *gradients])
+        outputs = [of_base, of_rows[0]]
+        # The likelihood may not depend on the parameters.
+        gradients = [pytensor.grad(density.sum(), free, disconnected_inputs="ignore") for density in outputs]
+        return self._compiled([free], [*outputs, *gradients])
 
     def _of_own_atoms(self, free: Variable) -> tuple[Variable, Variable]:
-        """Return the log densities of free atoms (m n, D), and those of rows that have them, (m, n)."""
+        """Return the log densities of free atoms (m n, D), and of rows that each have m of them, (m, n)."""
         atoms, jacobians = self._unfolded(free)
         of_base = sum(jacobians[1:], start=jacobians[0]) + self._base_density(atoms)
         n = self._terms.n
         m = free.shape[0] // n
-        folded = [own.reshape((m, n, *(own.shape[i] for i in range(1, own.type.ndim)))) for own in atoms]
+        folded = [
+            values.reshape((m, n, *(values.shape[i] for i in range(1, values.type.ndim)))) for values in atoms
+        ]
         return of_base, self._terms.by_row_of_atoms(folded, m)
 
     @cached_property
@@ -262,7 +265,7 @@ class AtomDensities:
 
     @cached_property
     def _lengths(self) -> list[tuple[int, ...]]:
-        """Shapes of the continuous values in free form."""
+        """Shapes of the continuous values of one atom in free form."""
         lengths = []
         for entry in self._continuous:
             value = entry.atoms
@@ -270,8 +273,8 @@ class AtomDensities:
                 value = entry.transform.forward(value, *entry.drawn.owner.inputs)
             static = value.type.shape[1:]
             if None in static:
-                own = self._compiled(self._atoms, value)(*self.draws(0, 1), *self._point)
-                static = own.shape[1:]
+                free = self._compiled(self._atoms, value)(*self.draws(0, 1), *self._point)
+                static = free.shape[1:]
             lengths.append(tuple(static))
         return lengths
 
@@ -289,12 +292,12 @@ class AtomDensities:
         jacobians, start = [], 0
         for entry, shape in zip(self._continuous, self._lengths, strict=True):
             stop = start + int(np.prod(shape))
-            found, jacobian = entry.from_free(free[:, start:stop], shape)
-            # What an entry's bounds are computed from has been unfolded before it.
+            values, jacobian = entry.from_free(free[:, start:stop], shape)
+            # The bounds of an entry depend on earlier entries only, which have been unfolded.
             if replaced:
-                found, jacobian = clone_replace([found, jacobian], replaced, rebuild_strict=False)
-            found = pt.specify_shape(found, (None, *entry.atoms.type.shape[1:]))
-            replaced[entry.atoms] = found
+                values, jacobian = clone_replace([values, jacobian], replaced, rebuild_strict=False)
+            values = pt.specify_shape(values, (None, *entry.atoms.type.shape[1:]))
+            replaced[entry.atoms] = values
             jacobians.append(jacobian)
             start = stop
         return [replaced.get(atoms, atoms) for atoms in self._atoms], jacobians
@@ -306,22 +309,22 @@ class AtomDensities:
 
     def _base_density(self, atoms: Sequence[Variable]) -> Variable:
         """Return the log density of the base at each atom."""
-        own = dict(zip(self._atoms, atoms, strict=True))
+        replaced = dict(zip(self._atoms, atoms, strict=True))
         parts = [entry.log_density for entry in self._entries]
-        if any(new is not old for old, new in own.items()):
-            parts = clone_replace(parts, own, rebuild_strict=False)
+        if any(new is not old for old, new in replaced.items()):
+            parts = clone_replace(parts, replaced, rebuild_strict=False)
         checked = [nan_is_impossible(part) for part in parts]
         return sum(checked[1:], start=checked[0])
 
     def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
-        given = [*inputs, *self._inputs]
-        function = pm.compile(given, outputs, on_unused_input="ignore", **self._options)
-        # The inputs are arrays of the right types: to check them takes as long as to compute with a hundred rows.
+        arguments = [*inputs, *self._inputs]
+        function = pm.compile(arguments, outputs, on_unused_input="ignore", **self._options)
+        # The inputs are arrays of the right types. Checking them would take as long as computing with 100 rows.
         function.trust_input = True
         return lambda *arrays: function(*(np.asarray(array, order="C") for array in arrays))
 
 
 def _by_atom(density: Variable) -> Variable:
-    """Return sums over all but the first axis."""
+    """Return the sum of a density over all axes but the first."""
     beyond = tuple(range(1, density.type.ndim))
     return density.sum(axis=beyond) if beyond else density

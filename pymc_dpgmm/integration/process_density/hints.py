@@ -1,7 +1,7 @@
-"""Hints at a family of the package where one fits the base and the likelihood.
+"""Hints at a conjugate family of the package that fits the base and the likelihood.
 
-A hint is given for a formula, and not for what it is made from: `sqrt(variance + se**2)` is made from the variance
-too. Whether an expression is the square root of a variance is found by evaluating it.
+Hints depend on formulas, not only on their inputs: `sqrt(variance + se**2)` has the variance as an input too, but
+fits no family. Whether an expression is the square root of a variance is tested by evaluating it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,19 +27,19 @@ _PAIRS = {
     (basic.DirichletRV, basic.CategoricalRV): "dp.DirichletCategorical(a)",
     (basic.DirichletRV, basic.MultinomialRV): "dp.DirichletMultinomial(a)",
 }
-# What takes the place of a DirichletProcess under each prior on partitions.
+# The mixture to use instead of a DirichletProcess, for each prior on partitions.
 _MIXTURES = {
     "CRP": "dp.DPMixture",
     "PitmanYor": "dp.PYMixture",
     "FiniteDirichlet": "dp.FiniteMixture",
     "MFM": "dp.MFMixture",
 }
-# Variances, and one number for all else, at which two formulas are compared.
+# Two formulas are compared at these variances. All other inputs are set to one number.
 _VARIANCES, _OTHERS = (0.37, 1.9, 26.0), 0.7
 
 
 def family_for(parameters: Sequence[Variable], dependents: Sequence[Variable]) -> tuple[str, str] | None:
-    """Return the mixture and the base measure that fit rows' parameters and what depends on these, or None.
+    """Return the mixture and the base measure that fit rows' parameters and their likelihood, or None.
 
     Parameters
     ----------
@@ -56,25 +56,25 @@ def family_for(parameters: Sequence[Variable], dependents: Sequence[Variable]) -
     if len(dependents) != 1 or dependents[0].owner is None or not hasattr(dependents[0].owner.op, "dist_params"):
         return None
     (data,) = dependents
-    given = data.owner.op.dist_params(data.owner)
+    data_params = data.owner.op.dist_params(data.owner)
     family = None
     if len(parameters) == 1:
-        family = _family_of_one(parameters[0], data, given)
+        family = _family_of_one(parameters[0], data, data_params)
     elif len(parameters) == 2 and isinstance(data.owner.op, basic.NormalRV):
         # A mean and a variance, tied as in a normal-inverse-gamma prior.
-        mean, variance = parameters if given[0] is parameters[0] else parameters[::-1]
-        if given[0] is mean and _are_tied(mean, variance, data) and _is_root(given[1], variance):
+        mean, variance = parameters if data_params[0] is parameters[0] else parameters[::-1]
+        if data_params[0] is mean and _are_tied(mean, variance, data) and _is_root(data_params[1], variance):
             family = "dp.NormalInverseGamma(mu, kappa, a, b)"
     if family is None:
         return None
     return _MIXTURES[atoms_inputs(parameters[0])[0].owner.op.name], family
 
 
-def _family_of_one(parameter: Variable, data: Variable, given: Sequence[Variable]) -> str | None:
-    """Return the base measure for data whose likelihood takes a parameter as it is, and else known numbers."""
-    if parameter not in given or any(is_random(other) for other in given if other is not parameter):
+def _family_of_one(parameter: Variable, data: Variable, data_params: Sequence[Variable]) -> str | None:
+    """Return the base measure for a likelihood with the parameter itself as argument, and else known numbers."""
+    if parameter not in data_params or any(is_random(other) for other in data_params if other is not parameter):
         return None
-    op, position = data.owner.op, list(given).index(parameter)
+    op, position = data.owner.op, list(data_params).index(parameter)
     if data.type.ndim - op.ndim_supp != parameter.type.ndim - op.ndims_params[position]:
         # Several entries of the data share a parameter.
         return None
@@ -91,7 +91,7 @@ def _template_of(rv: Variable) -> Template:
 
 
 def _are_tied(mean: Variable, variance: Variable, data: Variable) -> bool:
-    """Tell whether the mean is normal given the variance, with a variance of its own in proportion to it."""
+    """Tell whether the mean is normal given the variance, and its variance is proportional to that variance."""
     template, inputs = _template_of(mean), atoms_inputs(mean)[1]
     base = template.base.owner.op
     if not isinstance(base, basic.NormalRV) or variance not in inputs:
@@ -101,41 +101,41 @@ def _are_tied(mean: Variable, variance: Variable, data: Variable) -> bool:
     if template.base.type.shape != _template_of(variance).base.type.shape or mean.type.ndim != data.type.ndim:
         return False
     location, scale = base.dist_params(template.base.owner)
-    own = template.inputs[inputs.index(variance)]
-    if own in set(ancestors([location])):
+    variance_leaf = template.inputs[inputs.index(variance)]
+    if variance_leaf in set(ancestors([location])):
         return False
-    others = {leaf: _numbers_like(leaf) for leaf in template.inputs if leaf is not own}
-    ratios = [_at(scale, {own: np.full(_shape(own), v)} | others) for v in _VARIANCES]
+    others = {leaf: _numbers_like(leaf) for leaf in template.inputs if leaf is not variance_leaf}
+    ratios = [_at(scale, {variance_leaf: np.full(_shape(variance_leaf), v)} | others) for v in _VARIANCES]
     if any(ratio is None for ratio in ratios):
         return False
     scaled = [ratio / np.sqrt(v) for ratio, v in zip(ratios, _VARIANCES, strict=True)]
-    return all(np.allclose(own, scaled[0], rtol=1e-9, atol=0.0) for own in scaled)
+    return all(np.allclose(ratio, scaled[0], rtol=1e-9, atol=0.0) for ratio in scaled)
 
 
 def _is_root(scale: Variable, variance: Variable) -> bool:
     """Tell whether a scale is the square root of a variance, entry by entry."""
     leaf = variance.type()
     shape = _shape(leaf)
-    # Entries that differ tell whether each has its own.
+    # With different entries, a scale computed from another entry's variance is detected.
     factors = np.linspace(1.0, 1.7, int(np.prod(shape))).reshape(shape)
     for v in _VARIANCES:
-        found = _at(clone_replace(scale, {variance: leaf}), {leaf: v * factors})
-        if found is None or found.shape != shape or not np.allclose(found, np.sqrt(v * factors), 1e-9, 0.0):
+        root = _at(clone_replace(scale, {variance: leaf}), {leaf: v * factors})
+        if root is None or root.shape != shape or not np.allclose(root, np.sqrt(v * factors), 1e-9, 0.0):
             return False
     return True
 
 
-def _at(expression: Variable, given: Mapping[Variable, np.ndarray]) -> np.ndarray | None:
-    """Return an expression at numbers; None if it depends on anything else that is unknown."""
-    for leaf in ancestors([expression], blockers=given):
-        is_known = leaf in given or leaf.owner is not None or isinstance(leaf, Constant | SharedVariable)
+def _at(expression: Variable, numbers: Mapping[Variable, np.ndarray]) -> np.ndarray | None:
+    """Return the value of an expression at numbers, None if it depends on other unknown variables."""
+    for leaf in ancestors([expression], blockers=numbers):
+        is_known = leaf in numbers or leaf.owner is not None or isinstance(leaf, Constant | SharedVariable)
         if not is_known or isinstance(leaf.type, RandomType):
             return None
-    function = pytensor.function(list(given), expression, mode=SMALL_GRAPH, on_unused_input="ignore")
+    function = pytensor.function(list(numbers), expression, mode=SMALL_GRAPH, on_unused_input="ignore")
     try:
-        return np.asarray(function(*given.values()))
+        return np.asarray(function(*numbers.values()))
     except (ValueError, AssertionError, IndexError):
-        # Numbers that it does not take.
+        # The expression is not defined at these numbers.
         return None
 
 

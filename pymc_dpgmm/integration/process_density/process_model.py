@@ -1,4 +1,4 @@
-"""A Dirichlet process as the prior of rows' parameters, as it is found in a model."""
+"""Read from a model a Dirichlet process as the prior of rows' parameters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,19 +17,19 @@ from pymc_dpgmm.integration.variables.models import with_densities
 
 
 class ProcessModel:
-    """Labels, the parameters of rows on them, and what depends on these.
+    """Labels, the parameters of rows on them, and the densities that depend on these parameters.
 
     Parameters
     ----------
     model : pm.Model
     labels : variable
     compile_kwargs : dict, optional
-        Of ``pm.compile``.
+        Options of ``pm.compile``.
 
     Raises
     ------
     NotImplementedError
-        If the labels are fixed, rows are not independent given their parameters, or anything else depends on the
+        If the labels are fixed, rows are not independent given their parameters, or other variables depend on the
         labels.
     """
 
@@ -38,17 +38,17 @@ class ProcessModel:
         if labels not in model.free_RVs:
             atoms = ", ".join(str(rv.name) for rv in model.free_RVs if is_atoms(rv))
             raise NotImplementedError(
-                f"the labels of {atoms} are fixed, by pm.observe or pm.do, and dp.DirichletProcess is drawn "
-                "together with its labels only. With fixed labels, give each cluster a parameter: "
+                f"the labels of {atoms} are fixed, by pm.observe or pm.do, but dp.DirichletProcess can only be "
+                "sampled together with its labels. With fixed labels, give each cluster a parameter: "
                 'atoms = pm.Normal("atoms", shape=n_clusters), and atoms[labels] for the rows'
             )
         self.parameters = [rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] is labels]
-        own = set(self.parameters)
-        strangers = [other.name for other in dependents(model, labels) if other not in own]
-        if strangers:
+        parameters = set(self.parameters)
+        depending_names = [other.name for other in dependents(model, labels) if other not in parameters]
+        if depending_names:
             raise NotImplementedError(
                 f"nothing but the parameters of dp.DirichletProcess can depend on {labels.name}, but "
-                f"{', '.join(strangers)} does"
+                f"{', '.join(depending_names)} does"
             )
         depending = _depending_on_values(model, labels, self.parameters)
         self.dependents = list(depending)
@@ -60,7 +60,7 @@ class ProcessModel:
         self._is_confirmed = False
 
     def confirm(self, point: Mapping[str, np.ndarray]) -> None:
-        """Confirm once, by numbers, that rows are independent given their parameters."""
+        """Check once, numerically, that rows are independent given their parameters."""
         if self._is_confirmed:
             return
         self.densities.at(point)
@@ -78,10 +78,11 @@ class ProcessModel:
 def _depending_on_values(
     model: pm.Model, labels: Variable, parameters: Sequence[Variable]
 ) -> dict[Variable, Variable]:
-    """Return the log densities that depend on rows' parameters given values of all others, by what they are of.
+    """Return the log densities that depend on rows' parameters if all other values are fixed, by their variables.
 
-    Values are what steps hold fixed. A variable whose transformation has bounds that depend on the parameters is
-    computed from its value and from them, so that what depends on it depends on the parameters too.
+    Step methods fix values, which may be transformed. If the bounds of a transformation depend on the parameters,
+    the variable depends on its value and on the parameters. Densities that depend on this variable are then
+    included.
     """
     values = {model.rvs_to_values[rv] for rv in parameters}
     others = [other for other in with_densities(model) if other is not labels and other not in parameters]

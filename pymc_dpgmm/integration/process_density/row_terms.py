@@ -1,9 +1,9 @@
-"""Which terms of a model's density depend on the parameters of which row.
+"""Find for each term of a model's density the row on whose parameters it depends.
 
 Rows are conditionally independent given their parameters if every term of the density depends on the parameters of
-one row at most, its *owner*. Owners are found from the graph, by a walk that carries along for each variable an
-array of owners, and confirmed by numbers: the parameters of the rows whose number has a certain bit are changed,
-and then those of all others. A term with two owners changes both times.
+at most one row, its *owner*. A walk through the graph computes an array of owners for each variable. The owners
+are then checked numerically, for each bit of the row numbers: the parameters of all rows whose number has this bit
+are changed, and then those of all other rows. For some bit, a term with two owners changes both times.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from
 from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 
-# How many pairs of points the owners are confirmed at.
+# Number of pairs of points at which owners are checked numerically.
 N_CHECKS = 3
 
 
@@ -39,35 +39,37 @@ class SharedTermError(NotImplementedError):
     """A term of the density depends on the parameters of several rows."""
 
 
-# An array of owners that can be broadcast to a variable's shape, -1 where an entry has none; None where none has.
+# Owners of the entries of a variable: an array that can be broadcast to its shape, -1 for entries without an
+# owner. None if no entry has one.
 Owners = np.ndarray | None
 
 
 class Term:
-    """Terms of the log density, an array, and the row that owns each of them.
+    """An array of terms of the log density, and the row that owns each of them.
 
     Parameters
     ----------
     name : str
-        Of the variable that they are of.
+        Name of the variable or potential whose density has these terms.
     expression : variable
     owners : array
-        It can be broadcast to the expression's shape.
+        Can be broadcast to the expression's shape.
     """
 
     def __init__(self, name: str, expression: Variable, owners: np.ndarray) -> None:
         self.name, self.expression, self.owners = name, expression, owners
 
     def collected(self, terms: Variable, n: Any, seats: Variable | None = None) -> Variable:
-        """Return the sums of terms by owner, in columns, or by what ``seats`` tells for each owner.
+        """Return the sums of terms by owner, in columns, or by the labels of the owners.
 
         Parameters
         ----------
         terms : variable (..., *shape)
-            The terms, with or without an axis in front.
+            The terms, with or without a leading axis.
         n : int or variable
             Number of columns.
         seats : variable (n,), optional
+            Column, such as the cluster, of each owner.
         """
         batched = terms.type.ndim - self.owners.ndim
         terms = nan_is_impossible(terms)
@@ -100,12 +102,12 @@ class RowTerms:
     n : int
         Number of rows.
     dependents : dict of variables
-        Log densities, by the name of the variable or potential, that depend on them.
+        Log densities that depend on the parameters, by the name of the variable or potential.
 
     Raises
     ------
     SharedTermError
-        If the graph shows a term that depends on several rows.
+        If a term depends on several rows, or the graph does not show on which rows it depends.
     """
 
     def __init__(
@@ -130,7 +132,7 @@ class RowTerms:
                     raise SharedTermError(self._refusal.format(name)) from None
                 except _UnknownError as error:
                     raise SharedTermError(
-                        f"it cannot be told which rows of {names} the log density of {name} depends on "
+                        f"cannot determine which rows of {names} the log density of {name} depends on "
                         f"(through {error}): write it with functions of single elements, sums over columns, or "
                         f"{names} indexed by constants"
                     ) from None
@@ -142,7 +144,7 @@ class RowTerms:
         self.inputs = [value for value in model.value_vars if value in needed and value not in self.values]
 
     def confirm(self, draws: Callable[[int], list[np.ndarray]], point: Mapping[str, np.ndarray]) -> None:
-        """Confirm by numbers the owners that the graph tells.
+        """Check the owners from the graph numerically.
 
         Parameters
         ----------
@@ -161,16 +163,16 @@ class RowTerms:
         inputs = [*self.values, *self.inputs]
         outputs = [term.expression for term in self.terms]
         function = pm.compile(inputs, outputs, mode=SMALL_GRAPH, on_unused_input="ignore")
-        given = [point[value.name] for value in self.inputs]
+        fixed = [point[value.name] for value in self.inputs]
         rows = np.arange(self.n)
         n_bits = max(int(self.n - 1).bit_length(), 1)
-        # For each term: which bits of its owner's number have been seen, and with which values.
-        seen: list[Any] = [None] * len(self.terms)
+        # For each term, whether it has changed with the rows that have a bit, and with those that do not have it.
+        changes: list[Any] = [None] * len(self.terms)
         for _ in range(N_CHECKS):
             before, after = draws(self.n), draws(self.n)
-            first = [np.asarray(out) for out in function(*before, *given)]
-            if seen[0] is None:
-                seen = [np.zeros((2, n_bits, *out.shape), dtype=np.bool_) for out in first]
+            first = [np.asarray(out) for out in function(*before, *fixed)]
+            if changes[0] is None:
+                changes = [np.zeros((2, n_bits, *out.shape), dtype=np.bool_) for out in first]
             for bit in range(n_bits):
                 for value in (0, 1):
                     changed = (rows >> bit) & 1 == value
@@ -178,19 +180,23 @@ class RowTerms:
                         np.where(changed.reshape(-1, *[1] * (old.ndim - 1)), new, old)
                         for old, new in zip(before, after, strict=True)
                     ]
-                    for found, own, old in zip(seen, function(*mixed, *given), first, strict=True):
-                        found[value, bit] |= ~((own == old) | (np.isnan(own) & np.isnan(old)))
-        for term, found in zip(self.terms, seen, strict=True):
-            self._confirm_term(term, found)
+                    for has_changed, out, old in zip(changes, function(*mixed, *fixed), first, strict=True):
+                        has_changed[value, bit] |= ~((out == old) | (np.isnan(out) & np.isnan(old)))
+        for term, has_changed in zip(self.terms, changes, strict=True):
+            self._confirm_term(term, has_changed)
 
-    def _confirm_term(self, term: Term, found: np.ndarray) -> None:
-        """Compare owners with the bits that were seen to matter."""
-        bits = np.arange(found.shape[1]).reshape(-1, *[1] * (found.ndim - 2))
-        if np.any(found[0] & found[1]):
+    def _confirm_term(self, term: Term, changed: np.ndarray) -> None:
+        """Compare the owners of a term with the bits of row numbers with which it has changed."""
+        bits = np.arange(changed.shape[1]).reshape(-1, *[1] * (changed.ndim - 2))
+        if np.any(changed[0] & changed[1]):
             raise SharedTermError(self._refusal.format(term.name))
-        owners = np.broadcast_to(term.owners, found.shape[2:])
+        owners = np.broadcast_to(term.owners, changed.shape[2:])
         expected = (owners >> bits) & 1 == 1
-        if np.any(found[1] & ~expected) or np.any(found[0] & expected) or np.any(found.any(0) & (owners < 0)):
+        if (
+            np.any(changed[1] & ~expected)
+            or np.any(changed[0] & expected)
+            or np.any(changed.any(0) & (owners < 0))
+        ):
             raise SharedTermError(self._refusal.format(term.name))
 
     def by_atom(self, atoms: Sequence[Variable], n_atoms: Any) -> Variable:
@@ -205,7 +211,7 @@ class RowTerms:
         return self._at_once(self._many(atoms, n_atoms), n_atoms)
 
     def by_row_of_atoms(self, atoms: Sequence[Variable], n_atoms: Any) -> Variable:
-        """Return the log density of each row under each of several atoms of its own: (n_atoms, n).
+        """Return the log density of each row under its own atoms, several per row: (n_atoms, n).
 
         Parameters
         ----------
@@ -213,28 +219,28 @@ class RowTerms:
             One for each of the parameters.
         n_atoms : variable
         """
-        own = {
-            value: pt.specify_shape(given, (None, self.n, *value.type.shape[1:])).astype(value.dtype)
-            for value, given in zip(self.values, atoms, strict=True)
+        many = {
+            value: pt.specify_shape(atom, (None, self.n, *value.type.shape[1:])).astype(value.dtype)
+            for value, atom in zip(self.values, atoms, strict=True)
         }
-        return self._at_once(own, n_atoms)
+        return self._at_once(many, n_atoms)
 
     def _at_once(self, many: Mapping[Variable, Variable], n_atoms: Any) -> Variable:
-        found = pt.zeros((n_atoms, self.n))
+        total = pt.zeros((n_atoms, self.n))
         expressions = vectorize_graph([term.expression for term in self.terms], many)
         for term, expression in zip(self.terms, expressions, strict=True):
-            found = found + term.collected(expression, self.n)
-        return found
+            total = total + term.collected(expression, self.n)
+        return total
 
     def _many(self, atoms: Sequence[Variable], n_atoms: Any) -> dict[Variable, Variable]:
-        """Return for all parameters each of several atoms at all rows: (n_atoms, n, ...)."""
-        # Where an atom's own numbers are enough, they are computed once for all rows.
+        """Return for each parameter every atom repeated for all rows: (n_atoms, n, ...)."""
+        # Functions of single elements are computed once for all rows, by broadcasting.
         n = 1 if self._is_elementwise else self.n
         many = {}
-        for value, own in zip(self.values, atoms, strict=True):
-            shape = (n_atoms, n, *(own.shape[i] for i in range(1, own.type.ndim)))
-            static = (None, n, *own.type.shape[1:])
-            many[value] = pt.specify_shape(pt.broadcast_to(own[:, None], shape), static).astype(value.dtype)
+        for value, atom in zip(self.values, atoms, strict=True):
+            shape = (n_atoms, n, *(atom.shape[i] for i in range(1, atom.type.ndim)))
+            static = (None, n, *atom.type.shape[1:])
+            many[value] = pt.specify_shape(pt.broadcast_to(atom[:, None], shape), static).astype(value.dtype)
         return many
 
     def by_observation(
@@ -248,17 +254,17 @@ class RowTerms:
         observed : variable
             Random variable.
         data : variable
-            In the place of its data.
+            Replaces its data.
         atoms, n_atoms
             As in :meth:`by_atom`.
         """
-        # The data is no part of what the variable is made from: a covariate may be the very same numbers.
+        # Only the value is replaced, not the inputs of the variable: a covariate may be the same data.
         node = observed.owner
-        own = node.op.make_node(*model.replace_rvs_by_values(list(node.inputs)))
-        expression = pm.logp(own.outputs[node.outputs.index(observed)], data)
+        copy = node.op.make_node(*model.replace_rvs_by_values(list(node.inputs)))
+        expression = pm.logp(copy.outputs[node.outputs.index(observed)], data)
         many = self._many(atoms, n_atoms)
-        found = vectorize_graph(without_checks(expression, self.values), many)
-        return nan_is_impossible(found)
+        density = vectorize_graph(without_checks(expression, self.values), many)
+        return nan_is_impossible(density)
 
     def by_cluster(self, rows: Sequence[Variable], labels: Variable, n_clusters: Any) -> Variable:
         """Return the log density of the rows of each cluster: (n_clusters,).
@@ -270,21 +276,21 @@ class RowTerms:
         labels : variable (n,)
         n_clusters : variable
         """
-        own = {value: new.astype(value.dtype) for value, new in zip(self.values, rows, strict=True)}
-        found = pt.zeros((n_clusters,))
-        expressions = clone_replace([t.expression for t in self.terms], own, rebuild_strict=False)
+        replaced = {value: new.astype(value.dtype) for value, new in zip(self.values, rows, strict=True)}
+        total = pt.zeros((n_clusters,))
+        expressions = clone_replace([t.expression for t in self.terms], replaced, rebuild_strict=False)
         for term, expression in zip(self.terms, expressions, strict=True):
-            found = found + term.collected(expression, n_clusters, labels)
-        return found
+            total = total + term.collected(expression, n_clusters, labels)
+        return total
 
 
 def nan_is_impossible(density: Variable) -> Variable:
-    """Return a log density that is minus infinity where it was NaN, for which no move goes."""
+    """Return a log density with minus infinity in place of NaN, so that no move is accepted there."""
     return pt.switch(pt.isnan(density), -np.inf, density)
 
 
 def _leaves(expression: Variable) -> list[Variable]:
-    """Return arrays whose entries sum up to a scalar expression; another expression as it is."""
+    """Return arrays whose entries add up to a scalar expression; other expressions as they are."""
     node = expression.owner
     if expression.type.ndim or node is None:
         return [expression]
@@ -304,9 +310,9 @@ def _leaves(expression: Variable) -> list[Variable]:
 
 
 def without_checks(expression: Variable, values: Sequence[Variable]) -> Variable:
-    """Let a parameter outside its support make its own entries minus infinity, and not all of them.
+    """Make entries with a parameter outside its support minus infinity, but not all other entries.
 
-    PyMC reduces the conditions on parameters of all rows to one number.
+    PyMC reduces the conditions on the parameters of all rows to one number.
     """
     depending = set(values)
     while True:
@@ -317,19 +323,19 @@ def without_checks(expression: Variable, values: Sequence[Variable]) -> Variable
         ]
         if not checks:
             return expression
-        # The innermost one, since replacing it makes new ones of all around it.
+        # The innermost check first, since replacing it makes new nodes of all checks around it.
         checked, *conditions = checks[0].inputs
         for condition in (part for whole in conditions for part in _conditions(whole)):
             beyond = tuple(range(checked.type.ndim, condition.type.ndim))
-            own = pt.all(condition, axis=beyond) if beyond else condition
+            holds = pt.all(condition, axis=beyond) if beyond else condition
             if depending.isdisjoint(ancestors([condition])):
-                own = pt.all(condition)
-            checked = pt.switch(own, checked, -np.inf)
+                holds = pt.all(condition)
+            checked = pt.switch(holds, checked, -np.inf)
         expression = clone_replace(expression, {checks[0].outputs[0]: checked}, rebuild_strict=False)
 
 
 def _conditions(condition: Variable) -> list[Variable]:
-    """Return the conditions that must all hold for one to hold."""
+    """Return the conditions of which one is the conjunction."""
     node = condition.owner
     if node is not None:
         if isinstance(node.op, All | ScalarFromTensor) or (
@@ -342,7 +348,7 @@ def _conditions(condition: Variable) -> list[Variable]:
 
 
 class _Walk:
-    """Carries owners along a graph.
+    """Computes owners along a graph.
 
     Parameters
     ----------
@@ -367,112 +373,112 @@ class _Walk:
         _ConflictError
             If an entry has several owners.
         _UnknownError
-            If the graph does not tell.
+            If the owners cannot be determined.
         """
         known = list(self._found)
         nodes = toposort([expression], blockers=known)
-        # Lengths are known, whatever the entries depend on, but only where all rows are there.
+        # The lengths of arrays have no owners, but they are right only if arrays have all rows.
         lengths = [node.outputs[0] for node in nodes if isinstance(node.op, Shape | Shape_i)]
         if set(self._parameters) & set(ancestors(lengths)):
             self.is_elementwise = False
         for node in toposort([expression], blockers=[*known, *lengths]):
-            given = [self._found.get(variable) for variable in node.inputs]
-            if any(own is not None for own in given):
-                own = self._through(node, given)
+            of_inputs = [self._found.get(variable) for variable in node.inputs]
+            if any(owners is not None for owners in of_inputs):
+                owners = self._through(node, of_inputs)
                 for output in node.outputs:
-                    self._found[output] = None if own is None else np.asarray(own)
+                    self._found[output] = None if owners is None else np.asarray(owners)
         return self._found.get(expression)
 
-    def _through(self, node: Any, given: list[Owners]) -> Owners:
-        """Return the owners of what an operation makes."""
+    def _through(self, node: Any, of_inputs: list[Owners]) -> Owners:
+        """Return the owners of the output of an operation."""
         op, out = node.op, node.outputs[0]
-        arrays = [own for own in given if own is not None]
+        arrays = [owners for owners in of_inputs if owners is not None]
         if isinstance(op, Elemwise):
             return _common(arrays)
         if isinstance(op, DimShuffle):
-            return _shuffled(given[0], op.new_order)
-        if isinstance(op, CheckAndRaise) and given[0] is not None:
-            return given[0]
-        if isinstance(op, Alloc) and given[0] is not None:
-            return given[0].reshape((1,) * (out.type.ndim - given[0].ndim) + given[0].shape)
+            return _shuffled(of_inputs[0], op.new_order)
+        if isinstance(op, CheckAndRaise) and of_inputs[0] is not None:
+            return of_inputs[0]
+        if isinstance(op, Alloc) and of_inputs[0] is not None:
+            return of_inputs[0].reshape((1,) * (out.type.ndim - of_inputs[0].ndim) + of_inputs[0].shape)
         self.is_elementwise = False
         if isinstance(op, Subtensor | AdvancedSubtensor):
-            return self._indexed(node, given)
+            return self._indexed(node, of_inputs)
         if isinstance(op, SpecifyShape | ScalarFromTensor | TensorFromScalar):
-            return given[0]
+            return of_inputs[0]
         if isinstance(op, CAReduce | LogSumExp):
-            own = arrays[0]
-            axes = range(own.ndim) if op.axis is None else np.ravel(op.axis).tolist()
-            return _reduced(own, tuple(axes))
+            owners = arrays[0]
+            axes = range(owners.ndim) if op.axis is None else np.ravel(op.axis).tolist()
+            return _reduced(owners, tuple(axes))
         if isinstance(op, MakeVector):
-            return np.array([-1 if own is None else int(own) for own in given])
+            return np.array([-1 if owners is None else int(owners) for owners in of_inputs])
         if isinstance(op, Softmax | LogSoftmax | CumOp):
-            own = arrays[0]
-            axes = tuple(range(own.ndim)) if op.axis is None else tuple(np.ravel(op.axis) % own.ndim)
-            return np.expand_dims(_reduced(own, axes), axes)
+            owners = arrays[0]
+            axes = tuple(range(owners.ndim)) if op.axis is None else tuple(np.ravel(op.axis) % owners.ndim)
+            return np.expand_dims(_reduced(owners, axes), axes)
         if isinstance(op, Dot) or (isinstance(op, Blockwise) and [len(c) for c in op.inputs_sig] == [2, 2]):
             if not isinstance(op, Dot) and not isinstance(op.core_op, Dot):
                 raise _UnknownError(op)
-            return self._dotted(op, given, out.type.ndim)
+            return self._dotted(op, of_inputs, out.type.ndim)
         if isinstance(op, Join):
-            return self._joined(node, given)
+            return self._joined(node, of_inputs)
         if isinstance(op, Reshape):
             return _reshaped(op, arrays[0], out.type.shape)
         if isinstance(op, Blockwise):
             n_core = [len(core) for core in op.inputs_sig]
             batches = [
-                _reduced(own, tuple(range(own.ndim - n, own.ndim)))
-                for own, n in zip(given, n_core, strict=True)
-                if own is not None
+                _reduced(owners, tuple(range(owners.ndim - n, owners.ndim)))
+                for owners, n in zip(of_inputs, n_core, strict=True)
+                if owners is not None
             ]
             common = _common(batches)
             return common.reshape(common.shape + (1,) * len(op.outputs_sig[0]))
         raise _UnknownError(op)
 
     @staticmethod
-    def _dotted(op: Any, given: list[Owners], ndim: int) -> np.ndarray:
-        """Return the owners of a product of matrices, of which one has owners by the axis that stays."""
-        left, right = given
+    def _dotted(op: Any, of_inputs: list[Owners], ndim: int) -> np.ndarray:
+        """Return the owners of a product of matrices, one of which has owners along the axis that remains."""
+        left, right = of_inputs
         if left is not None and right is not None:
             raise _UnknownError(op)
         if left is not None:
-            own = _reduced(left, (left.ndim - 1,))
-            return own[..., None] if left.ndim > 1 and ndim >= left.ndim else own
+            owners = _reduced(left, (left.ndim - 1,))
+            return owners[..., None] if left.ndim > 1 and ndim >= left.ndim else owners
         assert right is not None
         if right.ndim == 1:
-            own = _reduced(right, (0,))
-            return own.reshape((1,) * ndim)
-        own = _reduced(right, (right.ndim - 2,))
-        return np.expand_dims(own, -2) if ndim >= right.ndim else own
+            owners = _reduced(right, (0,))
+            return owners.reshape((1,) * ndim)
+        owners = _reduced(right, (right.ndim - 2,))
+        return np.expand_dims(owners, -2) if ndim >= right.ndim else owners
 
-    def _joined(self, node: Any, given: list[Owners]) -> Owners:
-        """Return the owners of arrays one after the other, whose lengths must be known."""
+    def _joined(self, node: Any, of_inputs: list[Owners]) -> Owners:
+        """Return the owners of joined arrays, whose lengths must be known."""
         axis, parts = node.op.axis % node.outputs[0].type.ndim, []
-        for variable, own in zip(node.inputs, given, strict=True):
-            found = np.full((1,) * variable.type.ndim, -1) if own is None else own
-            if found.shape[axis] == 1:
+        for variable, of_input in zip(node.inputs, of_inputs, strict=True):
+            owners = np.full((1,) * variable.type.ndim, -1) if of_input is None else of_input
+            if owners.shape[axis] == 1:
                 length = variable.type.shape[axis]
                 if length is None:
                     length = self._number_of(variable.shape[axis])
                 if length is None:
                     raise _UnknownError(node.op)
-                found = np.repeat(found, int(length), axis=axis)
-            parts.append(found)
+                owners = np.repeat(owners, int(length), axis=axis)
+            parts.append(owners)
         shape = np.max([part.shape for part in parts], axis=0)
         wide = [np.broadcast_to(p, (*shape[:axis], p.shape[axis], *shape[axis + 1 :])) for p in parts]
         return np.concatenate(wide, axis=axis)
 
-    def _indexed(self, node: Any, given: list[Owners]) -> Owners:
-        """Return the owners of what indices take."""
-        own, *others = given
-        if own is None and len(others) == 1 and others[0] is not None and node.op.idx_list == (0,):
-            # Parameters that choose among numbers: the owners are those of the choice.
+    def _indexed(self, node: Any, of_inputs: list[Owners]) -> Owners:
+        """Return the owners of indexed entries."""
+        owners, *others = of_inputs
+        if owners is None and len(others) == 1 and others[0] is not None and node.op.idx_list == (0,):
+            # Parameters that index known numbers: the owners are those of the index.
             n_beyond = node.outputs[0].type.ndim - others[0].ndim
             return others[0].reshape(others[0].shape + (1,) * n_beyond)
         if any(index is not None for index in others):
-            # Which entries are taken depends on the parameters themselves.
+            # The parameters decide which of their own entries are taken.
             raise _ConflictError
-        assert own is not None
+        assert owners is not None
         numbers = [self._number_of(index) for index in node.inputs[1:]]
         if any(number is None for number in numbers):
             raise _UnknownError(node.op)
@@ -482,14 +488,14 @@ class _Walk:
                 if i.ndim != 1:
                     raise _UnknownError(node.op)
                 (i,) = i.nonzero()
-            # Along an axis with the same owner everywhere, the first entry stands for all.
-            if own.shape[axis] == 1:
+            # Along an axis of length 1, which is broadcast, the only entry stands for all.
+            if owners.shape[axis] == 1:
                 i = slice(None) if isinstance(i, slice) else np.zeros_like(i)
             index.append(i)
-        return np.asarray(own[tuple(index)])
+        return np.asarray(owners[tuple(index)])
 
     def _number_of(self, index: Variable) -> Any:
-        """Return the value of an index, None where only its shape is in the way.
+        """Return the value of an index, None if it is unknown for another reason than that it may change.
 
         Raises
         ------
@@ -505,58 +511,58 @@ class _Walk:
         ]
         if any(a not in self._parameters for a in others):
             return None
-        given = {a: np.zeros((self._n, *a.type.shape[1:]), dtype=a.dtype) for a in others}
-        return index.eval(given)
+        zeros = {a: np.zeros((self._n, *a.type.shape[1:]), dtype=a.dtype) for a in others}
+        return index.eval(zeros)
 
 
 class _ConflictError(Exception):
-    """Entries that depend on several rows."""
+    """An entry depends on several rows."""
 
 
 class _UnknownError(Exception):
-    """An operation after which the graph does not tell the owners."""
+    """An operation for whose output the owners cannot be determined."""
 
 
 def _common(owners: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the owners of what combines arrays entry by entry."""
-    found = owners[0]
-    for own in owners[1:]:
-        if own is found:
+    """Return the owners of an array that is computed entry by entry from arrays with these owners."""
+    common = owners[0]
+    for array in owners[1:]:
+        if array is common:
             continue
-        one, other = np.broadcast_arrays(found, own)
+        one, other = np.broadcast_arrays(common, array)
         if np.any((one >= 0) & (other >= 0) & (one != other)):
             raise _ConflictError
-        found = np.where(one >= 0, one, other)
-    return found
+        common = np.where(one >= 0, one, other)
+    return common
 
 
-def _shuffled(own: Any, order: Sequence[Any]) -> np.ndarray:
-    kept = [axis for axis in order if axis != "x"]
-    dropped = tuple(axis for axis in range(own.ndim) if axis not in kept)
-    if any(own.shape[axis] > 1 for axis in dropped):
+def _shuffled(owners: Any, order: Sequence[Any]) -> np.ndarray:
+    axes = [axis for axis in order if axis != "x"]
+    dropped = tuple(axis for axis in range(owners.ndim) if axis not in axes)
+    if any(owners.shape[axis] > 1 for axis in dropped):
         raise _ConflictError
-    own = np.squeeze(own, axis=dropped)
-    renamed = {axis: position for position, axis in enumerate(sorted(kept))}
-    own = own.transpose([renamed[axis] for axis in kept])
-    return own.reshape([1 if axis == "x" else own.shape[kept.index(axis)] for axis in order])
+    owners = np.squeeze(owners, axis=dropped)
+    renamed = {axis: position for position, axis in enumerate(sorted(axes))}
+    owners = owners.transpose([renamed[axis] for axis in axes])
+    return owners.reshape([1 if axis == "x" else owners.shape[axes.index(axis)] for axis in order])
 
 
-def _reshaped(op: Any, own: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
-    """Return the owners of a reshaped array, where one axis alone has owners and keeps its length."""
-    varying = [length for length in own.shape if length > 1]
+def _reshaped(op: Any, owners: np.ndarray, shape: Sequence[int | None]) -> np.ndarray:
+    """Return the owners of a reshaped array, of which a single axis has owners and keeps its length."""
+    varying = [length for length in owners.shape if length > 1]
     if not varying:
-        return own.reshape((1,) * len(shape))
+        return owners.reshape((1,) * len(shape))
     if len(varying) > 1 or sum(length != 1 for length in shape) != 1 or varying[0] not in shape:
         raise _UnknownError(op)
-    return own.reshape([1 if length == 1 else varying[0] for length in shape])
+    return owners.reshape([1 if length == 1 else varying[0] for length in shape])
 
 
-def _reduced(own: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Return the owners of what reduces an array along axes, which must be one along them."""
-    for axis in sorted((axis % max(own.ndim, 1) for axis in axes), reverse=True):
-        least = np.where(own < 0, np.iinfo(np.int64).max, own).min(axis=axis)
-        most = own.max(axis=axis)
+def _reduced(owners: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Return the owners of an array reduced along axes. Entries along these axes must have one owner."""
+    for axis in sorted((axis % max(owners.ndim, 1) for axis in axes), reverse=True):
+        least = np.where(owners < 0, np.iinfo(np.int64).max, owners).min(axis=axis)
+        most = owners.max(axis=axis)
         if np.any((most >= 0) & (least != most)):
             raise _ConflictError
-        own = most
-    return own
+        owners = most
+    return owners

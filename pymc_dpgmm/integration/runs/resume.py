@@ -1,4 +1,4 @@
-"""Runs that can be interrupted, saved, and continued from the state they were in."""
+"""Runs that can be interrupted, saved, and continued from their state."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -30,12 +30,12 @@ from pymc_dpgmm.integration.variables.models import digests_of
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import is_interrupt
 
-# Draws of one chain before the next one's turn.
+# Number of draws of one chain before the next chain continues.
 _BLOCK = 25
 
 
 class ResumableRun:
-    """Sampling in one process that keeps the state of every chain, so that it can go on later.
+    """Sampling in one process that keeps the state of every chain, so that it can be continued later.
 
     ``pm.sample`` returns the draws of an interrupted run, but not the state of its step methods. This class uses
     the same step methods, keeps their state, and continues exactly: a run that is interrupted, saved, loaded in
@@ -72,7 +72,7 @@ class ResumableRun:
 
         idata = run.sample(1000, checkpoint="run.pickle")
 
-        run = dp.ResumableRun.load("run.pickle", model)  # later, elsewhere
+        run = dp.ResumableRun.load("run.pickle", model)  # later, in another process
         idata = run.sample(1000)  # all draws: the old ones and 1000 more
     """
 
@@ -90,7 +90,7 @@ class ResumableRun:
             raise ValueError(f"chains must be at least 1 and tune at least 0, got {chains} and {tune}")
         self._model, self._tune = model, tune
         self._options = step_options
-        # Files that the run has been saved to, by their absolute paths.
+        # Files to which the run has been saved, by absolute path.
         self._files: dict[Path, Checkpoint] = {}
         rngs = np.random.default_rng(random_seed).spawn(chains)
         seeds = [rng.integers(2**30) for rng in rngs]
@@ -126,40 +126,41 @@ class ResumableRun:
         every: float = 60.0,
         progressbar: bool = True,
     ) -> Any:
-        """Draw until every chain has ``draws`` more kept draws; Ctrl-C stops early and keeps what there is.
+        """Draw until every chain has ``draws`` more kept draws; Ctrl-C stops early and keeps the draws so far.
 
-        At the end, the time that it took is logged, and what ``pm.sample`` would say of convergence.
+        At the end, the elapsed time and the convergence warnings of ``pm.sample`` are logged.
 
         Parameters
         ----------
         draws : int, >= 1
             Number of further draws to keep in every chain.
         checkpoint : str or Path, optional
-            A file to which the run is saved at intervals and at the end, as by :meth:`save`: what is new is
-            appended. A process that is killed loses what it has done since then; :meth:`load` reports how far the
-            run had come.
+            A file to which the run is saved at intervals and at the end, as by :meth:`save`: new draws are
+            appended. A process that is killed loses its draws since the last checkpoint; :meth:`load` reports how
+            far the run had come.
         every : float, >= 0
             Seconds between two checkpoints.
         progressbar : bool
-            Whether to show how far the run has come: draws of all chains together, those of tuning too.
+            Whether to show the number of draws of all chains together, including tuning.
 
         Returns
         -------
         DataTree or None
-            All kept draws so far, including those of earlier calls. None, with a line in the log, where the run
-            was stopped while a chain was tuning: :meth:`save` keeps what it has done, and this method goes on.
+            All kept draws so far, including those of earlier calls. None, with a line in the log, if the run was
+            stopped while a chain was tuning: :meth:`save` then keeps the state, and calling this method again
+            continues.
 
         Raises
         ------
         FileExistsError
-            If the checkpoint is a file that this run has neither written nor been loaded from: another run may be
-            in it.
+            If the checkpoint exists, and this run has neither written it nor been loaded from it: the file may
+            hold another run.
         """
         if draws < 1:
             raise ValueError(f"draws must be at least 1, got {draws}")
         if checkpoint is not None and Path(checkpoint).absolute() not in self._files and Path(checkpoint).exists():
             raise FileExistsError(
-                f"{checkpoint} is there already, and may hold another run: go on with that one by "
+                f"{checkpoint} exists already, and may hold another run: continue that run with "
                 "dp.ResumableRun.load(checkpoint, model), or delete the file, or give another name"
             )
         target = self._tune + min(len(chain["draws"]) for chain in self._chains) + draws
@@ -199,7 +200,7 @@ class ResumableRun:
                 target - self._tune,
             )
             return self.draws()
-        found = self.draws()
+        idata = self.draws()
         logger.info(
             "%d chains have %d tuning draws and %d draws each; the last %d of these took %.0f seconds.",
             len(self._chains),
@@ -208,25 +209,25 @@ class ResumableRun:
             draws,
             time.monotonic() - began,
         )
-        log_convergence(found, self._model)
-        return found
+        log_convergence(idata, self._model)
+        return idata
 
     def _advance(self, chain: dict[str, Any], n_draws: int) -> None:
         if n_draws <= 0:
             return
         self._step.sampling_state = chain["state"]
-        # What a block has drawn counts when the block is complete, so that an interruption loses no more than it
-        # and leaves point, state and draws in step.
-        point, done, kept = chain["point"], chain["done"], []
+        # A block of draws counts only when it is complete, so that an interruption loses at most one block and
+        # leaves point, state and draws consistent.
+        point, done, new_draws = chain["point"], chain["done"], []
         for _ in range(n_draws):
             if done == self._tune:
                 self._step.stop_tuning()
             point, stats = self._step.step(point)
             done += 1
             if done > self._tune:
-                kept.append((point, stats))
+                new_draws.append((point, stats))
         state = self._step.sampling_state
-        chain.update(point=point, done=done, state=state, draws=chain["draws"] + kept)
+        chain.update(point=point, done=done, state=state, draws=chain["draws"] + new_draws)
 
     def draws(self) -> Any:
         """Return all kept draws as a DataTree, up to the length of the shortest chain.
@@ -234,7 +235,7 @@ class ResumableRun:
         Raises
         ------
         ValueError
-            If there is none yet.
+            If there are no draws after tuning yet.
         """
         length = min(len(chain["draws"]) for chain in self._chains)
         if length == 0:
@@ -252,9 +253,8 @@ class ResumableRun:
     def save(self, path: str | Path) -> None:
         """Write draws and states to a file (made of pickles: load only files that you trust).
 
-        If the run has been saved to the file before, what is new since then is appended, and what the file holds
-        already is kept whatever happens meanwhile. Any other file of that name is replaced once the new one is
-        whole.
+        If the run has been saved to the file before, new draws are appended, and an interruption leaves the
+        earlier content intact. Any other file of that name is replaced once the new one is complete.
         """
         path = Path(path).absolute()
         if path not in self._files:
@@ -264,20 +264,20 @@ class ResumableRun:
 
     @classmethod
     def load(cls, path: str | Path, model: pm.Model) -> Self:
-        """Return a saved run of the same model, ready to go on.
+        """Return a saved run of the same model, ready to be continued.
 
         Parameters
         ----------
         path : str or Path
-            A file written by :meth:`save`; it must come from a source that you trust.
+            A file written by :meth:`save`. Load only files that you trust.
         model : pm.Model
             The model of the run, built anew by the same code.
 
         Raises
         ------
         ValueError
-            If the model has other variables than the saved run, other data, or other numbers in its priors; or if
-            the file is no checkpoint.
+            If the model differs from that of the saved run in its variables, its data or numbers in its priors; or
+            if the file is no checkpoint.
         """
         file, content, is_cut = Checkpoint.load(Path(path).absolute())
         saved = set(content["chains"][0]["point"])
@@ -285,12 +285,12 @@ class ResumableRun:
         if saved != present:
             raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
         numbers = digests_of(model)
-        differing = sorted(name for name, own in content["numbers"].items() if own != numbers[name])
+        differing = sorted(name for name, digest in content["numbers"].items() if digest != numbers[name])
         if differing:
             raise ValueError(
-                f"the model is not that of the saved run: the data of {', '.join(differing)}, or numbers in the "
-                "prior of it, differ. Draws of two posteriors cannot go into one run; build the model as it was, "
-                "or begin a new run"
+                f"the model is not that of the saved run: the data of {', '.join(differing)}, or numbers in its "
+                "prior, differ. Draws of two posteriors cannot go into one run; build the model as it was, or "
+                "begin a new run"
             )
         run = cls.__new__(cls)
         run._model, run._tune, run._options = model, content["tune"], content["options"]
@@ -304,11 +304,11 @@ class ResumableRun:
         return run
 
     def _described(self, done: Sequence[int]) -> str:
-        """Say how many draws chains have made."""
-        tuned, kept = [min(d, self._tune) for d in done], [max(d - self._tune, 0) for d in done]
-        if not any(kept):
-            return f"{_span(tuned)} of {self._tune} tuning draws"
-        return f"{_span(kept)} draws after tuning"
+        """Return a text that says how many draws the chains have made."""
+        n_tuning, n_kept = [min(d, self._tune) for d in done], [max(d - self._tune, 0) for d in done]
+        if not any(n_kept):
+            return f"{_span(n_tuning)} of {self._tune} tuning draws"
+        return f"{_span(n_kept)} draws after tuning"
 
 
 def _span(numbers: Sequence[int]) -> str:

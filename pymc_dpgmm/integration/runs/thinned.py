@@ -1,4 +1,4 @@
-"""Labels of few draws, for data with so many rows that those of all draws do not fit in memory."""
+"""Labels of some draws only, for data whose labels of all draws do not fit in memory."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ class ThinnedLabels:
     """Keep the labels of some of the draws, and always of the last one, while ``pm.sample`` runs.
 
     Leave the labels out of the trace with ``var_names``, and pass an object of this class as ``callback``. Add the
-    result to the draws as the group ``thinned``, where all functions for the posterior find it.
+    result to the draws as the group ``thinned``: all functions of the package for the posterior read it.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ThinnedLabels:
         self._last: dict[int, tuple[int, np.ndarray]] = {}
 
     def __call__(self, trace: Any, draw: Any) -> None:
-        """Look at one draw; ``pm.sample`` calls this."""
+        """Receive one draw; ``pm.sample`` calls this."""
         if self.labels not in draw.point:
             raise KeyError(
                 f"{self.labels} is not among the sampled variables: {', '.join(draw.point)}. (Labels of a dask "
@@ -70,45 +70,45 @@ class ThinnedLabels:
     def to_datatree(self) -> xr.DataTree:
         """Return the kept labels with dimensions chain, draw and row; ``draw`` holds the numbers of the draws.
 
-        An interrupted run leaves chains of different lengths. The result then has the chains and draws that
-        ``pm.sample`` returns as well: the number of chains, cut to the length of the shortest of them, that keeps
-        most draws. The labels of the last draw of a chain are included unless they were cut; :attr:`last` has
-        those of every chain.
+        An interrupted run leaves chains of different lengths. The result then has the same chains and draws as
+        that of ``pm.sample``, which leaves out short chains and cuts the others to one length, so that most draws
+        are kept. The labels of the last draw of a chain are included unless they were cut; :attr:`last` has those
+        of every chain.
 
         Raises
         ------
         ValueError
-            If no draw after tuning has been seen, or no draw was kept in all of these chains.
+            If this object has not received draws after tuning, or no draw was kept in all of these chains.
         """
         if not self._last:
-            raise ValueError("no draws after tuning have been seen: pass this object to pm.sample(callback=...)")
+            raise ValueError("no draws after tuning were received: pass this object to pm.sample(callback=...)")
         chains, length = _returned_chains(self._seen)
         kept = [dict(self._kept.get(chain, {})) for chain in chains]
-        for own, chain in zip(kept, chains, strict=True):
+        for labels_by_draw, chain in zip(kept, chains, strict=True):
             draw, labels = self._last[chain]
-            own[draw] = labels
+            labels_by_draw[draw] = labels
         draws = sorted(d for d in set.intersection(*map(set, kept)) if d < length)
         if not draws:
             raise ValueError(
-                f"the chains {chains} were interrupted, and no draw was kept of all of them; their last labels, "
-                "each of another draw, are in the attribute last. Keep more draws, with every="
+                f"the chains {chains} were interrupted, and have no kept draw in common; the labels of their last "
+                "draws, which differ in number, are in the attribute last. Keep more draws, with every="
             )
         return xr.DataTree(
             xr.Dataset(
-                {self.labels: (("chain", "draw", "row"), np.array([[own[d] for d in draws] for own in kept]))},
+                {self.labels: (("chain", "draw", "row"), np.array([[chain[d] for d in draws] for chain in kept]))},
                 coords={"chain": chains, "draw": draws},
             )
         )
 
     @property
     def last(self) -> dict[int, tuple[int, np.ndarray]]:
-        """The number of the last draw of every chain, and its labels (n,)."""
+        """For every chain, the number of its last draw, and its labels (n,)."""
         return dict(self._last)
 
 
 def _returned_chains(lengths: Mapping[int, int]) -> tuple[list[int], int]:
     """Return the chains that ``pm.sample`` returns, and how many draws of each, given the lengths of all."""
     ordered = sorted(lengths, key=lambda chain: (lengths[chain], chain))
-    n_draws = [lengths[chain] * (len(ordered) - place) for place, chain in enumerate(ordered)]
+    n_draws = [lengths[chain] * (len(ordered) - position) for position, chain in enumerate(ordered)]
     shortest = n_draws.index(max(n_draws))
     return sorted(ordered[shortest:]), lengths[ordered[shortest]]

@@ -1,4 +1,4 @@
-"""The step method of a Dirichlet process as a prior of rows' parameters: labels and atoms together."""
+"""Step method of a Dirichlet process as a prior of rows' parameters, which draws labels and atoms together."""
 
 import math
 import time
@@ -35,11 +35,12 @@ STATISTICS: dict[str, Any] = OF_PARTITIONS | {
     "merges_tried": np.int64,
     "merges": np.int64,
 }
-# Draws from the base that splits and merges choose their first atoms among.
+# Number of draws from the base among which splits and merges choose their first atoms.
 POOL = 16
-# Rows up to which a draw has so many sweeps.
+# Default number of sweeps of a draw: pairs of the largest number of rows and the number of sweeps; 1 for more
+# rows.
 SWEEPS = ((500, 4), (2_000, 2))
-# Draws from the base that tell its width, in each sweep of tuning.
+# Number of draws from the base with which each sweep of tuning estimates its scale.
 N_BASE = 32
 
 
@@ -53,21 +54,21 @@ class AtomOptions(NamedTuple):
     split_merge: int = 1
 
     def check(self) -> "AtomOptions":
-        """Raise TypeError or ValueError for what is no number of moves."""
+        """Return self; raise TypeError or ValueError if an entry is no valid number of moves."""
         for name, value in self._asdict().items():
             if name != "n_sweeps" or value is not None:
                 check_count(name, value, 1 if name in ("n_sweeps", "n_auxiliary") else 0)
         return self
 
     def sweeps_of(self, n: int) -> int:
-        """Return the number of sweeps in a draw for n rows: of few rows, more cost little."""
+        """Return the number of sweeps in a draw for n rows: more for few rows, where sweeps are cheap."""
         if self.n_sweeps is not None:
             return self.n_sweeps
         return next((sweeps for most, sweeps in SWEEPS if n <= most), 1)
 
 
 class Moves:
-    """What the moves of a draw have done."""
+    """Counts of the moves of a draw."""
 
     def __init__(self) -> None:
         self.n_moved = 0
@@ -77,7 +78,7 @@ class Moves:
 
 @dataclass_state
 class DirichletProcessStepState(StepMethodState):
-    """Sampling state: what has been learnt while tuning."""
+    """Sampling state: the scales learnt while tuning."""
 
     tune: bool
     scales: Any
@@ -104,14 +105,14 @@ class AtomsTarget(ProcessModel):
         Raises
         ------
         ValueError
-            If the labels are no partition, or rows of one cluster have different parameters.
+            If the labels are out of range, or rows of one cluster have different parameters.
         """
-        given = np.asarray(point[self.name])
-        self.prior.check(given)
-        labels, first = named_by_appearance(given)
+        raw = np.asarray(point[self.name])
+        self.prior.check(raw)
+        labels, first = named_by_appearance(raw)
         atoms = [np.asarray(point[name])[first] for name in self.values]
-        for name, own in zip(self.values, atoms, strict=True):
-            if not np.array_equal(own[labels], point[name]):
+        for name, values in zip(self.values, atoms, strict=True):
+            if not np.array_equal(values[labels], point[name]):
                 raise ValueError(f"rows of one cluster of {self.name} must have the same {name}")
         return labels[self.first], atoms
 
@@ -119,20 +120,20 @@ class AtomsTarget(ProcessModel):
         """Set labels and the rows' parameters in a point."""
         rows = labels if self.of_row is None else labels[self.of_row]
         point[self.name] = rows.astype(self.dtype)
-        for name, own in zip(self.values, atoms, strict=True):
-            point[name] = own[rows]
+        for name, values in zip(self.values, atoms, strict=True):
+            point[name] = values[rows]
 
 
 class Stream:
-    """Independent draws from the base, many at a time, since a call takes as long as the numbers.
+    """Independent draws from the base, many at a time, since a call takes about as long as drawing the numbers.
 
     Parameters
     ----------
     rng : Generator
     density : AtomDensities or BlockDensities
-        At the point of the draw.
+        Densities at the point of the draw.
     n : int
-        How many are drawn at a time.
+        Number of draws from the base per call.
     """
 
     def __init__(self, rng: np.random.Generator, density: Any, n: int) -> None:
@@ -145,13 +146,13 @@ class Stream:
         if self._next + n > self._n:
             self._drawn = self._density.draws(int(self._rng.integers(2**63)), max(n, self._n))
             self._next = 0
-        found = [own[self._next : self._next + n] for own in self._drawn]
+        taken = [values[self._next : self._next + n] for values in self._drawn]
         self._next += n
-        return found
+        return taken
 
 
 class BlockDensities:
-    """Densities of blocks of rows that are in one cluster for certain."""
+    """Densities of blocks of rows that constraints put into one cluster."""
 
     def __init__(self, densities: AtomDensities, of_row: np.ndarray) -> None:
         self._own, self._of_row = densities, of_row
@@ -170,20 +171,20 @@ class BlockDensities:
         return self._own.by_cluster(atoms, labels[self._of_row])
 
     def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
-        """Return the same, by what is compiled already."""
+        """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
         return self._own.log_density(atoms, labels[self._of_row])
 
     def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the same for the free form of atoms, and the gradient."""
+        """Return the log density of each atom in free form and of its blocks, and the gradient."""
         return self._own.gradient(free, fixed, labels[self._of_row])
 
 
 class DirichletProcessStep(PartitionSampler):
     """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
 
-    ``pm.sample`` assigns it by itself. A draw consists of scans over the labels with auxiliary atoms (Neal 2000,
-    Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted by itself,
-    and splits and merges. Discrete parameters move by Metropolis steps, and have no splits and merges.
+    ``pm.sample`` assigns it automatically. A draw consists of scans over the labels with auxiliary atoms (Neal
+    2000, Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted
+    separately, and splits and merges. Discrete parameters move by Metropolis steps, and have no splits and merges.
 
     Parameters
     ----------
@@ -197,9 +198,9 @@ class DirichletProcessStep(PartitionSampler):
     n_auxiliary : int, >= 1
         Auxiliary atoms m of a scan.
     hamiltonian : int, >= 0
-        Moves of all atoms.
+        Hamiltonian moves of all atoms.
     split_merge : int, >= 0
-        Splits and merges while tuning. After tuning they are tried less often where few are accepted.
+        Splits and merges. After tuning they are tried less often if few were accepted while tuning.
 
     Raises
     ------
@@ -247,70 +248,70 @@ class DirichletProcessStep(PartitionSampler):
         self.options = AtomOptions(n_sweeps, n_scans, n_auxiliary, hamiltonian, split_merge).check()
         model = pm.modelcontext(model)
         if vars is None:
-            given = [rv for rv in model.free_RVs if is_atoms(rv)]
+            chosen = [rv for rv in model.free_RVs if is_atoms(rv)]
         else:
             values = get_value_vars_from_user_vars(vars, model)
-            given = [model.values_to_rvs[value] for value in values]
+            chosen = [model.values_to_rvs[value] for value in values]
         labels = list(
             dict.fromkeys(
-                [atoms_inputs(rv)[0] for rv in given if is_atoms(rv)] + [rv for rv in given if is_labels(rv)]
+                [atoms_inputs(rv)[0] for rv in chosen if is_atoms(rv)] + [rv for rv in chosen if is_labels(rv)]
             )
         )
-        self._sample([AtomsTarget(model, own, compile_kwargs) for own in labels], STATISTICS, rng, compile_kwargs)
+        self._sample([AtomsTarget(model, rv, compile_kwargs) for rv in labels], STATISTICS, rng, compile_kwargs)
         for target in self.targets:
             family = family_for(target.parameters, target.dependents)
             if family is not None:
                 mixture, base = family
                 logger.info(
-                    f"A family of the package fits: {mixture} with base={base} integrates "
+                    f"A conjugate family of the package fits: {mixture} with base={base} integrates "
                     f"{' and '.join(rv.name for rv in target.parameters)} out, is faster and mixes better"
                 )
         without = [target.name for target in self.targets if not target.parameters]
         if without:
             raise TypeError(f"{', '.join(without)} are the labels of no dp.DirichletProcess")
-        elsewhere = [
+        left_out = [
             rv.name
             for target in self.targets
-            if target.labels in given
+            if target.labels in chosen
             for rv in target.parameters
-            if rv not in given
+            if rv not in chosen
         ]
-        if elsewhere:
+        if left_out:
             raise ValueError(
-                f"{', '.join(elsewhere)} can only be sampled together with the labels, by "
-                "dp.DirichletProcessStep, which pm.sample assigns by itself: leave them out of step="
+                f"{', '.join(left_out)} can only be sampled together with the labels, by "
+                "dp.DirichletProcessStep, which pm.sample assigns automatically: leave them out of step="
             )
-        alone = [model.rvs_to_values[rv] for rv in given if not is_atoms(rv) and not is_labels(rv)]
+        alone = [model.rvs_to_values[rv] for rv in chosen if not is_atoms(rv) and not is_labels(rv)]
         drawn = [Concentration(model, value) for value in alone]
         names = {target.name for target in self.targets}
-        strangers = [c.name for c in drawn if c.labels not in names]
-        if strangers:
-            raise ValueError(f"{', '.join(strangers)} can be drawn together with its own labels only")
+        unrelated = [c.name for c in drawn if c.labels not in names]
+        if unrelated:
+            raise ValueError(f"{', '.join(unrelated)} can only be drawn together with its own labels")
         self.concentrations = {c.labels: c for c in drawn}
-        own = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
-        self.vars = [*(model.rvs_to_values[rv] for rv in own), *alone]
+        sampled = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
+        self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone]
         self.scales: list[Scales | None] = [None] * len(self.targets)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Never assigned by itself: DPMixtureStep hands it what it samples."""
+        """Never assigned automatically: DPMixtureStep delegates to it."""
         return Competence.INCOMPATIBLE
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Start a chain: its own random numbers, and nothing kept from the last one."""
+        """Start a chain with its own random numbers, and without the scales of the last chain."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.scales = [None] * len(self.targets)
 
     def stop_tuning(self) -> None:
-        """Fix what has been learnt."""
+        """Fix the scales learnt while tuning."""
         self.tune = False
         for scales in self.scales:
             if scales is not None:
                 scales.settle()
 
     def _draw(self, position: int, target: AtomsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
-        # Proposals go where densities overflow, and are rejected there.
+        # Densities may overflow at proposals, which are then rejected.
         with compiling.announced("the moves of labels and atoms"), np.errstate(all="ignore"):
             return self._swept(position, target, point)
 
@@ -358,7 +359,7 @@ class DirichletProcessStep(PartitionSampler):
         labels: np.ndarray,
         n: int,
     ) -> GibbsType:
-        """Return the prior with a concentration drawn given the labels, which is set in the point."""
+        """Draw the concentration given the labels, set it in the point, and return the prior with it."""
         shape, rate = concentration.law(point)
         if rate <= 0.0:
             return prior
@@ -393,15 +394,15 @@ class DirichletProcessStep(PartitionSampler):
 
             def more() -> np.ndarray:
                 nonlocal pool
-                own = stream.take(n_fresh)
-                pool = [np.concatenate(pair) for pair in zip(pool, own, strict=True)]
-                return density.by_row(own)
+                added = stream.take(n_fresh)
+                pool = [np.concatenate(pair) for pair in zip(pool, added, strict=True)]
+                return density.by_row(added)
 
             scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more)
-            labels, atoms = scanned.labels, [own[scanned.chosen] for own in pool]
+            labels, atoms = scanned.labels, [values[scanned.chosen] for values in pool]
             moves.n_moved += scanned.n_moved
             fresh_rows = scanned.unseen
-            fresh = [own[len(own) - len(fresh_rows) :] for own in pool]
+            fresh = [values[len(values) - len(fresh_rows) :] for values in pool]
         for _ in range(options.hamiltonian if has_free else 0):
             atoms, ratio = move_atoms(rng, density, atoms, labels, scales)
             moves.accepted.append(ratio)
@@ -414,11 +415,12 @@ class DirichletProcessStep(PartitionSampler):
             for _ in range(2):
                 atoms = move_discrete(rng, density, atoms, where, labels)
         for _ in range(n_moves):
-            # As many whatever the scan has taken: a number that tells of the labels would be a part of the state.
+            # Always POOL atoms, however many the scan has left: a number that depends on the labels would have to
+            # be part of the state.
             if len(fresh_rows) < POOL:
                 fresh = stream.take(POOL)
                 fresh_rows = density.by_row(fresh)
-            fresh, fresh_rows = [own[:POOL] for own in fresh], fresh_rows[:POOL]
+            fresh, fresh_rows = [values[:POOL] for values in fresh], fresh_rows[:POOL]
             moved = split_or_merge(
                 rng,
                 density,
@@ -439,6 +441,6 @@ class DirichletProcessStep(PartitionSampler):
                 moves.tally[kind] += 1
                 labels, first = named_by_appearance(moved.labels)
                 order = moved.labels[first]
-                atoms = [own[order] for own in density.from_free(moved.free, [])]
+                atoms = [values[order] for values in density.from_free(moved.free, [])]
             fresh_rows = np.empty((0, 0))
         return labels, atoms

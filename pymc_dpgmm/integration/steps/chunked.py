@@ -29,16 +29,17 @@ from pymc_dpgmm.sampler.tuning.preparation import prepare
 from pymc_dpgmm.sampler.tuning.schedule import EFFORT_AFTER_PART, Options, searched
 from pymc_dpgmm.tables.checks import check_count
 
-# Tuning draws that search, at most, at most this share of all of them, and after how many that find nothing better
-# the search is over.
+# The first tuning draws search: at most SEARCH_DRAWS and at most SEARCH_SHARE of all tuning draws. The search ends
+# after SETTLED_DRAWS draws in a row that find nothing better.
 SEARCH_DRAWS, SEARCH_SHARE, SETTLED_DRAWS = 10, 0.5, 2
-# What a draw is computed from: kept with the statistics of the draw, and taken from these into a group of its own.
+# Statistic with the clusters of a draw, from which its labels are computed. It is moved to a separate group of the
+# results.
 DRAWN = "drawn"
 STATISTICS: dict[str, Any] = OF_PARTITIONS | {"searching": np.bool_, "rows_per_second": np.float64, DRAWN: object}
 
 
 class ChunkOptions(NamedTuple):
-    """What a user fixes of a draw."""
+    """Options of a draw; see :class:`~pymc_dpgmm.chunked.partition.Scheme`."""
 
     scanned: int | None = None
     births: int = Scheme().n_births
@@ -66,7 +67,7 @@ class ChunkOptions(NamedTuple):
 
 @dataclass_state
 class ChunkedStepState(StepMethodState):
-    """Sampling state: the partitions, as their sums and leaders, and whether the search has been made."""
+    """Sampling state: the partitions, as sums and leaders, and the remaining draws of the search."""
 
     tune: bool
     states: list[Any]
@@ -74,7 +75,7 @@ class ChunkedStepState(StepMethodState):
 
 
 class ChunkedTarget:
-    """One number of clusters of rows in chunks: its prior, and the parameters of its base measure."""
+    """One partition of rows in chunks: its prior, and the parameters of its base measure."""
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
@@ -85,13 +86,13 @@ class ChunkedTarget:
         if others:
             raise NotImplementedError(
                 f"{', '.join(others)} depends on {rv.name}, and so on the partition of rows in chunks, which is "
-                "not supported. For rows in memory it is: observed=array.compute()"
+                "not supported. It is supported for rows in memory: observed=array.compute()"
             )
         op = rv.owner.op
         self.source, self._op = op.source, op.prior
         _, *prior = op.dist_params(rv.owner)
         self._prior = PointFunction(model, prior)
-        # The density of the rows: its inputs are sums, an origin, and the parameters.
+        # Inputs of the density of the rows: sums, an origin, and the parameters.
         _, _, *self.parameters = model[self.name].owner.inputs
         self._params = PointFunction(model, self.parameters)
         self.family = self.source.partition.family
@@ -107,7 +108,7 @@ class ChunkedTarget:
         return self._op.prior(*as_numbers(self._prior(point)), self.source.n)
 
     def take_params(self, point: dict[str, np.ndarray]) -> bool:
-        """Take the parameters of the base measure at a point; return False outside their support."""
+        """Set the parameters of the base measure to those at a point; return False if outside their support."""
         params = self.family.params(*as_numbers(self._params(point)))
         if not self.family.supports(params):
             return False
@@ -117,12 +118,12 @@ class ChunkedTarget:
 
 
 class ChunkedStep(PartitionSampler):
-    """Samples the partition of rows in chunks: one pass over the chunks a draw, and moves of some rows beside it.
+    """Samples the partition of rows in chunks: each draw is a pass over the chunks, and moves of some rows.
 
     Sampler statistics, per draw and prefixed by the name of the mixture: ``n_clusters``; ``largest_share``, the
-    share of rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of
-    the rows that came back; ``log_joint``, the log density of partition and data given everything else;
-    ``searching``, whether the draw was a search; ``seconds`` and ``rows_per_second``.
+    share of rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations
+    among the rows that the pass returned; ``log_joint``, the log density of partition and data given everything
+    else; ``searching``, whether the draw was a search; ``seconds`` and ``rows_per_second``.
     """
 
     name = "chunked"
@@ -150,17 +151,18 @@ class ChunkedStep(PartitionSampler):
         options = self._options
         self._scheme = Scheme(options.births, options.scanned, n_carvings=options.carvings)
         prepare([target.family for target in self.targets], Options(search=self._options.search))
-        # For each target, draws that may still search, and how many in a row have found nothing.
+        # For each target, the number of draws that may still search, and of the last draws that have found
+        # nothing.
         self.search_left = [(0, 0) for _ in self.targets]
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Never assigned by itself: the step of labels hands over to it."""
+        """Never assigned automatically: DPMixtureStep delegates to it."""
         return Competence.INCOMPATIBLE
 
     @property
     def states(self) -> list[Any]:
-        """What the partitions go on from."""
+        """States of the partitions, from which sampling continues."""
         return [target.partition.state for target in self.targets]
 
     @states.setter
@@ -170,7 +172,7 @@ class ChunkedStep(PartitionSampler):
             target.source.show(target.partition)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Start a chain: its own random numbers, and all rows in one cluster."""
+        """Start a chain with its own random numbers and all rows in one cluster."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         n_searches = min(SEARCH_DRAWS, math.ceil(SEARCH_SHARE * tune)) if self._options.search else 0
@@ -185,7 +187,7 @@ class ChunkedStep(PartitionSampler):
         prior, n_moved, log_joint = target.prior(point), 0, -np.inf
         left, settled = self.search_left[position]
         searching = self.tune and left > 0
-        # Where the rest of the model has density zero, the partition has no posterior: it waits.
+        # If the rest of the model has density zero, the partition has no posterior and stays unchanged.
         if prior is not None and target.take_params(point):
             if concentration is not None:
                 prior = partition.redraw_alpha(self.rng, prior, concentration.law(point))
@@ -215,21 +217,21 @@ class ChunkedStep(PartitionSampler):
 
 
 def with_clusters(idata: Any) -> Any:
-    """Return results in which what labels are computed from is in groups ``{name}_clusters``, and no statistic."""
+    """Return results with the clusters of all draws moved from statistics to groups ``{name}_clusters``."""
     if "sample_stats" not in idata.children:
         return idata
     ending = f"_{DRAWN}"
     for group in [name for name in idata.children if name.endswith("sample_stats")]:
         statistics = idata[group].dataset
-        found = [
+        keys = [
             str(name) for name in statistics if str(name).endswith(ending) and statistics[name].dtype == object
         ]
-        for key in found:
+        for key in keys:
             if group == "sample_stats":
                 drawn: Sequence[Sequence[DrawnPartition]] = statistics[key].transpose("chain", "draw").to_numpy()
                 name = key.removesuffix(ending)
                 each = {dim: statistics[dim].to_numpy() for dim in ("chain", "draw")}
                 idata[f"{name}_clusters"] = xr.DataTree(as_dataset(drawn, each))
-        if found:
-            idata[group] = xr.DataTree(statistics.drop_vars(found))
+        if keys:
+            idata[group] = xr.DataTree(statistics.drop_vars(keys))
     return idata

@@ -22,21 +22,22 @@ from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 from pymc_dpgmm.integration.variables.operations import LabelsRV
 
-# How many consecutive numbers one is drawn from: few most of the time, which is faster, and many in this share of
-# the draws, for distributions that are wide.
+# Number of consecutive candidates of a draw. Few candidates are faster; many, in this share of the draws, help for
+# wide distributions.
 FEW, MANY, SHARE_OF_MANY = 32, 256, 0.125
 
 
 @dataclass_state
 class ComponentsGibbsState(StepMethodState):
-    """Sampling state: the random numbers are all."""
+    """Sampling state: the random generator only."""
 
 
 class ComponentsGibbs(BlockedStep):
     """Gibbs draw of a discrete variable on which the number of components of finite mixtures depends.
 
-    ``pm.sample`` assigns it by itself to discrete variables of which ``n_components`` of a :func:`FiniteMixture`
-    or :class:`FiniteDirichlet` is computed, in groups or not, such as ``m`` in ``1 + pm.Poisson("m", 3)``.
+    ``pm.sample`` assigns it automatically to discrete variables from which ``n_components`` of a
+    :func:`FiniteMixture` or :class:`FiniteDirichlet` is computed, with or without groups, such as ``m`` in
+    ``1 + pm.Poisson("m", 3)``.
 
     Parameters
     ----------
@@ -53,9 +54,9 @@ class ComponentsGibbs(BlockedStep):
     The new value is drawn from the conditional distribution given all other variables, labels among them, within
     w consecutive numbers: ``u - o, ..., u - o + w - 1``, where ``u`` is the current value and ``o`` is uniform on
     0, ..., w - 1. Given these numbers, ``u`` has its conditional distribution among them. The draw is therefore
-    exact for any support, bounded or not. The width w is 32, and in one of eight draws, chosen at random, 256.
-    Where the density of something else than labels depends on the variable, w is always 32, and these densities
-    are evaluated one by one. Values with fewer components than clusters have density zero.
+    exact for any support, bounded or not. The width w is 32, and 256 in one of eight draws, chosen at random.
+    If densities other than that of labels depend on the variable, w is always 32, and these densities are
+    evaluated one by one. Values with fewer components than clusters have density zero.
 
     Examples
     --------
@@ -90,8 +91,8 @@ class ComponentsGibbs(BlockedStep):
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Ideal for discrete scalars from which a number of components is computed, incompatible otherwise."""
-        is_own = getattr(var.tag, "is_number_of_components", False) and is_discrete_scalar(var)
-        return Competence.IDEAL if is_own else Competence.INCOMPATIBLE
+        is_ideal = getattr(var.tag, "is_number_of_components", False) and is_discrete_scalar(var)
+        return Competence.IDEAL if is_ideal else Competence.INCOMPATIBLE
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the numbers given everything else."""
@@ -121,26 +122,26 @@ class Conditional:
         others = [other for other in depending if not is_partition(other)]
         self._widths = (FEW, FEW if others else MANY)
         numbers = pt.vector(self.name, dtype=value.dtype)
-        densities = [model.logp(vars=[own]) for own in (rv, *on_labels)]
+        densities = [model.logp(vars=[variable]) for variable in (rv, *on_labels)]
         total = pt.add(*(d.reshape((-1,)) for d in vectorize_graph(densities, {value: numbers})))
         self._names, self._function = _compiled(model, value, numbers, total)
         self._beside = _compiled(model, value, value, model.logp(vars=others)) if others else None
 
     def log_density(self, numbers: np.ndarray, point: dict[str, np.ndarray]) -> np.ndarray:
-        """Return the log density of each of some numbers (w,) given the rest of a point: (w,) float64 array."""
+        """Return the log densities of candidate numbers (w,) given the rest of a point: (w,) float64 array."""
         numbers = numbers.astype(self._dtype)
-        found = np.asarray(self._function(numbers, *(point[name] for name in self._names)), dtype=np.float64)
-        found = np.where(np.isnan(found), -np.inf, found)
+        log_p = np.asarray(self._function(numbers, *(point[name] for name in self._names)), dtype=np.float64)
+        log_p = np.where(np.isnan(log_p), -np.inf, log_p)
         if self._beside is None:
-            return found
+            return log_p
         names, function = self._beside
-        for i in np.flatnonzero(found > -np.inf):
-            own = float(function(numbers[i], *(point[name] for name in names)))
-            found[i] = -np.inf if np.isnan(own) else found[i] + own
-        return found
+        for i in np.flatnonzero(log_p > -np.inf):
+            log_others = float(function(numbers[i], *(point[name] for name in names)))
+            log_p[i] = -np.inf if np.isnan(log_others) else log_p[i] + log_others
+        return log_p
 
     def draw(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> np.ndarray:
-        """Return a draw of the scalar, the one that a point has where no number has a positive density."""
+        """Return a draw of the scalar, or its current value if no candidate has a positive density."""
         current = point[self.name]
         width = self._widths[int(rng.random() < SHARE_OF_MANY)]
         numbers = int(current) - int(rng.integers(width)) + np.arange(width)
@@ -158,9 +159,9 @@ class Conditional:
 def _compiled(model: pm.Model, value: Variable, numbers: Variable, logp: Variable) -> tuple[list[str], Any]:
     """Return a function of numbers and of other values of a model, and the names of these."""
     needed = set(ancestors([logp]))
-    inputs = [own for own in model.value_vars if own in needed and own is not value]
+    inputs = [other for other in model.value_vars if other in needed and other is not value]
     function = pm.compile([numbers, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
-    return [str(own.name) for own in inputs], function
+    return [str(other.name) for other in inputs], function
 
 
 def is_discrete_scalar(var: Any) -> bool:
@@ -170,5 +171,5 @@ def is_discrete_scalar(var: Any) -> bool:
 
 
 def is_partition(var: Any) -> bool:
-    """Tell whether a variable is labels, or a partition of rows in chunks."""
+    """Tell whether a variable is a vector of labels, or a partition of rows in chunks."""
     return var.owner is not None and isinstance(var.owner.op, LabelsRV | ChunkedClustersRV)

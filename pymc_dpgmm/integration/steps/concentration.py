@@ -1,4 +1,4 @@
-"""The concentration of a Chinese restaurant process under a gamma prior: how a step reads, draws and writes it."""
+"""Draws of the concentration of a Chinese restaurant process under a gamma prior."""
 
 import math
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from pymc_dpgmm.partitions.priors import cluster_sizes
 
 @dataclass_state
 class ConcentrationGibbsState(StepMethodState):
-    """Sampling state: the random numbers are all."""
+    """Sampling state: the random generator only."""
 
 
 class ConcentrationGibbs(BlockedStep):
@@ -86,7 +86,7 @@ class ConcentrationGibbs(BlockedStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Never assigned by itself."""
+        """Never assigned automatically."""
         return Competence.INCOMPATIBLE
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -115,7 +115,7 @@ class Concentration:
                 "nothing else, depends on it"
             )
         self.name = value.name
-        # None where the labels are observed.
+        # None if the labels are observed.
         self.labels = model.rvs_to_values[labels].name
         self.is_by_group = isinstance(labels.owner.op, HDPLabelsRV)
         self._labels = PointFunction(model, [labels])
@@ -129,7 +129,7 @@ class Concentration:
         return float(self._alpha(point)[0])
 
     def law(self, point: dict[str, np.ndarray]) -> tuple[float, float]:
-        """Return shape and rate of the concentration's law, zeros where they are outside their support."""
+        """Return shape and rate of the concentration's gamma prior, zeros if they are outside their support."""
         shape, scale = (float(value) for value in self._numbers(point))
         return (shape, 1.0 / scale) if shape > 0 and scale > 0 else (0.0, 0.0)
 
@@ -144,10 +144,11 @@ class Concentration:
 
 
 def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None, str]:
-    """Return the labels of whose prior ``alpha`` is a concentration, if it is gamma and only that, and which one.
+    """Return the labels whose prior has this variable as its gamma-distributed concentration, and its role.
 
-    The labels are those of a CRP, or of a hierarchical Dirichlet process, of which alpha or gamma may be meant.
-    Other transforms than PyMC's own may leave out a part of the positive numbers.
+    The labels are those of a CRP, or of a hierarchical Dirichlet process with the roles ``"alpha"`` and
+    ``"gamma"``. The result is (None, "") if other variables depend on it too, or for transforms other than PyMC's
+    default, which may exclude a part of the positive numbers.
     """
     nothing = None, ""
     if not is_gamma(alpha) or not isinstance(model.rvs_to_transforms[alpha], LogTransform | None):
@@ -160,8 +161,8 @@ def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None,
     if isinstance(op, CRPRV) and prior_parameters(labels)["alpha"] is alpha:
         return labels, "alpha"
     if isinstance(op, ChunkedClustersRV):
-        is_own = isinstance(op.prior, CRPRV) and op.dist_params(labels.owner)[1] is alpha
-        return (labels, "alpha") if is_own else nothing
+        is_alpha = isinstance(op.prior, CRPRV) and op.dist_params(labels.owner)[1] is alpha
+        return (labels, "alpha") if is_alpha else nothing
     if isinstance(op, HDPLabelsRV) and grouped_parameters(labels)["gamma"] is alpha:
         return labels, "gamma"
     if isinstance(op, OpenersRV) and op.dist_params(labels.owner)[0] is alpha:

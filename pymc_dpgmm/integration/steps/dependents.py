@@ -1,4 +1,4 @@
-"""Whatever depends on labels but is no mixture on them."""
+"""Random variables and potentials that depend on labels and are no mixtures on them."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -18,9 +18,10 @@ from pymc_dpgmm.sampler.state.state import State
 
 
 class Dependents:
-    """Whatever depends on labels but is no mixture on them: random variables and potentials.
+    """Random variables and potentials that depend on labels and are no mixtures on them.
 
-    Free variables that labels index along their first axis, as in ``theta[labels]``, are renamed with clusters.
+    Free variables that labels index along their first axis, as in ``theta[labels]``, are permuted when clusters
+    are renumbered.
 
     Parameters
     ----------
@@ -34,7 +35,7 @@ class Dependents:
         self.names = ", ".join(other.name for other in others)
         for other in others:
             _check_no_weights(model, labels, other)
-        # Of these draws, a row of a mixture cannot be left out alone.
+        # With such dependents, rows of a mixture cannot be left out one at a time for leave-one-out densities.
         amend_record(model, labels.name, {"dependents": [other.name for other in others]})
         indexed = _indexed_by(model, labels, others)
         behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
@@ -43,7 +44,7 @@ class Dependents:
         inputs = [v for v in model.value_vars if v in needed and v is not value]
         self.inputs = [v.name for v in inputs]
         self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
-        # Compiled code would not notice an index out of range.
+        # Evaluated in Python, because compiled code would not notice an index out of range.
         function = pm.compile([value, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
         self._function = lambda labels, point: function(
             labels.astype(value.dtype), *(point[name] for name in self.inputs)
@@ -52,7 +53,7 @@ class Dependents:
     def at(
         self, point: dict[str, np.ndarray], labels: np.ndarray, labels_of: Callable[[State], np.ndarray]
     ) -> "DependentsAt":
-        """Return their density at a point, with labels that a function reads from states of the kernels.
+        """Return the density at a point, with a function that reads the labels from a state of the kernels.
 
         Raises
         ------
@@ -64,7 +65,7 @@ class Dependents:
         except IndexError as error:
             raise ValueError(
                 f"labels up to {labels.max()} index something shorter in {self.names} ({error}): give it one "
-                "entry per row, or bound the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
+                "entry per row, or limit the number of clusters with dp.FiniteMixture or dp.FiniteDirichlet"
             ) from None
 
     def log_density(self, labels: np.ndarray, point: dict[str, np.ndarray]) -> float:
@@ -77,7 +78,7 @@ class Dependents:
 
 
 class DependentsAt(NamedTuple):
-    """Dependents of labels, at some labels and a point, and their log density."""
+    """Dependents at a point, with labels, and their log density."""
 
     dependents: Dependents
     labels_of: Callable[[State], np.ndarray]
@@ -86,7 +87,7 @@ class DependentsAt(NamedTuple):
     value: float
 
     def proposed(self, state: State) -> "DependentsAt":
-        """Return them at the labels of another state, with what labels index renamed."""
+        """Return the dependents at the labels of another state, with indexed variables permuted accordingly."""
         point, renamed = self.point, self.dependents.renamed
         labels = self.labels_of(state)
         if renamed:
@@ -100,30 +101,30 @@ class DependentsAt(NamedTuple):
 
 
 def _check_no_weights(model: pm.Model, labels: Variable, other: Variable) -> None:
-    """Raise TypeError where labels are the weights of a mixture of PyMC."""
+    """Raise TypeError if labels are passed as the weights of a mixture of PyMC."""
     if other not in model.basic_RVs or not isinstance(other.owner.op, MixtureRV):
         return
     weights = other.owner.op.dist_params(other.owner)[0]
     if labels in set(ancestors([weights], blockers=model.basic_RVs)):
         raise TypeError(
-            f"{other.name} takes the labels {labels.name} for the weights of pm.Mixture, but they tell which "
-            "cluster each row is in: use dp.DPMixture or dp.CollapsedMixture, or give each row the parameters of "
+            f"{other.name} has the labels {labels.name} as the weights of pm.Mixture, but labels are the numbers "
+            "of the rows' clusters: use dp.DPMixture or dp.CollapsedMixture, or give each row the parameters of "
             f"its cluster, as in pm.Normal(..., mu=theta[{labels.name}])"
         )
 
 
 def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -> list[Variable]:
-    """Return the free variables that expressions index as ``theta[labels]``, and whose entries may be permuted."""
+    """Return the free variables with entries that may be permuted, and that are indexed as ``theta[labels]``."""
     roots = [root for other in others for root in (other.owner.inputs if other in model.basic_RVs else [other])]
-    found = []
+    indexed = []
     for variable in ancestors(roots, blockers=model.basic_RVs):
         node = variable.owner
         if node is None or not isinstance(node.op, AdvancedSubtensor) or node.op.idx_list[0] != 0:
             continue
         theta, index = node.inputs[:2]
-        if theta not in model.free_RVs or theta in found or of_units(index)[0] is not labels:
+        if theta not in model.free_RVs or theta in indexed or of_units(index)[0] is not labels:
             continue
         transform = model.rvs_to_transforms[theta]
         if transform is None or transform.ndim_supp == 0:
-            found.append(theta)
-    return found
+            indexed.append(theta)
+    return indexed

@@ -1,4 +1,4 @@
-"""What a step of labels reads from a model where rows come in groups: their prior, openers, and concentrations."""
+"""Targets of label steps for rows in groups: labels with their prior, openers and concentrations."""
 
 from typing import Any
 
@@ -31,14 +31,14 @@ from pymc_dpgmm.sampler.topics.topics import FEWEST_WORDS, TopicState
 
 
 class GroupedTarget(LabelsTarget):
-    """One vector of labels of rows in groups: a :class:`LabelsTarget` whose rows join clusters by their groups."""
+    """One vector of labels of rows in groups: a :class:`LabelsTarget` with weights of clusters for each group."""
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         super().__init__(model, value)
         rv = model.values_to_rvs[value]
         if self.dependents is not None:
             raise NotImplementedError(
-                f"labels by group can have mixtures of this package on them only, but {self.dependents.names} "
+                f"only mixtures of this package can depend on labels by group, but {self.dependents.names} "
                 f"depends on {self.name} too; without group= that is possible"
             )
         parameters = parameters_of(rv)
@@ -50,25 +50,25 @@ class GroupedTarget(LabelsTarget):
             others = [other.name for other in dependents(model, openers) if other is not rv]
             if others:
                 raise NotImplementedError(
-                    f"nothing but labels can depend on which rows open tables, but {', '.join(others)} depends on "
-                    f"{openers.name}, or on the number of tables that is computed from it"
+                    f"only labels can depend on the openers, but {', '.join(others)} depends on "
+                    f"{openers.name}, or on the number of tables, which is computed from it"
                 )
             self.openers = model.rvs_to_values[openers]
             alpha, _ = openers.owner.op.dist_params(openers.owner)
             self._numbers = PointFunction(model, [alpha, parameters["gamma"]])
         else:
             self._numbers = PointFunction(model, [parameters["alpha"], parameters["n_components"]])
-        # Groups without rows have no part in the density of labels.
+        # Groups without rows do not enter the density of labels.
         self.groups = Groups(group_of(rv))
 
     @property
     def takes_leaders(self) -> bool:
-        """Whether there can be leader sweeps: weights are those of groups."""
+        """Whether leader sweeps are possible: not with weights that differ between groups."""
         return False
 
     @property
     def may_search(self) -> bool:
-        """Whether searches help: single words of all documents together say nothing of topics."""
+        """Whether searches help. They ignore groups, and words without their documents do not determine topics."""
         sole = self.mixtures[0].family.title if len(self.mixtures) == 1 else ""
         return sole != "DirichletCategorical" or self.groups.n < FEWEST_WORDS
 
@@ -78,44 +78,44 @@ class GroupedTarget(LabelsTarget):
         return np.full(n_groups, float(alpha)) if alpha.ndim == 0 else np.ascontiguousarray(alpha[:n_groups])
 
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
-        """Return a prior of rows without groups, which searches use and proposals; None outside the support."""
+        """Return a prior that ignores groups, for searches and proposals; None outside the support."""
         alpha, other = self._numbers(point)
-        pulls = self._pulls(alpha)
-        if not (np.all(pulls > 0.0) and np.all(np.isfinite(pulls))):
+        concentrations = self._pulls(alpha)
+        if not (np.all(concentrations > 0.0) and np.all(np.isfinite(concentrations))):
             return None
         if self.openers is not None:
             return chinese_restaurant(float(other))
-        return finite_dirichlet(float(np.mean(pulls)), float(other))
+        return finite_dirichlet(float(np.mean(concentrations)), float(other))
 
     def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
-        """Return the state at a point, which knows the groups; see :meth:`LabelsTarget.state`."""
-        found = super().state(point, prior, kept)
-        if found is not None and found.state.groups is not self.groups:
-            found.state.set_groups(self.groups)
-        return found
+        """Return the state at a point, with the groups of rows; see :meth:`LabelsTarget.state`."""
+        current = super().state(point, prior, kept)
+        if current is not None and current.state.groups is not self.groups:
+            current.state.set_groups(self.groups)
+        return current
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
-        """Let rows join clusters by their groups, given openers and concentrations at a point."""
+        """Give a state the groups' weights of clusters, from openers and concentrations at a point."""
         alpha, other = self._numbers(point)
         if self.openers is None:
             state.set_grouping(rng, self._pulls(alpha), None)
         else:
-            given = point[self.openers.name]
-            state.set_grouping(rng, self._pulls(alpha), given, float(other), laws)
+            openers = point[self.openers.name]
+            state.set_grouping(rng, self._pulls(alpha), openers, float(other), laws)
 
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
-        """Set the openers at a point to those that a draw has ended with."""
+        """Set the openers at a point to those at the end of a draw."""
         if self.openers is None:
             state.leave_groups()
             return
-        # After a search, which knows no groups, every row opens a table: all labels allow that.
-        found = state.openers if state.is_grouped else np.ones(state.n)
-        point[self.openers.name] = found.astype(self.openers.dtype)
+        # A search ignores groups. After it every row opens a table, which is possible for any labels.
+        openers = state.openers if state.is_grouped else np.ones(state.n)
+        point[self.openers.name] = openers.astype(self.openers.dtype)
         state.leave_groups()
 
 
 class TopicsTarget:
-    """Topics of words: labels that keep their names, and the words on them."""
+    """Topics of words, whose numbers are not exchangeable between draws, and the words on them."""
 
     takes_leaders = False
     dependents = None
@@ -128,7 +128,7 @@ class TopicsTarget:
         depending = dependents(model, rv)
         if len(depending) != 1 or not is_plain_mixture(model, rv, depending[0]):
             names = ", ".join(other.name for other in depending) or "nothing"
-            raise NotImplementedError(f"topics can have words on them only, but {names} depends on {self.name}")
+            raise NotImplementedError(f"only words can depend on topics, but {names} depends on {self.name}")
         self._words = MixtureTarget(model, depending[0])
         self.mixtures: list[MixtureTarget] = []
         self._alpha = PointFunction(model, [parameters_of(rv)["alpha"]])
@@ -140,7 +140,7 @@ class TopicsTarget:
         return alpha if np.all((alpha > 0.0) & np.isfinite(alpha)) else None
 
     def state(self, point: dict[str, np.ndarray], prior: np.ndarray, kept: Kept | None) -> Kept | None:
-        """Return the state at a point: the kept one if nothing it was made from has changed."""
+        """Return the state at a point: the kept one unless its inputs have changed."""
         labels = point[self.name]
         view = self._words.view(point, len(labels))
         if not view.family.supports(view.params):
@@ -161,30 +161,30 @@ class TopicsTarget:
         """Do nothing: a state is always ready."""
 
     def leave(self, point: dict[str, np.ndarray], state: Any) -> None:
-        """Do nothing: there is nothing beside the labels."""
+        """Do nothing: only the labels are drawn."""
 
     def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
-        """Return how many tokens the topics have that have some."""
+        """Return the numbers of tokens of the topics that have tokens."""
         if kept is not None:
             return kept.state.cluster_sizes
         sizes = np.bincount(point[self.name])
         return sizes[sizes > 0]
 
     def labels_of(self, state: Any) -> np.ndarray:
-        """Return the topics that a state stands for."""
+        """Return the topics of a state."""
         return state.labels().astype(self.dtype)
 
 
 def is_topics(var: Any) -> bool:
-    """Tell whether a variable is topics that keep their names."""
+    """Tell whether a variable is a vector of topics."""
     return var.owner is not None and isinstance(var.owner.op, TopicLabelsRV)
 
 
 def is_grouped(var: Any) -> bool:
-    """Tell whether a variable is labels of rows in groups."""
+    """Tell whether a variable is a vector of labels of rows in groups."""
     return var.owner is not None and isinstance(var.owner.op, GroupedLabelsRV)
 
 
 def is_openers(var: Any) -> bool:
-    """Tell whether a variable tells which rows open tables."""
+    """Tell whether a variable is a vector of openers."""
     return var.owner is not None and isinstance(var.owner.op, OpenersRV)

@@ -1,4 +1,4 @@
-"""Numbers of a model at a point of its value variables."""
+"""Evaluate expressions of a model at a point of its value variables."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ class PointFunction:
     """
 
     def __init__(self, model: pm.Model, expressions: Sequence[Variable]) -> None:
-        # Most models give numbers, and variables as they are: no graph has to be evaluated for these.
+        # Numbers and free variables, which most models have, are read from the point without evaluating a graph.
         direct = [_read_directly(model, expression) for expression in expressions]
         self._direct = None if None in direct else [read for read in direct if read is not None]
         self._last: list[np.ndarray] | None = None
@@ -62,7 +62,7 @@ class PointFunction:
 
 
 def _read_directly(model: pm.Model, expression: Variable) -> Callable[[dict[str, np.ndarray]], np.ndarray] | None:
-    """Return a function of a point for a number, or a free variable as it is; None for other expressions."""
+    """Return a function that reads a number or a free variable from a point; None for other expressions."""
     if isinstance(expression, Constant):
         number = np.asarray(expression.data)
         return lambda point: number

@@ -1,4 +1,4 @@
-"""What steps that draw partitions share: a loop over vectors of labels, statistics and progress."""
+"""Base class of steps that draw partitions: a loop over vectors of labels, statistics and progress."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,10 +14,10 @@ from pymc_dpgmm.sampler.many_rows.many_rows import ROWS_FOR_LEADERS
 
 
 class PartitionSampler(BlockedStep):
-    """A step that draws one vector of labels after the other, each with what belongs to it.
+    """A step that draws several vectors of labels in turn, each with the variables that are drawn with it.
 
-    A *target* is a vector of labels with what a step reads of it from a model. The progress bar shows the number
-    of clusters of each and, of many rows, how many are drawn in a second.
+    A *target* is a vector of labels together with everything that a step reads from the model for it. The progress
+    bar shows the number of clusters of each target and, for many rows, the number of rows drawn per second.
     """
 
     targets: Sequence[Any]
@@ -25,7 +25,7 @@ class PartitionSampler(BlockedStep):
     def _sample(
         self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
     ) -> None:
-        """Set what is sampled, the statistics that each draw records, by name and dtype, and the generator."""
+        """Set the targets, the statistics that each draw records, by name and dtype, and the generator."""
         check_mode((compile_kwargs or {}).get("mode"))
         self.targets = targets
         self.tune = True
@@ -37,7 +37,7 @@ class PartitionSampler(BlockedStep):
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Draw the labels, and what belongs to them, given everything else in the point."""
+        """Draw the labels, and the variables drawn with them, given everything else in the point."""
         point = dict(point)
         statistics: dict[str, Any] = {}
         for position, target in enumerate(self.targets):
@@ -51,7 +51,7 @@ class PartitionSampler(BlockedStep):
         raise NotImplementedError
 
     def _n_rows(self, target: Any) -> int:
-        """Return how many rows a target has; 0 if that is not known before it is drawn."""
+        """Return the number of rows of a target; 0 if it is not known before the target is drawn."""
         return 0
 
     def _many_rows(self) -> dict[str, int]:
@@ -60,7 +60,7 @@ class PartitionSampler(BlockedStep):
         return {name: n for name, n in n_rows.items() if n >= ROWS_FOR_LEADERS}
 
     def _progressbar_config(self, n_chains: int = 1) -> tuple[list[Any], dict[str, Any]]:
-        # One column for each vector of labels: more, and PyMC's own have no room in 80 characters.
+        # One column for each vector of labels: with more, PyMC's own columns would not fit into 80 characters.
         columns: list[Any] = []
         stats: dict[str, Any] = {}
         many_rows = self._many_rows()
@@ -70,7 +70,7 @@ class PartitionSampler(BlockedStep):
             text = f"{{task.fields[{name}]}}"
             stats[name] = [0] * n_chains
             if target.name in many_rows:
-                # PyMC tells seconds for a draw.
+                # PyMC shows seconds per draw itself.
                 name = f"{target.name}_rows_per_second"
                 header += " rows/s"
                 text += f" {{task.fields[{name}]}}"
@@ -82,17 +82,17 @@ class PartitionSampler(BlockedStep):
         shown, many_rows = [f"{target.name}_n_clusters" for target in self.targets], self._many_rows()
 
         def update(stats: Mapping[str, Any]) -> dict[str, Any]:
-            told = {name: stats[name] for name in shown if name in stats}
+            fields = {name: stats[name] for name in shown if name in stats}
             for name, n in many_rows.items():
                 if f"{name}_seconds" in stats:
-                    told[f"{name}_rows_per_second"] = _short(n / stats[f"{name}_seconds"])
-            return told
+                    fields[f"{name}_rows_per_second"] = _short(n / stats[f"{name}_seconds"])
+            return fields
 
         return (update,)
 
 
 def _short(rate: float) -> str:
-    """Write a number in a second in few characters."""
+    """Format a number per second in few characters."""
     for letter, unit in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if rate >= unit:
             return f"{rate / unit:.{int(rate < 10 * unit)}f}{letter}/s"

@@ -1,4 +1,4 @@
-"""What a step of labels reads from a model: their prior, the mixtures on them, and what is missing in rows."""
+"""Targets of label steps: labels with their prior, the mixtures on them, and missing entries of rows."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ from pymc_dpgmm.sampler.state.state import State
 
 
 class Kept(NamedTuple):
-    """What a step keeps of one partition between draws, and what it was made from."""
+    """The state of one partition that a step keeps between draws, and the labels and views it was made from."""
 
     labels: np.ndarray
     views: list[View]
@@ -45,7 +45,7 @@ class Kept(NamedTuple):
 
 
 class MixtureTarget:
-    """One mixture on the labels at hand: its family, and how to read its numbers from a point."""
+    """One mixture on the labels of a target: its family, and how to read its numbers from a point."""
 
     def __init__(self, model: pm.Model, mixture: Variable) -> None:
         self.name = mixture.name
@@ -68,14 +68,14 @@ class MixtureTarget:
         self._checked_unit: Any = None
 
     def _sampled_family(self, shape: Sequence[int | None], n_columns: int) -> Family:
-        """Return the family that samplers will use, as far as it can be told without the data."""
+        """Return the family that samplers will use, as far as it is known without the data."""
         if self.family.wide is None or self.missing is not None or shape[0] is None:
             return self.family
         return self.family.wide(shape[0], n_columns) or self.family
 
     @property
     def has_unit(self) -> bool:
-        """Whether labels are those of units of rows."""
+        """Whether the labels are labels of units."""
         return self._unit is not None
 
     def view(self, point: dict[str, np.ndarray], n: int) -> View:
@@ -84,13 +84,13 @@ class MixtureTarget:
         Raises
         ------
         ValueError
-            If there are not as many rows as labels, or values that are not data of the family's kind.
+            If the numbers of rows and labels differ, or values are no data for the family.
         """
         (values,) = self._values(point)
         unit = None if self._unit is None else self._unit(point)[0]
-        given = self._params(point)
-        if given is not self._given:
-            self._given, self._numbers = given, self.family.params(*as_numbers(given))
+        arrays = self._params(point)
+        if arrays is not self._given:
+            self._given, self._numbers = arrays, self.family.params(*as_numbers(arrays))
         params = self._numbers
         if self._sparse is not None:
             values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
@@ -101,8 +101,8 @@ class MixtureTarget:
         if values is not self._checked:
             if unit is None and values.shape[0] != n:
                 raise ValueError(
-                    f"there are {n} labels, but {self.name} has {values.shape[0]} rows: labels, also starting "
-                    "labels, need one per row"
+                    f"there are {n} labels, but {self.name} has {values.shape[0]} rows: give one label per row, "
+                    "also in starting labels"
                 )
             check_values(values)
             n_missing = count_missing(values)
@@ -115,13 +115,13 @@ class MixtureTarget:
         return View(self.family, params, values, unit)
 
     def absent(self, shape: tuple[int, ...]) -> np.ndarray:
-        """Return where entries are missing: an array of bools."""
-        found = np.zeros(shape, dtype=np.bool_)
-        found.flat[self.positions.data] = True
-        return found
+        """Return which entries are missing: an array of bools."""
+        absent = np.zeros(shape, dtype=np.bool_)
+        absent.flat[self.positions.data] = True
+        return absent
 
     def write_missing(self, point: dict[str, np.ndarray], entries: np.ndarray, absent: np.ndarray) -> None:
-        """Set the missing entries in a point, given them less the offset."""
+        """Set the missing entries in a point. ``entries`` are drawn without the offset, which is added."""
         if self._offset is not None:
             (offset,) = self._offset(point)
             entries = entries + offset.reshape(absent.shape)[absent]
@@ -137,7 +137,7 @@ class MixtureTarget:
 
 
 class LabelsPrior:
-    """The prior of labels, and what is known of them."""
+    """The prior of labels, and the constraints on them."""
 
     def __init__(self, model: pm.Model, rv: Variable) -> None:
         self.name = rv.name
@@ -158,14 +158,14 @@ class LabelsPrior:
         return self._last[2]
 
     def check(self, labels: np.ndarray) -> None:
-        """Raise ValueError where labels are no partition, or contradict what is known."""
+        """Raise ValueError if labels are out of range or contradict the constraints."""
         check_range(self.name, labels)
         if self.constraints is not None and not allow(self.constraints, labels):
             raise ValueError(f"{self.name} contradicts its known_labels or must_link")
 
 
 def check_range(name: str, labels: np.ndarray) -> None:
-    """Raise ValueError where labels are no partition."""
+    """Raise ValueError if labels are out of range."""
     if not len(cluster_sizes(labels)):
         raise ValueError(
             f"{name} must lie in 0..n-1 = 0..{len(labels) - 1}, got values from {labels.min()} to {labels.max()}"
@@ -173,13 +173,13 @@ def check_range(name: str, labels: np.ndarray) -> None:
 
 
 def n_labels(rv: Variable) -> int:
-    """Return how many labels there are; 0 if the model's data may change that."""
+    """Return the number of labels; 0 if it depends on data of the model that may change."""
     (n,) = constant_fold([rv.shape[0]], raise_not_constant=False)
     return 0 if isinstance(n, Variable) else int(n)
 
 
 class LabelsTarget:
-    """One vector of labels in a model: its prior, the mixtures on it, the rest, and its place in the point."""
+    """One vector of labels in a model: its prior, the mixtures on it, and other dependents."""
 
     def __init__(self, model: pm.Model, value: Variable) -> None:
         rv = model.values_to_rvs[value]
@@ -200,18 +200,18 @@ class LabelsTarget:
 
     @property
     def may_search(self) -> bool:
-        """Whether searches help, which know rows and not their groups."""
+        """Whether searches help. They ignore groups of rows."""
         return True
 
     @property
     def takes_leaders(self) -> bool:
-        """Whether there can be leader sweeps: labels are those of rows, of which nothing is known."""
+        """Whether leader sweeps are possible: not with units, constraints or other dependents."""
         has_units = any(mixture.has_unit for mixture in self.mixtures)
         return self.dependents is None and self._blocks is None and not has_units
 
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:
-        """Return the mixtures that the kernels know, and whatever else depends on the labels."""
+        """Return the mixtures that kernels can sample, and all other dependents of the labels."""
         mixtures: list[Variable] = []
         others: list[Variable] = []
         for other in dependents(model, rv):
@@ -224,10 +224,10 @@ class LabelsTarget:
         return self._prior.at(point, len(point[self.name]))
 
     def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
-        """Return the state at a point: the kept one if nothing it was made from has changed.
+        """Return the state at a point: the kept one unless its inputs have changed.
 
-        It is one of rows, or of the blocks of rows that constraints make. Returns None where the base measures'
-        parameters are outside their support.
+        It is a state of rows or, with constraints, of blocks of rows. Returns None if the parameters of the base
+        measures are outside their support.
         """
         labels = point[self.name]
         views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
@@ -246,11 +246,11 @@ class LabelsTarget:
         self._check(labels)
         if not all(view.family.supports(view.params) for view in views):
             return None
-        own = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
-        return Kept(labels, views, State(views, own))
+        labels_of_blocks = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
+        return Kept(labels, views, State(views, labels_of_blocks))
 
     def _check(self, labels: np.ndarray) -> None:
-        """Raise ValueError where labels are no partition, or contradict what is known."""
+        """Raise ValueError if labels are out of range or contradict the constraints."""
         if self._prior is not None:
             self._prior.check(labels)
         else:
@@ -263,7 +263,7 @@ class LabelsTarget:
         kept: Kept,
         imputed: Sequence[str],
     ) -> Kept:
-        """Draw what is missing, of the named variables, with the rows' clusters, and set it in a point."""
+        """Draw the missing entries of the named variables with the rows' clusters, and set them in a point."""
         if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
             return kept
         absent = [
@@ -285,10 +285,10 @@ class LabelsTarget:
         return Kept(self.labels_of(kept.state), views, kept.state)
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
-        """Get a state ready for a draw that is no search."""
+        """Prepare a state for a draw that is no search."""
 
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
-        """Set in a point what a draw has ended with beside the labels."""
+        """Set the variables that were drawn together with the labels in a point."""
 
     def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
         """Return the sizes of the clusters at a point, in any order."""
@@ -297,18 +297,18 @@ class LabelsTarget:
         return kept.state.cluster_sizes
 
     def labels_of(self, state: State) -> np.ndarray:
-        """Return the labels of rows that a state stands for."""
+        """Return the labels of rows from a state."""
         labels = state.labels().astype(self.dtype, copy=False)
         return labels if self._blocks is None else labels[self._blocks.of_row]
 
 
 def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
-    """Tell whether a variable depends on labels as a mixture on them, or on those of units, and not otherwise."""
+    """Tell whether a variable is a mixture on labels of rows or units that depends on them in no other way."""
     if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
         return False
     inputs = mixture_inputs(other)
-    own, unit = of_units(inputs.labels)
-    if own is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
+    mixture_labels, unit = of_units(inputs.labels)
+    if mixture_labels is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
         return False
     return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
 
@@ -326,19 +326,20 @@ def _same_params(view: View, other: View) -> bool:
 
 
 def is_labels(var: Any) -> bool:
-    """Tell whether a variable is labels under one of the package's priors."""
+    """Tell whether a variable is a vector of labels under one of the package's priors."""
     return var.owner is not None and isinstance(var.owner.op, LabelsRV)
 
 
 def is_missing(var: Any) -> bool:
-    """Tell whether a variable stands for missing entries of data."""
+    """Tell whether a variable is the vector of missing entries of data."""
     return var.owner is not None and isinstance(var.owner.op, MissingEntriesRV)
 
 
 def labels_of_missing(model: pm.Model, missing: Variable) -> Variable | None:
-    """Return the labels together with which missing entries can be drawn, or None if there are none.
+    """Return the labels together with which missing entries can be drawn, or None.
 
-    That is so where nothing but a mixture on labels of rows depends on them, and nothing else on the labels.
+    This is possible if only a mixture on labels of rows depends on the missing entries, and only mixtures on rows
+    depend on the labels.
     """
     depending = dependents(model, missing) if is_missing(missing) else []
     if len(depending) != 1:

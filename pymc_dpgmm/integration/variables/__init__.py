@@ -1,4 +1,4 @@
-"""PyMC and PyTensor faces: the random variables of a mixture and their log-density graphs."""
+"""Random variables and operations of mixtures for PyMC and PyTensor, and their log densities."""
 
 from pymc_dpgmm.integration.variables.collapsed_mixture import (
     CollapsedMixture,

@@ -1,4 +1,4 @@
-"""Parameters of rows with ties: one atom from a base distribution for each cluster of labels."""
+"""Parameters of rows that are equal within clusters: one atom from a base distribution for each cluster."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -32,14 +32,14 @@ class FirstRowsOp(NumbersOp):
         return Apply(self, [pt.as_tensor(labels)], [pt.lvector()])
 
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
-        last, found = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        last, first = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
         def evaluate(labels: np.ndarray) -> tuple[np.ndarray, ...]:
-            nonlocal last, found
-            # Labels stand still while NUTS asks for the density again and again.
+            nonlocal last, first
+            # Labels do not change while NUTS evaluates the density many times.
             if not np.array_equal(labels, last):
-                last, found = labels.copy(), first_rows(labels)
-            return (found,)
+                last, first = labels.copy(), first_rows(labels)
+            return (first,)
 
         return evaluate
 
@@ -48,7 +48,7 @@ first_rows_of = FirstRowsOp()
 
 
 class SampledValueOp(BackendsOp):
-    """Atoms as they are, whose gradient nobody may ask for: rows that share an atom cannot move by themselves."""
+    """Returns its input, atoms of rows, and refuses gradients: rows that share an atom cannot move separately."""
 
     __props__ = ()
     view_map = {0: [0]}
@@ -65,10 +65,10 @@ class SampledValueOp(BackendsOp):
         return shapes
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        """Refuse the gradient, which a step method such as NUTS would ask for."""
+        """Refuse the gradient, which a step method such as NUTS would need."""
         raise NotImplementedError(
             "parameters under a dp.DirichletProcess can only be sampled by dp.DirichletProcessStep, which "
-            "pm.sample assigns by itself, not by NUTS or another generic step"
+            "pm.sample assigns automatically, not by NUTS or another generic step"
         )
 
 
@@ -76,16 +76,16 @@ sampled_value = SampledValueOp()
 
 
 class Template:
-    """A base distribution as a function of the model's variables that its parameters are computed from.
+    """A base distribution as a function of the variables from which its parameters are computed.
 
     Parameters
     ----------
     base : variable
         Made with ``.dist``.
     inputs : list of variables
-        What its parameters are computed from.
+        The variables from which its parameters are computed.
     by_row : list of bool
-        Which inputs are atoms of other entries, of which each row has its own.
+        Which inputs are atoms of other entries of the base, so that they differ between rows.
     """
 
     def __init__(self, base: Variable, inputs: Sequence[Variable], by_row: Sequence[bool]) -> None:
@@ -99,11 +99,11 @@ class Template:
         Parameters
         ----------
         inputs : list of variables
-            What takes the inputs' place; those by row have n entries.
+            Replacements of the inputs; those by row have n entries.
         n : int or variable
         """
-        shared = {own: new for own, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if not many}
-        rows = {own: new for own, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if many}
+        shared = {old: new for old, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if not many}
+        rows = {old: new for old, new, many in zip(self.inputs, inputs, self.by_row, strict=True) if many}
         base = clone_replace(self.base, shared, rebuild_strict=False) if shared else self.base
         if not rows:
             return change_dist_size(base, (n,), expand=True)
@@ -111,7 +111,7 @@ class Template:
 
 
 def _by_row(base: Variable, rows: Mapping[Variable, Variable], n: Any) -> Variable:
-    """Return a random variable for each row, parameters of which have one entry per row."""
+    """Return a random variable for each row, for parameters with one entry per row."""
     op = base.owner.op
     if not isinstance(op, RandomVariable):
         raise NotImplementedError(
@@ -119,23 +119,24 @@ def _by_row(base: Variable, rows: Mapping[Variable, Variable], n: Any) -> Variab
         )
     params, size = op.dist_params(base.owner), op.size_param(base.owner)
     n_batch = base.type.ndim - op.ndim_supp
-    own = []
+    by_row = []
     for param, n_core in zip(params, op.ndims_params, strict=True):
         new = vectorize_graph(param, rows)
         if new.type.ndim > param.type.ndim:
-            # Between the rows and the parameter's own axes, those that it is broadcast along.
+            # Axes along which the parameter is broadcast go between the axis of rows and its own axes.
             new = pt.expand_dims(new, tuple(range(1, 1 + n_batch - (param.type.ndim - n_core))))
-        own.append(new)
+        by_row.append(new)
     length = pt.as_tensor(n, dtype="int64")[None]
-    # The shape of an atom is that of its parameters where it was not given, and these are other entries' here.
+    # Without size=, the shape of an atom follows from its parameters, which have been replaced: use that of the
+    # base.
     known = base.type.shape[:n_batch]
     batch = known if None not in known else base.shape[:n_batch] if isinstance(size.type, NoneTypeT) else size
     shape = pt.concatenate([length, pt.as_tensor(batch, ndim=1, dtype="int64")]) if n_batch else length
-    return op(*own, size=shape, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+    return op(*by_row, size=shape, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 
 
 class AtomsRV(SymbolicRandomVariable):
-    """Atoms of rows given labels. The inputs are labels, what the base is computed from, and random numbers.
+    """Atoms of rows given labels. The inputs are labels, inputs of the base, and random generators.
 
     Parameters
     ----------
@@ -147,18 +148,18 @@ class AtomsRV(SymbolicRandomVariable):
     template: Template
 
     def n_inputs(self) -> int:
-        """Return the number of inputs beside labels and random numbers."""
+        """Return the number of inputs of the base."""
         return len(self.template.inputs)
 
 
 def draw_atoms(template: Template, labels: Variable, inputs: Sequence[Variable]) -> Variable:
     """Return the random variable of the rows' atoms given labels."""
-    own, *given = (variable.type() for variable in (labels, *inputs))
-    drawn = template.many(given, own.shape[0])[first_rows_of(own)]
-    updates = collect_default_updates(inputs=[own, *given], outputs=[drawn])
+    inner_labels, *inner_inputs = (variable.type() for variable in (labels, *inputs))
+    drawn = template.many(inner_inputs, inner_labels.shape[0])[first_rows_of(inner_labels)]
+    updates = collect_default_updates(inputs=[inner_labels, *inner_inputs], outputs=[drawn])
     rngs = list(updates)
     op = AtomsRV(
-        inputs=[own, *given, *rngs],
+        inputs=[inner_labels, *inner_inputs, *rngs],
         outputs=[drawn, *updates.values()],
         ndim_supp=drawn.type.ndim,
     )
@@ -167,7 +168,7 @@ def draw_atoms(template: Template, labels: Variable, inputs: Sequence[Variable])
 
 
 def atoms_inputs(rv: Any) -> tuple[Variable, list[Variable]]:
-    """Return the labels of atoms, and what their base is computed from."""
+    """Return the labels of atoms, and the inputs of their base."""
     node = rv.owner
     return node.inputs[0], node.inputs[1 : 1 + node.op.n_inputs()]
 
@@ -180,11 +181,13 @@ def is_atoms(var: Any) -> bool:
 def atoms_logp(op: AtomsRV, values: Any, labels: Variable, *inputs: Variable, **_: Any) -> Variable:
     """Log density of the atoms of the clusters; minus infinity where rows of a cluster differ."""
     value = sampled_value(values[0])
-    given = inputs[: op.n_inputs()]
+    base_inputs = inputs[: op.n_inputs()]
     first = first_rows_of(labels)
     leaders = pt.nonzero(pt.eq(first, pt.arange(first.shape[0])))[0]
-    own = [new[leaders] if many else new for new, many in zip(given, op.template.by_row, strict=True)]
-    atoms = op.template.many(own, leaders.shape[0])
+    of_clusters = [
+        new[leaders] if many else new for new, many in zip(base_inputs, op.template.by_row, strict=True)
+    ]
+    atoms = op.template.many(of_clusters, leaders.shape[0])
     density = pm.logp(atoms, value[leaders]).sum()
     return pt.switch(pt.all(pt.eq(value, value[first])), density, -np.inf)
 
@@ -195,7 +198,7 @@ def atoms_support_point(op: AtomsRV, rv: Any, *inputs: Any) -> Any:
 
 
 def read_bases(model: pm.Model, bases: Mapping[str, Any]) -> dict[str, tuple[Variable, list[Variable]]]:
-    """Return for each entry the base, and what its parameters are computed from, in an order to add them in.
+    """Return the base of each entry and its inputs, ordered so that entries follow those that they depend on.
 
     Raises
     ------
@@ -203,18 +206,18 @@ def read_bases(model: pm.Model, bases: Mapping[str, Any]) -> dict[str, tuple[Var
         If a base is no distribution of this kind.
     """
     entries = {key: _checked_base(model, key, base) for key, base in bases.items()}
-    found: dict[str, tuple[Variable, list[Variable]]] = {}
+    ordered: dict[str, tuple[Variable, list[Variable]]] = {}
     waiting = dict(entries)
     while waiting:
         for key, base in waiting.items():
             inputs = _inputs_of(model, base, entries)
-            if all(entry in found for entry, other in entries.items() if other in inputs):
-                found[key] = base, inputs
+            if all(entry in ordered for entry, other in entries.items() if other in inputs):
+                ordered[key] = base, inputs
                 del waiting[key]
                 break
         else:  # pragma: no cover - graphs have no circles
             raise ValueError("the entries of base depend on each other in a circle")
-    return found
+    return ordered
 
 
 def _what(key: str) -> str:
@@ -245,12 +248,14 @@ def atom_shape(key: str, base: Variable) -> tuple[int, ...]:
     Raises
     ------
     ValueError
-        If it is not known while the model is built.
+        If the shape is not known while the model is built.
     """
     shape = base.type.shape
     if None in shape:
         lengths = [length.owner and _constant(length) for length in base.shape]
-        shape = tuple(own if own is not None else length for own, length in zip(shape, lengths, strict=True))
+        shape = tuple(
+            static if static is not None else length for static, length in zip(shape, lengths, strict=True)
+        )
     if None in shape:
         raise ValueError(
             f"the shape of {_what(key)} is not known before sampling: give the distribution shape=, as in "
@@ -260,7 +265,7 @@ def atom_shape(key: str, base: Variable) -> tuple[int, ...]:
 
 
 def _constant(length: Variable) -> int | None:
-    """Return a length that depends on nothing that may change, else None."""
+    """Return a length as a number, None if it depends on data that may change."""
     behind = list(ancestors([length]))
     if any(isinstance(a, SharedVariable) and not isinstance(a.type, RandomType) for a in behind):
         return None
@@ -271,9 +276,9 @@ def _constant(length: Variable) -> int | None:
 
 
 def _inputs_of(model: pm.Model, base: Variable, entries: Mapping[str, Variable]) -> list[Variable]:
-    """Return the variables of the model, data that may change, and other entries, that a base is computed from."""
-    own = {*model.basic_RVs, *(entry for entry in entries.values() if entry is not base)}
-    behind = ancestors([base], blockers=own)
+    """Return the inputs of a base: variables of the model, data that may change, and other entries."""
+    random = {*model.basic_RVs, *(entry for entry in entries.values() if entry is not base)}
+    behind = ancestors([base], blockers=random)
     inputs = []
     for variable in behind:
         is_data = (
@@ -281,6 +286,6 @@ def _inputs_of(model: pm.Model, base: Variable, entries: Mapping[str, Variable])
             and not isinstance(variable, Constant)
             and not isinstance(variable.type, RandomType)
         )
-        if variable is not base and (variable in own or is_data):
+        if variable is not base and (variable in random or is_data):
             inputs.append(variable)
     return list(dict.fromkeys(inputs))

@@ -1,9 +1,9 @@
-"""The PyMC face of a mixture of rows in chunks.
+"""Random variables for a mixture of rows in chunks.
 
-A model cannot have a variable with a label for every row: the rows are elsewhere. It has the number of clusters
-instead, a scalar that the step method of the package alone can change. The sizes of the clusters and the sums of
-their rows are shared variables, which the step sets with it, and from which the density of everything else in the
-model is computed.
+A model has no variable with a label for every row, because rows and labels are with the chunks. It has the number
+of clusters instead, a scalar that only the step method of the package can change. With this number, the step sets
+the sizes of the clusters and the sums of their rows, which are shared variables. The densities of the model are
+computed from these.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, prior
 class ChunkedClustersRV(LabelsMixtureRV):
     """The number of clusters of rows in chunks.
 
-    The first parameter is the sizes of the clusters, the others are those of a prior on partitions.
+    The first parameter is the vector of cluster sizes. The others are the parameters of a prior on partitions.
 
     Parameters
     ----------
@@ -41,14 +41,14 @@ class ChunkedClustersRV(LabelsMixtureRV):
 
     def __init__(self, prior: PartitionRV, source: "ChunkedSource", **kwargs: Any) -> None:
         self.prior, self.source = prior, source
-        # The prior's own last parameter is the number of rows.
-        own = prior.signature.partition("->")[0].rpartition(",")[0]
-        super().__init__(**kwargs | {"signature": f"(k),{own}->()"})
+        # The last parameter of the prior, the number of rows, is left out.
+        parameters = prior.signature.partition("->")[0].rpartition(",")[0]
+        super().__init__(**kwargs | {"signature": f"(k),{parameters}->()"})
 
     def rng_fn(self, rng: np.random.Generator, *params: Any) -> Any:
         raise NotImplementedError(
-            "a mixture of rows in chunks has no draws from its prior, nor rows drawn anew: its labels are no "
-            "variable of the model. For these build the model with some of the rows: "
+            "a mixture of rows in chunks has no prior predictive draws, and no replicates of rows: its labels are "
+            "no variable of the model. For these, build the model with some of the rows: "
             "observed=array[:1000].compute()"
         )
 
@@ -56,10 +56,10 @@ class ChunkedClustersRV(LabelsMixtureRV):
 def chunked_logp(
     op: ChunkedClustersRV, values: Any, rng: Any, size: Any, sizes: Any, *params: Any, **_: Any
 ) -> Any:
-    """Log probability of the partition whose sizes are those of the clusters, for PyMC.
+    """Log probability of the current partition of the step, from its cluster sizes, for PyMC.
 
-    It is that of the partition that a step is at, which has the number of clusters for a sign only. (PyMC takes a
-    variable that its density does not depend on for one that is not there.)
+    The value, the number of clusters, does not matter: the partition is in shared variables. It enters the graph
+    only because PyMC requires that the density of a variable depends on its value.
     """
     (value,) = values
     return pt.switch(sampled_count(value) >= 1, op.prior.log_eppf(sizes, op.source.n, *params), -np.inf)
@@ -71,7 +71,7 @@ def chunked_support_point(op: ChunkedClustersRV, rv: Any, *inputs: Any) -> Any:
 
 
 class SampledCountOp(NumbersOp):
-    """A number of clusters as it is, which generic steps may not move: see ``integration/hooks/backends.py``."""
+    """Returns its input, a number of clusters; generic steps are refused in ``integration/hooks/backends.py``."""
 
     __props__ = ()
 
@@ -86,15 +86,15 @@ sampled_count = SampledCountOp()
 
 
 class ChunkedSource:
-    """What belongs to a mixture of rows in chunks beside its variables.
+    """Rows and partition of a mixture of rows in chunks, which are no variables of the model.
 
     Parameters
     ----------
     rows : DaskRows
     partition : ChunkedPartition
-        Of all rows in one cluster.
+        The partition with all rows in one cluster, from which chains start.
     sizes, sums : shared variables
-        (K,) and (K, w), of the partition that a step is at.
+        Sizes (K,) and sums (K, w) of the clusters of the current partition.
     """
 
     def __init__(self, rows: Any, partition: ChunkedPartition, sizes: Any, sums: Any) -> None:
@@ -102,7 +102,7 @@ class ChunkedSource:
         self.n = rows.n
 
     def show(self, partition: ChunkedPartition) -> None:
-        """Let the density of the model be that at a partition."""
+        """Set the shared variables to those of a partition, at which the model's densities are then evaluated."""
         self.sizes.set_value(partition.sizes)
         self.sums.set_value(partition.sums)
 
@@ -129,9 +129,9 @@ class EvidenceOp(NumbersOp):
             numbers = family.params(*as_numbers(params))
             if not family.supports(numbers):
                 return self._outside(numbers)
-            # Without columns there is no origin.
-            own = origin if len(origin) else None
-            table = sums_table(family, numbers, own, self.n_columns, len(sums))
+            # An empty array stands for no origin.
+            shift = origin if len(origin) else None
+            table = sums_table(family, numbers, shift, self.n_columns, len(sums))
             table.array[: len(sums), : sums.shape[1]] = sums
             return self._evaluate(table, len(sums))
 
@@ -155,7 +155,7 @@ class EvidenceOp(NumbersOp):
 
 
 class EvidenceGradientOp(EvidenceOp):
-    """Gradient of it in the parameters."""
+    """Gradient of :class:`EvidenceOp` in the parameters."""
 
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [pt.TensorType("float64", (None,) * param.ndim)() for param in inputs[2:]]
@@ -164,8 +164,8 @@ class EvidenceGradientOp(EvidenceOp):
         return tuple(np.zeros(np.shape(value)) for value in params)
 
     def _evaluate(self, table: Any, n_clusters: int) -> tuple[np.ndarray, ...]:
-        found = table.family.params(**table.family.gradient(table.shifted, table.sums(0, n_clusters)))
-        return tuple(np.asarray(g, dtype=np.float64) for g in found)
+        gradients = table.family.params(**table.family.gradient(table.shifted, table.sums(0, n_clusters)))
+        return tuple(np.asarray(g, dtype=np.float64) for g in gradients)
 
 
 class ChunkedClusters(pm.Discrete):
@@ -175,7 +175,7 @@ class ChunkedClusters(pm.Discrete):
 
     @classmethod
     def dist(cls, labels: Any, source: ChunkedSource, **kwargs: Any) -> Any:
-        """Make the variable, given labels under a prior, of which only the prior is used."""
+        """Make the variable. Of the labels only their prior is used."""
         op = ChunkedClustersRV(labels.owner.op, source)
         params = [source.sizes, *prior_parameters(labels).values()]
         return super().dist(params, op=op, **kwargs)
@@ -193,12 +193,12 @@ def is_chunked_clusters(var: Any) -> bool:
 
 
 def chunked_names(model: pm.Model) -> list[str]:
-    """Return the names of the numbers of clusters of rows in chunks that a model has."""
+    """Return the names of a model's variables that are numbers of clusters of rows in chunks."""
     return [str(rv.name) for rv in model.free_RVs if is_chunked_clusters(rv)]
 
 
 def shared_state(value: np.ndarray, name: str) -> Any:
-    """Return a shared variable that a sampler sets, and that is no data of the model."""
+    """Return a shared variable for the state of a sampler, which does not count as data of the model."""
     shape = (None,) * value.ndim
     variable = pytensor.shared(value, name=name, shape=shape)
     variable.tag.is_state = True

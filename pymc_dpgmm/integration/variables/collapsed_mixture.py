@@ -1,4 +1,4 @@
-"""The PyMC face of a mixture: data given the labels of its rows."""
+"""The random variable of a mixture: data given the labels of its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,15 +35,16 @@ from pymc_dpgmm.tables.reading import read_table
 class CollapsedMixtureRV(LabelsMixtureRV):
     """Rows given labels, with the parameters of every cluster integrated out.
 
-    Drawing rows anew from the prior, given labels that were inferred from data, would silently give nonsense. This
-    op therefore refuses to draw. A rewrite replaces it where it is known what to draw.
+    Prior draws of rows given labels from a posterior would be silently wrong. This op therefore refuses to draw. A
+    rewrite replaces it by an op that draws from the prior or the posterior predictive, where the graph shows
+    which.
 
     Parameters
     ----------
     layout : Layout
-        What its inputs are.
+        Description of its inputs.
     built : Snapshot
-        The data that it was built with.
+        The data with which it was built.
     """
 
     name = "CollapsedMixture"
@@ -57,7 +58,7 @@ class CollapsedMixtureRV(LabelsMixtureRV):
         super().__init__(**kwargs | {"signature": layout.signature()})
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
-        # Graphs that are evaluated without rewrites, for their shapes, come here directly.
+        # Graphs that PyMC evaluates without rewrites, for their shapes, still have this op.
         params = self.dist_params(node)
         if _are_drawn(self.layout.split(params).labels) and not any(map(_is_from_outside, ancestors(params))):
             PriorRowsRV(self.layout, inplace=self.inplace).perform(node, inputs, outputs)
@@ -66,38 +67,37 @@ class CollapsedMixtureRV(LabelsMixtureRV):
 
     def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
         raise NotImplementedError(
-            "there are two kinds of draws of a mixture: from its prior, where all that it depends on is "
-            "drawn anew, and from its posterior predictive, where its labels and all variables that it depends on "
-            "are taken from draws. Here it is neither. Were the labels, or a variable of the base measure or the "
-            "offset, left out of the draws? Sample again with the default var_names. Or were they fixed by pm.do "
-            "or pm.observe? Then dp.sample_new_rows draws rows from the mixture; with known_labels= in place of "
-            "observed labels, it works. Or are they to be drawn anew (sample_vars) while others are not?"
+            "cannot draw this mixture: its labels, and the variables of its base measure and offset, are neither "
+            "all drawn anew (prior predictive) nor all taken from the draws (posterior predictive). Usual causes "
+            "and cures: Some of them were left out of the draws: sample again with the default var_names. "
+            "They were fixed by pm.do or pm.observe: use dp.sample_new_rows, or known_labels= instead of observed "
+            "labels. Or sample_vars has only some of them: leave it out"
         )
 
 
 def _is_drawn(variable: Variable) -> bool:
-    """Tell whether a variable is drawn in the graph that it is in."""
+    """Tell whether a variable is drawn within its graph."""
     return variable.owner is not None and isinstance(variable.owner.op, RandomVariable)
 
 
 def _is_from_outside(variable: Variable) -> bool:
-    """Tell whether a variable is an input of the graph that it is in."""
+    """Tell whether a variable is an input of its graph."""
     return variable.owner is None and not isinstance(variable, Constant | SharedVariable)
 
 
 def _are_drawn(labels: Variable) -> bool:
-    """Tell whether labels of rows, or of the units of rows, are drawn in the graph that they are in."""
-    own, _ = of_units(labels)
-    return own.owner is not None and isinstance(own.owner.op, LabelsRV)
+    """Tell whether labels of rows, or of the units of rows, are drawn within their graph."""
+    drawn, _ = of_units(labels)
+    return drawn.owner is not None and isinstance(drawn.owner.op, LabelsRV)
 
 
 @register_canonicalize("fast_compile")
 @node_rewriter([CollapsedMixtureRV])
 def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
-    """Let a mixture draw from its prior, or given labels and data, as the graph tells.
+    """Replace a mixture by an op that draws from its prior, or by one that draws given labels and data.
 
-    Where its labels come from outside they are those of a posterior; where they are drawn in the graph, and
-    nothing else comes from outside, everything is drawn from the prior.
+    Labels that are inputs of the graph are posterior draws. If labels are drawn within the graph, and the graph
+    has no other inputs, everything is drawn from the prior.
     """
     op = node.op
     inputs = op.layout.split(op.dist_params(node))
@@ -107,20 +107,20 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     if of_units(inputs.labels)[0] not in from_outside or inputs.data is None:
         return None
     if any(_is_drawn(variable) for variable in ancestors(inputs.beside_labels(), blockers=from_outside)):
-        # Parameters, offsets or missing entries of which there are no draws would come from their prior.
+        # Parameters, offsets or missing entries without posterior draws would be drawn from their prior.
         return None
     leaves = {a.name: a for a in ancestors(inputs.in_order()) if a.owner is None}
     known = {name: leaves[name] for name in last_sampled(op.built).values if name in leaves}
-    own = MixtureInputs(
+    posterior_inputs = MixtureInputs(
         inputs.labels,
         inputs.params,
         offset=inputs.offset,
         rows=mixture_values(op.layout, inputs.data.astype("float64"), inputs),
         behind=list(known.values()),
     )
-    layout = op.layout.having(own)._replace(behind=tuple((name, a.ndim) for name, a in known.items()))
+    layout = op.layout.having(posterior_inputs)._replace(behind=tuple((name, a.ndim) for name, a in known.items()))
     posterior = PosteriorRowsRV(layout, op.built)
-    next_rng, rows = posterior(*own.in_order(), rng=op.rng_param(node), return_next_rng=True)
+    next_rng, rows = posterior(*posterior_inputs.in_order(), rng=op.rng_param(node), return_next_rng=True)
     return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
 
 
@@ -145,12 +145,12 @@ class CollapsedMixture(pm.Distribution):
     shape : tuple of int, optional
         Shape (n,) or (n, d) of a latent mixture.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
-        This is subtracted from the rows before they are clustered. An example is the mean of a regression. For
-        matrices it may also be (1, d) or (n, 1). Only families of real numbers take an offset.
+        Subtracted from the rows before they are clustered, for example the mean of a regression. For matrices it
+        may also be (1, d) or (n, 1). Only families of real numbers take an offset.
     impute : bool
         Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
-        Those of a normal-inverse-Wishart are drawn in any case; families of data that is not Gaussian cannot draw
-        them.
+        Missing entries of a normal-inverse-Wishart are always drawn. Families of data that is not Gaussian cannot
+        draw them.
     dims : tuple of str, optional
         Names of the dimensions of the data.
 
@@ -216,16 +216,18 @@ class CollapsedMixture(pm.Distribution):
                     raise ValueError(f"shape is {shape}, but observed has shape {checked.values.shape}")
                 shape, observed = checked.values.shape, checked.data
                 base.check_shape(shape)
-                given = base.given_columns(shape, checked.values if is_sparse(checked.values) else observed)
+                given_columns = base.given_columns(
+                    shape, checked.values if is_sparse(checked.values) else observed
+                )
                 family = _family_for(base, checked.values, impute)
                 if count_missing(checked.values) and family.draws_missing:
                     kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
                 if not is_variable(observed):
-                    # PyMC would impute what is missing in an array.
+                    # PyMC would impute missing entries of an array.
                     observed = pt.constant(observed)
-                _check_with_given(base, family, checked.values, given)
+                _check_with_given(base, family, checked.values, given_columns)
                 kwargs |= {
-                    "given": given,
+                    "given": given_columns,
                     "is_sparse": is_sparse(checked.values),
                     "data": observed,
                     "family": family,
@@ -290,8 +292,8 @@ class CollapsedMixture(pm.Distribution):
             offset=None if offset is None else _checked_offset(offset, base, shape, data),
             data=data,
         )
-        own = (family or base.family).name
-        layout = Layout(own, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
+        family_name = (family or base.family).name
+        layout = Layout(family_name, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
         op = CollapsedMixtureRV(layout, snapshot([pt.as_tensor(value) for value in inputs.in_order()]))
         return super().dist(inputs.in_order(), op=op, **kwargs)
 
@@ -305,7 +307,7 @@ def of_shape(value: Any, shape: tuple[int, ...]) -> Any:
 def _add_record(
     model: pm.Model, mixture: Any, shape: Any, base: BaseMeasure, offset: Any, names: dict[str, Any]
 ) -> None:
-    """Store what the draws of a mixture are to be read with."""
+    """Store the record of a mixture, with which its draws are read."""
     layout, inputs, name = mixture.owner.op.layout, mixture_inputs(mixture), mixture.name
     labels, unit = of_units(inputs.labels)
     add_record(
@@ -318,7 +320,7 @@ def _add_record(
                 field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
             },
             "given": {field: stored(model, value) for field, value in base.given.items()},
-            "given_names": {field: [as_plain(n) for n in own] for field, own in base.given_names().items()},
+            "given_names": {field: [as_plain(n) for n in names] for field, names in base.given_names().items()},
             "has_unit": unit is not None,
             "unit": None if unit is None else stored(model, unit),
             "has_offset": offset is not None,
@@ -334,20 +336,24 @@ def _add_record(
 
 
 def _names_in(checked: Observed | None) -> dict[str, Any]:
-    """Return the names that data has for a column without dims, and for categories."""
+    """Return the names in the data of categories, and of the column of (n,) data."""
     if checked is None:
         return {"categories": None, "levels": None, "column": None}
     levels, columns = checked.levels, checked.table.columns
-    there = any(own is not None for own in levels)
+    has_levels = any(of_column is not None for of_column in levels)
     return {
-        "categories": [own and [as_text(value) for value in own] for own in levels] if there else None,
-        "levels": [own and [as_plain(value) for value in own] for own in levels] if there else None,
+        "categories": [of_column and [as_text(value) for value in of_column] for of_column in levels]
+        if has_levels
+        else None,
+        "levels": [of_column and [as_plain(value) for value in of_column] for of_column in levels]
+        if has_levels
+        else None,
         "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
     }
 
 
 def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:
-    """Return an offset as a variable of the shape of the rows, which may change where they are pm.Data."""
+    """Return an offset as a variable of the shape of the rows, which may change if they are pm.Data."""
     if not base.family.has_data_gradient:
         raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
     if not is_variable(offset):
@@ -362,32 +368,34 @@ def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: 
             f"offset must be a scalar or have {len(shape)} dimensions like the data, got {offset.ndim}"
         )
     lengths = zip(offset.type.shape, shape[-offset.ndim :] if offset.ndim else (), strict=True)
-    if any(own not in (None, 1, int(wanted)) for own, wanted in lengths):
+    if any(length not in (None, 1, int(wanted)) for length, wanted in lengths):
         raise ValueError(f"offset has shape {offset.type.shape}, but the data has shape {tuple(shape)}")
     return pt.broadcast_to(offset, data.shape if is_variable(data) else tuple(shape))
 
 
 def _family_for(base: BaseMeasure, values: Any, impute: bool) -> Family:
-    """Return the family for data, which may have missing entries that are to be drawn."""
+    """Return the family for data: that of the base, or the one that integrates missing entries out."""
     n_missing = count_missing(values)
     if n_missing == 0 or (base.family.draws_missing and (impute or base.family.incomplete is None)):
         return base.family
     if impute and base.family.incomplete is not None:
         raise ValueError(
-            f"missing entries of {type(base).__name__} integrate out and cannot be drawn; leave out impute=True"
+            f"missing entries of {type(base).__name__} are integrated out and cannot be drawn; leave out "
+            "impute=True"
         )
     if base.family.incomplete is None:
         taking = named_kinds(lambda family: family.draws_missing or family.incomplete is not None)
         row = int(np.flatnonzero(np.isnan(values).reshape(len(values), -1).any(axis=1))[0])
         raise ValueError(
             f"observed has {n_missing} missing entries (NaN), which {type(base).__name__} does not take; the "
-            f"first is in row {row}. Leave these rows out; missing entries are taken by {taking}"
+            f"first is in row {row}. Leave these rows out, or use a base measure that takes missing entries: "
+            f"{taking}"
         )
     return base.family.incomplete
 
 
 def _check_with_given(base: BaseMeasure, family: Family, values: Any, given: Sequence[Any]) -> None:
-    """Raise ValueError where data and what is given with it are not of the family's kind, as far as is known."""
+    """Raise ValueError if data and its known columns are invalid for the family, unless they are variables."""
     if is_sparse(values):
         base.check_values(values, family)
         return
@@ -398,7 +406,7 @@ def _check_with_given(base: BaseMeasure, family: Family, values: Any, given: Seq
 
 
 def _check_rows(labels: Variable, shape: Sequence[int]) -> None:
-    """Raise ValueError where labels of a known number are not as many as the data has rows."""
+    """Raise ValueError if the number of labels is known and differs from the number of rows."""
     labels, unit = of_units(labels)
     if unit is not None:
         if isinstance(unit, Constant) and unit.data.shape != (int(shape[0]),):
@@ -418,7 +426,7 @@ def _joined(columns: Sequence[Any]) -> Any:
 
 
 def mixture_values(layout: Layout, value: Any, inputs: MixtureInputs) -> Any:
-    """Return data less its offset, and what is given with its rows, as one matrix: (n, c). Triplets stay alone."""
+    """Return data minus its offset, with the known columns of its rows, as a matrix (n, c); triplets unchanged."""
     if layout.is_sparse:
         return value
     if inputs.missing is not None:
@@ -431,11 +439,11 @@ def mixture_values(layout: Layout, value: Any, inputs: MixtureInputs) -> Any:
 
 def mixture_logp(op: CollapsedMixtureRV, values: Any, rng: Any, size: Any, *inputs: Any, **_: Any) -> Any:
     """Log density of a collapsed mixture, for PyMC."""
-    own = op.layout.split(inputs)
-    rows = mixture_values(op.layout, values[0], own)
-    return MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(own.labels, rows, *own.params)
+    named = op.layout.split(inputs)
+    rows = mixture_values(op.layout, values[0], named)
+    return MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(named.labels, rows, *named.params)
 
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:
-    """Start of a latent mixture: a draw of its prior given the labels it starts from."""
+    """Start of a latent mixture: a draw from its prior given the starting labels."""
     return PriorRowsRV(op.layout).make_node(*inputs).outputs[1]

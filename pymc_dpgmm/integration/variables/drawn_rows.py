@@ -1,4 +1,4 @@
-"""Rows drawn given labels: from the prior, or as replicates of observed rows."""
+"""Rows drawn given labels, from the prior or from the posterior predictive distribution."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from pymc_dpgmm.sampler.state.table import Table
 
 
 class PriorRowsRV(LabelsMixtureRV):
-    """Rows given labels: cluster parameters from the base measure, then rows. Observed data is not looked at.
+    """Rows given labels: cluster parameters from the base measure, then rows. Observed data is not used.
 
     Parameters
     ----------
     layout : Layout
-        That of the mixture, whose inputs these are.
+        Layout of the mixture, which has the same inputs.
     """
 
     name = "PriorRows"
@@ -37,19 +37,19 @@ class PriorRowsRV(LabelsMixtureRV):
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
         inputs, family = self.layout.split(values), self.layout.family
         drawn = drawable(family, inputs.params)
-        given = np.empty((len(inputs.labels), 0)) if inputs.given is None else np.asarray(inputs.given)
-        rows = family.draw_rows(rng, drawn, np.asarray(inputs.labels), given)
+        covariates = np.empty((len(inputs.labels), 0)) if inputs.given is None else np.asarray(inputs.given)
+        rows = family.draw_rows(rng, drawn, np.asarray(inputs.labels), covariates)
         rows = rows[:, 0] if self.layout.is_vector else rows
         return rows if inputs.offset is None else rows + inputs.offset
 
 
 class PosteriorRowsRV(LabelsMixtureRV):
-    """Rows drawn anew given labels and data: cluster parameters from their posterior, then rows.
+    """Replicates of rows given labels and data: cluster parameters from their posterior, then rows.
 
     Parameters
     ----------
     layout : Layout
-        With the rows in place of the data, and all data of the model behind them.
+        Layout with the completed rows in place of the data, and with the data of the model behind the inputs.
     built : Snapshot
         The data that the mixture was built with.
     """
@@ -68,21 +68,21 @@ class PosteriorRowsRV(LabelsMixtureRV):
         layout, inputs = self.layout, self.layout.split(params[:-1])
         check_unchanged(self.built, dict(zip([name for name, _ in layout.behind], inputs.behind, strict=True)))
         family, labels, values = layout.family, inputs.labels, np.asarray(inputs.rows)
-        own = drawable(family, inputs.params)
+        numbers = drawable(family, inputs.params)
         if layout.is_sparse:
-            values = from_triplets(values, (len(labels), len(own[0])))
+            values = from_triplets(values, (len(labels), len(numbers[0])))
         if len(labels) != values.shape[0]:
             raise ValueError(
                 f"there are {len(labels)} labels, but the data has {values.shape[0]} rows: for rows that arrive "
                 "later use dp.membership, dp.density or dp.sample_new_rows"
             )
         canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
-        table = Table(View(family, own, values), n_clusters, for_sampling=False)
+        table = Table(View(family, numbers, values), n_clusters, for_sampling=False)
         table.sum_up(canonical, np.bincount(canonical))
         component = family.component
         drawn = component.draw(rng, table.shifted, table.sums(0, n_clusters))
         drawn = component.restore(drawn, table.origin)
-        given = values.sum(axis=1)[:, None] if layout.is_sparse else values[:, layout.n_columns :]
-        found = component.draw_rows(rng, drawn, canonical, given)
-        found = found[:, 0] if layout.is_vector else found
-        return found if inputs.offset is None else found + inputs.offset
+        covariates = values.sum(axis=1)[:, None] if layout.is_sparse else values[:, layout.n_columns :]
+        rows = component.draw_rows(rng, drawn, canonical, covariates)
+        rows = rows[:, 0] if layout.is_vector else rows
+        return rows if inputs.offset is None else rows + inputs.offset

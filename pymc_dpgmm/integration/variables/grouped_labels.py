@@ -1,4 +1,4 @@
-"""The PyMC faces of priors on labels of rows in groups: see :mod:`pymc_dpgmm.partitions.grouped`."""
+"""Random variables for labels of rows in groups; see :mod:`pymc_dpgmm.partitions.grouped` for their priors."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ from pymc_dpgmm.tables.reading import factorized
 
 
 class _GroupsAt:
-    """The groups of a vector of their numbers, kept while it stays the same."""
+    """Groups from the vector of their numbers. The last groups are reused while the vector stays the same."""
 
     def __init__(self) -> None:
         self._given: Any = None
@@ -48,9 +48,10 @@ class _GroupsAt:
 
 
 class OpenersOp(NumbersOp):
-    """How many openers each group has, and the rest of the log density of openers: (J,) and a scalar.
+    """Statistics of openers: the number of openers in each group (J,), and a term of their log density.
 
-    The inputs are the openers, each row's group, and the number of groups.
+    The term is ``log_others`` of :class:`pymc_dpgmm.partitions.grouped.Openers`. The inputs are the openers, each
+    row's group, and the number of groups.
     """
 
     __props__ = ()
@@ -63,16 +64,17 @@ class OpenersOp(NumbersOp):
         at = _GroupsAt()
 
         def evaluate(openers: np.ndarray, group: np.ndarray, n_groups: np.ndarray) -> tuple[np.ndarray, ...]:
-            found = count_openers(openers, at(group, int(n_groups)))
-            return found.tables, np.asarray(found.log_others)
+            counts = count_openers(openers, at(group, int(n_groups)))
+            return counts.tables, np.asarray(counts.log_others)
 
         return evaluate
 
 
 class FranchiseOp(NumbersOp):
-    """Openers in each cluster, and the rest of the log density of labels given openers: (K,) and a scalar.
+    """Statistics of labels given openers: numbers of openers in clusters (K,), and a term of the log density.
 
-    The inputs are the labels, the openers and each row's group.
+    The term is ``log_joined`` of :class:`pymc_dpgmm.partitions.grouped.Franchise`. The inputs are the labels, the
+    openers and each row's group.
     """
 
     __props__ = ()
@@ -85,16 +87,16 @@ class FranchiseOp(NumbersOp):
         at = _GroupsAt()
 
         def evaluate(labels: np.ndarray, openers: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, ...]:
-            found = franchise(labels, openers, at(group))
-            return found.tables, np.asarray(found.log_joined)
+            counts = franchise(labels, openers, at(group))
+            return counts.tables, np.asarray(counts.log_joined)
 
         return evaluate
 
 
 class GroupCountsOp(NumbersOp):
-    """Rows of each group at each label: the numbers of group and label, and their rows, for pairs that have some.
+    """Numbers of rows by group and label: group, label and number of rows, for all pairs with rows.
 
-    The inputs are the labels, each row's group, and how many labels there may be.
+    The inputs are the labels, each row's group, and the largest possible number of labels.
     """
 
     __props__ = ()
@@ -109,7 +111,7 @@ class GroupCountsOp(NumbersOp):
 
 
 class OpenersRV(LabelsMixtureRV):
-    """Which rows open tables; the parameters are the concentration of each group, and each row's group."""
+    """Openers: 1 for rows that open a table. The parameters are the groups' concentrations, and rows' groups."""
 
     name = "openers"
     signature = "(j),(n)->(n)"
@@ -145,7 +147,7 @@ class GroupedLabelsRV(LabelsRV):
 
 
 class HDPLabelsRV(GroupedLabelsRV):
-    """Labels from a hierarchical Dirichlet process, given which rows open tables."""
+    """Labels from a hierarchical Dirichlet process, given the openers."""
 
     name = "HDP"
     fields = ("openers", "gamma")
@@ -159,7 +161,7 @@ class HDPLabelsRV(GroupedLabelsRV):
 
 
 class GroupedFiniteRV(GroupedLabelsRV):
-    """Labels of a finite mixture whose weights are symmetric Dirichlet in every group, whatever their names."""
+    """Labels of a finite mixture whose weights are symmetric Dirichlet in every group, up to permutations."""
 
     name = "GroupedFiniteDirichlet"
     fields = ("alpha", "n_components")
@@ -169,12 +171,12 @@ class GroupedFiniteRV(GroupedLabelsRV):
     def rng_fn(self, rng: np.random.Generator, alpha: Any, m: Any, group: Any, size: Any) -> np.ndarray:
         weights = np.repeat(np.asarray(alpha)[:, None] / int(m), int(m), axis=1)
         labels = draw_labels_by_group(rng, weights, Groups(group, len(alpha)))
-        # Names below n: there may be more components than rows.
+        # Labels must be below n, but there may be more components than rows.
         return canonical_labels(np.unique(labels, return_inverse=True)[1])[0]
 
 
 class TopicLabelsRV(GroupedLabelsRV):
-    """Labels that are names of topics, whose weights are Dirichlet in every group."""
+    """Labels that are numbers of topics, whose weights are Dirichlet in every group."""
 
     name = "Topics"
     fields = ("alpha",)
@@ -187,7 +189,7 @@ class TopicLabelsRV(GroupedLabelsRV):
 
 
 class _Openers(pm.Discrete):
-    """Which rows open tables under a hierarchical Dirichlet process."""
+    """Openers under a hierarchical Dirichlet process: 1 for rows that open a table."""
 
     rv_op = OpenersRV()
 
@@ -200,27 +202,27 @@ class _Openers(pm.Discrete):
         sizes = np.bincount(group.data)
         tables, log_others = OpenersOp()(value, group, pt.constant(len(sizes)))
         inside = pt.all(alpha > 0.0)
-        # Outside the support any number inside does for the branch that is not taken.
-        own = pt.switch(inside, alpha, 1.0)
+        # Outside the support, any valid number keeps the branch that is not taken finite.
+        safe = pt.switch(inside, alpha, 1.0)
         # Groups at the end may have no rows.
-        own = own[: len(sizes)] if own.ndim else own
-        value = (tables * pt.log(own) - log_rising(own, sizes)).sum() + log_others
+        safe = safe[: len(sizes)] if safe.ndim else safe
+        value = (tables * pt.log(safe) - log_rising(safe, sizes)).sum() + log_others
         return pt.switch(inside, value, -np.inf)
 
 
 class _GroupedLabels(pm.Discrete):
-    """What priors on labels of rows in groups share."""
+    """Base class of priors on labels of rows in groups."""
 
     @classmethod
     def dist(cls, *params: Any, **kwargs: Any) -> Any:
-        *own, group = params
+        *parameters, group = params
         kwargs.pop("shape", None)
         dtype = dtype_of_labels(len(group))
-        return super().dist([*map(pt.as_tensor, own), pt.constant(group)], dtype=dtype, **kwargs)
+        return super().dist([*map(pt.as_tensor, parameters), pt.constant(group)], dtype=dtype, **kwargs)
 
 
 class HDPLabels(_GroupedLabels):
-    """Labels from a hierarchical Dirichlet process, given which rows open tables."""
+    """Labels from a hierarchical Dirichlet process, given the openers."""
 
     rv_op = HDPLabelsRV()
 
@@ -238,7 +240,7 @@ class HDPLabels(_GroupedLabels):
 
 
 class GroupedFiniteDirichlet(_GroupedLabels):
-    """Labels of a finite mixture whose weights are symmetric Dirichlet in every group, whatever their names."""
+    """Labels of a finite mixture whose weights are symmetric Dirichlet in every group, up to permutations."""
 
     rv_op = GroupedFiniteRV()
 
@@ -253,7 +255,7 @@ class GroupedFiniteDirichlet(_GroupedLabels):
 
 
 class TopicLabels(_GroupedLabels):
-    """Labels that are names of topics, whose weights are Dirichlet in every group."""
+    """Labels that are numbers of topics, whose weights are Dirichlet in every group."""
 
     rv_op = TopicLabelsRV()
 
@@ -267,14 +269,16 @@ class TopicLabels(_GroupedLabels):
         return pt.switch(inside, within, -np.inf)
 
 
-def _log_dirichlet_counts(value: Any, own: Any, total: Any, group: Any, n_labels: Any) -> Any:
-    r"""Log density of labels by group, with parameters ``own`` (J or 1, K or 1) and their sums ``total`` (J,).
+def _log_dirichlet_counts(value: Any, parameters: Any, total: Any, group: Any, n_labels: Any) -> Any:
+    r"""Log density of labels by group, with Dirichlet parameters (J or 1, K or 1) and their sums ``total`` (J,).
 
     .. math:: \prod_j \frac{\Gamma(A_j)}{\Gamma(A_j + n_j)}
         \prod_k \frac{\Gamma(a_{jk} + n_{jk})}{\Gamma(a_{jk})}
     """
     groups, labels, counts = GroupCountsOp()(value, group, n_labels)
-    entries = own[groups if own.type.shape[0] != 1 else 0, labels if own.type.shape[1] != 1 else 0]
+    entries = parameters[
+        groups if parameters.type.shape[0] != 1 else 0, labels if parameters.type.shape[1] != 1 else 0
+    ]
     sizes = np.bincount(group.data)
     total = total[: len(sizes)]
     return log_rising(entries, counts).sum() - log_rising(total, sizes).sum()
@@ -293,7 +297,7 @@ def grouped_labels_support_point(op: GroupedLabelsRV, rv: Any, rng: Any, size: A
 
 
 def openers_support_point(op: OpenersRV, rv: Any, rng: Any, size: Any, alpha: Any, group: Any) -> Any:
-    """Start of openers, for PyMC: every row opens a table, which any labels allow."""
+    """Start of openers, for PyMC: every row opens a table, which is possible for any labels."""
     return pt.ones(group.shape, dtype="int8")
 
 
@@ -370,7 +374,7 @@ def _begin(name: str, groups: NamedGroups, known: Mapping[str, Any]) -> tuple[pm
     """Add the names of the groups; return the model, and the name of the mixture that the labels are for."""
     for key, value in known.items():
         if value is not None:
-            # Rows that are known to share a cluster would be moved as one, which scans by group do not do.
+            # Rows that share a cluster for certain are moved as a block, which scans by group cannot do.
             raise NotImplementedError(f"{key} is not supported together with groups")
     model, mixture = pm.modelcontext(None), name.removesuffix("_labels")
     model.add_coord(f"{mixture}_group", coordinates(groups.names))
@@ -393,7 +397,7 @@ def add_hdp_labels(
     initval: Any = None,
     **known: Any,
 ) -> Any:
-    """Add labels from a hierarchical Dirichlet process, the openers behind them, and how many there are."""
+    """Add labels from a hierarchical Dirichlet process, their openers, and the number of tables."""
     model, base = _begin(name, groups, known)
     alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
     gamma = checked_positive("gamma", gamma)
@@ -439,7 +443,7 @@ def add_topic_labels(
     initval: Any = None,
     **known: Any,
 ) -> Any:
-    """Add labels that are names of topics, whose weights are Dirichlet in every group."""
+    """Add labels that are numbers of topics, whose weights are Dirichlet in every group."""
     model, _ = _begin(name, groups, known)
     alpha = _checked_concentration("alpha", alpha, n_topics, "topics")
     if n_topics > len(groups.codes):
@@ -453,7 +457,7 @@ def add_topic_labels(
 def _add_record(
     model: pm.Model, labels: Any, groups: NamedGroups, parameters: dict[str, Any], openers: str | None = None
 ) -> None:
-    """Store what the draws of labels by group are to be read with."""
+    """Store the record of labels by group, with which their draws are read."""
     content = {
         "prior": labels.owner.op.name,
         "parameters": {

@@ -1,6 +1,6 @@
-"""The inputs of a mixture's random variable: which of them there are, and in which order.
+"""The inputs of a mixture's random variable and their order.
 
-This is the only place that knows the order. Everything else reads inputs by their names.
+No other module knows the order: inputs are read by name.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from pymc_dpgmm.families import FAMILIES, Family
 
 
 class MixtureInputs(NamedTuple):
-    """Inputs of a mixture's random variable, or their values. What a mixture does not have is None.
+    """Inputs of a mixture's random variable, or their values. Inputs that a mixture does not have are None.
 
     Parameters
     ----------
@@ -22,15 +22,15 @@ class MixtureInputs(NamedTuple):
     params : sequence
         The family's parameters.
     given : (n, g), optional
-        Columns for what is given with the rows.
+        Known columns that belong to the rows, such as covariates or exposure.
     missing, positions : (m,), optional
         The values of missing entries that are drawn, and their positions in the flattened data.
     offset : like the value, optional
-        What is subtracted from the rows before they are clustered.
+        Subtracted from the rows before they are clustered.
     data : like the value, optional
-        The observed data, which draws of rows need whose labels come from a posterior.
+        The observed data, for posterior predictive draws.
     rows : (n, c), optional
-        The data completed and less its offset, with columns for what is given.
+        The completed data minus its offset, with the columns ``given``.
     behind : sequence
         Data of the model that the other inputs are computed from.
     """
@@ -46,7 +46,7 @@ class MixtureInputs(NamedTuple):
     behind: Sequence[Any] = ()
 
     def in_order(self) -> list[Any]:
-        """Return the inputs that there are, in the order of the random variable's own."""
+        """Return the inputs that are not None, in the order of the random variable."""
         optional = [getattr(self, name) for name in _OPTIONAL]
         return [self.labels, *self.params, *(value for value in optional if value is not None), *self.behind]
 
@@ -59,22 +59,22 @@ _OPTIONAL = ("given", "missing", "positions", "offset", "data", "rows")
 
 
 class Layout(NamedTuple):
-    """What the inputs and the value of a mixture's random variable are.
+    """Description of the inputs and the value of a mixture's random variable.
 
     Parameters
     ----------
     family_name : str
         Key of :data:`pymc_dpgmm.families.FAMILIES`.
     n_columns : int
-        Columns of the data; those of (n,) data are one.
+        Number of columns of the data; 1 for (n,) data.
     is_vector : bool
-        Whether the value is (n,) in place of (n, 1).
+        Whether the value has the shape (n,) instead of (n, 1).
     is_sparse : bool
         Whether the data is a table of the non-zeros: row index, column index and value.
     present : tuple of str
-        Which of the optional inputs there are, in their order.
+        Names of the optional inputs that the mixture has, in their order.
     behind : tuple of (str, int)
-        Names and numbers of dimensions of the data of the model that are inputs too.
+        Names and numbers of dimensions of those data of the model that are inputs too.
     """
 
     family_name: str
@@ -90,11 +90,11 @@ class Layout(NamedTuple):
         return FAMILIES[self.family_name]
 
     def having(self, inputs: MixtureInputs) -> "Layout":
-        """Return the layout of a random variable that has these optional inputs."""
+        """Return the layout with the optional inputs that are not None in ``inputs``."""
         return self._replace(present=tuple(name for name in _OPTIONAL if getattr(inputs, name) is not None))
 
     def signature(self) -> str:
-        """Return the dimensions of inputs and value, as PyTensor wants them."""
+        """Return the dimensions of inputs and value as a signature of PyTensor."""
         value = "n" if self.is_vector else "n,d"
         letters = {
             "given": "n,g",
@@ -107,10 +107,10 @@ class Layout(NamedTuple):
         inputs = ["n", *(",".join(axes) for axes in self.family.axes.values())]
         inputs += [letters[name] for name in self.present]
         inputs += [",".join(f"s{i}_{j}" for j in range(ndim)) for i, (_, ndim) in enumerate(self.behind)]
-        return ",".join(f"({own})" for own in inputs) + f"->({value})"
+        return ",".join(f"({letters_of_input})" for letters_of_input in inputs) + f"->({value})"
 
     def split(self, inputs: Sequence[Any]) -> MixtureInputs:
-        """Tell apart the inputs that follow the generator and the size, or their values."""
+        """Return the inputs after generator and size, or their values, by name."""
         labels, *others = inputs
         n_params, n_present = len(self.family.axes), len(self.present)
         optional = others[n_params : n_params + n_present]
@@ -127,9 +127,9 @@ def mixture_inputs(mixture: Variable) -> MixtureInputs:
 
 
 def of_units(labels: Variable) -> tuple[Variable, Variable | None]:
-    """Return labels of units and the unit of each row, for labels of rows that are ``labels_of_units[unit]``.
+    """Return the labels of units and the unit of each row from labels of rows, ``labels_of_units[unit]``.
 
-    Other labels are returned as they are, with None.
+    Other labels are returned unchanged, with None as the unit.
     """
     node = labels.owner
     if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:

@@ -1,6 +1,7 @@
-"""How many rows what belongs to a mixture has, told by the names of the user's arguments.
+"""Check that all arguments of a mixture have the same number of rows, with errors that name the user's arguments.
 
-Data of a model may get another length by ``pm.set_data``, and what comes with its rows must then get it too.
+After ``pm.set_data``, data of a model may have another length. Arguments with entries for its rows must then have
+the same length.
 """
 
 from collections.abc import Mapping
@@ -18,9 +19,9 @@ from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed
 
 
 def note_lengths(variable: Variable, arguments: Mapping[str, Any]) -> None:
-    """Note with a random variable what has one entry for each of its rows, by the names of arguments.
+    """Note with a random variable the arguments that have an entry for each of its rows, by name.
 
-    Numbers are noted as how many rows they are for. Scalars, None and expressions without data are left out.
+    For numbers only their length is noted. Scalars, None and expressions without data are left out.
     """
     noted = {}
     for name, value in arguments.items():
@@ -32,7 +33,7 @@ def note_lengths(variable: Variable, arguments: Mapping[str, Any]) -> None:
 
 
 def check_lengths(variable: Variable, labels: Variable) -> None:
-    """Raise ValueError where what belongs to a random variable is for other numbers of rows.
+    """Raise ValueError if the arguments of a random variable have different numbers of rows.
 
     Parameters
     ----------
@@ -43,29 +44,29 @@ def check_lengths(variable: Variable, labels: Variable) -> None:
     """
     noted: dict[str, Any] = dict(getattr(variable.tag, "lengths", {}))
     noted |= getattr(labels.tag, "lengths", {})
-    found = {name: _length(value) for name, value in noted.items()}
-    if "observed" not in found:
+    lengths = {name: _length(value) for name, value in noted.items()}
+    if "observed" not in lengths:
         return
-    n = found["observed"]
-    others = [name for name, length in found.items() if length not in (n, 1)]
+    n = lengths["observed"]
+    others = [name for name, length in lengths.items() if length not in (n, 1)]
     if not others:
         return
     data = noted["observed"]
-    told = " and ".join(f"{name} {_of_data(noted[name])}has {found[name]}" for name in others)
-    there = [noted[name] for name in ["observed", *others] if not isinstance(noted[name], int)]
-    settable = dict.fromkeys(name for value in there for name in _data_behind(value))
+    differing = " and ".join(f"{name} {_of_data(noted[name])}has {lengths[name]}" for name in others)
+    variables = [noted[name] for name in ["observed", *others] if not isinstance(noted[name], int)]
+    settable = dict.fromkeys(name for value in variables for name in _data_behind(value))
     fixed = [name for name in others if isinstance(noted[name], int)]
     names = ", ".join(f"{name!r}: ..." for name in settable)
-    cure = f"set what belongs together in one call, pm.set_data({{{names}}})"
+    cure = f"set all of them in one call, pm.set_data({{{names}}})"
     if fixed:
         cure = f"{', '.join(fixed)} cannot change after the model was built: build it again with the new rows"
     if fixed and not set(fixed) & {"known_labels", "must_link", "group", "initval"}:
         cure += f", or make {', '.join(fixed)} pm.Data too, and set them together"
-    raise ValueError(f"observed of {variable.name} {_of_data(data)}has {n} rows, but {told}: {cure}")
+    raise ValueError(f"observed of {variable.name} {_of_data(data)}has {n} rows, but {differing}: {cure}")
 
 
 def _data_behind(value: Variable) -> list[str]:
-    """Return the names of the data that an expression is computed from."""
+    """Return the names of the data from which an expression is computed."""
     return [
         a.name for a in ancestors([value]) if isinstance(a, SharedVariable) and not isinstance(a.type, RandomType)
     ]
@@ -84,18 +85,19 @@ def _of_data(value: Any) -> str:
 
 
 def explain_lengths(error: ValueError, model: pm.Model, names: str, n: int, among: list[Variable]) -> None:
-    """Raise an error of shapes anew with the data whose length it may be about, if there is such data.
+    """Raise an error that names the data whose length may have caused an error of shapes, if there is such data.
 
     Parameters
     ----------
     error : ValueError
+        The error of shapes.
     model : pm.Model
     names : str
-        Of the parameters of rows.
+        Names of the parameters of rows.
     n : int
         Number of rows, which is fixed.
     among : list of variables
-        Densities that depend on these.
+        Densities that depend on these parameters.
     """
     behind = set(ancestors(among))
     data = {
@@ -106,6 +108,6 @@ def explain_lengths(error: ValueError, model: pm.Model, names: str, n: int, amon
     other = [f"{name} of shape {shape}" for name, shape in data.items() if n not in shape]
     if other:
         raise ValueError(
-            f"{names} has {n} rows, and what belongs to it cannot be evaluated with the data {listed(other)}. Set "
+            f"{names} has {n} rows, and its likelihood cannot be evaluated with the data {listed(other)}. Set "
             f"data of {n} rows, or build the model again with the new number of rows"
         ) from error

@@ -1,4 +1,4 @@
-"""Missing entries of data as unknowns of a model, where they do not integrate out."""
+"""Missing entries of data as variables of a model, where they are not integrated out."""
 
 from typing import Any
 
@@ -12,8 +12,8 @@ from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 class MissingEntriesRV(LabelsMixtureRV):
     """Missing entries of a mixture's data, whose density is that of the completed data.
 
-    Their own density is therefore 1. Draws of the data from the prior do not need them: they are zeros.
-    The parameters say from where chains start.
+    Their own density is therefore 1. Prior draws of the data do not need them and have zeros. The parameters,
+    location and scale, determine where chains start.
     """
 
     name = "MissingEntries"

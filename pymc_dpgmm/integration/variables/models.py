@@ -1,4 +1,4 @@
-"""What depends on what in a model, and models that errors leave as they were."""
+"""Dependencies between variables of a model, digests of them, and models that remain unchanged on errors."""
 
 import contextlib
 import hashlib
@@ -14,8 +14,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES
 
-# Graphs that turn a point into a handful of numbers: interpreting them takes microseconds, compiling them
-# would take a good part of a second.
+# Mode for small graphs that compute a few numbers from a point. Interpreting them takes microseconds; compiling
+# them would take up to a second.
 SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
 
 
@@ -30,31 +30,31 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
     A variable that depends on it only through another random variable is not among them.
     """
     random = set(model.basic_RVs)
-    found = []
+    depending = []
     for other in with_densities(model):
         if other is variable:
             continue
         roots = other.owner.inputs if other in random else [other]
         if variable in set(ancestors(roots, blockers=random - {other})):
-            found.append(other)
-    return found
+            depending.append(other)
+    return depending
 
 
 def digest_of(model: pm.Model, variable: Variable) -> str:
-    """Return a digest of what the density of a variable, or a potential, is made of, and of its data."""
+    """Return a digest of the operations and numbers in the density of a variable or potential, and of its data."""
     others = set(model.basic_RVs)
     digest = hashlib.sha256()
-    for own in (variable, model.rvs_to_values.get(variable, variable)):
-        roots = [own]
-        if own.owner is not None:
-            # Variables that are graphs of their own have numbers inside too.
-            inside = getattr(own.owner.op, "fgraph", None)
-            roots = [*own.owner.inputs, *([] if inside is None else inside.outputs)]
-            digest.update(type(own.owner.op).__name__.encode())
-        for found in ancestors(roots, blockers=others):
-            if found.owner is not None:
-                digest.update(type(found.owner.op).__name__.encode())
-            value = numbers_in(found)
+    for root in (variable, model.rvs_to_values.get(variable, variable)):
+        roots = [root]
+        if root.owner is not None:
+            # The inner graphs of symbolic random variables have numbers too.
+            inside = getattr(root.owner.op, "fgraph", None)
+            roots = [*root.owner.inputs, *([] if inside is None else inside.outputs)]
+            digest.update(type(root.owner.op).__name__.encode())
+        for ancestor in ancestors(roots, blockers=others):
+            if ancestor.owner is not None:
+                digest.update(type(ancestor.owner.op).__name__.encode())
+            value = numbers_in(ancestor)
             if value is not None:
                 digest.update(f"{value.dtype}{value.shape}".encode())
                 digest.update(np.ascontiguousarray(value).tobytes())
@@ -70,7 +70,7 @@ def numbers_in(leaf: Variable) -> np.ndarray | None:
     """Return the numbers of a constant or of data, None for anything else."""
     value: Any = None
     if getattr(leaf.tag, "is_state", False):
-        # Of a sampler, which sets it.
+        # The state of a sampler is no data.
         return None
     if isinstance(leaf, Constant):
         value = leaf.data
@@ -80,12 +80,12 @@ def numbers_in(leaf: Variable) -> np.ndarray | None:
 
 
 def replace_data(model: pm.Model, old: Variable, new: Variable) -> None:
-    """Register another constant in place of one of a model's, also in the models around it."""
-    for own in _with_parents(model):
-        for position, var in enumerate(own.data_vars):
+    """Replace a constant registered in a model, also in the models that it is nested in."""
+    for registering in _with_parents(model):
+        for position, var in enumerate(registering.data_vars):
             if var is old:
-                # PyMC's lists of variables let nothing be replaced by itself.
-                list.__setitem__(own.data_vars, position, new)
+                # PyMC's lists of variables forbid assignment to items.
+                list.__setitem__(registering.data_vars, position, new)
 
 
 def _with_parents(model: pm.Model) -> list[pm.Model]:
@@ -98,13 +98,13 @@ def _with_parents(model: pm.Model) -> list[pm.Model]:
 
 @contextlib.contextmanager
 def unchanged_on_error(model: pm.Model) -> Iterator[None]:
-    """Put back what a model has registered if the body raises."""
+    """Restore everything that a model has registered if the body raises."""
     containers = [getattr(m, key) for m in _with_parents(model) for key in REGISTRIES]
     before = [list(c) if isinstance(c, list) else dict(c) for c in containers]
     try:
         yield
     except BaseException:
-        # The containers of a nested model pass changes on to its parent's, which are put back themselves.
+        # Containers of a nested model pass changes on to those of its parent, which are restored separately.
         for container, content in zip(containers, before, strict=True):
             if isinstance(container, list):
                 list.__setitem__(container, slice(None), content)

@@ -1,4 +1,4 @@
-"""Names of rows that a model has, noted with the labels of these rows."""
+"""Names of rows from the coordinates of a model, noted with the labels of these rows."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def coords_of(model: pm.Model, dims: Any) -> Any:
     Raises
     ------
     ValueError
-        If the model does not know the first dimension, or results cannot hold the coordinates of one.
+        If the model does not have the first dimension, or results cannot hold the coordinates of one of them.
     """
     names = (dims,) if isinstance(dims, str) else tuple(dims or ())
     if names and names[0] not in model.dim_lengths:
@@ -32,7 +32,7 @@ def coords_of(model: pm.Model, dims: Any) -> Any:
 
 
 def note_rows(labels: Any, rows: Rows) -> None:
-    """Note the names of the rows that labels are of, for whatever else is put on these labels."""
+    """Note the names of rows with their labels, for further data on the same labels."""
     labels.tag.rows = rows
 
 
@@ -46,7 +46,7 @@ def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Ro
     dims : str or tuple of str or None
         Dimensions of the data.
     of : str
-        What the rows are of, for messages.
+        The data that the rows belong to, for messages.
     """
     coords = coords_of(model, dims)
     if not is_variable(labels):
@@ -61,15 +61,15 @@ def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Ro
 
 
 def check_columns_of_coords(model: pm.Model, table: Table, dims: Any) -> None:
-    """Raise ValueError where columns have the names of a model's coordinates, in another order."""
+    """Raise ValueError if columns have the names of a model's coordinates in another order."""
     names = (dims,) if isinstance(dims, str) else tuple(dims or ())
     coords = model.coords.get(names[1]) if len(names) == 2 else None
     if coords is None or table.columns is None or table.is_vector:
         return
-    own = list(table.columns)
-    if own != list(coords) and set(own) == set(coords):
+    columns = list(table.columns)
+    if columns != list(coords) and set(columns) == set(coords):
         raise ValueError(
             f"{table.what} has its columns in another order than the coords of dimension {names[1]!r}: "
-            f"{listed(own)} and {listed(coords)}. Put them into the same one, as by "
+            f"{listed(columns)} and {listed(coords)}. Put them into the same one, as by "
             f"{table.what}[list(coords[{names[1]!r}])]"
         )

@@ -1,4 +1,4 @@
-"""Observed data, checked before PyMC sees it, which would silently impute what is missing."""
+"""Observed data, checked before it is passed to PyMC, which would silently impute missing entries."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,17 +17,20 @@ from pymc_dpgmm.tables.table import Table
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Checked observed data: what PyMC registers, its current values, and the table that they are from.
+    """Checked observed data.
 
-    Missing entries are NaN. What PyMC registers of a sparse matrix are its non-zeros as triplets.
+    Missing entries are NaN.
 
     Parameters
     ----------
     data : array or shared variable
+        The data that PyMC registers; of a sparse matrix, its non-zeros as triplets.
     values : (n,) or (n, d) array, or sparse matrix
+        Current values of the data.
     table : Table
+        The table that the data was read into.
     levels : tuple
-        What codes of categories stand for, of each column.
+        For each column, the levels that codes of categories stand for, or None.
     """
 
     data: Any
@@ -37,11 +40,11 @@ class Observed:
 
     @property
     def in_model(self) -> Any:
-        """The data as the model has it, with as many rows as there are: ``pm.Data``, or the values."""
+        """The data with one entry per row as in the model: the ``pm.Data``, or else the values."""
         return self.values if self.table.variable is None else self.table.variable
 
     def in_row_order(self, at: np.ndarray | None) -> "Observed":
-        """Return the rows in the order of positions, or as they are if these are None."""
+        """Return the rows at the positions ``at``, or the same object if ``at`` is None."""
         if at is None:
             return self
         values = self.values[at]
@@ -77,9 +80,9 @@ def check_observed(observed: Any, base: BaseMeasure) -> Observed:
 
 
 def check_values(values: Any) -> None:
-    """Raise where an array, or a sparse matrix, cannot be the data of any mixture; see :func:`check_observed`."""
+    """Raise if an array or a sparse matrix cannot be the data of any mixture; see :func:`check_observed`."""
     if not is_sparse(values) and (values.dtype.kind not in "biuf" or values.ndim not in (1, 2)):
-        # Made into numbers, or refused with what it is.
+        # Converted to numbers, or refused with a message that names its kind.
         values = as_numbers(read_table(values))
     if 0 in values.shape:
         raise ValueError(f"observed must have at least one row and one column, got shape {values.shape}")

@@ -1,7 +1,7 @@
 """PyTensor operations whose values are computed from labels, and random variables that draw in Python.
 
-The numbers behind the graphs come from :mod:`pymc_dpgmm.sampler.state.marginal`. An ``Op`` here is a node that
-calls them; it keeps no data. What is kept between two calls belongs to the compiled function.
+The values are computed by :mod:`pymc_dpgmm.sampler.state.marginal`. An ``Op`` here calls it, and keeps no data
+itself: statistics that are reused from call to call belong to the compiled function.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood, MarginalLikeli
 
 
 def as_numbers(params: Sequence[Any]) -> Iterator[Any]:
-    """Turn arrays into what a family's parameters hold: floats where they have no dimensions."""
+    """Turn arrays without dimensions into floats, as in a family's parameters; other arrays stay arrays."""
     return (p.item() if p.ndim == 0 else p for p in map(np.asarray, params))
 
 
@@ -45,9 +45,9 @@ def drawable(family: Family, params: Sequence[Any]) -> Any:
 
 
 class BackendsOp(Op):
-    """An ``Op`` that PyTensor's backends are told of when a graph is built or unpickled, not with the package.
+    """An ``Op`` that is registered with PyTensor's backends when the first graph is built or unpickled.
 
-    To import the backends takes long.
+    It is not registered when the package is imported, because importing the backends takes long.
     """
 
     def __call__(self, *inputs: Any, **kwargs: Any) -> Any:
@@ -60,7 +60,7 @@ class BackendsOp(Op):
 
 
 class NumbersOp(BackendsOp):
-    """An ``Op`` whose value is computed from labels by an evaluator that keeps what it can reuse."""
+    """An ``Op`` whose value is computed in Python by an evaluator, which may reuse earlier results."""
 
     def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
         """Return a new function of the inputs' values that returns the outputs' values."""
@@ -74,7 +74,7 @@ class NumbersOp(BackendsOp):
 class PartitionSizesOp(NumbersOp):
     """Sizes of the clusters of labels, in order of first appearance.
 
-    Empty if the labels are no partition, or one that does not keep the constraints that may be a second input.
+    Empty if labels are out of range, or violate the constraints, an optional second input.
     """
 
     __props__ = ()
@@ -91,14 +91,14 @@ partition_sizes = PartitionSizesOp()
 
 
 class SparseValues:
-    """Sparse matrices of triplets, kept while the triplets stay the same."""
+    """Sparse matrices from triplets. The last matrix is reused while the triplets stay the same."""
 
     def __init__(self) -> None:
         self._triplets = np.empty((0, 3))
         self._matrix: Any = None
 
     def __call__(self, triplets: np.ndarray, shape: tuple[int, int]) -> Any:
-        """Return the matrix of :func:`pymc_dpgmm.families.shared.counts.as_triplets`."""
+        """Return the matrix of triplets from :func:`pymc_dpgmm.families.shared.counts.as_triplets`."""
         if self._matrix is None or self._matrix.shape != shape or not same_values(triplets, self._triplets):
             self._matrix = from_triplets(triplets, shape)
             self._triplets = triplets.copy()
@@ -106,7 +106,7 @@ class SparseValues:
 
 
 class _MarginalOp(NumbersOp):
-    """Part of the log marginal likelihood of values given labels; the inputs are labels, values, parameters."""
+    """Log marginal likelihood of values given labels, or a gradient of it. Inputs: labels, values, parameters."""
 
     __props__: tuple[str, ...] = ("family", "is_sparse")
 
@@ -187,12 +187,12 @@ class DataGradientOp(_MarginalOp):
 
 
 class JointOp(_MarginalOp):
-    """Several of these parts at once, of the same inputs, from the same kept statistics.
+    """Log marginal likelihood and gradients together, from the same inputs and the same statistics.
 
     Parameters
     ----------
     parts : tuple of _MarginalOp
-        Of one family.
+        Operations of one family.
     """
 
     __props__ = (*_MarginalOp.__props__, "parts")
@@ -209,13 +209,13 @@ class JointOp(_MarginalOp):
 
 
 class JoinMarginals(GraphRewriter):
-    """Lets value and gradients of a mixture's density be evaluated by one node."""
+    """Rewrite that evaluates value and gradients of a mixture's density in one node."""
 
     def add_requirements(self, fgraph: Any) -> None:
         fgraph.attach_feature(ReplaceValidate())
 
     def apply(self, fgraph: Any) -> None:
-        """Join the nodes that differ in their part only."""
+        """Join nodes of one family that have the same inputs."""
         alike: dict[Any, list[Apply]] = {}
         for node in fgraph.toposort():
             if isinstance(node.op, _MarginalOp) and not isinstance(node.op, JointOp):
@@ -227,7 +227,7 @@ class JoinMarginals(GraphRewriter):
                 fgraph.replace_all_validate(list(zip(outputs, joint.outputs, strict=True)), reason="JoinMarginals")
 
 
-# After equal nodes are merged, and before nodes that work in place.
+# The position is after the merging of equal nodes, and before rewrites to operations that work in place.
 optdb.register("join_marginals", JoinMarginals(), "fast_run", position=49.2)
 
 

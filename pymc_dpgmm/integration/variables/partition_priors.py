@@ -1,4 +1,4 @@
-"""The PyMC faces of priors on partitions: labels as random variables."""
+"""Priors on partitions for PyMC: labels as random variables."""
 
 import inspect
 from typing import Any
@@ -35,10 +35,11 @@ from pymc_dpgmm.partitions.priors import (
 from pymc_dpgmm.tables.checks import is_variable, without_dims
 from pymc_dpgmm.tables.rows import Rows
 
-# Mass of the prior on the number of components that may be missing, and the most numbers looked at for it.
+# Largest mass that the prior on the number of components may have beyond the numbers in use, and the largest
+# number of these.
 _MISSING = 1e-6
 _MOST_TERMS = 2**20
-# What may be known of rows.
+# Arguments that are constraints on the partition.
 _KNOWN = ("known_labels", "must_link")
 # Labels of at most this many rows are stored in two bytes each.
 _MOST_ROWS_INT16 = 32_767
@@ -47,7 +48,7 @@ _MOST_ROWS_INT16 = 32_767
 class RandomStartRV(LabelsMixtureRV):
     """Over-dispersed starting labels: see :func:`pymc_dpgmm.partitions.priors.draw_start`.
 
-    The parameters are the most clusters, and n or constraints.
+    The parameters are the largest number of clusters, and n or constraints.
     """
 
     name = "random_start"
@@ -63,15 +64,15 @@ class RandomStartRV(LabelsMixtureRV):
         return draw_start(rng, int(n), float(most))
 
 
-# Priors on partitions by the names under which results keep them.
+# Priors on partitions by their names in records of results.
 PRIORS: dict[str, "type[PartitionRV]"] = {}
 
 
 class PartitionRV(LabelsRV):
     """Labels of n rows from a prior on partitions.
 
-    The last parameter is n, or constraints on n rows (2, n): see :mod:`pymc_dpgmm.partitions.known`. These cut the
-    prior off, without making up for the mass that is lost: what is known of the partition is data.
+    The last parameter is n, or constraints on n rows (2, n): see :mod:`pymc_dpgmm.partitions.known`. Constraints
+    set the density of other partitions to zero and do not renormalize it, because they are data.
     """
 
     dtype = "int64"
@@ -93,7 +94,7 @@ class PartitionRV(LabelsRV):
         return (_n_rows(dist_params[-1]),)
 
     def prior(self, *params: Any) -> GibbsType | None:
-        """Return the prior with numeric parameters, n being the last; None outside their support."""
+        """Return the prior with numeric parameters, of which n is the last; None outside their support."""
         raise NotImplementedError
 
     def log_eppf(self, sizes: Any, n: Any, *params: Any) -> Any:
@@ -202,7 +203,7 @@ class MFMRV(PartitionRV):
 
 
 class PartitionPrior(pm.Discrete):
-    """What the priors on partitions share: checked rows and starts.
+    """Base class of the priors on partitions, which checks rows and starts.
 
     The value is a vector of labels, one per row; two rows are in one cluster if their labels agree. The density
     is that of the partition, whatever names its clusters have, so any labels in 0..n-1 are allowed; others have
@@ -211,22 +212,22 @@ class PartitionPrior(pm.Discrete):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # What all of them take is named where a user looks for it.
+        # The signature names the shared arguments, so that users find them.
         keyword = inspect.Parameter.KEYWORD_ONLY
-        _, *own = inspect.signature(cls.__new__).parameters.values()
-        own = [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        own += [p for p in inspect.signature(cls.dist).parameters.values() if p.kind is keyword]
+        _, *parameters = inspect.signature(cls.__new__).parameters.values()
+        parameters = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
+        parameters += [p for p in inspect.signature(cls.dist).parameters.values() if p.kind is keyword]
         names = ("dims", "known_labels", "must_link", "initval")
         shared = [inspect.Parameter(name, keyword, default=None) for name in names]
-        cls.__signature__ = inspect.Signature([*own, *shared])
+        cls.__signature__ = inspect.Signature([*parameters, *shared])
 
     @classmethod
     def density(cls, value: Any, *params: Any) -> Any:
         """Return the log density of labels; the last of the parameters is n, or constraints on n rows."""
-        *own, n = params
-        # No cluster has a size where the density is zero.
+        *parameters, n = params
+        # The sizes are empty where the density is zero.
         sizes = partition_sizes(value) if n.ndim == 0 else partition_sizes(value, n)
-        return cls.rv_op.log_eppf(sizes, value.shape[0], *own)
+        return cls.rv_op.log_eppf(sizes, value.shape[0], *parameters)
 
     def __new__(cls, name: str, *args: Any, dims: Any = None, initval: Any = None, **kwargs: Any) -> Any:
         n = kwargs["n"] if "n" in kwargs or not args else args[-1]
@@ -238,8 +239,8 @@ class PartitionPrior(pm.Discrete):
             initval = checked_start(initval, n, constraints).astype(_checked_rows(n)[1])
         labels = super().__new__(cls, name, *args, dims=dims, initval=initval, **kwargs)
         note_rows(labels, rows)
-        own = {"initval": None if isinstance(initval, str) else initval}
-        note_lengths(labels, own | {key: kwargs.get(key) for key in _KNOWN})
+        start = {"initval": None if isinstance(initval, str) else initval}
+        note_lengths(labels, start | {key: kwargs.get(key) for key in _KNOWN})
         _add_record(labels)
         return labels
 
@@ -258,18 +259,18 @@ class PartitionPrior(pm.Discrete):
 
 
 def start_of_rows(rows: Rows, initval: Any) -> Any:
-    """Return initial labels in the order of the rows; one of the words that PyMC takes stays what it is."""
+    """Return starting labels in the order of the rows; strings, which PyMC interprets, are returned unchanged."""
     return initval if isinstance(initval, str) else rows.entries("initval", initval)
 
 
 def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval: Any) -> Any:
     """Add labels made with ``.dist`` to a model."""
     rows = Rows("the labels", coords=coords_of(model, dims))
-    made = labels.tag.rows.names
-    if made is not None and rows.order("what is known of the labels in prior=", made) is not None:
+    noted = labels.tag.rows.names
+    if noted is not None and rows.order("known_labels or must_link in prior=", noted) is not None:
         raise ValueError(
-            "what is known of the labels in prior= has the names of the rows in another order than the coords of "
-            "the model: put it into the same one"
+            "known_labels or must_link in prior= has the names of the rows in another order than the coords of "
+            "the model: put it into the order of the coords"
         )
     initval = start_of_rows(rows, initval)
     if initval is not None and not isinstance(initval, str):
@@ -281,13 +282,13 @@ def register_labels(model: pm.Model, name: str, labels: Any, dims: Any, initval:
 
 
 def _add_record(labels: Any) -> None:
-    """Store what the draws of labels are to be read with."""
+    """Store the record of labels, with which their draws are read."""
     model = pm.modelcontext(None)
     add_record(model, labels.name, prior_record(model, labels, labels.name))
 
 
 def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
-    """Return what the draws of labels under a prior on partitions are to be read with."""
+    """Return the record of labels under a prior on partitions."""
     parameters = {}
     for field, value in prior_parameters(labels).items():
         if value.ndim == 0:
@@ -295,7 +296,7 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
         elif is_random(value):
             parameters[field] = None
         else:
-            # A probability for each number of components, of which the last ones are negligible.
+            # Probabilities of numbers of components. Negligible ones at the end are left out.
             numbers = value.eval()
             parameters[field] = stored(model, numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1])
     is_constrained = constraints_on(labels) is not None
@@ -305,12 +306,12 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
 def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:
     """Over-dispersed start of labels, for PyMC."""
     *params, rows = inputs
-    own = dict(zip(op.fields, params, strict=True))
+    parameters = dict(zip(op.fields, params, strict=True))
     most: Any = np.inf
-    if "n_components" in own:
-        most = own["n_components"].astype("float64")
-    if "log_components" in own:
-        log_components = own["log_components"]
+    if "n_components" in parameters:
+        most = parameters["n_components"].astype("float64")
+    if "log_components" in parameters:
+        log_components = parameters["log_components"]
         possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
         most = possible.max().astype("float64")
     start = RandomStartRV(**_signature_with(rows.ndim == 2, RandomStartRV.signature))
@@ -324,7 +325,7 @@ def prior_parameters(labels: Any) -> dict[str, Any]:
 
 
 def fixed_rows(labels: Any) -> int | None:
-    """Return how many rows a prior's labels are for, None if that may change."""
+    """Return the number of rows of labels, None if it may change."""
     n = labels.owner.inputs[-1]
     if not isinstance(n, Constant):
         return None
@@ -332,7 +333,7 @@ def fixed_rows(labels: Any) -> int | None:
 
 
 def constraints_on(labels: Any) -> np.ndarray | None:
-    """Return the constraints on a prior's labels, if there are any."""
+    """Return the constraints on labels, None if there are none."""
     last = labels.owner.inputs[-1]
     return None if last.ndim == 0 else np.asarray(last.data)
 
@@ -345,13 +346,13 @@ def _signature_with(constrained: bool, signature: str) -> dict[str, str]:
 class CRP(PartitionPrior):
     r"""Prior on partitions: the Chinese restaurant process.
 
-    The value is a vector with one label per row. Two rows are in the same cluster if their labels agree.
+    The value is a vector with one label per row. Two rows are in the same cluster if their labels are equal.
 
     .. math:: p(\text{labels}) = \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)} \alpha^K \prod_{k=1}^K \Gamma(n_k)
 
-    (Ewens 1972; Antoniak 1974). This is the density of the partition, however its clusters are numbered. Any
-    labels in 0..n-1 are allowed; others have density zero. Without a mixture on the labels, ``pm.sample`` draws
-    them from this prior.
+    (Ewens 1972; Antoniak 1974). This is the density of the partition and does not depend on the numbering of its
+    clusters. Any labels in 0..n-1 are allowed; others have density zero. Without a mixture on the labels,
+    ``pm.sample`` draws them from this prior.
 
     Parameters
     ----------
@@ -364,14 +365,13 @@ class CRP(PartitionPrior):
     dims : str, optional
         Name of the dimension of the labels.
     known_labels : (n,) array_like, optional
-        What is known about the clusters of some rows: integers or names, with -1, None or NaN where nothing is
-        known. Rows with equal known labels share a cluster, and rows with different known labels do not. The
-        numbers of the clusters have no meaning; to find the cluster of a known label in a draw, look at a row that
-        has this label.
+        Known clusters of some rows: integers or names, with -1, None or NaN for all other rows. Rows with equal
+        known labels share a cluster, and rows with different known labels do not. The numbers of clusters in a
+        draw are arbitrary; the cluster of a known label is that of any row with this label.
     must_link : (n,) array_like, optional
-        Rows with equal entries (integers or names) share a cluster; -1, None or NaN means that nothing is known.
-        Unlike the rows of one unit (see :func:`DPMixture`), these rows are several draws from the process that are
-        known to coincide, and each of them counts in the prior.
+        Rows with equal entries (integers or names) share a cluster; -1, None or NaN marks rows without such a
+        constraint. Unlike the rows of one unit (see :func:`DPMixture`), each of these rows counts in the prior:
+        they are several draws from the process that are known to be equal.
     initval : (n,) integer array_like, optional
         Starting labels of all chains. By default each chain starts from its own random partition, whose number of
         labels is log-uniform on 1..min(n, 50).
@@ -497,7 +497,7 @@ class FiniteDirichlet(PartitionPrior):
     .. math:: p(\text{labels}) = \frac{m!}{(m - K)!} \frac{\Gamma(\alpha)}{\Gamma(\alpha + n)}
         \prod_{k=1}^K \frac{\Gamma(n_k + a)}{\Gamma(a)}
 
-    for a partition into K <= m clusters, whichever of the components these are (Green and Richardson 2001;
+    for a partition into K <= m clusters, summed over the components that these may be (Green and Richardson 2001;
     Sugiyama, ch. 20). As m grows, this tends to the Chinese restaurant process with concentration alpha.
 
     Parameters
@@ -615,7 +615,7 @@ class MFM(PartitionPrior):
 
     @staticmethod
     def _log_components(components: Any, n: Any) -> Any:
-        """Log probabilities of 1, 2, ... components, as far as n rows need them."""
+        """Log probabilities of 1, 2, ... components, up to the largest number that n rows need."""
         components = pm.Geometric.dist(0.1) if components is None else components
         scalar = is_variable(components) and components.ndim == 0
         if not scalar or components.dtype not in pm.vartypes.discrete_types:
@@ -626,13 +626,13 @@ class MFM(PartitionPrior):
         wanted = n_terms(n)
         log_p, total = _log_masses(components, wanted)
         if _is_fixed(components) and not is_variable(wanted):
-            # As many numbers as hold its mass.
+            # Double the range of numbers until it holds the mass of the prior.
             while wanted < _MOST_TERMS and not _holds_mass(log_p.eval(), float(total.eval())):
                 wanted *= 2
                 log_p, total = _log_masses(components, wanted)
         enough = Assert(
-            "the prior on the number of components has too heavy a tail: a part of its mass is beyond the numbers "
-            "that the sum over it looks at"
+            "the prior on the number of components has too heavy a tail: a part of its mass is beyond the range "
+            "of the sum over it"
         )
         return enough(log_p - pt.logsumexp(log_p), total > 1.0 - _MISSING)
 
@@ -673,12 +673,12 @@ def _log_masses(components: Any, wanted: Any) -> tuple[Any, Any]:
 
 
 def _holds_mass(log_p: np.ndarray, total: float) -> bool:
-    """Tell whether all but a negligible part of a law's mass has been seen."""
+    """Tell whether all but a negligible part of a distribution's mass is in the range."""
     return total > 1.0 - _MISSING and bool(log_p[-1] < log_p.max() - 40.0)
 
 
 def _is_fixed(distribution: Any) -> bool:
-    """Tell whether no random variable and no data is behind a distribution's parameters."""
+    """Tell whether a distribution's parameters depend on no random variable and no data."""
     return not any(
         isinstance(a.type, pt.TensorType)
         and (isinstance(a, SharedVariable) or (a.owner is not None and isinstance(a.owner.op, RandomVariable)))
@@ -688,7 +688,7 @@ def _is_fixed(distribution: Any) -> bool:
 
 
 def _n_rows(n: Any) -> Any:
-    """Return the number of rows, given it or constraints."""
+    """Return the number of rows from the last parameter, which is n or constraints."""
     return n if n.ndim == 0 else n.shape[1]
 
 
@@ -700,10 +700,10 @@ def _gibbs_type_logp(sizes: Any, log_v: Any, discount: Any, inside: Any) -> Any:
 
 
 def _two_parameter_log_eppf(sizes: Any, n: Any, alpha: Any, discount: Any, inside: Any, most: Any = np.inf) -> Any:
-    """Log EPPF with weights of the number of clusters as of a Pitman-Yor process."""
+    """Log EPPF whose weight of the number of clusters is that of a Pitman-Yor process."""
     n_clusters = sizes.shape[0]
     inside = inside & (n_clusters <= most)
-    # Outside the support any number inside does for the branch that is not taken.
+    # Outside the support, any valid number keeps the branch that is not taken finite.
     alpha = pt.switch(inside, alpha, 1.0)
     plain = isinstance(discount, float)
     discount = discount if plain else pt.switch(inside, discount, 0.0)
@@ -716,9 +716,9 @@ def _two_parameter_log_eppf(sizes: Any, n: Any, alpha: Any, discount: Any, insid
 
 
 def _refuse_distributions(name: str, value: Any, cure: str) -> None:
-    """Raise ValueError for a distribution without a name in a model, or what is computed of one."""
-    for own in ancestors([value]):
-        if own.name is None and own.owner is not None and isinstance(own.owner.op, RandomVariable):
+    """Raise ValueError for a distribution made with ``.dist``, or an expression of one, in place of a variable."""
+    for ancestor in ancestors([value]):
+        if ancestor.name is None and ancestor.owner is not None and isinstance(ancestor.owner.op, RandomVariable):
             raise ValueError(
                 f"{name} is a distribution, and no variable of the model: give it a name there, as in {cure}"
             )
@@ -771,7 +771,7 @@ def checked_number_of_components(value: Any) -> Any:
     free = [] if model is None else model.free_RVs
     for behind in ancestors([value], blockers=free):
         if behind in free:
-            # What steps of labels' parameters are found by.
+            # The tag makes pm.sample assign ComponentsGibbs to the variable.
             behind.tag.is_number_of_components = True
     return value
 
@@ -791,15 +791,15 @@ def dtype_of_labels(n: int) -> str:
 
 
 def _constraints(n: Any, known_labels: Any, must_link: Any) -> np.ndarray | None:
-    """Return constraints given entries of rows, None where nothing is known."""
+    """Return constraints from arguments with entries for rows, None without such arguments."""
     for name, groups in zip(_KNOWN, (known_labels, must_link), strict=True):
         if is_variable(groups):
             raise TypeError(f"{name} must be an array of names or numbers, not a variable or pm.Data")
-    given = [groups for groups in (known_labels, must_link) if groups is not None]
-    if not given:
+    arguments = [groups for groups in (known_labels, must_link) if groups is not None]
+    if not arguments:
         return None
-    # Data that may change has as many rows as are told of now.
-    n = len(given[0]) if is_variable(n) else checked_integer("n", n)
+    # If the number of rows may change, it is now that of the entries.
+    n = len(arguments[0]) if is_variable(n) else checked_integer("n", n)
     return make_constraints(n, known_labels, must_link)
 
 

@@ -1,8 +1,8 @@
-"""What a model knows and its draws do not: families, numbers and names, stored with the results of ``pm.sample``.
+"""Records: families, numbers and names of a model, stored with the draws, which are then read without the model.
 
-PyMC stores a model's data variables in the group ``constant_data``. A record is one of these, JSON as bytes, so
-that what is done with draws after sampling needs no model, also when they come from a file. It is no variable of
-the model otherwise.
+PyMC stores a model's data variables in the group ``constant_data`` of the results. A record is a data variable,
+JSON as bytes, that no other variable uses. Functions for the posterior therefore need no model, also for draws
+from a file.
 """
 
 import base64
@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.variables.models import replace_data
 from pymc_dpgmm.tables.checks import has_dims, is_variable
 
-# Larger arrays are stored as bytes in place of numbers that can be read.
+# Arrays with more entries are stored as bytes, smaller ones as readable numbers.
 _MOST_READABLE = 1_000
 
 
@@ -33,12 +33,12 @@ def record_name(name: str) -> str:
 
 
 def add_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
-    """Store what JSON can hold of a random variable of a model."""
+    """Store a record, which JSON can hold, of a random variable of a model."""
     model.data_vars.append(_as_constant(name, content))
 
 
 def amend_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
-    """Add to what is stored of a random variable, or replace it."""
+    """Add entries to the record of a random variable, or replace them."""
     for record in [var for var in model.data_vars if var.name == record_name(name)]:
         replace_data(model, record, _as_constant(name, parse_record(record.data) | content))
 
@@ -54,12 +54,12 @@ def is_record(var: Variable) -> bool:
 
 
 def parse_record(text: Any) -> dict[str, Any]:
-    """Return what :func:`add_record` has stored."""
+    """Return the content that :func:`add_record` has stored."""
     return json.loads(np.asarray(text, dtype=np.uint8).tobytes())
 
 
 def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, Any] | None:
-    """Return how a number, array or variable can be found when only the draws are there.
+    """Return an entry of a record from which a number, array or variable can be read with the draws alone.
 
     Numbers are stored themselves, variables by their names.
 
@@ -68,13 +68,13 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
     model : pm.Model
     value : number, array or variable
     name : str, optional
-        What is computed from variables becomes a Deterministic of this name. Without it, None is returned: it can
-        be found with the model only.
+        Expressions of variables become a Deterministic of this name. Without a name, None is returned: their value
+        can only be computed with the model.
     """
     if is_variable(value):
-        own = _with_dims(value)
-        if model.named_vars.get(own.name) is own:
-            return {"variable": own.name}
+        named_variable = _with_dims(value)
+        if model.named_vars.get(named_variable.name) is named_variable:
+            return {"variable": named_variable.name}
         if depends_on_model(value):
             if name is None:
                 return None
@@ -86,19 +86,19 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
     return numbers(np.asarray(value))
 
 
-def with_gamma_law(found: dict[str, Any] | None, value: Variable) -> dict[str, Any] | None:
-    """Add shape and rate to how a variable is stored, if it is gamma distributed and these are numbers."""
-    if found is None or "variable" not in found or not is_gamma(value):
-        return found
+def with_gamma_law(entry: dict[str, Any] | None, value: Variable) -> dict[str, Any] | None:
+    """Add shape and rate to the entry of a variable, if it is gamma distributed and they are numbers."""
+    if entry is None or "variable" not in entry or not is_gamma(value):
+        return entry
     numbers = constant_fold(value.owner.op.dist_params(value.owner), raise_not_constant=False)
     if not all(isinstance(number, np.ndarray) and number.ndim == 0 for number in numbers):
-        return found
+        return entry
     shape, scale = (float(number) for number in numbers)
-    return found | {"gamma": [shape, 1.0 / scale]}
+    return entry | {"gamma": [shape, 1.0 / scale]}
 
 
 def _with_dims(value: Variable) -> Variable:
-    """Return the variable of ``pymc.dims`` that a plain variable has the numbers of; another one as it is."""
+    """Return the variable of ``pymc.dims`` behind a plain variable; other variables as they are."""
     inputs = value.owner.inputs if value.owner is not None else []
     return inputs[0] if len(inputs) == 1 and has_dims(inputs[0]) else value
 
@@ -111,11 +111,11 @@ def numbers(array: np.ndarray) -> dict[str, Any]:
     return {"base64": encoded, "dtype": str(array.dtype), "shape": array.shape}
 
 
-def parse_numbers(found: Mapping[str, Any]) -> np.ndarray:
+def parse_numbers(entry: Mapping[str, Any]) -> np.ndarray:
     """Return the array of :func:`numbers`."""
-    if "base64" in found:
-        return np.frombuffer(base64.b64decode(found["base64"]), dtype=found["dtype"]).reshape(found["shape"])
-    return np.asarray(found["value"], dtype=found["dtype"])
+    if "base64" in entry:
+        return np.frombuffer(base64.b64decode(entry["base64"]), dtype=entry["dtype"]).reshape(entry["shape"])
+    return np.asarray(entry["value"], dtype=entry["dtype"])
 
 
 def is_gamma(var: Any) -> bool:
@@ -124,10 +124,10 @@ def is_gamma(var: Any) -> bool:
 
 
 def is_random(value: Variable) -> bool:
-    """Tell whether random variables are behind a variable."""
+    """Tell whether a variable depends on random variables."""
     return any(isinstance(a.type, RandomType) for a in ancestors([value]))
 
 
 def depends_on_model(value: Variable) -> bool:
-    """Tell whether random variables, or data that may change, are behind a variable."""
+    """Tell whether a variable depends on random variables, or on data that may change."""
     return any(isinstance(a, SharedVariable) for a in ancestors([value]))

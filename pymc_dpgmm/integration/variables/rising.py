@@ -1,7 +1,7 @@
-"""Logs of ratios of gamma functions, as PyTensor's variables.
+"""Logs of ratios of gamma functions, as PyTensor operations.
 
-They are operations of their own. As expressions of others, with a switch between two formulas, they would double
-the time that PyTensor takes to compile a density, and its rewrites could reorder the terms.
+As expressions of other operations, with a switch between two formulas, they would double the time that PyTensor
+takes to compile a density, and rewrites could reorder their terms.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from pymc_dpgmm.native.special import log_rising as log_rising_of_numbers
 
 
 class OfNumbers(BinaryScalarOp):
-    """An operation whose value is a function of two numbers, in compiled code too."""
+    """An operation whose value is a function of two numbers, which compiled code calls too."""
 
     numbers: ClassVar[Callable[[float, float], float]]
 
@@ -37,7 +37,7 @@ class LogRising(OfNumbers):
 
 
 class DigammaRise(OfNumbers):
-    """Its derivative in x: see :func:`pymc_dpgmm.native.special.digamma_rise`."""
+    """Derivative of :class:`LogRising` in x: see :func:`pymc_dpgmm.native.special.digamma_rise`."""
 
     numbers = staticmethod(digamma_rise)
 
@@ -52,6 +52,6 @@ _log_rising = Elemwise(LogRising(upgrade_to_float, name="log_rising"))
 
 
 def log_rising(x: Any, m: Any) -> Any:
-    """Return the log of Gamma(x + m) / Gamma(x), for x > 0 and m >= 0, which need not be whole, as a variable."""
+    """Return the log of Gamma(x + m) / Gamma(x), for real x > 0 and m >= 0, as a variable."""
     first_use.begin(first_use.GRAPH)
     return _log_rising(x, m)

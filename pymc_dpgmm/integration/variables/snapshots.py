@@ -1,7 +1,7 @@
-"""What data the labels of a mixture were sampled with, so that draws are not combined with other data.
+"""Snapshots of the data with which labels were sampled, so that draws are not combined with other data.
 
-Data of a model may change after sampling, by ``pm.set_data``: the data itself, an offset, a covariate, the unit of
-each row. Labels in the draws are then those of other data, and rows must not be drawn anew from them.
+``pm.set_data`` may change data after sampling: the observed data, an offset, a covariate, the unit of each row.
+Labels in the draws then belong to the earlier data, and posterior predictive draws must be refused.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +19,9 @@ from pymc_dpgmm.sampler.state.marginal import same_values
 
 
 class Snapshot:
-    """Values of the data behind a mixture at one time, by name. It never changes, and equals only itself.
+    """Values of the data behind a mixture at one time, by name: immutable, and equal only to itself.
 
-    A copy of it, also in another process, holds the values that the labels were last sampled with.
+    A pickled copy, also in another process, holds the values with which the labels were last sampled.
     """
 
     def __init__(self, values: Mapping[str, np.ndarray]) -> None:
@@ -31,7 +31,7 @@ class Snapshot:
         return Snapshot, (dict(last_sampled(self).values),)
 
 
-# The snapshots at the last sampling in this process, by those of when the mixtures were built.
+# Snapshots at the last sampling in this process, by the snapshots from the time when the mixtures were built.
 _sampled: WeakKeyDictionary[Snapshot, Snapshot] = WeakKeyDictionary()
 
 
@@ -47,22 +47,22 @@ def snapshot(inputs: Sequence[Variable]) -> Snapshot:
 
 
 def note_sampling(built: Snapshot, inputs: Sequence[Variable]) -> None:
-    """Remember the current data as what the labels of a mixture are sampled with from now on."""
+    """Note that the labels of a mixture are sampled with the current data from now on."""
     _sampled[built] = snapshot(inputs)
 
 
 def last_sampled(built: Snapshot) -> Snapshot:
-    """Return the data of the last sampling in this process, or else of when the mixture was built."""
+    """Return the data of the last sampling in this process, or else of the time when the mixture was built."""
     return _sampled.get(built, built)
 
 
 def check_unchanged(built: Snapshot, values: Mapping[str, Any]) -> None:
-    """Raise ValueError where data is known to be another than the labels were sampled with."""
+    """Raise ValueError if data is known to differ from that with which the labels were sampled."""
     before = last_sampled(built).values
     for name, value in values.items():
         if not same_values(np.asarray(value), before[name]):
             raise ValueError(
-                f"{name} was changed by pm.set_data, or otherwise, after the labels were sampled: they are "
-                "those of other data. Sample again, or build the model with its data; for rows that arrive "
+                f"{name} was changed by pm.set_data, or otherwise, after the labels were sampled, so that they "
+                "belong to other data. Sample again, or build the model with its data; for rows that arrive "
                 "later use dp.membership, dp.density or dp.sample_new_rows"
             )
