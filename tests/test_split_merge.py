@@ -12,7 +12,7 @@ from test_state import check_bookkeeping
 import pymc_dpgmm as dp
 from pymc_dpgmm import testing
 from pymc_dpgmm.families import FAMILIES, View
-from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function, shifted
+from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
@@ -38,16 +38,16 @@ def state_at(labels, rows, family, base):
 
 @c_function(NOTHING(INTS, INT, INT, INT, FLOATS))
 def split_pieces(head, place, size, sequential, found):
-    """Write the product's terms of the split that ``own[:size]`` and ``side`` tell, of the cluster at a place."""
+    """Write the product's terms of the split that ``pool[:size]`` and ``side`` tell, of the cluster at a place."""
     s = memory_at(head)
     prior = prior_of(s)
     n_clusters = head[N_CLUSTERS]
     halves, whole = s.halves, s.order[place]
-    counts = shifted(halves, 2)
+    counts = s.half_sizes
     halves[0], halves[1] = s.order[n_clusters + 1], s.order[n_clusters]
     if sequential == 1:
         found[0] = sm.allocate_sequentially(s, size, True, -math.inf)
-        found[1] = sm.log_choose_partner(s, prior, place, s.own[0], halves[0], counts[0])
+        found[1] = sm.log_choose_partner(s, prior, place, s.pool[0], halves[0], counts[0])
         found[3] = 0.0
     else:
         sm.gather_halves(s, size, halves, counts)
@@ -82,11 +82,11 @@ class Matrix:
         state = state_at(labels, self.rows, self.family, self.base)
         state.set_prior(self.prior)
         state.head[MOST_DIVIDED] = self.most_divided
-        state.own[: len(order)], state.side[: len(order)] = order, side
+        state.pool[: len(order)], state.side[: len(order)] = order, side
         found = np.empty(4)
         split_pieces(state.address, int(state.place[k + 1]), len(order), int(sequential), found.ctypes.data)
         log_q, log_partner, log_target, log_selection = found.tolist()
-        counts = [int(c) for c in state.halves[2:]]
+        counts = [int(c) for c in state.half_sizes]
         if not sequential:
             log_q = sm.log_random_division(*counts)
         return counts, log_target, log_q, log_partner, log_selection

@@ -64,8 +64,8 @@ def _count_singles(s):
 @inlined
 def _give_birth(s, prior, i, n):
     """Propose that a row, drawn from all n, leaves for a cluster of its own."""
-    own = s.slots[i]
-    size = s.sizes[own]
+    current = s.slots[i]
+    size = s.sizes[current]
     if size == 1:
         return
     # Singles afterwards: this one, and what it leaves behind.
@@ -77,7 +77,7 @@ def _give_birth(s, prior, i, n):
         join(s, i, take_slot(s))
         s.head[N_MOVED] += 1
     else:
-        join(s, i, own)
+        join(s, i, current)
 
 
 @inlined
@@ -86,13 +86,13 @@ def _let_die(s, prior, n):
     singles = _count_singles(s)
     if singles == 0 or s.head[N_CLUSTERS] == 1:
         return
-    own = s.order[_place_of_single(s, below(s.bits, singles))]
-    i = s.following[s.n + own]
+    current = s.order[_place_of_single(s, below(s.bits, singles))]
+    i = s.following[s.n + current]
     if i >= s.n:
         # The row is elsewhere.
         return
     leave(s, i)
-    free_slot(s, own)
+    free_slot(s, current)
     log_open = log_seat_new(prior, s.head[N_CLUSTERS]) + s.prior_predictive[i]
     log_ratio = math.log(singles / n) + _weigh_others(s, prior, i) - log_open
     target = take_slot(s)

@@ -81,21 +81,21 @@ def may_leave(drawn, i):
 
 @inlined
 def draw_anew(s, drawn, size):
-    """Draw anew which of the rows on the right side among ``own[:size]`` may be candidates."""
+    """Draw anew which of the rows on the right side among ``pool[:size]`` may be candidates."""
     if drawn.share < 1.0:
         for t in range(size):
             if s.side[t] == RIGHT:
-                drawn.is_drawn[s.own[t]] = uniform(s.bits) < drawn.share
+                drawn.is_drawn[s.pool[t]] = uniform(s.bits) < drawn.share
 
 
 @inlined
 def draw_all_but_founder(s, drawn, size):
-    """Let the rows on the right side among ``own[:size]`` be drawn ones; the founder ``own[0]`` is by chance."""
+    """Let the rows on the right side among ``pool[:size]`` be drawn ones; the founder ``pool[0]`` is by chance."""
     if drawn.share < 1.0:
         for t in range(1, size):
             if s.side[t] == RIGHT:
-                drawn.is_drawn[s.own[t]] = 1
-        drawn.is_drawn[s.own[0]] = uniform(s.bits) < drawn.share
+                drawn.is_drawn[s.pool[t]] = 1
+        drawn.is_drawn[s.pool[0]] = uniform(s.bits) < drawn.share
 
 
 @inlined
@@ -144,7 +144,7 @@ def find_candidates(s, drawn, k, share, excluded, found):
 
 @inlined
 def allocate_candidates(s, prior, size, whole, forced, bound):
-    """Let the rows ``own[1:size]`` stay, or join the cluster that ``own[0]`` founds in slot ``halves[RIGHT]``.
+    """Let the rows ``pool[1:size]`` stay, or join the cluster that ``pool[0]`` founds in slot ``halves[RIGHT]``.
 
     A row stays with the predictive density of the undivided cluster, in slot ``whole``, and with the seat of a
     cluster of the candidates that have stayed so far, and one more. The first candidates choose one by one, the
@@ -156,11 +156,11 @@ def allocate_candidates(s, prior, size, whole, forced, bound):
         Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity if it is below
         ``bound``; the statistics are then unfinished. ``halves`` tells how many have joined.
     """
-    halves, counts = s.halves, shifted(s.halves, 2)
+    halves, counts = s.halves, s.half_sizes
     left = halves[LEFT]
     halves[LEFT] = whole
     s.side[0] = RIGHT
-    gather(s, halves[RIGHT], s.own, 1, 1)
+    gather(s, halves[RIGHT], s.pool, 1, 1)
     counts[LEFT], counts[RIGHT] = 1, 1
     log_q = 0.0
     start = 1
@@ -177,22 +177,22 @@ def allocate_candidates(s, prior, size, whole, forced, bound):
 
 @inlined
 def set_remainder(s, size, whole, slot):
-    """Let slot ``slot`` stand for the rows of slot ``whole`` but those on the right side among ``own[:size]``."""
+    """Let slot ``slot`` stand for the rows of slot ``whole`` but those on the right side among ``pool[:size]``."""
     copy_statistics(s, whole, slot)
     lost = False
     for t in range(size):
-        if s.side[t] == RIGHT and change(s, s.own[t], slot, -1.0):
+        if s.side[t] == RIGHT and change(s, s.pool[t], slot, -1.0):
             lost = True
     if not lost:
         return
     # Rounding has made the difference useless: the rows are gathered anew.
     for t in range(size):
         if s.side[t] == RIGHT:
-            unlink(s, s.own[t])
+            unlink(s, s.pool[t])
     gather_all_of(s, whole, slot)
     for t in range(size):
         if s.side[t] == RIGHT:
-            link(s, s.own[t], whole)
+            link(s, s.pool[t], whole)
 
 
 @inlined
@@ -237,18 +237,18 @@ def propose_carving(s, prior, drawn, founder, most):
         Log of the acceptance ratio.
     place, size : int
         Place of the cluster in the list of slots, and the number of its candidates and the founder, which are in
-        ``own[:size]``.
+        ``pool[:size]``.
     """
-    own, halves = s.own, s.halves
-    counts = shifted(halves, 2)
+    members, halves = s.pool, s.halves
+    counts = s.half_sizes
     whole = s.slots[founder]
     n_whole, place = s.sizes[whole], s.place[whole]
     if n_whole == 1:
         return -math.inf, place, 0
     share = share_of_candidates(drawn, most, n_whole)
-    own[0] = founder
-    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(own, 1))
-    shuffle(s.bits, own, 1, size)
+    members[0] = founder
+    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(members, 1))
+    shuffle(s.bits, members, 1, size)
     log_q = allocate_candidates(s, prior, size, whole, False, -math.inf)
     n_right = counts[RIGHT]
     n_left = n_whole - n_right
@@ -274,18 +274,18 @@ def propose_return(s, prior, drawn, most, union, bound):
         Log of the acceptance ratio; minus infinity as soon as it is known to be below ``bound``.
     left_place, right_place, size : int
         Places of the two clusters, and the number of the rows that return and of the candidates that do not, which
-        are in ``own[:size]``.
+        are in ``pool[:size]``.
     """
-    own, bits, n_clusters = s.own, s.bits, s.head[N_CLUSTERS]
+    members, bits, n_clusters = s.pool, s.bits, s.head[N_CLUSTERS]
     n_small = count_small(s, most)
     if n_clusters == 1 or n_small == 0:
         return -math.inf, 0, 0, 0
     right_place = choose_small(s, most, n_small)
     right = s.order[right_place]
-    n_right = collect(s, right, own)
+    n_right = collect(s, right, members)
     t = below(bits, n_right)
-    own[0], own[t] = own[t], own[0]
-    left_place, log_partner = choose_partner(s, prior, right_place, own[0])
+    members[0], members[t] = members[t], members[0]
+    left_place, log_partner = choose_partner(s, prior, right_place, members[0])
     if left_place < 0:
         return -math.inf, 0, 0, 0
     left = s.order[left_place]
@@ -303,10 +303,10 @@ def propose_return(s, prior, drawn, most, union, bound):
     bound += log_others
     if bound > 0.0:
         return -math.inf, left_place, right_place, 0
-    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(own, n_right))
-    shuffle(bits, own, 1, size)
+    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(members, n_right))
+    shuffle(bits, members, 1, size)
     for t in range(size):
-        s.side[t] = RIGHT if s.slots[own[t]] == right else LEFT
+        s.side[t] = RIGHT if s.slots[members[t]] == right else LEFT
     log_q = allocate_candidates(s, prior, size, union, True, bound)
     return log_q - log_others, left_place, right_place, size
 

@@ -45,19 +45,19 @@ def draw_place(s, i, has_left):
         -1 if too many digits would be lost: the row must leave its slot first.
     """
     n_clusters = s.head[N_CLUSTERS]
-    own = s.slots[i]
-    own_place = s.place[own]
+    current = s.slots[i]
+    current_place = s.place[current]
     weights = s.log_weights
     for j in range(n_clusters):
         weights[j] = s.seats[s.order[j]]
     if not has_left:
-        weights[own_place] = s.seats_left[own]
-    weigh(s, i, s.order, n_clusters, -1 if has_left else own, weights)
-    if s.sizes[own] == 1 and not has_left:
+        weights[current_place] = s.seats_left[current]
+    weigh(s, i, s.order, n_clusters, -1 if has_left else current, weights)
+    if s.sizes[current] == 1 and not has_left:
         # The only row of a slot: staying there is opening a new cluster.
-        weights[own_place] = log_open_grouped(s, share_of(s, own)) + s.prior_predictive[i]
+        weights[current_place] = log_open_grouped(s, share_of(s, current)) + s.prior_predictive[i]
         return choose(s, weights, n_clusters)
-    if math.isnan(weights[own_place]):
+    if math.isnan(weights[current_place]):
         return -1
     weights[n_clusters] = log_open_grouped(s, 0.0) + s.prior_predictive[i]
     return choose(s, weights, n_clusters + 1)
@@ -81,28 +81,28 @@ def scan_grouped(s, rows, start, stop):
         if n_clusters == s.capacity:
             return t
         i = rows[t]
-        own = s.slots[i]
+        current = s.slots[i]
         enter_group(s, i)
-        alone = s.sizes[own] == 1
+        alone = s.sizes[current] == 1
         choice = draw_place(s, i, False)
         has_left = choice < 0
         if has_left:
             leave(s, i)
-            weigh_grouped_seat(s, own)
+            weigh_grouped_seat(s, current)
             choice = draw_place(s, i, True)
             if choice < 0:
-                join(s, i, own)
+                join(s, i, current)
                 return -1
         target = s.order[choice]
-        if target == own:
+        if target == current:
             if has_left:
-                join(s, i, own)
-                weigh_grouped_seat(s, own)
+                join(s, i, current)
+                weigh_grouped_seat(s, current)
             if alone:
                 # It has opened its cluster anew.
-                close_share(s, own)
-                open_share(s, own)
-                weigh_grouped_seat(s, own)
+                close_share(s, current)
+                open_share(s, current)
+                weigh_grouped_seat(s, current)
             continue
         s.head[N_MOVED] += 1
         if not has_left:
@@ -113,10 +113,10 @@ def scan_grouped(s, rows, start, stop):
         join(s, i, target)
         weigh_grouped_seat(s, target)
         if alone:
-            free_slot(s, own)
-            close_share(s, own)
+            free_slot(s, current)
+            close_share(s, current)
         else:
-            weigh_grouped_seat(s, own)
+            weigh_grouped_seat(s, current)
     return stop
 
 

@@ -37,17 +37,17 @@ def impute_rows(head, incomplete, n_incomplete):
     """Draw cluster and absent entries of rows, one after the other."""
     s = memory_at(head)
     prior = prior_of(s)
-    weights, choices = s.log_weights, s.picked
+    weights, choices = s.log_weights, s.listed
     for t in range(head[POSITION], n_incomplete):
         # One slot for a new cluster, beside that of a row which has left.
         if head[N_CLUSTERS] + 2 > s.capacity:
             head[POSITION] = t
             return NEEDS_ROOM
         i = incomplete[t]
-        own = s.slots[i]
+        left = s.slots[i]
         leave(s, i)
-        if s.sizes[own] == 0:
-            free_slot(s, own)
+        if s.sizes[left] == 0:
+            free_slot(s, left)
         n_clusters = head[N_CLUSTERS]
         for place in range(n_clusters):
             choices[place] = s.order[place]

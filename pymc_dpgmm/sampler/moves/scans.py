@@ -69,11 +69,11 @@ def add_weights(s, prior, rows, n_rows, opening):
     new = n_clusters * LANES
     weights, sums, largest, nothing = s.log_weights, s.cumulative, s.lanes, shifted(s.lanes, LANES)
     for lane in range(n_rows):
-        i, own = rows[lane], s.owns[lane]
+        i, current = rows[lane], s.owns[lane]
         weights[new + lane] = opening + s.prior_predictive[i]
-        if own >= 0 and s.sizes[own] == 1:
+        if current >= 0 and s.sizes[current] == 1:
             # The only row of a slot: staying there is opening a new cluster.
-            weights[s.place[own] * LANES + lane] = log_seat_new(prior, n_clusters - 1) + s.prior_predictive[i]
+            weights[s.place[current] * LANES + lane] = log_seat_new(prior, n_clusters - 1) + s.prior_predictive[i]
             weights[new + lane] = -math.inf
     for lane in range(LANES):
         largest[lane] = weights[new + lane]
@@ -118,42 +118,44 @@ def scan(s, prior, rows, start, stop, metropolized):
             if n_clusters == s.capacity:
                 return t + lane
             i = ahead[lane]
-            own = s.slots[i]
-            own_place = s.place[own]
-            alone = s.sizes[own] == 1 and not has_left
-            if math.isnan(s.log_weights[own_place * LANES + lane]):
+            current = s.slots[i]
+            current_place = s.place[current]
+            alone = s.sizes[current] == 1 and not has_left
+            if math.isnan(s.log_weights[current_place * LANES + lane]):
                 if has_left:
-                    join(s, i, own)
+                    join(s, i, current)
                     return -1
                 leave(s, i)
-                weigh_seat(s, prior, own)
+                weigh_seat(s, prior, current)
                 has_left = True
                 break
             sums = shifted(s.cumulative, lane)
             m = n_clusters if alone else n_clusters + 1
             u = uniform(s.bits)
-            choice = pick_metropolized(u, sums, m, own_place, LANES) if metropolized else pick(u, sums, m, LANES)
+            choice = (
+                pick_metropolized(u, sums, m, current_place, LANES) if metropolized else pick(u, sums, m, LANES)
+            )
             target = s.order[choice]
             lane += 1
-            if target != own:
+            if target != current:
                 s.head[N_MOVED] += 1
                 if not has_left:
                     leave(s, i)
                 if choice == n_clusters:
                     take_slot(s)
-            if target != own or has_left:
+            if target != current or has_left:
                 join(s, i, target)
                 weigh_seat(s, prior, target)
                 has_left = False
-            if target == own:
+            if target == current:
                 continue
             if alone:
-                free_slot(s, own)
+                free_slot(s, current)
                 last = s.head[N_CLUSTERS] * LANES
                 for q in range(LANES):
-                    s.log_weights[own_place * LANES + q] = s.log_weights[last + q]
+                    s.log_weights[current_place * LANES + q] = s.log_weights[last + q]
             else:
-                weigh_seat(s, prior, own)
+                weigh_seat(s, prior, current)
             opening = log_seat_new(prior, s.head[N_CLUSTERS])
             for later in range(lane, n_ahead):
                 # Scans there and back visit rows twice.
@@ -161,7 +163,7 @@ def scan(s, prior, rows, start, stop, metropolized):
                     s.owns[later] = target
             if lane < n_ahead:
                 if not alone:
-                    weigh_places(s, ahead, lane, n_ahead, own_place, 1)
+                    weigh_places(s, ahead, lane, n_ahead, current_place, 1)
                 weigh_places(s, ahead, lane, n_ahead, s.place[target], 1)
                 add_weights(s, prior, ahead, n_ahead, opening)
         t += lane

@@ -77,7 +77,7 @@ ONE_BY_ONE = 4
 
 @inlined
 def allocate_rows(s, prior, start, stop, halves, counts, forced):
-    """Draw the halves of ``own[start:stop]`` independently, given the halves' statistics as they are.
+    """Draw the halves of ``pool[start:stop]`` independently, given the halves' statistics as they are.
 
     Parameters
     ----------
@@ -97,17 +97,17 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
     # Of the probabilities of the likelier halves, the product of the reciprocals: one logarithm for many rows.
     product = 1.0
     odds = log_seat(prior, counts[RIGHT]) - log_seat(prior, counts[LEFT])
-    left, right, shrinks = s.log_weights, shifted(s.log_weights, WEIGHED_AT_ONCE), s.cumulative
+    left, right, shrinks = s.log_weights, shifted(s.log_weights, WEIGHED_AT_ONCE), s.shrinks
     for first in range(start, stop, WEIGHED_AT_ONCE):
         m = min(WEIGHED_AT_ONCE, stop - first)
         for t in range(m):
             left[t] = 0.0
             right[t] = 0.0
             s.owns[t] = -1
-        weigh_rows(s, shifted(s.own, first), m, halves, 2, s.owns, WEIGHED_AT_ONCE, left)
+        weigh_rows(s, shifted(s.pool, first), m, halves, 2, s.owns, WEIGHED_AT_ONCE, left)
         for t in range(m):
             if are_grouped(s):
-                odds = log_grouped_odds(s, s.own[first + t], counts[LEFT], counts[RIGHT])
+                odds = log_grouped_odds(s, s.pool[first + t], counts[LEFT], counts[RIGHT])
             right[t] += odds - left[t]
             shrinks[t] = -abs(right[t])
         take_exponentials(shrinks, m, 0.0)
@@ -126,18 +126,18 @@ def allocate_rows(s, prior, start, stop, halves, counts, forced):
 
 @inlined
 def gather_half(s, start, stop, half, k, fresh):
-    """Let the rows of one half among ``own[start:stop]`` join slot ``k``; return their number."""
+    """Let the rows of one half among ``pool[start:stop]`` join slot ``k``; return their number."""
     n = 0
     for t in range(start, stop):
-        s.picked[n] = s.own[t]
+        s.half_rows[n] = s.pool[t]
         n += 1 if s.side[t] == half else 0
-    gather(s, k, s.picked, n, fresh)
+    gather(s, k, s.half_rows, n, fresh)
     return n
 
 
 @inlined
 def gather_halves(s, size, halves, counts):
-    """Compute the statistics of the halves of ``own[:size]``."""
+    """Compute the statistics of the halves of ``pool[:size]``."""
     counts[LEFT] = gather_half(s, 0, size, LEFT, halves[LEFT], 1)
     counts[RIGHT] = gather_half(s, 0, size, RIGHT, halves[RIGHT], 1)
 
@@ -148,10 +148,10 @@ def allocate_in_turn(head, size, forced, bound):
     """Do what :func:`allocate_sequentially` does."""
     s = memory_at(head)
     prior = prior_of(s)
-    halves, counts = s.halves, shifted(s.halves, 2)
+    halves, counts = s.halves, s.half_sizes
     s.side[0], s.side[1] = RIGHT, LEFT
-    gather(s, halves[RIGHT], s.own, 1, 1)
-    gather(s, halves[LEFT], shifted(s.own, 1), 1, 1)
+    gather(s, halves[RIGHT], s.pool, 1, 1)
+    gather(s, halves[LEFT], shifted(s.pool, 1), 1, 1)
     counts[LEFT], counts[RIGHT] = 1, 1
     if are_grouped(s):
         forget_halves(s, size)
@@ -178,7 +178,7 @@ def _call_allocate(typing_context, address, head, size, forced, bound):
 
 @inlined
 def allocate_sequentially(s, size, forced, bound):
-    """Let the rows ``own[2:size]`` join the halves founded by ``own[0]`` (right) and ``own[1]`` (left) in turn.
+    """Let the rows ``pool[2:size]`` join the halves founded by ``pool[0]`` (right) and ``pool[1]`` (left) in turn.
 
     The halves' slots, and then their numbers of rows, are ``halves``. The log probability is a sum of logs of
     predictive probabilities of each row given all before it, or, past ``ONE_BY_ONE`` rows, all before its block;
@@ -284,15 +284,15 @@ def log_choose_partner(s, prior, divided, i, slot, size):
     weigh(s, i, s.order, n_clusters, -1, weights)
     # The half takes the place of the cluster that is divided.
     weights[divided] = log_seat(prior, size)
-    s.picked[0] = slot
-    weigh(s, i, s.picked, 1, -1, shifted(weights, divided))
-    own = weights[divided]
-    return own - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
+    s.listed[0] = slot
+    weigh(s, i, s.listed, 1, -1, shifted(weights, divided))
+    log_weight = weights[divided]
+    return log_weight - accumulate(s, weights, n_clusters) - math.log(weights[n_clusters - 1])
 
 
 @inlined
 def log_prior_ratio(s, prior, n_clusters, n_left, n_right, forced):
-    """Log ratio of the priors after and before one of ``n_clusters`` divides, as ``side`` tells of ``own``.
+    """Log ratio of the priors after and before one of ``n_clusters`` divides, as ``side`` tells of ``pool``.
 
     With groups, the share of its right half is drawn, unless ``forced``: see :func:`log_division`.
     """
@@ -373,16 +373,16 @@ def propose_split(s, prior, kind, halves, counts):
     log_ratio : float
         Log of the acceptance ratio.
     place, size : int
-        Place of the cluster in the list of slots, and its rows, which are in ``own[:size]``.
+        Place of the cluster in the list of slots, and its rows, which are in ``pool[:size]``.
     """
-    own, bits = s.own, s.bits
+    members, bits = s.pool, s.bits
     if kind == RANDOM:
         place = choose_small(s, True, -1)
         if place < 0:
             return -math.inf, 0, 0
         whole = s.order[place]
         size = s.sizes[whole]
-        collect(s, whole, own)
+        collect(s, whole, members)
         if are_grouped(s):
             note_divided(s, whole)
         share = uniform(bits)
@@ -400,12 +400,12 @@ def propose_split(s, prior, kind, halves, counts):
         place = s.place[whole]
         if size == 1:
             return -math.inf, place, size
-        collect(s, whole, own)
+        collect(s, whole, members)
         for t in range(size):
-            if own[t] == founder:
-                own[t] = own[0]
-                own[0] = founder
-        shuffle(bits, own, 1, size)
+            if members[t] == founder:
+                members[t] = members[0]
+                members[0] = founder
+        shuffle(bits, members, 1, size)
         if are_grouped(s):
             note_divided(s, whole)
         log_q = allocate_sequentially(s, size, False, -math.inf)
@@ -431,9 +431,9 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     log_ratio : float
         Log of the acceptance ratio; minus infinity as soon as it is known to be below ``bound``.
     left_place, right_place, size : int
-        Places of the clusters, and the rows of both, which are in ``own[:size]``; ``side`` tells which.
+        Places of the clusters, and the rows of both, which are in ``pool[:size]``; ``side`` tells which.
     """
-    n_clusters, own, bits = s.head[N_CLUSTERS], s.own, s.bits
+    n_clusters, members, bits = s.head[N_CLUSTERS], s.pool, s.bits
     if n_clusters == 1:
         return -math.inf, 0, 0, 0
     if kind == RANDOM:
@@ -448,12 +448,12 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
         left_place = 0
     right = s.order[right_place]
     n_right = s.sizes[right]
-    collect(s, right, own)
+    collect(s, right, members)
     log_partner = 0.0
     if kind == SEQUENTIAL:
         t = below(bits, n_right)
-        own[0], own[t] = own[t], own[0]
-        left_place, log_partner = choose_partner(s, prior, right_place, own[0])
+        members[0], members[t] = members[t], members[0]
+        left_place, log_partner = choose_partner(s, prior, right_place, members[0])
         if left_place < 0:
             return -math.inf, 0, 0, n_right
     left = s.order[left_place]
@@ -463,7 +463,7 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
     if are_grouped(s):
         # Whose rows are where is asked for at once.
         note_whole(s, left, right)
-        collect(s, left, shifted(own, n_right))
+        collect(s, left, shifted(members, n_right))
         for t in range(size):
             s.side[t] = RIGHT if t < n_right else LEFT
     log_target = (
@@ -486,13 +486,13 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
         log_q = 0.0
         if bound > 0.0:
             return -math.inf, left_place, right_place, size
-    collect(s, left, shifted(own, n_right))
+    collect(s, left, shifted(members, n_right))
     if kind == SEQUENTIAL:
         t = n_right + below(bits, n_left)
-        own[1], own[t] = own[t], own[1]
-        shuffle(bits, own, 2, size)
+        members[1], members[t] = members[t], members[1]
+        shuffle(bits, members, 2, size)
     for t in range(size):
-        s.side[t] = RIGHT if s.slots[own[t]] == right else LEFT
+        s.side[t] = RIGHT if s.slots[members[t]] == right else LEFT
     if kind == SEQUENTIAL:
         log_q = allocate_sequentially(s, size, True, bound)
     return log_q - log_target - log_selection, left_place, right_place, size
@@ -500,12 +500,12 @@ def propose_merge(s, prior, kind, halves, counts, union, bound):
 
 @inlined
 def relink(s, size, half, slot):
-    """Move the rows of one half of ``own[:size]`` to a slot; return their number."""
+    """Move the rows of one half of ``pool[:size]`` to a slot; return their number."""
     moved = 0
     for t in range(size):
         if s.side[t] == half:
-            unlink(s, s.own[t])
-            link(s, s.own[t], slot)
+            unlink(s, s.pool[t])
+            link(s, s.pool[t], slot)
             moved += 1
     return moved
 
@@ -547,7 +547,7 @@ def _move(s, prior, kind):
     n_clusters = s.head[N_CLUSTERS]
     halves, union = s.halves, s.order[n_clusters + 2]
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
-    counts = shifted(halves, 2)
+    counts = s.half_sizes
     log_u = math.log(uniform(s.bits))
     if uniform(s.bits) < 0.5:
         tally[SPLITS_TRIED] += 1

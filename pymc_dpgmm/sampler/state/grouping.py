@@ -371,20 +371,20 @@ def log_prior(head):
 
 @inlined
 def forget_halves(s, size):
-    """Set the rows of both halves to none in the groups of ``own[:size]``."""
+    """Set the rows of both halves to none in the groups of ``pool[:size]``."""
     g = grouping_of(s)
     for t in range(size):
-        j = g.group[s.own[t]]
+        j = g.group[s.pool[t]]
         g.halves[2 * j] = 0
         g.halves[2 * j + 1] = 0
 
 
 @inlined
 def count_halves(s, start, stop):
-    """Count the rows ``own[start:stop]`` in their groups' halves."""
+    """Count the rows ``pool[start:stop]`` in their groups' halves."""
     g = grouping_of(s)
     for t in range(start, stop):
-        g.halves[2 * g.group[s.own[t]] + s.side[t]] += 1
+        g.halves[2 * g.group[s.pool[t]] + s.side[t]] += 1
 
 
 @inlined
@@ -413,7 +413,7 @@ def divide_share(head, size, n_clusters, forced):
     forget_halves(s, size)
     n_touched = 0
     for t in range(size):
-        j = g.group[s.own[t]]
+        j = g.group[s.pool[t]]
         if g.halves[2 * j] + g.halves[2 * j + 1] == 0:
             g.touched[n_touched] = j
             n_touched += 1
@@ -475,7 +475,7 @@ def _call_divide(typing_context, address, head, size, n_clusters, forced):
 
 @inlined
 def log_division(s, size, n_clusters, forced):
-    r"""Log ratio of the priors after and before one of ``n_clusters`` divides, ``own[:size]``, as ``side`` tells.
+    r"""Log ratio of the priors after and before one of ``n_clusters`` divides, ``pool[:size]``, as ``side`` tells.
 
     Under the process, the share :math:`\beta` of the whole, in ``WHOLE``, divides too: the right half takes a part
     :math:`\rho`, in ``RIGHT_SHARE``, which is drawn, unless ``forced``, from a beta distribution whose parameters

@@ -68,6 +68,8 @@ HEAD = Block(
     phase=NUMBER,
     position=NUMBER,
     n_moved=NUMBER,
+    # Rows in ``pool``, while a kernel waits for more slots.
+    n_members=NUMBER,
     # The kind of move that a sweep is running, see ``sampler/moves/move.py``.
     kind=NUMBER,
     # Rows in groups, and the group whose seats are in ``seats``.
@@ -86,14 +88,19 @@ HEAD = Block(
     # Of each slot.
     order=blocks.INTS,
     place=blocks.INTS,
-    # Of each row: the order of a scan, and what moves work with.
+    # The rows in the order of a scan, those that are gathered in a slot, those of the clusters that a move is about,
+    # the side of a division that each of these is on, and those of one side.
     queue=blocks.INTS,
     gathered=blocks.INTS,
-    own=blocks.INTS,
+    pool=blocks.INTS,
     side=blocks.INTS,
-    picked=blocks.INTS,
+    half_rows=blocks.INTS,
+    # A list with an entry for each cluster, for a moment: sizes, slots, or names.
+    listed=blocks.INTS,
     tally=blocks.INTS,
+    # Slots of the two halves of a division, and their numbers of rows.
     halves=blocks.INTS,
+    half_sizes=blocks.INTS,
     views=blocks.INTS,
     prior_predictive=blocks.FLOATS,
     # Log weights of slots, for rows that join and for those that are in them.
@@ -101,6 +108,8 @@ HEAD = Block(
     seats_left=blocks.FLOATS,
     log_weights=blocks.FLOATS,
     cumulative=blocks.FLOATS,
+    # Odds of the less likely halves of rows that are weighed at once.
+    shrinks=blocks.FLOATS,
     # The prior on partitions.
     prior=blocks.FLOATS,
     log_v=blocks.FLOATS,
@@ -141,7 +150,9 @@ HEAD = Block(
 N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = HEAD.places(
     "n", "capacity", "n_clusters", "n_views", "next_double", "bit_state", "n_log_v", "n_log_components"
 )
-SWEEP, PHASE, POSITION, N_MOVED, KIND = HEAD.places("sweep", "phase", "position", "n_moved", "kind")
+SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, KIND = HEAD.places(
+    "sweep", "phase", "position", "n_moved", "n_members", "kind"
+)
 N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
 LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
 GROUP, PULLS, GROUP_COUNTS, SHARES = HEAD.places("group", "pulls", "group_counts", "shares")
@@ -188,17 +199,20 @@ class Memory(NamedTuple):
     place: object
     queue: object
     gathered: object
-    own: object
+    pool: object
     side: object
-    picked: object
+    half_rows: object
+    listed: object
     tally: object
     halves: object
+    half_sizes: object
     views: object
     prior_predictive: object
     seats: object
     seats_left: object
     log_weights: object
     cumulative: object
+    shrinks: object
     prior: object
     owns: object
     lone: object
@@ -407,7 +421,7 @@ def change(s, i, k, sign):
 
 @inlined
 def gather(s, k, members, m, fresh):
-    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
+    """Let the rows ``pool[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
     _call_gather(s.head[GATHER_IN_VIEWS], s.head, k, members, m, fresh)
 
 

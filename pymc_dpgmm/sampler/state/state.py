@@ -80,9 +80,9 @@ _SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows",
 _COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
 # whether they count.
-_WORKED_WITH = ("own", "side", "picked", "gathered")
+_WORKED_WITH = ("pool", "side", "half_rows", "gathered")
 # What every thread has of its own.
-_OF_THREADS = ("log_weights", "cumulative", "owns", "lone", "lanes")
+_OF_THREADS = ("log_weights", "cumulative", "shrinks", "owns", "lone", "lanes")
 
 
 class State:
@@ -102,7 +102,7 @@ class State:
 
     slots: np.ndarray
     queue: np.ndarray
-    own: np.ndarray
+    pool: np.ndarray
     log_v: np.ndarray
     log_components: np.ndarray
 
@@ -125,8 +125,7 @@ class State:
             setattr(self, name, np.zeros(n + 1, dtype=np.int64))
         self.queue = np.arange(n)
         self.tally = np.zeros((len(KINDS_OF_MOVES), N_TALLIED), dtype=np.int64)
-        # Slots of the two halves of a proposal, and their numbers of rows.
-        self.halves = np.zeros(4, dtype=np.int64)
+        self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
         self.prior_predictive = np.zeros(n)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
@@ -205,7 +204,8 @@ class State:
         # Of so many rows at a time as a scan looks ahead.
         self.log_weights, self.cumulative = np.zeros((2, weights_at_once(capacity + 2)))
         self.owns, self.lone = np.zeros(WEIGHED_AT_ONCE, dtype=np.int64), np.zeros(2, dtype=np.int64)
-        self.lanes = np.zeros(N_LANES)
+        self.lanes, self.shrinks = np.zeros(N_LANES), np.zeros(WEIGHED_AT_ONCE)
+        self.listed = np.zeros(n_slots + 2, dtype=np.int64)
         self.head[CAPACITY] = capacity
 
     def _make_group_slots(self) -> None:
@@ -348,7 +348,7 @@ class State:
         for table in other.tables:
             table.resize(capacity)
         other._make_weights(capacity)
-        other._point_to(("seats", "seats_left", *_OF_THREADS))
+        other._point_to(("seats", "seats_left", "listed", *_OF_THREADS))
         return other
 
     def sharing(self) -> "State":
@@ -532,15 +532,14 @@ def fill(head):
 @inlined
 def set_prior_predictives(s, start, stop):
     """Set the log predictives of rows in a cluster without others."""
-    # Place 0 of ``picked`` names slot 0.
-    s.picked[0] = 0
+    s.listed[0] = 0
     for first in range(start, stop, WEIGHED_AT_ONCE):
         m = min(WEIGHED_AT_ONCE, stop - first)
         for q in range(m):
             s.gathered[q] = first + q
             s.owns[q] = -1
             s.prior_predictive[first + q] = 0.0
-        weigh_rows(s, s.gathered, m, s.picked, 1, s.owns, 1, shifted(s.prior_predictive, first))
+        weigh_rows(s, s.gathered, m, s.listed, 1, s.owns, 1, shifted(s.prior_predictive, first))
 
 
 @c_function(NOTHING(INTS))
@@ -562,14 +561,14 @@ def write_labels(head, found):
     """Write labels in order of first appearance."""
     s = memory_at(head)
     for k in range(s.capacity + 1):
-        s.cumulative[k] = -1.0
+        s.listed[k] = -1
     n_named = 0
     for i in range(s.n):
         k = s.slots[i]
-        if s.cumulative[k] < 0.0:
-            s.cumulative[k] = n_named
+        if s.listed[k] < 0:
+            s.listed[k] = n_named
             n_named += 1
-        found[i] = int(s.cumulative[k])
+        found[i] = s.listed[k]
 
 
 @c_function(FLOAT(INTS))
@@ -583,8 +582,8 @@ def log_joint_of(s):
     """Return the same, for kernels."""
     n_clusters = s.head[N_CLUSTERS]
     for place in range(n_clusters):
-        s.picked[place] = s.sizes[s.order[place]]
-    total = 0.0 if s.head[N_GROUPS] > 0 else log_eppf(prior_of(s), s.picked, n_clusters)
+        s.listed[place] = s.sizes[s.order[place]]
+    total = 0.0 if s.head[N_GROUPS] > 0 else log_eppf(prior_of(s), s.listed, n_clusters)
     for place in range(n_clusters):
         total += log_evidence(s, s.order[place])
     return total

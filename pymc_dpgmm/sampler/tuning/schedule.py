@@ -172,7 +172,7 @@ def largest_change(state: State, other: State) -> int:
     """Return the largest difference of the sizes of clusters in two states, ordered by size."""
     sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
     length = max(map(len, sizes))
-    first, second = (np.pad(own, (0, length - len(own))) for own in sizes)
+    first, second = (np.pad(ordered, (0, length - len(ordered))) for ordered in sizes)
     return int(np.abs(first - second).max())
 
 
@@ -379,9 +379,9 @@ def searched(
     settled_draws: int = SETTLED_DRAWS_OF_PART,
 ) -> State:
     """Return a state after a search of its own, as in tuning."""
-    own = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort)
-    while own.searches(True):
-        state, _ = own.draw(rng, state, True)
+    schedule = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort)
+    while schedule.searches(True):
+        state, _ = schedule.draw(rng, state, True)
     return state
 
 

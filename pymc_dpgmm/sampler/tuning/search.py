@@ -30,6 +30,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
     N_CLUSTERS,
+    N_MEMBERS,
     NEEDS_ROOM,
     PHASE,
     POSITION,
@@ -58,7 +59,7 @@ LARGEST, N_TO_SPLIT = 0, 1
 
 @inlined
 def _refine(s, prior, start, size, halves, counts, times):
-    """Draw the halves of ``own[start:size]`` anew, several times; return the last log probability."""
+    """Draw the halves of ``pool[start:size]`` anew, several times; return the last log probability."""
     log_q = 0.0
     for _ in range(times):
         log_q = allocate_rows(s, prior, start, size, halves, counts, False)
@@ -73,13 +74,13 @@ def _try_split(s, prior, place):
     """Try to divide a cluster; return the rows in its smaller half, 0 if it stays whole."""
     n_clusters = s.head[N_CLUSTERS]
     halves, whole = s.halves, s.order[place]
-    counts = shifted(halves, 2)
+    counts = s.half_sizes
     size = s.sizes[whole]
     if size == 1:
         return 0
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
-    collect(s, whole, s.own)
-    shuffle(s.bits, s.own, 0, size)
+    collect(s, whole, s.pool)
+    shuffle(s.bits, s.pool, 0, size)
     allocate_sequentially(s, size, False, -math.inf)
     log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS)
     if log_q == math.inf:
@@ -96,15 +97,15 @@ def _try_merge(s, prior, place):
     """Try to unite a cluster with one that fits a row of it; return the rows of the smaller one, or 0."""
     n_clusters = s.head[N_CLUSTERS]
     halves, right = s.halves, s.order[place]
-    counts, union = shifted(halves, 2), s.order[n_clusters + 2]
+    counts, union = s.half_sizes, s.order[n_clusters + 2]
     n_right = s.sizes[right]
-    collect(s, right, s.own)
-    i = s.own[below(s.bits, n_right)]
+    collect(s, right, s.pool)
+    i = s.pool[below(s.bits, n_right)]
     partner, _ = choose_partner(s, prior, place, i)
     if partner < 0:
         return 0
     left = s.order[partner]
-    collect(s, left, shifted(s.own, n_right))
+    collect(s, left, shifted(s.pool, n_right))
     size = n_right + s.sizes[left]
     unite_statistics(s, left, right, union)
     halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
@@ -121,7 +122,7 @@ def _try_merge(s, prior, place):
     if not accepted:
         return 0
     for t in range(size):
-        s.side[t] = RIGHT if s.slots[s.own[t]] == right else LEFT
+        s.side[t] = RIGHT if s.slots[s.pool[t]] == right else LEFT
     accept_merge(s, partner, place, size, union)
     return min(n_right, size - n_right)
 
@@ -209,14 +210,14 @@ def _dissolve(head, k):
     s = memory_at(head)
     prior = prior_of(s)
     size = s.sizes[k]
-    collect(s, k, s.own)
-    shuffle(s.bits, s.own, 0, size)
+    collect(s, k, s.pool)
+    shuffle(s.bits, s.pool, 0, size)
     for t in range(size):
-        place, _ = choose_partner(s, prior, s.place[k], s.own[t])
+        place, _ = choose_partner(s, prior, s.place[k], s.pool[t])
         if place < 0:
             return 0
-        unlink(s, s.own[t])
-        join(s, s.own[t], s.order[place])
+        unlink(s, s.pool[t])
+        join(s, s.pool[t], s.order[place])
     free_slot(s, k)
     return 1
 
@@ -250,19 +251,19 @@ def _divide_anew(head):
         # Large clusters are looked at more often.
         chosen = s.slots[below(s.bits, s.n)]
         size = s.sizes[chosen]
-        collect(s, chosen, s.own)
-        shuffle(s.bits, s.own, 0, size)
+        collect(s, chosen, s.pool)
+        shuffle(s.bits, s.pool, 0, size)
         # Rows of the chosen cluster leave it without a look at what is left; its slot becomes a free one.
         for t in range(size):
-            unlink(s, s.own[t])
+            unlink(s, s.pool[t])
         free_slot(s, chosen)
         head[PHASE] = 1 + head[N_CLUSTERS]
-        s.halves[0] = size
+        head[N_MEMBERS] = size
     first = head[PHASE] - 1
-    while head[POSITION] < s.halves[0]:
+    while head[POSITION] < head[N_MEMBERS]:
         if head[N_CLUSTERS] == s.capacity:
             return NEEDS_ROOM
-        i = s.own[head[POSITION]]
+        i = s.pool[head[POSITION]]
         n_pieces = head[N_CLUSTERS] - first
         pieces = shifted(s.order, first)
         for j in range(n_pieces):
