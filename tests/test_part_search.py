@@ -14,6 +14,7 @@ from pymc_dpgmm.partitions.priors import (
     mixture_of_finite_mixtures,
     pitman_yor,
 )
+from pymc_dpgmm.sampler.amounts import ROWS_FOR_PART
 from pymc_dpgmm.sampler.many_rows import part_search
 from pymc_dpgmm.sampler.many_rows.leader_sweep import place_rows
 from pymc_dpgmm.sampler.state.state import State
@@ -113,7 +114,7 @@ def test_what_is_found_does_not_depend_on_threads():
 
 
 def test_where_there_is_none():
-    rows, _ = rows_of(part_search.ROWS_FOR_PART - 1)
+    rows, _ = rows_of(ROWS_FOR_PART - 1)
     assert not part_search.has_part(state_of(rows, np.zeros(len(rows), dtype=np.int64), PRIORS["crp"]))
     rows, _ = rows_of()
     state = state_of(rows, np.zeros(N, dtype=np.int64), PRIORS["crp"])

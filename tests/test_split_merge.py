@@ -14,10 +14,11 @@ from pymc_dpgmm import testing
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import explore, no_tally
 

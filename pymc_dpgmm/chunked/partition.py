@@ -16,20 +16,27 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import bits_of_generator
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
+from pymc_dpgmm.sampler.amounts import (
+    LARGEST_DIVIDED,
+    LEAST_SCANNED,
+    N_BIRTHS,
+    N_CARVINGS,
+    RANDOM_BESIDE_LEADERS,
+    ROWS_OF_PART,
+    ROWS_PER_SCANNED,
+    SETTLED_SHARE,
+)
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
-from pymc_dpgmm.sampler.many_rows.many_rows import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
-from pymc_dpgmm.sampler.many_rows.part_search import ROWS_OF_PART
 from pymc_dpgmm.sampler.moves.births import births_and_deaths_in_part
 from pymc_dpgmm.sampler.moves.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.split_merge import RANDOM_BESIDE_LEADERS
 from pymc_dpgmm.sampler.moves.sweep import make_moves
-from pymc_dpgmm.sampler.state.memory import LARGEST_DIVIDED, MOST_DIVIDED
+from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import N_KEPT
-from pymc_dpgmm.sampler.tuning.schedule import SETTLED_SHARE, largest_change
+from pymc_dpgmm.sampler.tuning.schedule import largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 # A cluster with more than SHRINKS times the rows of a small one is not expected to be small after the next pass.

@@ -25,8 +25,9 @@ from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.variables import as_numbers, dependents
 from pymc_dpgmm.partitions.priors import GibbsType
+from pymc_dpgmm.sampler.amounts import EFFORT_AFTER_PART
 from pymc_dpgmm.sampler.tuning.preparation import prepare
-from pymc_dpgmm.sampler.tuning.schedule import EFFORT_AFTER_PART, Options, searched
+from pymc_dpgmm.sampler.tuning.schedule import Options, searched
 from pymc_dpgmm.tables.checks import check_count
 
 # The first tuning draws search: at most SEARCH_DRAWS and at most SEARCH_SHARE of all tuning draws. The search ends

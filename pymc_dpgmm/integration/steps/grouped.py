@@ -26,8 +26,9 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
 from pymc_dpgmm.integration.variables.grouped_labels import grouped_parameters as parameters_of
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, finite_dirichlet
+from pymc_dpgmm.sampler.amounts import FEWEST_WORDS
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.topics.topics import FEWEST_WORDS, TopicState
+from pymc_dpgmm.sampler.topics.topics import TopicState
 
 
 class GroupedTarget(LabelsTarget):

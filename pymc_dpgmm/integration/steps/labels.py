@@ -25,18 +25,11 @@ from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, 
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.records import is_gamma
+from pymc_dpgmm.sampler.amounts import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.preparation import prepare
-from pymc_dpgmm.sampler.tuning.schedule import (
-    SWEEPS_ALONE,
-    SWEEPS_BESIDE_OTHERS,
-    Drawn,
-    Options,
-    Schedule,
-    TopicSchedule,
-    no_tally,
-)
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, TopicSchedule, no_tally
 from pymc_dpgmm.tables.checks import check_count
 
 

@@ -10,7 +10,7 @@ from rich.table import Column
 
 from pymc_dpgmm.integration.internals.modes import check_mode
 from pymc_dpgmm.integration.internals.pymc_internals import BlockedStep
-from pymc_dpgmm.sampler.many_rows.many_rows import ROWS_FOR_LEADERS
+from pymc_dpgmm.sampler.amounts import ROWS_FOR_LEADERS
 
 
 class PartitionSampler(BlockedStep):

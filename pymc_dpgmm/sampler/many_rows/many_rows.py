@@ -3,6 +3,7 @@
 import numpy as np
 
 from pymc_dpgmm.native.threads import Threads
+from pymc_dpgmm.sampler.amounts import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.moves.births import births_and_deaths
 from pymc_dpgmm.sampler.moves.carving import carvings
@@ -10,15 +11,6 @@ from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.memory import RUN
 from pymc_dpgmm.sampler.state.state import State
-
-# From so many rows on, leader sweeps take the place of most of the collapsed scans.
-ROWS_FOR_LEADERS = 20_000
-# Births and deaths, and carvings and returns, that are proposed beside leader sweeps, and rows that are scanned:
-# one of so many, but not fewer than so many in all, in runs of neighbours in memory.
-N_BIRTHS, N_CARVINGS = 200, 50
-ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
-# How many times less than a collapsed scan of all rows a leader sweep costs, about.
-LEADERS_CHEAPER = 6.0
 
 
 def takes_leaders(state: State) -> bool:

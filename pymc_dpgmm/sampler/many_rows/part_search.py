@@ -9,11 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.sampler.amounts import ROWS_FOR_PART, ROWS_OF_PART
 from pymc_dpgmm.sampler.many_rows.leader_sweep import place_rows
 from pymc_dpgmm.sampler.state.state import State
-
-# Rows of a part, and from how many rows on there is one.
-ROWS_OF_PART, ROWS_FOR_PART = 20_000, 50_000
 
 
 def has_part(state: State) -> bool:

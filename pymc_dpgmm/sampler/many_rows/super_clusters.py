@@ -9,12 +9,11 @@ other where these rows could belong to both. ``docs/moves.md`` has the proof.
 import numpy as np
 from scipy import sparse
 
+from pymc_dpgmm.sampler.amounts import MANY_CLUSTERS, MOST_CLUSTERS
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
 
-# From so many clusters on there are super-clusters, which have so many clusters each, at most.
-MANY_CLUSTERS, MOST_CLUSTERS = 36, 16
-# Rows that tell which clusters are near each other, for each cluster, and how many of their clusters do. They are
-# not more than one row of so many.
+# Rows that tell which clusters are near each other, for each cluster; how many clusters of such a row do; and the
+# least number of rows for each such row.
 ROWS_PER_CLUSTER, CLUSTERS_OF_ROW, ROWS_PER_CHOSEN = 8, 4, 16
 
 

@@ -12,14 +12,13 @@ from typing import NamedTuple
 
 from pymc_dpgmm.native.compiled import CFunction, inlined, shifted
 from pymc_dpgmm.sampler.state.memory import KIND
-from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES
+from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED
 
 # Free slots that a kernel can work on.
 SLOTS_NEEDED = 3
 # What a kernel counts in its row of the tally: for splits and for merges, moves tried, moves accepted, and rows in
 # the smaller halves of accepted ones; and the rows that it has looked at.
 SPLITS_TRIED, SPLITS, SPLIT_ROWS, MERGES_TRIED, MERGES, MERGED_ROWS, WORK = range(7)
-N_TALLIED = 7
 
 
 class Paying(NamedTuple):

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 from pymc_dpgmm.native.arithmetic import below, take_exponentials, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, c_function, called_at, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_split
+from pymc_dpgmm.sampler.amounts import RANDOM_BESIDE_LEADERS
 from pymc_dpgmm.sampler.moves.move import (
     MERGED_ROWS,
     MERGES,
@@ -580,8 +581,6 @@ def sequential_move(head):
     _move(s, prior_of(s), SEQUENTIAL)
 
 
-# Random moves cost little, since they leave large clusters alone.
-RANDOM_BESIDE_LEADERS = 10
 RANDOM_MOVE = Move("random", random_move, beside_scans=1, beside_leaders=RANDOM_BESIDE_LEADERS)
 # Only sequential moves unite clusters of thousands of rows. The more rows there are, the fewer of these moves are
 # accepted, and soon they are not worth their time.

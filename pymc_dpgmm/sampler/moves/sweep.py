@@ -6,6 +6,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function, called_at, inlined
+from pymc_dpgmm.sampler.amounts import MOST_METROPOLIZED
 from pymc_dpgmm.sampler.moves.concentration import redraw
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
@@ -24,10 +25,6 @@ from pymc_dpgmm.sampler.state.memory import (
     shuffle_rows,
 )
 from pymc_dpgmm.sampler.state.state import State
-
-# Up to so many rows, scans are metropolized: the number of clusters and the entropy have up to 30 % more effective
-# draws then, for 5 % more time. With more rows they have no more.
-MOST_METROPOLIZED = 10_000
 
 
 @intrinsic

@@ -88,8 +88,8 @@ HEAD = Block(
     # Of each slot.
     order=blocks.INTS,
     place=blocks.INTS,
-    # The rows in the order of a scan, those that are gathered in a slot, those of the clusters that a move is about,
-    # the side of a division that each of these is on, and those of one side.
+    # The rows in the order of a scan, those that are gathered in a slot, those of the clusters that a move is
+    # about, the side of a division that each of these is on, and those of one side.
     queue=blocks.INTS,
     gathered=blocks.INTS,
     pool=blocks.INTS,
@@ -168,8 +168,6 @@ ALLOCATE, ACCUMULATE, SCAN_ROWS, SERIES = HEAD.places("allocate", "accumulate", 
 LOAD_SEATS, DIVIDE, BEGIN_SWEEP, SCAN_GROUPED = HEAD.places("load_seats", "divide", "begin_sweep", "scan_grouped")
 # Numbers come first.
 FIRST_ARRAY = HEAD.place("slots")
-# Random moves divide no larger clusters: they would take the time of all rows, and never be accepted.
-LARGEST_DIVIDED = 1_000
 # What kernels return that may need more slots, or meet a density that is not a number.
 DONE, NEEDS_ROOM, NOT_A_NUMBER = 0, 1, 2
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.

@@ -12,6 +12,8 @@ PROVIDED: dict[int, CFunction] = {}
 PROVIDED_TO_GROUPS: dict[int, CFunction] = {}
 # Names of the kinds of moves, each of which has a row of a state's tally: see ``sampler/moves/move.py``.
 KINDS_OF_MOVES: list[str] = []
+# Columns of the tally.
+N_TALLIED = 7
 
 
 def provided(place: int, *, to_groups: bool = False) -> Callable[[CFunction], CFunction]:

@@ -14,6 +14,7 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, check_series, log_eppf, log_series
+from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (
     ACCUMULATE,
@@ -28,7 +29,6 @@ from pymc_dpgmm.sampler.state.memory import (
     GAMMA_SHAPE,
     HEAD,
     IN_VIEWS,
-    LARGEST_DIVIDED,
     LAW_RATE,
     LAW_SHAPE,
     LOAD_SEATS,
@@ -61,14 +61,12 @@ from pymc_dpgmm.sampler.state.memory import (
     rows_elsewhere,
     weigh_rows,
 )
-from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, PROVIDED, PROVIDED_TO_GROUPS
+from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED, PROVIDED, PROVIDED_TO_GROUPS
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
 
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
-# What is counted of each kind of move, see sampler/moves/move.py.
-N_TALLIED = 7
 # How a density can be missing or not a number, and what to do.
 WHY_NO_DENSITY = (
     "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"

@@ -3,14 +3,12 @@
 import numpy as np
 
 from pymc_dpgmm.partitions.grouped import Groups
+from pymc_dpgmm.sampler.amounts import FEWEST_WORDS
 from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.grouping import begin_sweep
 from pymc_dpgmm.sampler.state.memory import REST
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.words import Words
-
-# With fewer words, to write labels back and forth takes longer than scans of rows of any kind.
-FEWEST_WORDS = 2_000
 
 
 class TopicState:

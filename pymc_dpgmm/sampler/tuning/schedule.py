@@ -8,13 +8,35 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.threads import available_threads
+from pymc_dpgmm.sampler.amounts import (
+    EFFORT,
+    EFFORT_AFTER_PART,
+    LEADERS_CHEAPER,
+    MOST_MOVES,
+    NUMBER_BEFORE,
+    PAIRS_PER_MOVE,
+    PAIRS_PER_ROW,
+    ROWS_FOR_LEADERS,
+    ROWS_FOR_ONE_TRIAL,
+    ROWS_PER_SCANNED,
+    SEARCH_DRAWS,
+    SEARCH_DRAWS_AFTER_PART,
+    SEARCH_LEADERS,
+    SEARCH_SHARE,
+    SETTLED_DRAWS,
+    SETTLED_DRAWS_OF_PART,
+    SETTLED_SHARE,
+    SWEEPS_ALONE,
+    TRIED_BEFORE,
+    WORDS_CHEAPER,
+    Sweeps,
+)
 from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import (
     MERGES,
     MERGES_TRIED,
-    N_TALLIED,
     SPLITS,
     SPLITS_TRIED,
     WORK,
@@ -22,56 +44,11 @@ from pymc_dpgmm.sampler.moves.move import (
     Paying,
 )
 from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
+from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.tables.checks import check_count
-
-# Tuning draws that search, at most, and at most this share of all tuning draws.
-SEARCH_DRAWS = 50
-SEARCH_SHARE = 2 / 3
-# A search is over when no cluster of this share of the rows has divided or united for some draws.
-SETTLED_SHARE = 0.01
-SETTLED_DRAWS = 10
-# Of a part of many rows, where what is missed is found later.
-SETTLED_DRAWS_OF_PART = 5
-# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood. Then one
-# cluster is given up on trial, and one divided into any number; rows need more scans to settle where clusters
-# overlap. These are the numbers of rounds, of scans in each, and of scans after the trial.
-EFFORT = (2, 3, 10)
-# Leader sweeps for each that an exact draw has: clusters settle in fewer collapsed scans than leader sweeps.
-SEARCH_LEADERS = 3
-# Draws that search among all rows once a part of them has been searched, and what they repeat.
-SEARCH_DRAWS_AFTER_PART = 2
-EFFORT_AFTER_PART = (1, 1, 3)
-# From so many rows on, a search makes one trial in a draw.
-MANY_ROWS = 20_000
-# Paying moves of a draw before any has been tried. The share of accepted ones begins as what is just worth while,
-# with the weight of TRIED_BEFORE moves.
-NUMBER_BEFORE = 3
-TRIED_BEFORE = 50
-MOST_MOVES = 40
-
-
-# Arithmetic of a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
-PAIRS_PER_MOVE = 70
-PAIRS_PER_ROW = 1
-# How many times less a scan made for words costs, about.
-WORDS_CHEAPER = 10.0
-
-
-class Sweeps(NamedTuple):
-    """How often small data is swept within a draw: until it holds about so many (row, cluster) pairs, at most."""
-
-    pairs: int
-    most: int
-
-
-# A draw of labels alone costs about 80 microseconds outside its moves. After more than a few sweeps, draws are
-# hardly correlated any more.
-SWEEPS_ALONE = Sweeps(25_000, 4)
-# Beside NUTS a draw costs a millisecond or more, which labels that lag behind would waste.
-SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
 
 
 class Options(NamedTuple):
@@ -153,13 +130,13 @@ def explore(
         rivals.append(rival)
     else:
         merit = state.log_joint()
-    if not rivals or state.n < MANY_ROWS or rng.random() < 0.5:
+    if not rivals or state.n < ROWS_FOR_ONE_TRIAL or rng.random() < 0.5:
         # Pieces of one group unite again before they are judged.
         divided = divided_anew(rng, state)
         search(rng, divided)
         rivals.append(divided)
     # Where scans take long there is one trial.
-    for rival in rivals if state.n < MANY_ROWS else rivals[-1:]:
+    for rival in rivals if state.n < ROWS_FOR_ONE_TRIAL else rivals[-1:]:
         many_rows.scan(rng, rival, rival_scans, n_leader_sweeps, n_threads)
         rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
@@ -281,8 +258,8 @@ class Schedule:
             return Mix(False, WORDS_CHEAPER, partial(sweep_words, rng, state, words), divides=True)
         if n_leader_sweeps:
             looked_at = clusters_looked_at(state.n, state.n_clusters) / state.n_clusters
-            of_sweeps = n_leader_sweeps * looked_at / many_rows.LEADERS_CHEAPER
-            cheaper = 1.0 / (of_sweeps + 1.0 / many_rows.ROWS_PER_SCANNED)
+            of_sweeps = n_leader_sweeps * looked_at / LEADERS_CHEAPER
+            cheaper = 1.0 / (of_sweeps + 1.0 / ROWS_PER_SCANNED)
             return Mix(True, cheaper, partial(many_rows.sweep_many, rng, state, n_leader_sweeps, n_threads))
         return Mix(False, 1.0, partial(sweep, rng, state))
 
@@ -298,7 +275,7 @@ class Schedule:
         if self.options.n_scans == 0:
             return 0
         if many_rows.takes_leaders(state):
-            return (1 if state.n >= many_rows.ROWS_FOR_LEADERS else 0) if wanted is None else wanted
+            return (1 if state.n >= ROWS_FOR_LEADERS else 0) if wanted is None else wanted
         if wanted:
             raise NotImplementedError(
                 "there are no leader sweeps for rows in units or groups, with known labels, or with so many "

@@ -13,6 +13,7 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
@@ -48,11 +49,6 @@ from pymc_dpgmm.sampler.state.memory import (
 )
 from pymc_dpgmm.sampler.state.state import State, log_evidence, log_joint_of
 
-# Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
-REFINEMENTS = 3
-# Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
-# takes long to unite.
-MOST_PIECES = 40
 # Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
 LARGEST, N_TO_SPLIT = 0, 1
 

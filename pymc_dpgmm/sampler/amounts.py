@@ -1,0 +1,94 @@
+"""How much of everything a draw has: the constants that schedule moves, each with the benchmark that has set it.
+
+A change of any of them changes draws, and none changes what the draws converge to. Run the benchmark that is
+named before and after a change, and ``make budgets``. Constants that are part of an algorithm, such as the size of
+blocks, stand with it.
+"""
+
+from typing import NamedTuple
+
+# --- Data of any size: benchmarks/run.py (make bench), effective draws per second of small data
+
+
+class Sweeps(NamedTuple):
+    """How often small data is swept in a draw: until it holds ``pairs`` (row, cluster) pairs, ``most`` times."""
+
+    pairs: int
+    most: int
+
+
+# A draw of labels alone costs about 80 microseconds outside its moves. After more than a few sweeps, draws are
+# hardly correlated any more.
+SWEEPS_ALONE = Sweeps(25_000, 4)
+# Beside NUTS a draw costs a millisecond or more, which labels that lag behind would waste. Set by
+# benchmarks/truncated.py.
+SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
+# Scans of at most this number of rows are metropolized: the number of clusters and the entropy have up to 30 %
+# more effective draws then, for 5 % more time. With more rows they have no more.
+MOST_METROPOLIZED = 10_000
+
+# --- Splits and merges: benchmarks/split_merge.py (make bench-split-merge)
+
+# Random moves beside leader sweeps. They cost little, since they leave large clusters alone.
+RANDOM_BESIDE_LEADERS = 10
+# Random moves divide no clusters of more rows: they would take the time of all rows, and never be accepted. Set by
+# benchmarks/many_rows.py.
+LARGEST_DIVIDED = 1_000
+# Moves of a kind whose number tuning chooses, before any has been tried. The share of accepted ones begins as what
+# is just worth while, with the weight of TRIED_BEFORE moves. A draw has MOST_MOVES at most.
+NUMBER_BEFORE = 3
+TRIED_BEFORE = 50
+MOST_MOVES = 40
+# Cost of such a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
+PAIRS_PER_MOVE = 70
+PAIRS_PER_ROW = 1
+
+# --- The search that tuning begins with: benchmarks/split_merge.py (make bench-split-merge)
+
+# Tuning draws that search, at most, and the largest share of all tuning draws.
+SEARCH_DRAWS = 50
+SEARCH_SHARE = 2 / 3
+# A search is over when no cluster of this share of the rows has divided or united for some draws; of a part of
+# many rows, where what is missed is found later, for fewer.
+SETTLED_SHARE = 0.01
+SETTLED_DRAWS = 10
+SETTLED_DRAWS_OF_PART = 5
+# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood. Then one
+# cluster is given up on trial, and one divided into any number; rows need more scans to settle where clusters
+# overlap. These are the numbers of rounds, of scans in each, and of scans after the trial.
+EFFORT = (2, 3, 10)
+# Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
+REFINEMENTS = 3
+# Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
+# takes long to unite.
+MOST_PIECES = 40
+
+# --- Many rows: benchmarks/many_rows.py (make bench-many-rows)
+
+# With this number of rows or more, leader sweeps take the place of most of the collapsed scans.
+ROWS_FOR_LEADERS = 20_000
+# How many times less than a collapsed scan of all rows a leader sweep costs, about.
+LEADERS_CHEAPER = 6.0
+# Births and deaths, and carvings and returns, that are proposed beside a leader sweep.
+N_BIRTHS, N_CARVINGS = 200, 50
+# A scan beside leader sweeps visits n / ROWS_PER_SCANNED rows, at least LEAST_SCANNED, in contiguous runs.
+ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
+# With this number of clusters or more there are super-clusters, of at most MOST_CLUSTERS each.
+MANY_CLUSTERS, MOST_CLUSTERS = 36, 16
+# The rows of the part that is searched first, and the number of rows from which on there is one.
+ROWS_OF_PART, ROWS_FOR_PART = 20_000, 50_000
+# Draws that search among all rows once a part of them has been searched, and what they repeat, as in EFFORT.
+SEARCH_DRAWS_AFTER_PART = 2
+EFFORT_AFTER_PART = (1, 1, 3)
+# Leader sweeps of a searching draw for each that an exact draw has: clusters settle in fewer collapsed scans than
+# leader sweeps.
+SEARCH_LEADERS = 3
+# With this number of rows or more, a search makes one trial in a draw.
+ROWS_FOR_ONE_TRIAL = 20_000
+
+# --- Words: benchmarks/words.py
+
+# How many times less than a scan of rows a scan that is made for words costs, about.
+WORDS_CHEAPER = 10.0
+# With fewer words, to write labels back and forth takes longer than scans of rows of any kind.
+FEWEST_WORDS = 2_000
