@@ -10,6 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import verify_grad
+from scipy.special import polygamma
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -22,7 +23,15 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
 )
 from pymc_dpgmm.integration.variables.rising import log_rising as log_rising_of_variables
 from pymc_dpgmm.native.compiled import FLOAT, c_function
-from pymc_dpgmm.native.special import digamma, digamma_rise, digamma_rises, log_i0, log_rising, log_risings
+from pymc_dpgmm.native.special import (
+    digamma,
+    digamma_rise,
+    digamma_rises,
+    log_i0,
+    log_rising,
+    log_risings,
+    trigamma_of_sum,
+)
 from pymc_dpgmm.partitions.grouped import Groups, count_by_group
 from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
@@ -149,6 +158,13 @@ def test_derivatives_of_variables_in_both_arguments(x):
         return pt.grad(log_rising_of_variables(x, m).sum(), x)
 
     verify_grad(derivative, point, rng=rng, eps=1e-6, rel_tol=1e-3)
+
+
+def test_trigamma():
+    x = np.concatenate([np.geomspace(1e-8, 1e8, 60), [19.999, 20.0]])
+    found = [trigamma_of_sum(value, 0.0) for value in x]
+    np.testing.assert_allclose(found, polygamma(1, x), rtol=1e-13)
+    assert trigamma_of_sum(0.25, 0.5) == pytest.approx(float(polygamma(1, 0.75)), rel=1e-14)
 
 
 def test_compiled_variables():

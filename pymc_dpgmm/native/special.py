@@ -149,6 +149,10 @@ def log_risings(x: Any, m: Any) -> Any:
     return np.where(is_large, by_stirling, gammaln(small + m) - gammaln(small))[()]
 
 
+# From here on, the asymptotic series of trigamma has all digits.
+_LARGE_TRIGAMMA = 20.0
+
+
 @inlined
 def _digamma_tail(x):
     """Log of x less digamma(x), for x >= 60."""
@@ -168,6 +172,19 @@ def digamma_rise(x, m):
     if x < _LARGE_BASE:
         return digamma(x + m) - digamma(x)
     return math.log1p(m / x) + _digamma_tail(x) - _digamma_tail(x + m)
+
+
+@inlined
+def trigamma_of_sum(x, m):
+    """Return trigamma(x + m), the second derivative of log gamma, for numbers with x + m > 0."""
+    argument, total = x + m, 0.0
+    while argument < _LARGE_TRIGAMMA:
+        total += 1.0 / (argument * argument)
+        argument += 1.0
+    inverse = 1.0 / argument
+    square = inverse * inverse
+    tail = square * (1.0 / 30.0 - square * (1.0 / 42.0 - square / 30.0))
+    return total + inverse * (1.0 + 0.5 * inverse + square * (1.0 / 6.0 - tail))
 
 
 def digamma_rises(x: Any, m: Any) -> Any:

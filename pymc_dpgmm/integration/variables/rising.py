@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from pytensor.scalar.basic import BinaryScalarOp, upgrade_to_float
-from pytensor.scalar.math import psi, tri_gamma
+from pytensor.scalar.math import polygamma, psi
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dpgmm.integration.internals import first_use
-from pymc_dpgmm.native.special import digamma_rise
+from pymc_dpgmm.native.special import digamma_rise, trigamma_of_sum
 from pymc_dpgmm.native.special import log_rising as log_rising_of_numbers
 
 
@@ -44,9 +44,25 @@ class DigammaRise(OfNumbers):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         x, m = inputs
         (slope,) = cotangents
-        return [slope * (tri_gamma(x + m) - tri_gamma(x)), slope * tri_gamma(x + m)]
+        of_sum = _trigamma_of_sum(x, m)
+        return [slope * (of_sum - _trigamma_of_sum(x, 0.0)), slope * of_sum]
 
 
+class TrigammaOfSum(OfNumbers):
+    """Second derivative of log gamma at a sum: see :func:`pymc_dpgmm.native.special.trigamma_of_sum`.
+
+    PyTensor's own operation has no compiled code.
+    """
+
+    numbers = staticmethod(trigamma_of_sum)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        x, m = inputs
+        (slope,) = cotangents
+        return [slope * polygamma(2, x + m), slope * polygamma(2, x + m)]
+
+
+_trigamma_of_sum = TrigammaOfSum(upgrade_to_float, name="trigamma_of_sum")
 _digamma_rise = DigammaRise(upgrade_to_float, name="digamma_rise")
 _log_rising = Elemwise(LogRising(upgrade_to_float, name="log_rising"))
 
