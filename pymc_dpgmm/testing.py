@@ -24,7 +24,7 @@ from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
-from pymc_dpgmm.sampler.moves.sweep import MovesToMake, run_sweeps
+from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
 from pymc_dpgmm.sampler.state.state import State, write_labels
@@ -118,7 +118,7 @@ def assert_matches(drawn_codes: np.ndarray, all_labels: np.ndarray, p: np.ndarra
 
 
 @intrinsic
-def _call_kernel(typing_context, address, head, n_sweeps, n_scans, kernels, numbers, n_kinds, metropolized):
+def _call_kernel(typing_context, address, head, n_sweeps, n_scans, metropolized):
     return called_at(run_sweeps.signature)
 
 
@@ -127,12 +127,12 @@ def _call_write_labels(typing_context, address, head, labels):
     return called_at(write_labels.signature)
 
 
-@c_function(INT(INTS, INT, INT, INT, INTS, INTS, INT, INT, INTS, INTS, INT, INT))
-def _record(head, kernel, writer, n_scans, kernels, numbers, n_kinds, metropolized, labels, codes, start, stop):
+@c_function(INT(INTS, INT, INT, INT, INT, INTS, INTS, INT, INT))
+def _record(head, kernel, writer, n_scans, metropolized, labels, codes, start, stop):
     """Fill ``codes[start:stop]`` after one sweep each; return ``stop``, or where more slots are needed."""
     s = memory_at(head)
     for t in range(start, stop):
-        if _call_kernel(kernel, head, 1, n_scans, kernels, numbers, n_kinds, metropolized) == NEEDS_ROOM:
+        if _call_kernel(kernel, head, 1, n_scans, metropolized) == NEEDS_ROOM:
             return t
         head[SWEEP] = 0
         _call_write_labels(writer, head, labels)
@@ -154,8 +154,8 @@ def record_codes(
     state.use(rng)
     codes, labels = np.empty(n_draws, dtype=np.int64), np.empty(state.n, dtype=np.int64)
     state.head[[SWEEP, PHASE, POSITION]] = 0
-    moves = MovesToMake(numbers[1:])
-    kernels = run_sweeps.address, write_labels.address, numbers[0], *moves.arguments, int(metropolized)
+    plan_moves(state, numbers[1:])
+    kernels = run_sweeps.address, write_labels.address, numbers[0], int(metropolized)
     start = 0
     while True:
         start = _record(state.address, *kernels, labels.ctypes.data, codes.ctypes.data, start, n_draws)

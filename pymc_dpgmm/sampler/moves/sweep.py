@@ -16,6 +16,7 @@ from pymc_dpgmm.sampler.state.memory import (
     DONE,
     KIND,
     N_CLUSTERS,
+    N_KINDS,
     NEEDS_ROOM,
     PHASE,
     POSITION,
@@ -38,27 +39,24 @@ def _call_move(typing_context, address, head):
 
 
 @inlined
-def _make_moves(s, kernels, numbers, n_kinds):
-    """Make moves from that at ``POSITION`` of the head on; return whether all have been made.
-
-    ``kernels`` are addresses, and ``numbers`` tells how many moves of each kind there are.
-    """
+def _make_moves(s):
+    """Make moves from that at ``POSITION`` of the head on; return whether all have been made."""
     head = s.head
     first = 0
-    for kind in range(n_kinds):
+    for kind in range(head[N_KINDS]):
         head[KIND] = kind
-        stop = first + numbers[kind]
+        stop = first + s.n_of_kind[kind]
         while first <= head[POSITION] < stop:
             if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
                 return False
-            _call_move(kernels[kind], head)
+            _call_move(s.kernels[kind], head)
             head[POSITION] += 1
         first = stop
     return True
 
 
-@c_function(INT(INTS, INT, INT, INTS, INTS, INT, INT))
-def run_sweeps(head, n_sweeps, n_scans, kernels, numbers, n_kinds, metropolized):
+@c_function(INT(INTS, INT, INT, INT))
+def run_sweeps(head, n_sweeps, n_scans, metropolized):
     """Run sweeps from where the head says on; rows in groups have Gibbs scans, whether or not ``metropolized``.
 
     For them, to stay in a cluster of one row is a draw of its share.
@@ -85,7 +83,7 @@ def run_sweeps(head, n_sweeps, n_scans, kernels, numbers, n_kinds, metropolized)
                 return told
             head[POSITION] = 0
             head[PHASE] += 1
-        if not _make_moves(s, kernels, numbers, n_kinds):
+        if not _make_moves(s):
             return NEEDS_ROOM
         head[POSITION] = 0
         head[PHASE] = 0
@@ -105,29 +103,17 @@ def redraw_alpha(rng: np.random.Generator, state: State) -> None:
     state.run(rng, redraw_once)
 
 
-@c_function(INT(INTS, INTS, INTS, INT))
-def _run_moves(head, kernels, numbers, n_kinds):
-    return DONE if _make_moves(memory_at(head), kernels, numbers, n_kinds) else NEEDS_ROOM
+@c_function(INT(INTS))
+def _run_moves(head):
+    return DONE if _make_moves(memory_at(head)) else NEEDS_ROOM
 
 
-class MovesToMake:
-    """Addresses of the kernels of all kinds of moves, and how many moves of each kind there are, for kernels.
-
-    Parameters
-    ----------
-    numbers : sequence of int
-        In the order of ``MOVES``; 0 for kinds that are not named.
-    """
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        self._kernels = np.array([move.kernel.address for move in MOVES.values()], dtype=np.int64)
-        self._numbers = np.zeros(len(MOVES), dtype=np.int64)
-        self._numbers[: len(numbers)] = numbers
-
-    @property
-    def arguments(self) -> tuple[int, int, int]:
-        """What kernels take: addresses of both arrays, and their length."""
-        return self._kernels.ctypes.data, self._numbers.ctypes.data, len(self._numbers)
+def plan_moves(state: State, numbers: Sequence[int]) -> None:
+    """Set how many moves of each kind the sweeps of a state have, in the order of ``MOVES``; 0 if it is missing."""
+    state.n_of_kind[: len(numbers)] = numbers
+    state.n_of_kind[len(numbers) :] = 0
+    if not state.kernels.all():
+        state.kernels[:] = [move.kernel.address for move in MOVES.values()]
 
 
 def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
@@ -156,8 +142,8 @@ def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
 
 def make_moves(rng: np.random.Generator, state: State, *numbers: int) -> None:
     """Make moves of all kinds, as many as told, in the order of ``MOVES``; ``state.tally`` counts them."""
-    moves = MovesToMake(numbers)
-    state.run(rng, _run_moves, *moves.arguments)
+    plan_moves(state, numbers)
+    state.run(rng, _run_moves)
 
 
 def sweep(rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, *numbers: int) -> int:
@@ -184,8 +170,8 @@ def sweep(rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, *
         Relocations of single rows.
     """
     metropolized = int(state.n <= MOST_METROPOLIZED)
-    moves = MovesToMake(numbers)
-    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, *moves.arguments, metropolized)
+    plan_moves(state, numbers)
+    n_moved = state.run(rng, run_sweeps, n_sweeps, n_scans, metropolized)
     if state.is_grouped:
         state.end_draw()
     return n_moved

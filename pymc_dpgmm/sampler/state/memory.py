@@ -70,7 +70,8 @@ HEAD = Block(
     n_moved=NUMBER,
     # Rows in ``pool``, while a kernel waits for more slots.
     n_members=NUMBER,
-    # The kind of move that a sweep is running, see ``sampler/moves/move.py``.
+    # Kinds of moves, and the one that a sweep is running, see ``sampler/moves/move.py``.
+    n_kinds=NUMBER,
     kind=NUMBER,
     # Rows in groups, and the group whose seats are in ``seats``.
     n_groups=NUMBER,
@@ -97,7 +98,10 @@ HEAD = Block(
     half_rows=blocks.INTS,
     # A list with an entry for each cluster, for a moment: sizes, slots, or names.
     listed=blocks.INTS,
+    # Of each kind of move: what is counted, the address of its kernel, and how many moves a sweep has.
     tally=blocks.INTS,
+    kernels=blocks.INTS,
+    n_of_kind=blocks.INTS,
     # Slots of the two halves of a division, and their numbers of rows.
     halves=blocks.INTS,
     half_sizes=blocks.INTS,
@@ -150,8 +154,8 @@ HEAD = Block(
 N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONENTS = HEAD.places(
     "n", "capacity", "n_clusters", "n_views", "next_double", "bit_state", "n_log_v", "n_log_components"
 )
-SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, KIND = HEAD.places(
-    "sweep", "phase", "position", "n_moved", "n_members", "kind"
+SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, N_KINDS, KIND = HEAD.places(
+    "sweep", "phase", "position", "n_moved", "n_members", "n_kinds", "kind"
 )
 N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
 LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
@@ -202,6 +206,8 @@ class Memory(NamedTuple):
     half_rows: object
     listed: object
     tally: object
+    kernels: object
+    n_of_kind: object
     halves: object
     half_sizes: object
     views: object

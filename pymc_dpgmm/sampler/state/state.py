@@ -37,6 +37,7 @@ from pymc_dpgmm.sampler.state.memory import (
     N_CLUSTERS,
     N_ELSEWHERE,
     N_GROUPS,
+    N_KINDS,
     N_LANES,
     N_LOG_COMPONENTS,
     N_LOG_V,
@@ -122,7 +123,9 @@ class State:
         for name in _WORKED_WITH:
             setattr(self, name, np.zeros(n + 1, dtype=np.int64))
         self.queue = np.arange(n)
-        self.tally = np.zeros((len(KINDS_OF_MOVES), N_TALLIED), dtype=np.int64)
+        n_kinds = len(KINDS_OF_MOVES)
+        self.tally = np.zeros((n_kinds, N_TALLIED), dtype=np.int64)
+        self.kernels, self.n_of_kind = np.zeros((2, n_kinds), dtype=np.int64)
         self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
         self.prior_predictive = np.zeros(n)
         self.prior = np.zeros(N_PRIOR)
@@ -135,7 +138,7 @@ class State:
         self.log_v = self.log_components = np.zeros(0)
         self.views = np.zeros((max(len(views), 1), BLOCK_LENGTH), dtype=np.int64)
         self._bits: Any = None
-        self.head[[N, N_VIEWS, MOST_DIVIDED]] = n, len(views), LARGEST_DIVIDED
+        self.head[[N, N_VIEWS, MOST_DIVIDED, N_KINDS]] = n, len(views), LARGEST_DIVIDED, n_kinds
         self._make_slots(capacity)
         self._point()
         if elsewhere is not None:
@@ -306,7 +309,8 @@ class State:
         fill(self.address)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bits": None}
+        # Addresses are those of one process.
+        return {**self.__dict__, "_bits": None, "kernels": np.zeros_like(self.kernels)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
