@@ -109,7 +109,7 @@ def _run_moves(head):
 
 
 def plan_moves(state: State, numbers: Sequence[int]) -> None:
-    """Set how many moves of each kind the sweeps of a state have, in the order of ``MOVES``; 0 if it is missing."""
+    """Set how many moves of each kind a state's sweeps have, in the order of ``MOVES``; 0 where one is missing."""
     state.n_of_kind[: len(numbers)] = numbers
     state.n_of_kind[len(numbers) :] = 0
     if not state.kernels.all():
