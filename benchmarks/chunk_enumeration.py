@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import chunked
+from small_posteriors import CASES, PRIORS, posterior
 from test_chunks import SCHEMES, SETS, partition_of
-from test_leader_sweep import CASES, PRIORS, posterior
 
 from pymc_dpgmm import testing
 from pymc_dpgmm.partitions.priors import canonical_labels

@@ -121,7 +121,9 @@ def summarized(runs):
 
 def gaps():
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from test_variational import CASES, ONE, PRIORS, ascend, log_evidence, rows_of, seeded
+    sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
+    from small_fits import ONE, rows_of, seeded
+    from test_variational import CASES, PRIORS, ascend, log_evidence
 
     print("family", *PRIORS, sep=" | ")
     for case in CASES:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 from slowly import rest_slow
-from test_leader_sweep import CASES, PRIORS, SETS, after_sweeps
+from small_posteriors import CASES, PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View

@@ -5,7 +5,7 @@ import dask.array as da
 import numpy as np
 import pymc as pm
 import pytest
-from test_families import CASES
+from family_cases import CASES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader

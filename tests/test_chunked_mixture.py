@@ -14,6 +14,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 import xarray as xr
+from chunked import RUN, three_groups
 from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
@@ -22,18 +23,11 @@ from pymc_dpgmm.partitions.priors import canonical_labels, first_rows
 
 pytestmark = pytest.mark.interpreted
 
-RUN = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 3}
 FIVE = np.array([[0.1, -0.3], [0.4, 0.2], [-0.2, 0.5], [3.1, 2.7], [2.8, 3.3]])
 NIW = {"mu": np.zeros(2), "kappa": 0.2, "nu": 4.0, "psi": np.eye(2)}
 BASE = dp.NormalInverseWishart(**NIW)
 # In chunks of two and of three rows.
 IN_CHUNKS = da.from_array(FIVE, chunks=((2, 3), (2,)))
-
-
-def three_groups(n=3_000, seed=1):
-    rng = np.random.default_rng(seed)
-    label = rng.integers(3, size=n)
-    return np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])[label] + rng.standard_normal((n, 2)), label
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import exact
 import numpy as np
 import pytest
 from slowly import rest_slow
-from test_leader_sweep import CASES, PRIORS, posterior, view_of
+from small_posteriors import CASES, PRIORS, posterior, view_of
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.chunked import partition as chunks_partition

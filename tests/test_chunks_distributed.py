@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from test_chunked_mixture import RUN, three_groups
+from chunked import RUN, three_groups
 
 import pymc_dpgmm as dp
 

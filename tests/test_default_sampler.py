@@ -5,8 +5,8 @@ import numpy as np
 import pymc as pm
 import pytest
 from exact import log_finite_dirichlet, log_mfm, log_pitman_yor
+from family_cases import CASES
 from scipy.special import gammaln, logsumexp
-from test_families import CASES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View

@@ -1,12 +1,12 @@
 """The contract that every conjugate family keeps, on the same checks for all."""
 
 import dataclasses
-import itertools
 from dataclasses import replace
 
 import exact
 import numpy as np
 import pytest
+from family_cases import CASES, SPREAD_PSI
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
@@ -14,85 +14,6 @@ from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.testing import Contract, check_family
 
-SPREAD_PSI = [[1.3, 0.9, -0.2], [0.9, 1.1, 0.1], [-0.2, 0.1, 0.7]]
-RNG = np.random.default_rng(3)
-ROWS = RNG.normal(size=(9, 3)) @ np.array([[1.0, 0.8, 0.0], [0.0, 0.5, 0.3], [0.0, 0.0, 1.5]]) + [1, -2, 0.5]
-COVARIATES = np.column_stack([np.ones(9), RNG.normal(size=9), RNG.normal(size=9) ** 2])
-BITS = (RNG.random((9, 3)) < [0.2, 0.5, 0.9]).astype(float)
-CODES = np.column_stack([RNG.integers(2, size=9), RNG.integers(4, size=9), np.zeros(9)]).astype(float)
-COUNTS = RNG.poisson([2.0, 9.0], size=(9, 2)).astype(float)
-EXPOSURE = RNG.gamma(2.0, 1.0, size=9)
-TRIALS = np.array([3, 40, 0, 1, 7, 100, 12, 5, 2])
-SUCCESSES = RNG.binomial(TRIALS, 0.3).astype(float)
-WORDS = RNG.multinomial([3, 40, 0, 1, 7, 100, 12, 5, 2], [0.1, 0.2, 0.3, 0.4]).astype(float)
-
-
-def multisets(d, total):
-    """All rows of d counts with a total."""
-    return np.array([c for c in itertools.product(range(total + 1), repeat=d) if sum(c) == total])
-
-
-# Base measure, values with columns for what is given, columns that are modelled, and all values of a row.
-CASES = {
-    "niw": (dp.NormalInverseWishart([0.4, -1.0, 2.0], 0.3, 3.4, SPREAD_PSI), ROWS, 3, None),
-    "niw-tight": (dp.NormalInverseWishart(0.0, 20.0, 2.05, np.diag([1e-3, 1.0, 1e3])), ROWS, 3, None),
-    "niw-one-column": (dp.NormalInverseWishart(0.3, 0.3, 2.4, [[0.8]]), ROWS[:, :1], 1, None),
-    "nig": (dp.NormalInverseGamma([0.4, -1.0, 2.0], 0.3, 1.7, [0.2, 1.0, 3.0]), ROWS, 3, None),
-    "nig-columns": (dp.NormalInverseGamma(0.1, [0.2, 1.0, 4.0], [0.6, 2.0, 5.0], 0.8), ROWS, 3, None),
-    "nig-one-column": (dp.NormalInverseGamma(0.1, 0.2, 0.6, 0.8), ROWS[:, :1], 1, None),
-    "spherical": (dp.SphericalNormalInverseGamma([0.4, -1.0, 2.0], 0.3, 1.7, 0.4, [0.5, 1.0, 2.0]), ROWS, 3, None),
-    "spherical-one-column": (dp.SphericalNormalInverseGamma(0.1, 0.2, 1.6, 0.8), ROWS[:, :1], 1, None),
-    "regression": (
-        dp.LinearRegression([0.5, -1.0, 0.3], SPREAD_PSI, 1.3, 0.7, COVARIATES),
-        np.column_stack([ROWS[:, 0], COVARIATES]),
-        1,
-        None,
-    ),
-    "regression-line": (
-        dp.LinearRegression(0.0, 0.05, 0.9, 0.2, COVARIATES[:, :2]),
-        np.column_stack([ROWS[:, 0], COVARIATES[:, :2]]),
-        1,
-        None,
-    ),
-    "bernoulli": (dp.BetaBernoulli([0.3, 1.0, 2.0], [0.8, 0.5, 1e-3]), BITS, 3, list(np.ndindex(2, 2, 2))),
-    "bernoulli-one-column": (dp.BetaBernoulli(0.3, 0.8), BITS[:, :1], 1, list(np.ndindex(2))),
-    "categorical": (
-        dp.DirichletCategorical([0.4, 1.5, 0.9], [2, 4, 1]),
-        CODES,
-        3,
-        list(np.ndindex(2, 4, 1)),
-    ),
-    "categorical-levels": (
-        dp.DirichletCategorical([[0.4, 1.5, 9.0], [0.2, 0.7, 0.6]], [2, 3]),
-        np.column_stack([CODES[:, 0], np.minimum(CODES[:, 1], 2)]),
-        2,
-        list(np.ndindex(2, 3)),
-    ),
-    "multinomial": (
-        dp.DirichletMultinomial([0.3, 1.0, 2.5, 0.7]),
-        np.column_stack([WORDS, WORDS.sum(axis=1)]),
-        4,
-        multisets(4, 3),
-    ),
-    "poisson": (
-        dp.GammaPoisson([1.5, 3.0], [0.4, 2.0], EXPOSURE),
-        np.column_stack([COUNTS, EXPOSURE, EXPOSURE]),
-        2,
-        None,
-    ),
-    "poisson-one-column": (
-        dp.GammaPoisson(3.0, 2.0, EXPOSURE),
-        np.column_stack([COUNTS[:, 0], EXPOSURE]),
-        1,
-        np.arange(200.0)[:, None],
-    ),
-    "binomial": (
-        dp.BetaBinomial([0.6, 2.0], [1.4, 0.3], TRIALS),
-        np.column_stack([SUCCESSES, TRIALS - SUCCESSES, TRIALS, TRIALS]),
-        2,
-        list(np.ndindex(4, 4)),
-    ),
-}
 CHECKS = sorted(name for name in dir(Contract) if name.startswith("check_") and name != "check_all")
 
 

@@ -8,61 +8,17 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
+from small_groups import CATEGORICAL, GROUP, Case, check
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.partitions.grouped import Groups, draw_franchise, draw_openers
-from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet
-from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import assert_matches
 
 N_DRAWS = 1_000_000
-GROUP = np.array([0, 0, 0, 1, 1, 2])
 # Lopsided, for a correlated psi far from the mean.
 ROWS = np.array([[0.3, -0.1], [2.9, 3.3], [3.1, 2.9], [-4.0, 5.0], [3.4, 3.2], [0.9, 1.2]])
 NIW = {"mu": [-1.0, 2.0], "kappa": 0.7, "nu": 2.3, "psi": [[0.5, 0.44], [0.44, 0.6]]}
-CATEGORICAL = {"a": np.array([[0.5, 0.7, 0.4]]), "levels": np.array([3])}
 MOVES = {"scans": (1, 0, 0), "random": (1, 1, 0), "sequential": (1, 0, 1), "all": (1, 1, 3)}
-
-
-class Case:
-    """Rows in groups under a prior, and the posterior of all partitions."""
-
-    def __init__(self, family, rows, base, *, alpha, gamma=None, n_components=None, use_stirling=True):
-        self.rows = np.asarray(rows, dtype=float).reshape(len(GROUP), -1)
-        self.alpha, self.gamma, self.n_components = np.broadcast_to(alpha, 3).astype(float), gamma, n_components
-        self.view = View(FAMILIES[family], getattr(dp, family)(**base).numbers(self.rows.shape[1]), self.rows)
-        self.labels = exact.partitions(len(GROUP))
-        log_p = exact.log_likelihoods(self.labels, self.rows, exact.LOG_MARGINALS[family], **base)
-        tables = np.zeros(len(self.labels))
-        for i, own in enumerate(self.labels):
-            if gamma is None:
-                log_p[i] += grouped.log_finite(own, GROUP, alpha, n_components)
-            else:
-                prior, tables[i] = grouped.log_hdp(own, GROUP, alpha, gamma, use_stirling)
-                log_p[i] += prior
-        self.log_evidence = np.logaddexp.reduce(log_p)
-        self.p = np.exp(log_p - self.log_evidence)
-        self.mean_tables = float(self.p @ tables)
-
-    def draw(self, moves, n_draws, seed=20060101, alpha_factor=1.0):
-        """Codes of the partitions drawn, and the numbers of tables."""
-        rng = np.random.default_rng(seed)
-        state = State([self.view], np.zeros(len(GROUP), dtype=int))
-        state.set_groups(Groups(GROUP))
-        pulls, openers = self.alpha * alpha_factor, None if self.gamma is None else np.ones(len(GROUP), dtype=int)
-        prior = finite_dirichlet(float(pulls.mean()), self.n_components) if self.gamma is None else None
-        state.set_prior(prior or chinese_restaurant(self.gamma))
-        drawn, tables = np.empty((n_draws, len(GROUP)), dtype=np.int64), np.empty(n_draws)
-        state.set_grouping(rng, pulls, openers, self.gamma or 1.0)
-        for s in range(n_draws):
-            sweep(rng, state, 1, *moves)
-            drawn[s], tables[s] = state.labels(), state.openers.sum()
-            if s % 5 == 0 and openers is not None:
-                # As between two draws of a step: the shares are forgotten, and drawn given the openers.
-                state.set_grouping(rng, pulls, state.openers.copy(), self.gamma)
-        return exact.codes(drawn)[None], tables
 
 
 def hdp_cases():
@@ -112,12 +68,6 @@ def test_partition_frequencies(family, rows, base, prior, moves):
 def test_partition_frequencies_long(family, rows, base, prior, moves):
     case = Case(family, rows, base, **prior)
     check(case, *case.draw(MOVES[moves], N_DRAWS, seed=5))
-
-
-def check(case, codes, tables):
-    assert_matches(codes, case.labels, case.p)
-    error = tables.std() / np.sqrt(float(array_stats.ess(tables[None])))
-    assert abs(tables.mean() - case.mean_tables) < 4 * error
 
 
 @pytest.mark.parametrize("moves", EACH)

@@ -10,7 +10,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
-from test_topics import log_topics, posterior_of_names
+from small_groups import log_topics, posterior_of_names
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.posterior.arrays.topics import estimate_documents, log_documents

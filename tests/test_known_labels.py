@@ -5,26 +5,22 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
-from exact import assert_matches, log_finite_dirichlet, log_mfm, log_pitman_yor
+from exact import assert_matches, log_pitman_yor
 from scipy.integrate import trapezoid
 from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma, multivariate_normal, norm
+from small_posteriors import PRIORS_OF_EIGHT, N
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View, constrained
 from pymc_dpgmm.partitions.known import allow, blocks_of, draw_constrained_start, make_constraints
 from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
-    finite_dirichlet,
-    mixture_of_finite_mixtures,
-    n_terms,
-    pitman_yor,
 )
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import explore
 from pymc_dpgmm.testing import codes, draw_codes, log_likelihoods, normalized, partitions
 
-N = 8
 KNOWN = np.array([0, -1, 7, -1, -1, 0, -1, -1])
 LINKED = np.array([-1, -1, -1, 3, -1, -1, 3, -1])
 CONSTRAINTS = make_constraints(N, KNOWN, LINKED)
@@ -32,17 +28,6 @@ BLOCKS = blocks_of(CONSTRAINTS)
 M = len(BLOCKS.first)
 BASE = dp.NormalInverseGamma([0.5, 1.5], 0.3, 1.8, [0.6, 1.1])
 MEANS = np.array([0.0, 0.9, 0.3, 1.4, 1.1, 0.4, 0.8, 2.0])
-LOG_COMPONENTS = np.array([m * np.log(2.0) - 2 - gammaln(m + 1) for m in range(1, n_terms(N) + 1)])
-LOG_COMPONENTS -= np.log1p(-np.exp(-2))
-PRIORS = {
-    "crp": (chinese_restaurant(0.8), lambda p: exact.log_eppf(p, 0.8)),
-    "pitman-yor": (pitman_yor(0.3, 0.45), lambda p: log_pitman_yor(p, 0.3, 0.45)),
-    "finite": (finite_dirichlet(1.5, 3), lambda p: log_finite_dirichlet(p, 1.5, 3)),
-    "mfm": (
-        mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, N),
-        lambda p: log_mfm(p, 0.7, LOG_COMPONENTS[:60]),
-    ),
-}
 
 
 def rows(seed=0):
@@ -74,7 +59,7 @@ def views(prior):
 
 def posterior(name):
     of_rows, of_blocks = all_allowed()
-    p = normalized(log_likelihood(of_rows) + np.array([PRIORS[name][1](labels) for labels in of_rows]))
+    p = normalized(log_likelihood(of_rows) + np.array([PRIORS_OF_EIGHT[name][1](labels) for labels in of_rows]))
     assert p.max() < 0.6
     return of_blocks, p
 
@@ -83,11 +68,11 @@ def posterior(name):
     ("name", "n_draws"),
     [
         ("pitman-yor", 200_000),
-        *(pytest.param(name, 1_000_000, marks=pytest.mark.slow) for name in PRIORS),
+        *(pytest.param(name, 1_000_000, marks=pytest.mark.slow) for name in PRIORS_OF_EIGHT),
     ],
 )
 def test_partition_frequencies(name, n_draws):
-    prior = PRIORS[name][0]._replace(extra=float(N - M))
+    prior = PRIORS_OF_EIGHT[name][0]._replace(extra=float(N - M))
     of_blocks, p = posterior(name)
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
     drawn, _ = draw_codes(views(prior), prior, n_draws, labels=start)
@@ -96,7 +81,7 @@ def test_partition_frequencies(name, n_draws):
 
 def test_rows_that_are_counted_as_one_are_seen():
     # The prior of blocks, which takes a block for one row.
-    prior = PRIORS["crp"][0]
+    prior = PRIORS_OF_EIGHT["crp"][0]
     of_blocks, p = posterior("crp")
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
     wrong = [
@@ -108,10 +93,10 @@ def test_rows_that_are_counted_as_one_are_seen():
         assert_matches(drawn, of_blocks, p)
 
 
-@pytest.mark.parametrize("name", PRIORS)
+@pytest.mark.parametrize("name", PRIORS_OF_EIGHT)
 def test_the_state_has_the_density_of_rows(name):
     of_rows, of_blocks = all_allowed()
-    prior, log_prior = PRIORS[name]
+    prior, log_prior = PRIORS_OF_EIGHT[name]
     prior = prior._replace(extra=float(N - M))
     likelihood = log_likelihood(of_rows[::7])
     for labels, blocks, more in zip(of_rows[::7], of_blocks[::7], likelihood, strict=True):

@@ -10,9 +10,8 @@ import sampled
 from scipy import stats
 from scipy.special import log_softmax, logsumexp
 from slowly import rest_slow
-from test_known_labels import LOG_COMPONENTS
-from test_known_labels import PRIORS as OF_MORE_ROWS
-from test_split_merge import BASES, FIVE, NIG, NIW, check_state, state_at
+from small_posteriors import CASES, PRIORS, SETS, after_sweeps
+from small_states import BASES, check_state, state_at
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
@@ -23,7 +22,6 @@ from pymc_dpgmm.partitions.priors import (
     canonical_labels,
     chinese_restaurant,
     draw_partition,
-    mixture_of_finite_mixtures,
 )
 from pymc_dpgmm.sampler.many_rows import super_clusters
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
@@ -36,54 +34,11 @@ from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 
-# The weights of a mixture of finite mixtures depend on the number of rows.
-PRIORS = OF_MORE_ROWS | {"mfm": (mixture_of_finite_mixtures(0.7, LOG_COMPONENTS, 5), OF_MORE_ROWS["mfm"][1])}
-COUNTS = np.array([[0.0, 1.0], [3.0, 1.0], [4.0, 1.0], [9.0, 1.0], [1.0, 2.0]])
-CODES = np.array([[0.0], [1.0], [1.0], [2.0], [0.0]])
-# Families, their parameters, and rows: some whose densities compiled code computes, and some that NumPy does.
-CASES = {
-    "niw": ("NormalInverseWishart", NIW, FIVE),
-    "nig": ("NormalInverseGamma", NIG, FIVE),
-    "poisson": ("GammaPoisson", {"a": 1.2, "b": 0.3}, COUNTS),
-    "categorical": ("DirichletCategorical", {"a": np.array([[0.7, 1.1, 0.4]]), "levels": [3]}, CODES),
-}
-
-
-def view_of(case):
-    family, base, rows = CASES[case]
-    measure = getattr(dp, family)(**base)
-    return View(measure.family, measure.numbers(1 if case in ("poisson", "categorical") else 2), rows)
-
-
-def posterior(cases, prior):
-    """All partitions of five rows, and their posterior probabilities under several views."""
-    partitions = exact.partitions(5)
-    total = np.array([PRIORS[prior][1](labels) for labels in partitions])
-    for case in cases:
-        family, base, rows = CASES[case]
-        total = total + exact.log_likelihoods(partitions, rows, exact.LOG_MARGINALS[family], **base)
-    return partitions, exact.normalized(total)
-
-
-def after_sweeps(cases, prior, n_draws, move, seed=1):
-    """Start at partitions drawn from the posterior, and return the codes of what they have become."""
-    partitions, p = posterior(cases, prior)
-    rng, found = np.random.default_rng(seed), np.empty((n_draws, 5), dtype=np.int64)
-    state = State([view_of(case) for case in cases], partitions[0])
-    state.set_prior(PRIORS[prior][0])
-    for t, start in enumerate(rng.choice(len(p), size=n_draws, p=p)):
-        state.relabel(partitions[start])
-        found[t] = move(rng, state)
-    return exact.codes(found), partitions, p
-
 
 def two_sweeps(rng, state):
     for _ in range(2):
         leader_sweep(rng, state, 1, chunk=2)
     return state.labels()
-
-
-SETS = [(("niw",), "crp"), (("poisson",), "crp"), (("nig",), "pitman-yor"), (("nig", "categorical"), "finite")]
 
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))

@@ -4,10 +4,10 @@ import exact
 import numpy as np
 import pymc as pm
 import pytest
+from family_cases import CASES
 from scipy import stats
 from scipy.optimize import approx_fprime, minimize, minimize_scalar
-from test_families import CASES
-from test_variational import ONE, rows_of, seeded
+from small_fits import ONE, rows_of, seeded
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.variational.ascent import ascend

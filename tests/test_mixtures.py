@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from family_cases import CASES
 from scipy.sparse import csr_array
-from test_families import CASES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.testing import assert_matches, codes, log_likelihoods, normalized, partitions

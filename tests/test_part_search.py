@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from test_known_labels import LOG_COMPONENTS
-from test_split_merge import check_state
+from small_posteriors import LOG_COMPONENTS
+from small_states import check_state
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View

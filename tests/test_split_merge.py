@@ -7,7 +7,7 @@ import exact
 import numpy as np
 import pytest
 from slowly import rest_slow
-from test_state import check_bookkeeping
+from small_states import BASES, FIVE, NIW, check_state, state_at
 
 import pymc_dpgmm as dp
 from pymc_dpgmm import testing
@@ -19,22 +19,7 @@ from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
-from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import explore, no_tally
-
-# Lopsided: two near rows, one beside them, one far off, and one between.
-FIVE = np.array([[0.3, -0.1], [2.9, 3.3], [3.6, 2.4], [-4.0, 5.0], [0.9, 1.2]])
-NIW = {"mu": [-1.0, 2.0], "kappa": 0.7, "nu": 2.3, "psi": [[0.5, 0.44], [0.44, 0.6]]}
-NIG = {"mu": [0.5, -1.0], "kappa": [0.4, 1.7], "a": [0.8, 2.6], "b": [0.3, 1.1]}
-BASES = {"NormalInverseWishart": NIW, "NormalInverseGamma": NIG}
-
-
-def state_at(labels, rows, family, base):
-    """State without data if no family is named."""
-    views = []
-    if family is not None:
-        views = [View(FAMILIES[family], getattr(dp, family)(**base).numbers(rows.shape[1]), rows)]
-    return State(views, np.asarray(labels, dtype=np.int64))
 
 
 @c_function(NOTHING(INTS, INT, INT, INT, FLOATS))
@@ -303,13 +288,6 @@ def test_small_mistakes_are_seen(moves):
     codes, _ = draw_codes(family, np.array(given["y"]), base, alpha, moves, 1_000_000)
     with pytest.raises(AssertionError, match="total variation"):
         exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
-
-
-def check_state(state, prior, rows, family, base):
-    check_bookkeeping(state)
-    fresh = state_at(state.labels(), rows, family, base)
-    fresh.set_prior(prior)
-    assert state.log_joint() == pytest.approx(fresh.log_joint(), rel=1e-9, abs=1e-8)
 
 
 @pytest.mark.parametrize("family", BASES)

@@ -1,16 +1,14 @@
 """The kernel's bookkeeping after many scans: rings, sizes, canonical names, and caches that equal fresh ones."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
+from small_states import check_bookkeeping
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.templates import SIZE
 
 RNG = np.random.default_rng(4)
 CASES = {
@@ -55,25 +53,6 @@ def test_bookkeeping(case, start):
         assert max(counts) > 250
     if case == "one-row":
         assert counts == {1}
-
-
-def check_bookkeeping(state):
-    """Assert that lists, rings, sizes and tables of a state agree."""
-    n, n_clusters = state.n, state.n_clusters
-    in_use = state.order[:n_clusters]
-    assert np.array_equal(np.sort(state.order), np.arange(1, state.capacity + 1))
-    assert np.array_equal(state.place[state.order], np.arange(state.capacity))
-    assert np.array_equal(np.sort(in_use), np.unique(state.slots))
-    assert np.array_equal(state.sizes, np.bincount(state.slots, minlength=state.capacity + 1))
-    for table in state.tables:
-        if table.unit is None:
-            assert np.array_equal(table.array[in_use, SIZE], state.sizes[in_use])
-    for k in range(state.capacity + 1):
-        ring, chain = n + k, [n + k]
-        while len(chain) == 1 or chain[-1] != ring:
-            chain.append(state.following[chain[-1]])
-        assert np.array_equal(np.sort(chain[1:-1]), state.members(k))
-        assert all(state.preceding[b] == a for a, b in pairwise(chain))
 
 
 @pytest.mark.parametrize("far", [80.0, 3e7])

@@ -9,8 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from scipy.sparse import csr_array
-from scipy.special import gammaln
-from test_groups import CATEGORICAL, GROUP, Case, check
+from small_groups import CATEGORICAL, GROUP, Case, check, log_topics, posterior_of_names
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions.grouped import Groups
@@ -23,26 +22,6 @@ from pymc_dpgmm.testing import assert_matches
 WORDS = np.array([0, 0, 1, 0, 2, 2])
 ETA = np.array([0.5, 0.7, 0.4])
 COUNTS = np.array([[2, 1, 0, 0], [3, 0, 1, 0], [0, 0, 0, 0], [0, 1, 2, 2]])
-
-
-def log_topics(labels, words, group, alpha, eta):
-    """Log joint density of topics and words, from Dirichlet-multinomials."""
-    n_dk = np.zeros((group.max() + 1, len(alpha)))
-    n_kw = np.zeros((len(alpha), len(eta)))
-    np.add.at(n_dk, (group, labels), 1)
-    np.add.at(n_kw, (labels, words), 1)
-    return sum(
-        np.sum(gammaln(own + n) - gammaln(own), axis=1).sum()
-        + np.sum(gammaln(own.sum()) - gammaln(own.sum() + n.sum(axis=1)))
-        for own, n in ((alpha, n_dk), (eta, n_kw))
-    )
-
-
-def posterior_of_names(words, group, alpha, eta):
-    """All labellings, and their probabilities."""
-    labels = np.array(list(itertools.product(range(len(alpha)), repeat=len(words))))
-    log_p = np.array([log_topics(own, words, group, alpha, eta) for own in labels])
-    return labels, np.exp(log_p - np.logaddexp.reduce(log_p)), np.logaddexp.reduce(log_p)
 
 
 class Numbers:

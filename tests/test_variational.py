@@ -8,10 +8,11 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
+from family_cases import CASES
 from scipy import stats
 from scipy.special import betaln, digamma, gammaln, logsumexp, softmax
 from slowly import rest_slow
-from test_families import CASES
+from small_fits import ONE, rows_of, seeded
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -25,7 +26,6 @@ from pymc_dpgmm.variational.rows import Rows
 from pymc_dpgmm.variational.search import Options, find_optimum
 from pymc_dpgmm.variational.weights import DirichletWeights, Sticks
 
-ONE = Threads(1)
 LAW = (1.5, 0.8)
 # For every prior, what is fitted and the enumerated log probability of a partition.
 PRIORS = {
@@ -43,12 +43,6 @@ def log_eppf_under_law(labels):
     return logsumexp([exact.log_eppf(labels, alpha) for alpha in grid]) - math.log(len(grid))
 
 
-def rows_of(case, n=None):
-    base, values, d, _ = CASES[case]
-    values = values if n is None else values[:n]
-    return Rows([View(base.family, base.numbers(d), values)])
-
-
 def log_evidence(case, n, log_prior):
     """The log evidence of the first rows of a case: a sum over all partitions."""
     base, values, d, _ = CASES[case]
@@ -56,12 +50,6 @@ def log_evidence(case, n, log_prior):
     all_labels = partitions(n)
     given = exact.log_likelihoods(all_labels, values[:n], exact.LOG_MARGINALS[base.family.name], **parameters)
     return float(logsumexp(given + [log_prior(labels) for labels in all_labels]))
-
-
-def seeded(rows, prior, n_components, seed):
-    """A state that begins with some of the rows as components."""
-    chosen = np.random.default_rng(seed).choice(rows.n, n_components, replace=False)
-    return begin(rows, prior, rows.of_single(chosen), ONE)
 
 
 @pytest.mark.parametrize("prior", PRIORS)

@@ -83,6 +83,11 @@ class GibbsType(NamedTuple):
     extra: float
 
     @property
+    def mixes_components(self) -> bool:
+        """Whether the number of components is random, so that :math:`V_n(K)` is a series over it."""
+        return len(self.log_v) > 0
+
+    @property
     def n_log_v(self) -> int:
         """Length of ``log_v``."""
         return len(self.log_v)
@@ -202,6 +207,12 @@ def _series_by_address(prior, n, n_clusters):
 
 
 @inlined
+def has_series(prior):
+    """Tell whether V_n(K) is a series over numbers of components, and not a product."""
+    return prior.n_log_v > 0
+
+
+@inlined
 def _log_v(prior, n_clusters):
     """Log of V_n(K), computed on first use and kept in ``prior.log_v``."""
     if math.isnan(prior.log_v[n_clusters]):
@@ -229,7 +240,7 @@ def log_seat_new(prior, n_clusters):
         return 0.0
     if n_clusters >= prior.most:
         return -math.inf
-    if prior.n_log_v > 0:
+    if has_series(prior):
         return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     return math.log(prior.alpha + n_clusters * prior.discount)
 
@@ -242,7 +253,7 @@ def log_eppf(prior, sizes, n_clusters):
     for k in range(n_clusters):
         total += log_rising(1.0 - prior.discount, sizes[k] - 1)
         n += sizes[k]
-    if prior.n_log_v > 0:
+    if has_series(prior):
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)
@@ -298,7 +309,7 @@ def _two_parameter_mean(alpha, discount, n):
 
 def _finite_parts(prior: GibbsType, n: int) -> list[tuple[float, float, float, float]]:
     """Return (probability, alpha, discount, most) of the two-parameter priors of which a prior is a mixture."""
-    if not len(prior.log_v):
+    if not prior.mixes_components:
         return [(1.0, prior.alpha, prior.discount, prior.most)]
     gamma, p = -prior.discount, np.exp(prior.log_components - np.max(prior.log_components))
     p = p / p.sum()
@@ -372,7 +383,7 @@ def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
 
 def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> GibbsType:
     """Return a prior with its number of components, if that is random, drawn given the sizes of clusters."""
-    if not len(prior.log_v):
+    if not prior.mixes_components:
         return prior
     gamma, n_clusters = -prior.discount, len(sizes)
     m = np.arange(n_clusters, len(prior.log_components) + 1)
@@ -666,7 +677,7 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
 
 def draw_partition(rng: np.random.Generator, prior: GibbsType, n: int) -> np.ndarray:
     """Draw canonical labels of ``n`` rows from a prior: (n,) int64 array."""
-    if not len(prior.log_v):
+    if not prior.mixes_components:
         return draw_labels(rng, prior.alpha, prior.discount, prior.most, n)
     weights = np.exp(prior.log_components - prior.log_components.max())
     n_components = 1.0 + rng.choice(len(weights), p=weights / weights.sum())

@@ -395,9 +395,9 @@ class State:
             Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
-        if len(prior.log_v):
+        if prior.mixes_components:
             self.head[SERIES] = log_series.address
-        if prior.log_v is not self.log_v and (len(prior.log_v) or len(self.log_v)):
+        if prior.log_v is not self.log_v and (prior.mixes_components or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
 

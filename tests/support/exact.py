@@ -24,7 +24,7 @@ from pymc_dpgmm.testing import (
 
 __all__ = ["assert_matches", "codes", "frequencies", "partitions", "total_variation", "total_variation_bound"]
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def reference(name):

@@ -40,3 +40,12 @@ def begin_at(partition, values, labels):
     partition.sums = table.array[: len(sizes), : int(table.block[N_KEPT])].copy()
     places = places_in_order(np.arange(len(values)), partition.order_key)
     partition.leaders = np.array([places[labels == k].min() for k in range(len(sizes))])
+
+
+RUN = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 3}
+
+
+def three_groups(n=3_000, seed=1):
+    rng = np.random.default_rng(seed)
+    label = rng.integers(3, size=n)
+    return np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]])[label] + rng.standard_normal((n, 2)), label
