@@ -97,6 +97,8 @@ class LabelsStep(PartitionSampler):
         _refuse_atoms(model, self.vars)
         targets = [_target_of(model, value) for value in self.vars]
         self._of_moves = MoveStatistics()
+        # Of a draw in which labels wait.
+        self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
         self._sample(targets, statistics, rng, compile_kwargs)
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
@@ -157,7 +159,7 @@ class LabelsStep(PartitionSampler):
         concentrations = self.concentrations[position]
         prior = target.prior(point)
         kept = None if prior is None else target.state(point, prior, self.kept[position])
-        drawn = Drawn(0, -np.inf, no_tally(), False)
+        drawn = self._nothing
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}

@@ -1,7 +1,5 @@
 """Sweeps: scans of all rows, and moves of all kinds, in turn, each of which leaves the posterior invariant."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba.extending import intrinsic
 
@@ -108,12 +106,14 @@ def _run_moves(head):
     return DONE if _make_moves(memory_at(head)) else NEEDS_ROOM
 
 
-def plan_moves(state: State, numbers: Sequence[int]) -> None:
+def plan_moves(state: State, numbers: tuple[int, ...]) -> None:
     """Set how many moves of each kind a state's sweeps have, in the order of ``MOVES``; 0 where one is missing."""
-    state.n_of_kind[: len(numbers)] = numbers
-    state.n_of_kind[len(numbers) :] = 0
-    if not state.kernels.all():
+    # Small data is drawn in less time than NumPy needs to fill an array.
+    if numbers != state.planned:
+        state.n_of_kind[: len(numbers)] = numbers
+        state.n_of_kind[len(numbers) :] = 0
         state.kernels[:] = [move.kernel.address for move in MOVES.values()]
+        state.planned = numbers
 
 
 def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:

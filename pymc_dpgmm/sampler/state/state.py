@@ -126,6 +126,8 @@ class State:
         n_kinds = len(KINDS_OF_MOVES)
         self.tally = np.zeros((n_kinds, N_TALLIED), dtype=np.int64)
         self.kernels, self.n_of_kind = np.zeros((2, n_kinds), dtype=np.int64)
+        # The numbers of moves that ``n_of_kind`` holds; None where the kernels are not known yet.
+        self.planned: tuple[int, ...] | None = None
         self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
         self.prior_predictive = np.zeros(n)
         self.prior = np.zeros(N_PRIOR)
@@ -310,7 +312,7 @@ class State:
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses are those of one process.
-        return {**self.__dict__, "_bits": None, "kernels": np.zeros_like(self.kernels)}
+        return {**self.__dict__, "_bits": None, "planned": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -339,6 +341,7 @@ class State:
         for name in _COPIED:
             getattr(spare, name)[:] = getattr(self, name)
         spare.head[:FIRST_ARRAY] = self.head[:FIRST_ARRAY]
+        spare.planned = self.planned
         for theirs, table in zip(spare.tables, self.tables, strict=True):
             theirs.array[:] = table.array
         return spare
