@@ -1,7 +1,8 @@
 """Blocks of whole numbers that tell compiled code where its memory lies.
 
 A block is declared once, by its fields in order: whole numbers, addresses of arrays with the type of their
-entries, and addresses of functions. Places in the block, and the function by which compiled code reads it, follow.
+entries, and addresses of functions. From the declaration are made the places of the fields in the block, and the
+function by which compiled code reads a block into a named tuple.
 """
 
 from collections.abc import Callable, Mapping, Sequence

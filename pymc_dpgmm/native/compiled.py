@@ -17,7 +17,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -171,7 +170,6 @@ def called_at(signature: Any) -> Any:
     return returned(INT, *arguments), generate
 
 
-@cache
 class _Compiling:
     """Tells a user once that code is being compiled, and how long it took."""
 
@@ -194,8 +192,8 @@ class _Compiling:
                 seconds = time.perf_counter() - self._started
                 logger.info("Compiled in %.1f s; the code is kept on disk for later runs.", seconds)
 
-    def begin(self, name: str) -> None:
-        """Take notice of a function that is not on disk."""
+    def begin(self) -> None:
+        """Note that a function is not on disk, and tell of the first one."""
         if self._depth and not self._compiled:
             self._started = time.perf_counter()
             logger.info("Compiling %s: some seconds, once ...", self._what)
@@ -299,7 +297,7 @@ class _Compiled(CFunc):
         return self._cache.load_overload(self._sig, self._targetdescr.target_context) is not None
 
     def _compile_uncached(self) -> Any:
-        compiling.begin(self.__name__)
+        compiling.begin()
         try:
             with _no_collection(), self._in_parts():
                 return super()._compile_uncached()  # type: ignore[misc]

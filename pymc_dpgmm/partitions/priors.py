@@ -307,7 +307,7 @@ def _two_parameter_mean(alpha, discount, n):
     return mean
 
 
-def _finite_parts(prior: GibbsType, n: int) -> list[tuple[float, float, float, float]]:
+def _finite_parts(prior: GibbsType) -> list[tuple[float, float, float, float]]:
     """Return (probability, alpha, discount, most) of the two-parameter priors of which a prior is a mixture."""
     if not prior.mixes_components:
         return [(1.0, prior.alpha, prior.discount, prior.most)]
@@ -324,14 +324,14 @@ def n_clusters_pmf(prior: GibbsType, n: int) -> np.ndarray:
     The cost is O(n) times the number of clusters that have a probability of at least 1e-300.
     """
     return sum(
-        (share * _two_parameter_pmf(a, d, most, n) for share, a, d, most in _finite_parts(prior, n)),
+        (share * _two_parameter_pmf(a, d, most, n) for share, a, d, most in _finite_parts(prior)),
         start=np.zeros(n + 1),
     )
 
 
 def expected_n_clusters(prior: GibbsType, n: int) -> float:
     """Return the prior expectation of the number of clusters among n rows, in O(n)."""
-    return float(sum(share * _two_parameter_mean(a, d, n) for share, a, d, _ in _finite_parts(prior, n)))
+    return float(sum(share * _two_parameter_mean(a, d, n) for share, a, d, _ in _finite_parts(prior)))
 
 
 def solve_for_n_clusters(make: Callable[[float], GibbsType | None], expected: float, n: int) -> float:

@@ -1,5 +1,7 @@
 """How much of everything a draw has: the constants that schedule moves, each with the benchmark that has set it.
 
+What tuning pays for moves of a kind stands in the record of the kind (``Paying`` in ``sampler/moves/``).
+
 A change of any of them changes draws, and none changes what the draws converge to. Run the benchmark that is
 named before and after a change, and ``make budgets``. Constants that are part of an algorithm, such as the size of
 blocks, stand with it.

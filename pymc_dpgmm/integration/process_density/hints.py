@@ -65,9 +65,9 @@ def family_for(parameters: Sequence[Variable], dependents: Sequence[Variable]) -
         mean, variance = parameters if data_params[0] is parameters[0] else parameters[::-1]
         if data_params[0] is mean and _are_tied(mean, variance, data) and _is_root(data_params[1], variance):
             family = "dp.NormalInverseGamma(mu, kappa, a, b)"
-    if family is None:
-        return None
-    return _MIXTURES[atoms_inputs(parameters[0])[0].owner.op.name], family
+    mixture = _MIXTURES.get(atoms_inputs(parameters[0])[0].owner.op.name)
+    # A prior of another package has no such function.
+    return None if family is None or mixture is None else (mixture, family)
 
 
 def _family_of_one(parameter: Variable, data: Variable, data_params: Sequence[Variable]) -> str | None:

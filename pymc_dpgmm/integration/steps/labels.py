@@ -383,7 +383,12 @@ class DPMixtureStep(LabelsStep):
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
-        """Ideal for labels, missing entries and the gamma concentration of one CRP, incompatible otherwise."""
+        """Tell PyMC what the step takes.
+
+        It is ideal for labels and what is drawn with them (openers, missing entries, atoms, clusters of rows in
+        chunks), and for a concentration with a gamma prior that fits. :meth:`__new__`, which sees the model, hands
+        on what does not.
+        """
         if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):

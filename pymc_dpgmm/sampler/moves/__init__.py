@@ -1,1 +1,1 @@
-"""Moves that change labels, one in a file."""
+"""Moves that change labels, one kind or two alike in a file, and draws that go with them."""

@@ -44,7 +44,7 @@ def _weigh_others(s, prior, i):
 
 @inlined
 def _place_of_single(s, chosen):
-    """Return the place of a cluster of one row, the one that so many such come before; -1 if there are not."""
+    """Return the place of cluster number ``chosen``, from 0, among those of one row; -1 if there are fewer."""
     for place in range(s.head[N_CLUSTERS]):
         if s.sizes[s.order[place]] == 1:
             if chosen == 0:

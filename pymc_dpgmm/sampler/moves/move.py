@@ -4,6 +4,9 @@ A kind is a kernel and a record. The kernel makes one move. It leaves the poster
 and finds ``SLOTS_NEEDED`` free slots. The record, :class:`Move`, tells how many moves a draw has, whether a move
 may serve as a proposal, and what is counted. Sweeps, the schedule, options and statistics read the records. A new
 kind is a file with its kernel and its record, and a line in :mod:`pymc_dpgmm.sampler.moves.kinds`.
+
+A kernel must serve states whose rows come in groups too, where weights of clusters depend on the group: see how
+``split_merge.py`` asks ``are_grouped``. A new kind comes last in the list: callers pass numbers by position.
 """
 
 from collections.abc import Mapping

@@ -10,7 +10,7 @@ move differ in these; what they share is written once, and acceptance is in one 
 ``RANDOM``
     Rows divide without regard to the data (Chang and Fisher 2013, section 5.5), clusters being chosen with
     probability inverse to their size, since only small ones can divide well that way. Those of more than
-    ``sampler.state.memory.LARGEST_DIVIDED`` rows are left alone.
+    ``sampler.amounts.LARGEST_DIVIDED`` rows are left alone.
 
 Allocations work on free slots, so that a rejected proposal leaves nothing to undo, and on the rows of the clusters
 at hand alone. ``docs/moves.md`` derives the ratios.

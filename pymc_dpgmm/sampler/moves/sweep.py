@@ -55,9 +55,10 @@ def _make_moves(s):
 
 @c_function(INT(INTS, INT, INT, INT))
 def run_sweeps(head, n_sweeps, n_scans, metropolized):
-    """Run sweeps from where the head says on; rows in groups have Gibbs scans, whether or not ``metropolized``.
+    """Run sweeps, from the one that the head says on.
 
-    For them, to stay in a cluster of one row is a draw of its share.
+    Scans of rows in groups are not ``metropolized``: a row that stays alone in its cluster draws the cluster's
+    share anew, which is a change.
     """
     s = memory_at(head)
     if are_grouped(s):

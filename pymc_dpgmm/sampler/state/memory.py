@@ -9,7 +9,10 @@ pass over all rows. Where labels are those of units, a "row" here is a unit.
 Rows may come in groups, each with weights of its own: what is kept of these is in
 :mod:`pymc_dpgmm.sampler.state.grouping`. ``N_GROUPS`` is 0 where rows do not.
 
-Where everything lies, a block of whole numbers tells, the *head*, whose places are named here.
+The *head* is a block of whole numbers: sizes, and the addresses of all arrays. ``HEAD`` declares its fields.
+Functions that are called by address are in it too: those on all views (``IN_VIEWS``), those that moves register
+(:mod:`pymc_dpgmm.sampler.state.provided`), and three that :class:`~pymc_dpgmm.sampler.state.state.State` sets
+itself.
 """
 
 import math
@@ -403,8 +406,9 @@ def _call_copy(typing_context, address, head, source, target):
 def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
     """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]``, in all views, under slot ``slots[j]``.
 
-    Where ``owns[t]`` is this slot, which then has the row, it is that given its other rows, and NaN where the row
-    has to leave first. There are ``LANES`` rows at most, or ``WEIGHED_AT_ONCE`` and two slots at most.
+    ``owns[t]`` is the slot that has the row, -1 if none has. Under this slot, the predictive is that given its
+    other rows, or NaN if the row has to leave before it can be computed. At most ``LANES`` rows are weighed
+    together, or ``WEIGHED_AT_ONCE`` where there are at most two slots.
     """
     _call_weigh(s.head[WEIGH_IN_VIEWS], s.head, rows, n_rows, slots, m, owns, stride, out)
 
@@ -425,7 +429,7 @@ def change(s, i, k, sign):
 
 @inlined
 def gather(s, k, members, m, fresh):
-    """Let the rows ``pool[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
+    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
     _call_gather(s.head[GATHER_IN_VIEWS], s.head, k, members, m, fresh)
 
 

@@ -1,4 +1,6 @@
-"""Functions of moves that compiled code calls by address: they are compiled once, and not into all that call them.
+"""What moves tell the state below them: functions that compiled code calls by address, and the kinds of moves.
+
+Such functions are compiled once, and not into all that call them.
 
 The state keeps their addresses. It knows none of the moves; each registers what it provides.
 """

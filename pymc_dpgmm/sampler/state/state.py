@@ -74,7 +74,7 @@ WHY_NO_DENSITY = (
 )
 
 
-# What moves change, and what they work with.
+# Arrays that a copy shares with its original, or makes by itself; moves change and work with all others.
 _SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
 _COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
@@ -95,8 +95,8 @@ class State:
         Of rows, or of units.
     elsewhere : sequence of Table, optional
         For every view, sums of rows that are elsewhere, in slots 0 to K - 1 of K clusters. Labels are then in 0 to
-        K - 1. Scans of the rows here, births and deaths, carvings, and moves of clusters that are wholly here are
-        all that there is for such a state, unless there is no row elsewhere.
+        K - 1. Such a state has only scans of the rows here, births and deaths, carvings, and moves of clusters
+        that are wholly here.
     """
 
     slots: np.ndarray
@@ -132,7 +132,7 @@ class State:
         self.prior_predictive = np.zeros(n)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
-        # What scans of words keep, see sampler/groups/topics.py.
+        # What scans of words keep, see sampler/topics/topics.py.
         self.words: Any = None
         self.pulls, self.shares = np.zeros((2, 0))
         for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
@@ -317,6 +317,7 @@ class State:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.head = self.head.copy()
+        # Addresses that set_groups and set_prior have set are made anew by them before the next draw.
         self._point()
 
     def copy(self) -> "State":

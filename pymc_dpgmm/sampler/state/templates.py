@@ -1,10 +1,10 @@
 """Templates of the C functions of a family.
 
-All statistics of all clusters of one view are one table of float64 numbers. A row of it is a cluster: the number
-of its rows, the relative error that its sums may have, the sums, and the cache. The functions here change or read
-rows of a table. ``table_functions.py`` makes C functions of them for each family.
+All statistics of all clusters of one view are one table of float64 numbers. Each line of the table is a cluster:
+the number of its rows, the relative error that its sums may have, the sums, and the cache. The functions here
+change or read lines of a table. ``table_functions.py`` makes C functions of them for each family.
 
-Where a view's memory lies, a block of whole numbers tells: ``VIEW``.
+``VIEW`` declares the block of whole numbers that says where a view's memory lies.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""Moves of rows in groups, and of words in topics."""
+"""Scans of the words of documents, whose clusters are topics."""
