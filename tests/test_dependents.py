@@ -138,6 +138,7 @@ def test_unknowns_that_labels_index_are_renamed_with_the_clusters():
     assert_matches(drawn_codes(model, dp.DPMixtureStep, 40_000, between=draw_theta), LABELS, p)
 
 
+@pytest.mark.slow
 def test_effects_of_clusters_beside_nuts_and_a_gamma_concentration():
     rng = np.random.default_rng(3)
     group = np.repeat([0, 1], 20)

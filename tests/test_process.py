@@ -591,6 +591,7 @@ def test_new_rows_are_atoms_or_draws_of_the_base(clusters):
     assert stats.kstest(z, "norm").pvalue > 1e-3
 
 
+@pytest.mark.slow
 def test_log_likelihood_leaves_out_the_row_and_its_own_parameters(clusters):
     model, y, idata = clusters
     own = dp.log_likelihood(idata, "c", random_seed=1, model=model, extend_inferencedata=False)
