@@ -140,6 +140,7 @@ class BetaBernoulli(BaseMeasure):
         expected=_expected,
         tables={"norms": "n"},
         tabulate=lambda params, n: {"norms": sums_of_logs(params.a + params.b, n)},
+        constants=lambda params: {},
         cache={"logit": "d", "of_zeros": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,

@@ -230,6 +230,7 @@ FAMILY = replace(
     expected=_expected,
     tables={"norms": "n"},
     tabulate=_tabulate,
+    constants=lambda params: {},
     cache={"log_weight": "dl"},
     refresh=_refresh,
     change=_change,

@@ -144,9 +144,12 @@ def _log_predictive_without(p, n, s, c, x):
     return constant, -(p.a + 0.5 * (n - 1.0)), share if det_ratio > _SMALLEST_SHARE else math.nan
 
 
+def _constants(params: Any) -> dict[str, Any]:
+    return {"half_log_det_precision": 0.5 * np.linalg.slogdet(params.precision)[1]}
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    half_log_det = 0.5 * np.linalg.slogdet(params.precision)[1]
-    return {"half_log_det_precision": half_log_det, "norms": log_t_norms(params.a + 0.5 * np.arange(n + 1.0))}
+    return _constants(params) | {"norms": log_t_norms(params.a + 0.5 * np.arange(n + 1.0))}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
@@ -274,6 +277,7 @@ class LinearRegression(BaseMeasure):
         data_gradient=_data_gradient,
         tables={"half_log_det_precision": "", "norms": "n"},
         tabulate=_tabulate,
+        constants=_constants,
         cache={
             "factor": "P",
             "mean": "p",

@@ -109,11 +109,15 @@ def _draw_absent(p, n, s, c, x, absent, scratch, bits):
             x[j] = c.shift[j] / c.rate[j] + standard_normal(bits) / (c.rate[j] * math.sqrt(2.0 * gamma))
 
 
+def _constants(params: Any) -> dict[str, Any]:
+    return {"is_common": float((params.a == params.a[0]).all())}
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
     rows = np.arange(n + 1.0)[:, None]
     a_n, kappa_n = params.a + 0.5 * rows, params.kappa + rows
     norms = np.sum(log_t_norms(a_n) - 0.5 * np.log1p(1.0 / kappa_n), axis=1)
-    return {"is_common": float(np.all(params.a == params.a[0])), "norms": norms}
+    return _constants(params) | {"norms": norms}
 
 
 class NormalInverseGamma(BaseMeasure):
@@ -152,6 +156,7 @@ class NormalInverseGamma(BaseMeasure):
         log_evidence=_log_evidence,
         tables={"is_common": "", "norms": "n"},
         tabulate=_tabulate,
+        constants=_constants,
         cache={"rate": "d", "shift": "d", "constant": "", "constant_without": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,

@@ -159,8 +159,12 @@ def _kept_evidence(p, n, s, c):
     return _evidence(p, n, c.half_log_det[0])
 
 
+def _constants(params: Any) -> dict[str, Any]:
+    return {"half_log_det_psi": 0.5 * np.linalg.slogdet(params.psi)[1]}
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
-    return {"half_log_det_psi": 0.5 * np.linalg.slogdet(params.psi)[1], "norms": _log_norms(params, n)}
+    return _constants(params) | {"norms": _log_norms(params, n)}
 
 
 def _log_norms(params: Any, n: int) -> np.ndarray:
@@ -290,6 +294,7 @@ FAMILY = Family(
     data_gradient=_data_gradient,
     tables={"half_log_det_psi": "", "norms": "n"},
     tabulate=_tabulate,
+    constants=_constants,
     cache={
         "mean": "d",
         "shift": "d",

@@ -111,10 +111,14 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
     return log_rising(a_n, half) + log_norm - (a_n + half) * math.log(1.0 + distance)
 
 
+def _constants(params: Any) -> dict[str, Any]:
+    return {"weight": 1.0 / params.scale**2}
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
     d, rows = len(params.mu), np.arange(n + 1.0)
     norms = log_t_norms(params.a + 0.5 * d * rows, d) - 0.5 * d * np.log1p(1.0 / (params.kappa + rows))
-    return {"weight": 1.0 / params.scale**2, "norms": norms - np.log(params.scale).sum()}
+    return _constants(params) | {"norms": norms - np.log(params.scale).sum()}
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
@@ -206,6 +210,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         data_gradient=_data_gradient,
         tables={"weight": "d", "norms": "n"},
         tabulate=_tabulate,
+        constants=_constants,
         cache={"mean": "d", "rate": "", "constant": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,

@@ -149,6 +149,9 @@ class Family:
     tabulate : callable
         ``tabulate(params, n) -> dict`` of these numbers, for clusters of up to ``n`` rows. ``log_evidence`` may
         use only those that do not depend on ``n``.
+    constants : callable or None
+        ``constants(params) -> dict`` of the numbers that ``log_evidence`` uses, which come first in ``tables``. It
+        saves time where only parameters change. By default they are made by ``tabulate`` for no rows.
     cache : dict of str to str
         What a sampler keeps of a cluster beside its sums (``c`` below), declared like the sums. By default this is
         the evidence; with ``{}`` it is nothing.
@@ -235,6 +238,7 @@ class Family:
     data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     tables: dict[str, str] = field(default_factory=dict)
     tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
+    constants: Callable[[Any], dict[str, Any]] | None = None
     cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
     refresh: Callable[..., Any] | None = None
     change: Callable[..., Any] | None = None
@@ -342,7 +346,7 @@ class Family:
         """Tell whether numeric parameters are inside the family's support."""
         try:
             for name, value in zip(params._fields, params, strict=True):
-                self.check(name, value)
+                self.parameters[name].check(name, value)
             self.check_together(params)
         except ValueError:
             return False

@@ -1,5 +1,6 @@
 """What a family's parameters may be, and refusals of what is not."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -68,14 +69,15 @@ def positive_definite(axes: str) -> Parameter:
     return Parameter(axes, _check_positive_definite)
 
 
-def _check_finite(name: str, value: np.ndarray) -> None:
-    if not np.all(np.isfinite(value)):
+def _check_finite(name: str, value: Any) -> None:
+    # Samplers look at numbers many thousand times in a second.
+    if not (math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()):
         raise ValueError(f"{name} must be finite, got {value}")
 
 
-def _check_positive(name: str, value: np.ndarray) -> None:
+def _check_positive(name: str, value: Any) -> None:
     _check_finite(name, value)
-    if not np.all(value > 0):
+    if not (value > 0.0 if isinstance(value, float) else (np.asarray(value) > 0).all()):
         raise ValueError(f"{name} must be > 0, got {value}")
 
 

@@ -19,6 +19,8 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_choice, chosen_hyperparameters
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
@@ -40,6 +42,7 @@ class LabelsStepState(StepMethodState):
     tune: bool
     kept: list[Any]
     schedules: list[Any]
+    widths: list[Any]
 
 
 # Shape and rate where a concentration is not drawn with its labels.
@@ -91,6 +94,7 @@ class LabelsStep(PartitionSampler):
         compile_kwargs: dict[str, Any] | None,
         concentrations: Sequence[Variable] = (),
         imputed: Sequence[Variable] = (),
+        hyperparameters: Sequence[Variable] = (),
     ) -> None:
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
@@ -115,7 +119,9 @@ class LabelsStep(PartitionSampler):
                 "out leader_sweeps"
             )
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
-        self.vars += [*openers, *concentrations, *imputed]
+        self.vars += [*openers, *concentrations, *imputed, *hyperparameters]
+        self.hyperparameters = Hyperparameters(model, hyperparameters, compile_kwargs) if hyperparameters else None
+        self.widths: list[np.ndarray] = []
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
@@ -141,6 +147,14 @@ class LabelsStep(PartitionSampler):
         self.tune = tune > 0
         self.kept = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)
+        self.widths = []
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
+        point, statistics = super().step(point)
+        if self.hyperparameters is not None:
+            self.widths = self.hyperparameters.draw(self.rng, point, self.widths, self.tune)
+        return point, statistics
 
     def _new_schedules(self, tune: int) -> list[Any]:
         return [
@@ -194,7 +208,7 @@ class LabelsStep(PartitionSampler):
         }
 
 
-ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "atoms", "chunks")
+ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "hyperparameters", "atoms", "chunks")
 GIBBS_OPTIONS = ("n_scans",)
 
 
@@ -249,6 +263,11 @@ class DPMixtureStep(LabelsStep):
         Number of threads of leader sweeps. The draws do not depend on it. By default 1 if chains
         run in processes of their own, and otherwise the number of numba (``NUMBA_NUM_THREADS``, by default all
         cores).
+    hyperparameters : {"slices", "nuts"}, optional
+        How hyperparameters are drawn: free continuous variables on which only the prior of the labels and base
+        measures depend, or other such variables. ``"slices"``: with the labels, one coordinate after the other, by
+        slices of the density that sums over the clusters' parameters (Neal 2003). ``"nuts"``: by NUTS, beside the
+        rest of the model. By default slices for up to 16 coordinates.
 
     Raises
     ------
@@ -277,6 +296,7 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
+        drawn_with_labels = chosen_hyperparameters(model, given, kwargs.get("hyperparameters"))
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         own: list[Any] = []
         alone: list[Any] = []
@@ -296,6 +316,9 @@ class DPMixtureStep(LabelsStep):
                 (own if labels_of_missing(model, rv) in labels else strange).append(value)
                 continue
             if is_labels(rv) or is_openers(rv):
+                own.append(value)
+                continue
+            if rv in drawn_with_labels:
                 own.append(value)
                 continue
             if on in labels:
@@ -341,6 +364,7 @@ class DPMixtureStep(LabelsStep):
         split_merge: Mapping[str, Any] | None = None,
         leader_sweeps: int | None = None,
         threads: int | None = None,
+        hyperparameters: str | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
@@ -369,16 +393,27 @@ class DPMixtureStep(LabelsStep):
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
-        kinds: dict[str, list[Variable]] = {"labels": [], "imputed": [], "concentrations": []}
+        check_choice(hyperparameters)
+        known = hyperparameters_of(model)
+        kinds: dict[str, list[Variable]] = {
+            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters")
+        }
         for value in values:
             rv = model.values_to_rvs[value]
             if is_openers(rv):
                 # They come with their labels.
                 continue
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
-            kinds[kind].append(value)
+            kinds["hyperparameters" if rv in known else kind].append(value)
         self._setup(
-            kinds["labels"], model, options, rng, compile_kwargs, kinds["concentrations"], kinds["imputed"]
+            kinds["labels"],
+            model,
+            options,
+            rng,
+            compile_kwargs,
+            kinds["concentrations"],
+            kinds["imputed"],
+            kinds["hyperparameters"],
         )
 
     @staticmethod
@@ -391,9 +426,11 @@ class DPMixtureStep(LabelsStep):
         """
         if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL
+        model = pm.Model.get_context(error_if_none=False)
+        if model is not None and var in model.free_RVs and var in hyperparameters_of(model):
+            return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
             return Competence.INCOMPATIBLE
-        model = pm.Model.get_context(error_if_none=False)
         if model is not None and var in model.free_RVs and concentration_of(model, var)[0] is None:
             return Competence.INCOMPATIBLE
         return Competence.IDEAL

@@ -42,6 +42,12 @@ def same_values(values: Any, others: Any) -> bool:
     return values is others or (values.shape == others.shape and (values != others).nnz == 0)
 
 
+def _are_equal(value: Any, other: Any) -> bool:
+    return (
+        value == other if isinstance(value, float) and isinstance(other, float) else np.array_equal(value, other)
+    )
+
+
 class MarginalLikelihood:
     """Log marginal likelihood and its gradients as functions of labels, rows and parameters.
 
@@ -76,12 +82,10 @@ class MarginalLikelihood:
         """Bring the kept statistics up to date; tell whether the density is positive."""
         if len(labels) != values.shape[0]:
             raise ValueError(f"there are {len(labels)} labels, but the data has {values.shape[0]} rows")
-        new_params = self._params is None or any(
-            not np.array_equal(new, old) for new, old in zip(params, self._params, strict=True)
-        )
+        new_params = self._params is None or not all(map(_are_equal, params, self._params))
         if new_params:
             self._supported = self._family.supports(params)
-            self._params = type(params)(*(np.copy(value) for value in params))
+            self._params = type(params)(*(v if isinstance(v, float) else np.copy(v) for v in params))
         new_values = self._values is None or not same_values(values, self._values)
         if new_values:
             self._family.check_values(params, values)
@@ -101,7 +105,7 @@ class MarginalLikelihood:
             self._table = Table(view, self._n_clusters, for_sampling=False)
             self._sum_up(self._table)
         elif new_params or self._table.params is not self._params:
-            self._table.set_params(self._params)
+            self._table.set_params_of_evidence(self._params)
         return True
 
     def _sum_up(self, table: Table) -> None:

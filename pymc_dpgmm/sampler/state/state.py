@@ -416,7 +416,8 @@ class State:
         """Take other parameters of the views' base measures."""
         for table, own in zip(self.tables, params, strict=True):
             table.set_params(own)
-        self._point()
+        for v, table in enumerate(self.tables):
+            self.views[v] = table.block
         refit_all(self.address)
 
     def relabel(self, labels: np.ndarray) -> None:

@@ -1,5 +1,6 @@
 """Tables of clusters: one view's statistics of all clusters, one cluster a row."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -165,8 +166,21 @@ class Table:
         ends = np.cumsum([len(part) for part in parts])
         self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
         self.shared = np.concatenate(parts)
+        self._places_of_params = list(itertools.pairwise([0, *ends.tolist()]))
         self.shifted = shifted
         self.block[SHARED] = self.shared.ctypes.data
+
+    def set_params_of_evidence(self, params: Any) -> None:
+        """Take other parameters of the same shapes where nothing but log evidence and sums is asked for."""
+        constants = self.family.constants
+        if constants is None or self.for_sampling:
+            self.set_params(params)
+            return
+        self.params = params
+        self.shifted = shifted = self.family.shift(params, self.origin)
+        values = (*shifted, *constants(shifted).values())
+        for (start, stop), value in zip(self._places_of_params, values, strict=False):
+            self.shared[start:stop] = value if stop - start == 1 else np.ravel(value)
 
     def _make_scratch(self) -> None:
         scratch = max(self.width, self.family.scratch(self.params))

@@ -1,0 +1,260 @@
+"""Hyperparameters that are drawn with the labels: which ones, and against enumeration with quadrature."""
+
+import arviz as az
+import exact
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import sampled
+from scipy import stats
+from scipy.special import logsumexp
+from slowly import rest_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps import hyperparameters as module
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters
+
+ROWS = np.array([-1.4, -1.0, 0.2, 1.1, 1.6])
+PARTITIONS = exact.partitions(len(ROWS))
+
+
+def random_base():
+    mu, b = pm.Normal("mu", 0.3, 0.8), pm.Gamma("b", 2.0, 3.0)
+    dp.DPMixture("y", 1.3, dp.NormalInverseGamma(mu, 0.4, 2.0, b), observed=ROWS)
+
+
+def random_discount():
+    discount = pm.Uniform("discount", 0.0, 0.7)
+    dp.PYMixture("y", 0.5, discount, dp.NormalInverseGamma(0.0, 0.4, 2.0, 0.5), observed=ROWS)
+
+
+def random_alpha():
+    alpha = pm.LogNormal("alpha", 0.0, 0.8)
+    dp.DPMixture("y", alpha, dp.NormalInverseGamma(0.0, 0.4, 2.0, 0.5), observed=ROWS)
+
+
+def log_likelihoods(**base):
+    return exact.log_likelihoods(PARTITIONS, ROWS[:, None], exact.LOG_MARGINALS["NormalInverseGamma"], **base)
+
+
+def joint_of_base():
+    """Log densities (partitions, grid) and the grid of the mean."""
+    means, scales = np.linspace(-3.0, 3.5, 40), np.exp(np.linspace(-4.5, 2.0, 40))
+    log_prior = np.array([exact.log_eppf(labels, 1.3) for labels in PARTITIONS])
+    columns, of_mu = [], []
+    for mu in means:
+        for b in scales:
+            weight = stats.norm.logpdf(mu, 0.3, 0.8) + stats.gamma.logpdf(b, 2.0, scale=1.0 / 3.0) + np.log(b)
+            columns.append(log_prior + log_likelihoods(mu=mu, kappa=0.4, a=2.0, b=b) + weight)
+            of_mu.append(mu)
+    return np.transpose(columns), np.array(of_mu)
+
+
+def joint_of_discount():
+    grid = (np.arange(200) + 0.5) / 200 * 0.7
+    likelihood = log_likelihoods(mu=0.0, kappa=0.4, a=2.0, b=0.5)
+    columns = [likelihood + [exact.log_pitman_yor(labels, 0.5, d) for labels in PARTITIONS] for d in grid]
+    return np.transpose(columns), grid
+
+
+def joint_of_alpha():
+    grid = np.exp(np.linspace(-6.0, 4.0, 300))
+    likelihood = log_likelihoods(mu=0.0, kappa=0.4, a=2.0, b=0.5)
+    columns = [
+        likelihood + [exact.log_eppf(labels, a) for labels in PARTITIONS] + stats.norm.logpdf(np.log(a), 0.0, 0.8)
+        for a in grid
+    ]
+    return np.transpose(columns), grid
+
+
+CASES = {
+    "base": (random_base, joint_of_base, "mu"),
+    "discount": (random_discount, joint_of_discount, "discount"),
+    "alpha": (random_alpha, joint_of_alpha, "alpha"),
+}
+
+
+def posterior(case):
+    """Probabilities of the partitions, and the mean of a hyperparameter, by quadrature."""
+    log_p, grid = CASES[case][1]()
+    p = np.exp(log_p - logsumexp(log_p))
+    return p.sum(axis=1), p.sum(axis=0) @ grid
+
+
+def draws(case, n_draws, **options):
+    build, _, name = CASES[case]
+    with pm.Model() as model:
+        build()
+    idata = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4, **options)
+    return exact.codes(idata.posterior["y_labels"].to_numpy()), idata.posterior[name].to_numpy(), idata
+
+
+def check(case, codes, values):
+    p, mean = posterior(case)
+    exact.assert_matches(codes, PARTITIONS, p)
+    sampled.assert_mean_matches(values, mean)
+
+
+@pytest.mark.parametrize("case", rest_slow(CASES))
+def test_labels_and_hyperparameters_follow_the_posterior(case):
+    codes, values, _ = draws(case, 15_000)
+    check(case, codes, values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_many_draws_follow_the_posterior(case):
+    codes, values, _ = draws(case, 250_000)
+    check(case, codes, values)
+
+
+def test_a_missing_jacobian_is_seen(monkeypatch):
+    logp = pm.Model.logp
+    monkeypatch.setattr(pm.Model, "logp", lambda model, **given: logp(model, jacobian=False, **given))
+    codes, values, _ = draws("base", 15_000)
+    with pytest.raises(AssertionError):
+        check("base", codes, values)
+
+
+def test_draws_do_not_depend_on_cores():
+    with pm.Model() as model:
+        random_base()
+    one, two = (
+        sampled.sample(model, 50, tune=50, chains=2, cores=cores, random_seed=4).posterior for cores in (1, 2)
+    )
+    np.testing.assert_array_equal(one["mu"], two["mu"])
+    np.testing.assert_array_equal(one["y_labels"], two["y_labels"])
+
+
+def names_of(build):
+    with pm.Model() as model:
+        build()
+    return [rv.name for rv in hyperparameters(model)]
+
+
+def normal(mu, b=1.0, **given):
+    return dp.DPMixture("y", 1.0, dp.NormalInverseGamma(mu, 0.4, 2.0, b), **({"observed": ROWS} | given))
+
+
+def with_parents():
+    centre, spread = pm.Normal("centre"), pm.HalfNormal("spread")
+    normal(pm.Normal("mu", centre, spread))
+
+
+def with_gamma_alpha():
+    dp.DPMixture(
+        "y", pm.Gamma("alpha", 1.0, 1.0), dp.NormalInverseGamma(pm.Normal("mu"), 0.4, 2.0, 1.0), observed=ROWS
+    )
+
+
+def with_likelihood():
+    mu = pm.Normal("mu")
+    normal(mu, pm.HalfNormal("b"))
+    pm.Normal("other", mu, 1.0, observed=0.3)
+
+
+def with_potential():
+    mu = pm.Normal("mu")
+    normal(mu, pm.HalfNormal("b"))
+    pm.Potential("tilt", 0.1 * mu)
+
+
+def with_a_parent_of_another_child():
+    centre = pm.Normal("centre")
+    normal(pm.Normal("mu", centre, 1.0))
+    pm.Normal("other", centre, 1.0, observed=0.3)
+
+
+def with_offset():
+    slope = pm.Normal("slope")
+    normal(pm.Normal("mu"), offset=slope * np.arange(5.0))
+
+
+def with_latent_rows():
+    effects = dp.DPMixture("y", 1.0, dp.NormalInverseGamma(pm.Normal("mu"), 0.4, 2.0, 1.0), shape=5)
+    pm.Poisson("counts", pt.exp(effects), observed=[1, 2, 0, 4, 1])
+
+
+def with_atoms():
+    atoms = dp.DirichletProcess("theta", pm.LogNormal("alpha"), pm.Normal.dist(pm.Normal("mu"), 1.0), shape=5)
+    pm.Normal("x", atoms, 0.5, observed=ROWS)
+
+
+def with_groups():
+    base = dp.NormalInverseGamma(pm.Normal("mu"), 0.4, 2.0, 1.0)
+    dp.HDPMixture("y", 1.0, 1.0, base, group=[0, 0, 1, 1, 1], observed=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    [
+        (random_base, ["mu", "b"]),
+        (random_discount, ["discount"]),
+        (random_alpha, ["alpha"]),
+        (with_parents, ["centre", "spread", "mu"]),
+        (with_gamma_alpha, ["mu"]),
+        (with_likelihood, ["b"]),
+        (with_potential, ["b"]),
+        (with_a_parent_of_another_child, ["mu"]),
+        (with_offset, ["mu"]),
+        (with_latent_rows, ["mu"]),
+        (with_atoms, []),
+        (with_groups, []),
+        (lambda: pm.Normal("mu"), []),
+    ],
+)
+def test_which_variables_are_drawn_with_the_labels(build, expected):
+    assert names_of(build) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "has_nuts"),
+    [({}, False), ({"hyperparameters": "nuts"}, True), ({"hyperparameters": "slices"}, False)],
+)
+def test_a_user_chooses_how_hyperparameters_are_drawn(options, has_nuts):
+    _, _, idata = draws("base", 20, dpmixture=options)
+    assert ("step_size" in idata.sample_stats) == has_nuts
+
+
+def test_many_coordinates_are_left_to_nuts(monkeypatch):
+    monkeypatch.setattr(module, "MOST_COORDINATES", 1)
+    assert "step_size" in draws("base", 20)[2].sample_stats
+    assert "step_size" not in draws("base", 20, dpmixture={"hyperparameters": "slices"})[2].sample_stats
+
+
+def test_another_choice_is_refused():
+    with pytest.raises(ValueError, match=r"hyperparameters must be .slices. or .nuts., got 'slice'"):
+        draws("base", 20, dpmixture={"hyperparameters": "slice"})
+
+
+def test_vectors_and_factors_of_matrices():
+    rows = np.random.default_rng(0).normal(size=(30, 2)) + np.repeat([[0.0, 0.0], [4.0, 4.0]], 15, axis=0)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.0, 3.0, shape=2)
+        spread, below = pm.HalfNormal("spread", 1.0, shape=2), pm.Normal("below")
+        factor = pt.stacklists([[spread[0], 0.0], [below, spread[1]]])
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(mu, 0.2, 4.0, factor @ factor.T), observed=rows)
+    assert [rv.name for rv in hyperparameters(model)] == ["mu", "spread", "below"]
+    found = {
+        how: sampled.sample(
+            model, 1_500, tune=500, chains=2, cores=1, random_seed=3, dpmixture={"hyperparameters": how}
+        ).posterior
+        for how in ("slices", "nuts")
+    }
+    for name in ("mu", "spread", "below"):
+        values = {how: posterior[name].to_numpy() for how, posterior in found.items()}
+        for j in np.ndindex(values["nuts"].shape[2:]):
+            one, two = (v[(..., *j)] for v in values.values())
+            error = np.sqrt(sum(v.var() / float(az.ess(v, method="mean")) for v in (one, two)))
+            assert abs(one.mean() - two.mean()) < 4.5 * error
+
+
+def test_variables_wait_where_there_is_no_density():
+    with pm.Model() as model:
+        random_base()
+    drawer = Hyperparameters(model, [model.rvs_to_values[rv] for rv in hyperparameters(model)], None)
+    point = model.initial_point(random_seed=1) | {"mu": np.array(np.inf)}
+    before = dict(point)
+    drawer.draw(np.random.default_rng(0), point, [], True)
+    assert point["b_log__"] == before["b_log__"]
