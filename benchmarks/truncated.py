@@ -1,13 +1,18 @@
 """Effective draws per second beside the same model, truncated: stick-breaking weights, all of it sampled by NUTS.
 
 Usage: ``python benchmarks/truncated.py [FOLDER] [--sticks 20]``. The same priors on alpha and on the base measure, the
-same data, ``pm.sample`` as it is for both. Prints a table and writes ``FOLDER/truncated.json``.
+same data, one core. The truncated model is sampled by PyMC's NUTS and, where it is installed (the extra ``bench``), by
+nutpie, which PyMC takes by itself for such models then. The collapsed one is sampled as it is, and with its
+hyperparameters by NUTS. Compilation is not counted. Prints a table and writes ``FOLDER/truncated.json``.
 """
 
 import argparse
+import importlib.util
 import json
 import logging
+import time
 import warnings
+from functools import partial
 from pathlib import Path
 
 import arviz as az
@@ -56,11 +61,29 @@ def truncated(rows, n_sticks):
     return model
 
 
-def measure(model, draws, seed):
-    """Effective draws per second of sampling, with R-hat, of alpha and the base measure's parameters."""
+def by_pymc(model, draws, seed, **options):
+    """Draws by ``pm.sample``, and the seconds of sampling."""
+    run = {"chains": 4, "cores": 1, "random_seed": seed, "progressbar": False, "compute_convergence_checks": False}
     with model:
-        idata = pm.sample(draws, tune=1000, chains=4, cores=1, random_seed=seed, progressbar=False)
-    seconds = float(idata.posterior.attrs["sampling_time"])
+        # Once for what is compiled.
+        pm.sample(2, tune=2, **run, **options)
+        idata = pm.sample(draws, tune=1000, **run, **options)
+    return idata, float(idata.posterior.attrs["sampling_time"])
+
+
+def by_nutpie(model, draws, seed):
+    """The same by nutpie, compiled before the clock starts."""
+    import nutpie
+
+    compiled = nutpie.compile_pymc_model(model)
+    begin = time.perf_counter()
+    idata = nutpie.sample(compiled, draws=draws, tune=1000, chains=4, cores=1, seed=seed, progress_bar=False)
+    return idata, time.perf_counter() - begin
+
+
+def measure(sample):
+    """Effective draws per second of sampling, with R-hat, of alpha and the base measure's parameters."""
+    idata, seconds = sample()
     names = ["alpha", "mu", "b"]
     ess, r_hat = az.ess(idata, var_names=names), az.rhat(idata, var_names=names)
     found = {
@@ -72,7 +95,7 @@ def measure(model, draws, seed):
         for name in names
     }
     means = {name: np.atleast_1d(idata.posterior[name].mean(["chain", "draw"])).tolist() for name in names}
-    divergences = int(idata.sample_stats["diverging"].sum())
+    divergences = int(idata.sample_stats["diverging"].sum()) if "diverging" in idata.sample_stats else 0
     return {"seconds": seconds, "divergences": divergences, "of": found, "means": means}
 
 
@@ -88,9 +111,20 @@ def main():
     results = {}
     for name, load in DATA.items():
         rows = load()
-        models = {"collapsed": collapsed(rows), "truncated": truncated(rows, arguments.sticks)}
-        for kind, model in models.items():
-            results[f"{name}, {kind}"] = measured = measure(model, arguments.draws, arguments.seed)
+        ours, theirs = collapsed(rows), truncated(rows, arguments.sticks)
+        given = arguments.draws, arguments.seed
+        nuts = {"nuts_sampler": "pymc"}
+        samplers = {
+            "collapsed": partial(by_pymc, ours, *given),
+            "collapsed, hyperparameters by NUTS": partial(
+                by_pymc, ours, *given, dpmixture={"hyperparameters": "nuts"}
+            ),
+            "truncated, PyMC's NUTS": partial(by_pymc, theirs, *given, **nuts),
+        }
+        if importlib.util.find_spec("nutpie") is not None:
+            samplers["truncated, nutpie"] = partial(by_nutpie, theirs, *given)
+        for kind, sample in samplers.items():
+            results[f"{name}, {kind}"] = measured = measure(sample)
             print(f"{name}, {kind}: {measured['seconds']:.1f} s, {measured['divergences']} divergences")
             for key, own in measured["of"].items():
                 means = ", ".join(f"{mean:.3g}" for mean in measured["means"][key])

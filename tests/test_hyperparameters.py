@@ -223,6 +223,24 @@ def test_many_coordinates_are_left_to_nuts(monkeypatch):
     assert "step_size" not in draws("base", 20, dpmixture={"hyperparameters": "slices"})[2].sample_stats
 
 
+def test_hyperparameters_share_nuts_with_the_rest_of_the_model():
+    """Where they are left to NUTS, one step moves them together with everything else."""
+    with pm.Model() as model:
+        with_likelihood()
+    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1, dpmixture={"hyperparameters": "nuts"})
+    assert idata.sample_stats["step_size"].ndim == 2
+    assert sampled.sample(model, 20, tune=20, chains=1, random_seed=1).sample_stats["step_size"].ndim == 2
+
+
+def test_options_of_nuts_are_ignored_where_it_has_nothing_to_do(caplog):
+    with pm.Model():
+        random_base()
+        with caplog.at_level("INFO", logger="pymc"):
+            idata = pm.sample(20, tune=20, chains=1, progressbar=False, target_accept=0.95, random_seed=1)
+    assert "step_size" not in idata.sample_stats
+    assert "its options, such as target_accept, are ignored" in caplog.text
+
+
 def test_another_choice_is_refused():
     with pytest.raises(ValueError, match=r"hyperparameters must be .slices. or .nuts., got 'slice'"):
         draws("base", 20, dpmixture={"hyperparameters": "slice"})

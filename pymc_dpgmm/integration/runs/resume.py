@@ -15,13 +15,13 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from pymc_dpgmm.integration.internals import pymc_internals
 from pymc_dpgmm.integration.internals.bars import Bar
 from pymc_dpgmm.integration.internals.pymc_internals import (
     CompoundStep,
     MultiTrace,
     NDArray,
     assign_step_methods,
-    instantiate_steppers,
     log_convergence,
     make_initial_point_fns_per_chain,
 )
@@ -109,7 +109,7 @@ class ResumableRun:
 
     def _make_step(self, point: Any) -> Any:
         _, selected = assign_step_methods(self._model)
-        step = instantiate_steppers(
+        step = pymc_internals.instantiate_steppers(
             self._model, [], selected, step_kwargs=self._options, initial_point=point, compile_kwargs={}
         )
         return CompoundStep(step) if isinstance(step, list) else step

@@ -56,7 +56,8 @@ def _hyperparameters(model: pm.Model) -> list[Variable]:
     if not labels:
         return []
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
-    governed, of_rows = labels | mixtures, set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
+    governed = labels | mixtures
+    of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
     depending = {
         rv: set(dependents(model, rv))
         for rv in model.free_RVs
@@ -75,8 +76,35 @@ def _hyperparameters(model: pm.Model) -> list[Variable]:
         found = reached
 
 
+def assigned(
+    model: pm.Model, selected: dict[Any, Sequence[Variable]], choice: Any, labels_step: Any
+) -> dict[Any, Sequence[Variable]]:
+    """Return which step draws which variables, with hyperparameters where the user's choice, or their number, says.
+
+    Parameters
+    ----------
+    model : pm.Model
+    selected : dict
+        Value variables by the classes of their steps, as PyMC assigns them.
+    choice : {None, "slices", "nuts"}
+    labels_step : type
+        The step of the labels.
+    """
+    everything = [value for values in selected.values() for value in values]
+    random = {value: model.values_to_rvs.get(value, value) for value in everything}
+    known = set(hyperparameters(model))
+    moved = [value for value in everything if random[value] in known]
+    if not moved:
+        return selected
+    by_slices = bool(chosen_hyperparameters(model, list(random.values()), choice))
+    rest = {step: [value for value in values if value not in moved] for step, values in selected.items()}
+    target = labels_step if by_slices else pm.NUTS
+    rest[target] = [*rest.get(target, []), *moved]
+    return {step: values for step, values in rest.items() if values}
+
+
 def _behind_rows(model: pm.Model, mixture: Variable) -> set[Variable]:
-    """Return what the rows of a mixture depend on, and all else but the parameters of its base measure."""
+    """Return what the inputs of a mixture other than the parameters of its base measure depend on."""
     inputs = mixture_inputs(mixture)
     params = set(inputs.params)
     roots = [value for value in inputs.in_order() if value not in params]
