@@ -79,7 +79,7 @@ def _hyperparameters(model: pm.Model) -> list[Variable]:
 def assigned(
     model: pm.Model, selected: dict[Any, Sequence[Variable]], choice: Any, labels_step: Any
 ) -> dict[Any, Sequence[Variable]]:
-    """Return which step draws which variables, with hyperparameters where the user's choice, or their number, says.
+    """Return which step draws which variables; a user, or their number, decides of hyperparameters.
 
     Parameters
     ----------
