@@ -34,7 +34,9 @@ def fitted(dims, columns=1):
         base = dp.NormalInverseGamma(pm.Normal("mu", 0.0, 3.0), 0.1, 2.0, 1.0)
         observed = x[:, 0] if columns == 1 else x
         dp.DPMixture("y", alpha, base, observed=observed, dims=("row", "column")[:columns] if dims else None)
-        idata = pm.sample(150, tune=150, chains=4, cores=1, random_seed=1, progressbar=False)
+        # With statistics of NUTS, which some functions read.
+        by = {"hyperparameters": "nuts"}
+        idata = pm.sample(150, tune=150, chains=4, cores=1, random_seed=1, progressbar=False, dpmixture=by)
         idata.update(pm.sample_prior_predictive(100, random_seed=1))
         dp.log_likelihood(idata, "y", random_seed=1)
         dp.sample_replicates(idata, "y", random_seed=1)
