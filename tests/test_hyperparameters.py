@@ -105,7 +105,7 @@ def test_labels_and_hyperparameters_follow_the_posterior(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_many_draws_follow_the_posterior(case):
-    codes, values, _ = draws(case, 250_000)
+    codes, values, _ = draws(case, 60_000)
     check(case, codes, values)
 
 
