@@ -178,11 +178,11 @@ class Hyperparameters:
             # There is no density to slice: the variables wait until labels and rows allow them.
             return widths
         for name, position, of_variable in zip(self.names, self._positions, widths, strict=True):
-            current = np.array(arguments[position], dtype=np.float64)
+            current = np.array(arguments[position])
             arguments[position] = current
             for place in np.ndindex(current.shape):
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
-            point[name] = current.astype(point[name].dtype)
+            point[name] = current
         return widths
 
     def _draw_coordinate(
