@@ -4,7 +4,7 @@ import numpy as np
 import pymc as pm
 import pymc.dims as pmd
 import pytest
-from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.sampling import mcmc
 from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
@@ -91,7 +91,7 @@ def test_what_draws_a_gamma_concentration():
 
 
 def assigned_steps(model):
-    steps = instantiate_steppers(model, *assign_step_methods(model))
+    steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
     return CompoundStep(steps) if isinstance(steps, list) else steps
 
 

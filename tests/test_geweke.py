@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
-from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
+from pymc.sampling import mcmc
 from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
@@ -167,7 +167,7 @@ def successive(case, n_tune, n_draws, seed=1):
     names = [v.name for v in model.unobserved_value_vars]
     found = []
     with model:
-        steps = instantiate_steppers(model, *assign_step_methods(model))
+        steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
         step = CompoundStep(steps) if isinstance(steps, list) else steps
         step.setup_chain(rng, n_tune, n_draws)
         step.tune = True

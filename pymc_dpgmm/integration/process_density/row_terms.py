@@ -29,7 +29,7 @@ from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 
 from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 
 # Number of pairs of points at which owners are checked numerically.
 N_CHECKS = 3
@@ -140,8 +140,7 @@ class RowTerms:
                     self.terms.append(Term(name, expression, owners))
         self._is_elementwise = walk.is_elementwise
         expressions = [term.expression for term in self.terms]
-        needed = set(ancestors(expressions))
-        self.inputs = [value for value in model.value_vars if value in needed and value not in self.values]
+        self.inputs = [value for value in values_behind(model, expressions) if value not in self.values]
 
     def confirm(self, draws: Callable[[int], list[np.ndarray]], point: Mapping[str, np.ndarray]) -> None:
         """Check the owners from the graph numerically.

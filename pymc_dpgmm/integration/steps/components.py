@@ -8,7 +8,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.pymc_internals import (
     BlockedStep,
@@ -19,7 +18,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsRV
 
 # Number of consecutive candidates of a draw. Few candidates are faster; many, in this share of the draws, help for
@@ -158,8 +157,7 @@ class Conditional:
 
 def _compiled(model: pm.Model, value: Variable, numbers: Variable, logp: Variable) -> tuple[list[str], Any]:
     """Return a function of numbers and of other values of a model, and the names of these."""
-    needed = set(ancestors([logp]))
-    inputs = [other for other in model.value_vars if other in needed and other is not value]
+    inputs = [other for other in values_behind(model, [logp]) if other is not value]
     function = pm.compile([numbers, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
     return [str(other.name) for other in inputs], function
 

@@ -11,7 +11,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dpgmm.integration.internals.pymc_internals import MixtureRV
 from pymc_dpgmm.integration.variables import dependents, of_units
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.priors import matched_names
 from pymc_dpgmm.sampler.state.state import State
@@ -40,8 +40,7 @@ class Dependents:
         indexed = _indexed_by(model, labels, others)
         behind = [other for theta in indexed for other in (theta, *dependents(model, theta))]
         logp = model.logp(vars=list(dict.fromkeys([*others, *behind])))
-        needed = set(ancestors([logp]))
-        inputs = [v for v in model.value_vars if v in needed and v is not value]
+        inputs = [v for v in values_behind(model, [logp]) if v is not value]
         self.inputs = [v.name for v in inputs]
         self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
         # Evaluated in Python, because compiled code would not notice an index out of range.

@@ -14,7 +14,6 @@ invariant whatever the widths are. Widths are learnt while tuning.
 import math
 from collections.abc import Sequence
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
@@ -25,6 +24,7 @@ from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.targets import is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import PartitionRV, dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.models import values_behind
 
 # Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
 MOST_COORDINATES = 16
@@ -34,46 +34,27 @@ MOST_STEPS = 16
 LEARNING = 0.1
 
 
-_known: WeakKeyDictionary[pm.Model, tuple[Any, list[Variable]]] = WeakKeyDictionary()
-
-
 def hyperparameters(model: pm.Model) -> list[Variable]:
     """Return the hyperparameters of a model that can be drawn with its labels.
 
     Concentrations that have an exact draw are not among them, nor are variables that rows depend on, such as
     coefficients in an offset.
     """
-    # PyMC asks for one variable after the other.
-    state = tuple(model.basic_RVs), tuple(model.potentials)
-    if model not in _known or _known[model][0] != state:
-        _known[model] = state, _hyperparameters(model)
-    return _known[model][1]
-
-
-def _hyperparameters(model: pm.Model) -> list[Variable]:
     labels = {rv for rv in model.free_RVs if is_labels(rv) and isinstance(rv.owner.op, PartitionRV)}
     labels = {rv for rv in labels if not any(is_atoms(other) for other in dependents(model, rv))}
-    if not labels:
-        return []
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
     governed = labels | mixtures
     of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
+    upstream = set(ancestors(list(governed))) - governed - of_rows
     depending = {
         rv: set(dependents(model, rv))
         for rv in model.free_RVs
-        if rv not in governed | of_rows
-        and rv.dtype in pm.vartypes.continuous_types
-        and concentration_of(model, rv)[0] is None
+        if rv in upstream and rv.dtype in pm.vartypes.continuous_types and concentration_of(model, rv)[0] is None
     }
     found = set(depending)
-    while True:
-        kept = {rv for rv in found if depending[rv] <= governed | found}
-        reached = {rv for rv in kept if depending[rv] & governed}
-        while more := {rv for rv in kept - reached if depending[rv] & reached}:
-            reached |= more
-        if reached == found:
-            return [rv for rv in model.free_RVs if rv in found]
-        found = reached
+    while found != (kept := {rv for rv in found if depending[rv] <= governed | found}):
+        found = kept
+    return [rv for rv in model.free_RVs if rv in found]
 
 
 def assigned(
@@ -157,8 +138,7 @@ class Hyperparameters:
         depending = {other for rv in drawn for other in dependents(model, rv)}
         terms = [rv for rv in model.basic_RVs if rv in depending or rv in drawn]
         density = model.logp(vars=terms, sum=True)
-        needed = set(ancestors([density]))
-        inputs = [value for value in model.value_vars if value in needed]
+        inputs = values_behind(model, [density])
         self._inputs = [value.name for value in inputs]
         self._positions = [self._inputs.index(name) for name in self.names]
         self._function = pm.compile(inputs, density, **(compile_kwargs or {}))

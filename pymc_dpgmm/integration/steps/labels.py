@@ -19,7 +19,7 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_choice, chosen_hyperparameters
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_choice
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
@@ -296,7 +296,7 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
-        drawn_with_labels = chosen_hyperparameters(model, given, kwargs.get("hyperparameters"))
+        known = hyperparameters_of(model)
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         own: list[Any] = []
         alone: list[Any] = []
@@ -315,10 +315,7 @@ class DPMixtureStep(LabelsStep):
             if is_missing(rv):
                 (own if labels_of_missing(model, rv) in labels else strange).append(value)
                 continue
-            if is_labels(rv) or is_openers(rv):
-                own.append(value)
-                continue
-            if rv in drawn_with_labels:
+            if is_labels(rv) or is_openers(rv) or rv in known:
                 own.append(value)
                 continue
             if on in labels:
@@ -422,15 +419,13 @@ class DPMixtureStep(LabelsStep):
 
         It is ideal for labels and what is drawn with them (openers, missing entries, atoms, clusters of rows in
         chunks), and for a concentration with a gamma prior that fits. :meth:`__new__`, which sees the model, hands
-        on what does not.
+        on what does not. Hyperparameters are assigned in ``hooks/guards.py``, which sees the options too.
         """
         if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL
-        model = pm.Model.get_context(error_if_none=False)
-        if model is not None and var in model.free_RVs and var in hyperparameters_of(model):
-            return Competence.IDEAL
         if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
             return Competence.INCOMPATIBLE
+        model = pm.Model.get_context(error_if_none=False)
         if model is not None and var in model.free_RVs and concentration_of(model, var)[0] is None:
             return Competence.INCOMPATIBLE
         return Competence.IDEAL

@@ -2,7 +2,7 @@
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,12 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
         if variable in set(ancestors(roots, blockers=random - {other})):
             depending.append(other)
     return depending
+
+
+def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:
+    """Return the value variables of a model that some expressions of them depend on, in the order of the model."""
+    needed = set(ancestors(roots))
+    return [value for value in model.value_vars if value in needed]
 
 
 def digest_of(model: pm.Model, variable: Variable) -> str:

@@ -368,10 +368,10 @@ class State:
         other._point_to((*_OF_THREADS, "views"))
         return other
 
-    def grow(self, least: int = 0) -> None:
-        """Make more slots: as many as clusters usually need, and ``least`` at least."""
+    def grow(self) -> None:
+        """Make more slots: as many as clusters usually need."""
         old, n, reserved = self.capacity, self.n, self._n_reserved
-        capacity = max(_room_for(self.n_clusters), least)
+        capacity = _room_for(self.n_clusters)
         first, last = old + reserved + 1, capacity + reserved + 1
         for name in ("following", "preceding"):
             more = np.arange(n + first, n + last)
@@ -416,8 +416,7 @@ class State:
         """Take other parameters of the views' base measures."""
         for table, own in zip(self.tables, params, strict=True):
             table.set_params(own)
-        for v, table in enumerate(self.tables):
-            self.views[v] = table.block
+        self._point_to(())
         refit_all(self.address)
 
     def relabel(self, labels: np.ndarray) -> None:

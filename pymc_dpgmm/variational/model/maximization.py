@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import as_numbers
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.partition_priors import FiniteDirichletRV
 from pymc_dpgmm.integration.variables.rising import log_rising
 from pymc_dpgmm.tables.checks import listed
@@ -88,8 +88,7 @@ class Hyperparameters:
         added = pt.constant(0.0) if alpha is not None else _added_by_weights(model, *prior, sizes)
         total = log_density + added + sum(pt.sum(p * slope) for p, slope in zip(params, slopes, strict=True))
         gradients = grad(total, self._values, disconnected_inputs="ignore")
-        needed = set(ancestors([total, *params]))
-        self._inputs = [v for v in model.value_vars if v in needed]
+        self._inputs = values_behind(model, [total, *params])
         self._params = pm.compile(self._inputs, params, mode=SMALL_GRAPH, on_unused_input="ignore")
         self._rest = pm.compile(
             [*self._inputs, sizes, *slopes],
