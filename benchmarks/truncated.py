@@ -1,9 +1,10 @@
 """Effective draws per second beside the same model, truncated: stick-breaking weights, all of it sampled by NUTS.
 
-Usage: ``python benchmarks/truncated.py [FOLDER] [--sticks 20]``. The same priors on alpha and on the base measure, the
-same data, one core. The truncated model is sampled by PyMC's NUTS and, where it is installed (the extra ``bench``), by
-nutpie, which PyMC takes by itself for such models then. The collapsed one is sampled as it is, and with its
-hyperparameters by NUTS. Compilation is not counted. Prints a table and writes ``FOLDER/truncated.json``.
+Usage: ``python benchmarks/truncated.py [FOLDER] [--sticks 20] [--only NAME ...]``. The same priors, the same data, one
+core. The truncated model has its labels summed out, and is sampled by PyMC's NUTS and, where it is installed (the
+extra ``bench``), by nutpie, which PyMC takes by itself for such models then. The package's model is sampled as it is,
+and with hyperparameters and latent rows by NUTS. Compilation is not counted. Of a variable with several entries, the
+least is told, and of the effects the median too. Prints a table and writes ``FOLDER/truncated.json``.
 """
 
 import argparse
@@ -17,48 +18,142 @@ from pathlib import Path
 
 import arviz as az
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_dpgmm as dp
 
-KAPPA, SHAPE = 0.1, 2.0
-DATA = {
-    "galaxies": lambda: dp.datasets.load_galaxies().to_numpy()[:, None],
-    "Old Faithful": lambda: dp.datasets.load_old_faithful().to_numpy(),
+HERE = Path(__file__).parent
+
+
+class Observed:
+    """Reals in clusters with independent columns; mean and scale of the base measure have priors as wide as the data."""
+
+    names = ("alpha", "mu", "b")
+    kappa, shape = 0.1, 2.0
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def hyperparameters(self):
+        d = self.rows.shape[1]
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        mu = pm.Normal("mu", self.rows.mean(axis=0), self.rows.std(axis=0), shape=d)
+        b = pm.Gamma("b", 2.0, 2.0 / (0.1 * self.rows.var(axis=0)), shape=d)
+        return alpha, mu, b
+
+    def collapsed(self):
+        with pm.Model() as model:
+            alpha, mu, b = self.hyperparameters()
+            dp.DPMixture("y", alpha, dp.NormalInverseGamma(mu, self.kappa, self.shape, b), observed=self.rows)
+        return model
+
+    def truncated(self, n_sticks):
+        with pm.Model() as model:
+            alpha, mu, b = self.hyperparameters()
+            log_weights, means, precision = sticks(
+                alpha, mu, b, self.kappa, self.shape, n_sticks, self.rows.shape[1]
+            )
+            by_column = pm.logp(pm.Normal.dist(means, tau=precision), self.rows[:, None, :])
+            pm.Potential("rows", pt.logsumexp(log_weights + by_column.sum(axis=2), axis=1).sum())
+        return model
+
+
+class Effects:
+    """Latent effects of rows, whose distribution is the mixture, with a random mean of the base measure."""
+
+    names = ("alpha", "mu", "effect")
+    kappa, shape, scale, spread = 0.1, 2.0, 0.1, 1.5
+    centre = 0.0
+
+    def __init__(self, n):
+        self.n = n
+
+    def likelihood(self, effect):
+        raise NotImplementedError
+
+    def hyperparameters(self):
+        return pm.Gamma("alpha", 1.0, 1.0), pm.Normal("mu", self.centre, self.spread)
+
+    def collapsed(self):
+        with pm.Model() as model:
+            alpha, mu = self.hyperparameters()
+            base = dp.NormalInverseGamma(mu, self.kappa, self.shape, self.scale)
+            self.likelihood(dp.DPMixture("effect", alpha, base, shape=self.n))
+        return model
+
+    def truncated(self, n_sticks):
+        with pm.Model() as model:
+            alpha, mu = self.hyperparameters()
+            log_weights, means, precision = sticks(alpha, mu, self.scale, self.kappa, self.shape, n_sticks, 1)
+            effect = pm.Flat("effect", shape=self.n, initval=np.full(self.n, self.centre))
+            each = pm.logp(pm.Normal.dist(means[:, 0], tau=precision[:, 0]), effect[:, None])
+            pm.Potential("effects", pt.logsumexp(log_weights + each, axis=1).sum())
+            self.likelihood(effect)
+        return model
+
+
+class Counts(Effects):
+    """Poisson counts."""
+
+    def __init__(self, n):
+        super().__init__(n)
+        rng = np.random.default_rng(5)
+        of_row = rng.integers(0, 3, n)
+        self.counts = rng.poisson(np.exp(np.array([-0.5, 1.2, 2.5])[of_row] + 0.2 * rng.normal(size=n)))
+
+    def likelihood(self, effect):
+        pm.Poisson("y", pt.exp(effect), observed=self.counts)
+
+
+class Rats(Effects):
+    """Rats with a tumour in 71 groups."""
+
+    centre, spread, shape, scale, kappa = -2.0, 1.0, 5.0, 1.0, 0.5
+
+    def __init__(self):
+        self.data = dp.datasets.load_rat_tumors()
+        super().__init__(len(self.data))
+
+    def likelihood(self, effect):
+        pm.Binomial("y", self.data["rats"].to_numpy(), logit_p=effect, observed=self.data["tumors"].to_numpy())
+
+
+class Trials(Effects):
+    """Infarctions in both arms of 49 trials, whose control arms differ; the treatment has one effect on the logits."""
+
+    names = (*Effects.names, "treatment")
+    centre, spread = -5.0, 1.5
+
+    def __init__(self):
+        self.data = pd.read_csv(HERE / "data" / "avandia.csv", comment="#")
+        super().__init__(len(self.data))
+
+    def likelihood(self, effect):
+        treatment = pm.Normal("treatment", 0.0, 1.0)
+        data = {name: column.to_numpy() for name, column in self.data.items()}
+        pm.Binomial("control", data["nControl"], logit_p=effect, observed=data["controlMI"])
+        pm.Binomial("treated", data["nAvandia"], logit_p=effect + treatment, observed=data["avandiaMI"])
+
+
+def sticks(alpha, mu, b, kappa, shape, n_sticks, d):
+    """Log weights, means and precisions of the components of a truncated mixture."""
+    weights = pm.StickBreakingWeights("weights", alpha, n_sticks - 1)
+    precision = pm.Gamma("precision", shape, b, shape=(n_sticks, d))
+    # Not centred, which suits components without rows: most of them.
+    raw = pm.Normal("raw", shape=(n_sticks, d))
+    return pt.log(weights), mu + raw / pt.sqrt(kappa * precision), precision
+
+
+CASES = {
+    "galaxies": lambda: Observed(dp.datasets.load_galaxies().to_numpy()[:, None]),
+    "Old Faithful": lambda: Observed(dp.datasets.load_old_faithful().to_numpy()),
+    "100 counts": lambda: Counts(100),
+    "1000 counts": lambda: Counts(1_000),
+    "rat tumours": Rats,
+    "trials": Trials,
 }
-
-
-def hyperparameters(rows):
-    """Alpha, and mean and scale of the base measure, with priors as wide as the data."""
-    d = rows.shape[1]
-    alpha = pm.Gamma("alpha", 1.0, 1.0)
-    mu = pm.Normal("mu", rows.mean(axis=0), rows.std(axis=0), shape=d)
-    b = pm.Gamma("b", 2.0, 2.0 / (0.1 * rows.var(axis=0)), shape=d)
-    return alpha, mu, b
-
-
-def collapsed(rows):
-    """The mixture of this package."""
-    with pm.Model() as model:
-        alpha, mu, b = hyperparameters(rows)
-        dp.DPMixture("y", alpha, dp.NormalInverseGamma(mu, KAPPA, SHAPE, b), observed=rows)
-    return model
-
-
-def truncated(rows, n_sticks):
-    """The same mixture with finitely many sticks, the labels summed out."""
-    d = rows.shape[1]
-    with pm.Model() as model:
-        alpha, mu, b = hyperparameters(rows)
-        weights = pm.StickBreakingWeights("weights", alpha, n_sticks - 1)
-        precision = pm.Gamma("precision", SHAPE, b, shape=(n_sticks, d))
-        # Not centred, which suits components without rows: most of them.
-        raw = pm.Normal("raw", shape=(n_sticks, d))
-        means = mu + raw / pt.sqrt(KAPPA * precision)
-        by_column = pm.logp(pm.Normal.dist(means, tau=precision), rows[:, None, :])
-        pm.Potential("rows", pt.logsumexp(pt.log(weights) + by_column.sum(axis=2), axis=1).sum())
-    return model
 
 
 def by_pymc(model, draws, seed, **options):
@@ -81,22 +176,23 @@ def by_nutpie(model, draws, seed):
     return idata, time.perf_counter() - begin
 
 
-def measure(sample):
-    """Effective draws per second of sampling, with R-hat, of alpha and the base measure's parameters."""
+def measure(sample, names):
+    """Effective draws per second of sampling, with R-hat, least and median over the entries of each variable."""
     idata, seconds = sample()
-    names = ["alpha", "mu", "b"]
-    ess, r_hat = az.ess(idata, var_names=names), az.rhat(idata, var_names=names)
-    found = {
+    ess, r_hat = az.ess(idata, var_names=list(names)), az.rhat(idata, var_names=list(names))
+    of = {
         name: {
             "ess": float(ess[name].min()),
             "per_second": float(ess[name].min()) / seconds,
+            "median_per_second": float(ess[name].median()) / seconds,
             "r_hat": float(r_hat[name].max()),
+            "means": np.atleast_1d(idata.posterior[name].mean(["chain", "draw"])).tolist(),
         }
         for name in names
     }
-    means = {name: np.atleast_1d(idata.posterior[name].mean(["chain", "draw"])).tolist() for name in names}
     divergences = int(idata.sample_stats["diverging"].sum()) if "diverging" in idata.sample_stats else 0
-    return {"seconds": seconds, "divergences": divergences, "of": found, "means": means}
+    n_draws = 4 * (idata.posterior.sizes["draw"] + 1000)
+    return {"seconds": seconds, "ms_per_draw": 1e3 * seconds / n_draws, "divergences": divergences, "of": of}
 
 
 def main():
@@ -105,32 +201,35 @@ def main():
     parser.add_argument("--sticks", type=int, default=20)
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--without", nargs="*", default=[], help="samplers that are left out: pymc, nutpie, nuts")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
     results = {}
-    for name, load in DATA.items():
-        rows = load()
-        ours, theirs = collapsed(rows), truncated(rows, arguments.sticks)
+    for name in arguments.only:
+        case = CASES[name]()
+        ours, theirs = case.collapsed(), case.truncated(arguments.sticks)
         given = arguments.draws, arguments.seed
-        nuts = {"nuts_sampler": "pymc"}
-        samplers = {
-            "collapsed": partial(by_pymc, ours, *given),
-            "collapsed, hyperparameters by NUTS": partial(
-                by_pymc, ours, *given, dpmixture={"hyperparameters": "nuts"}
-            ),
-            "truncated, PyMC's NUTS": partial(by_pymc, theirs, *given, **nuts),
-        }
-        if importlib.util.find_spec("nutpie") is not None:
+        samplers = {"this package": partial(by_pymc, ours, *given)}
+        if "nuts" not in arguments.without:
+            by_nuts = {"hyperparameters": "nuts", "latent_rows": "nuts"}
+            samplers["this package, all but labels by NUTS"] = partial(by_pymc, ours, *given, dpmixture=by_nuts)
+        if "pymc" not in arguments.without:
+            samplers["truncated, PyMC's NUTS"] = partial(by_pymc, theirs, *given, nuts_sampler="pymc")
+        if "nutpie" not in arguments.without and importlib.util.find_spec("nutpie") is not None:
             samplers["truncated, nutpie"] = partial(by_nutpie, theirs, *given)
         for kind, sample in samplers.items():
-            results[f"{name}, {kind}"] = measured = measure(sample)
-            print(f"{name}, {kind}: {measured['seconds']:.1f} s, {measured['divergences']} divergences")
+            results[f"{name}, {kind}"] = measured = measure(sample, case.names)
+            print(
+                f"{name}, {kind}: {measured['seconds']:.1f} s, {measured['ms_per_draw']:.2f} ms a draw, "
+                f"{measured['divergences']} divergences"
+            )
             for key, own in measured["of"].items():
-                means = ", ".join(f"{mean:.3g}" for mean in measured["means"][key])
+                means = ", ".join(f"{mean:.3g}" for mean in own["means"][:3])
                 print(
-                    f"    {key:6s} ESS {own['ess']:6.0f}, {own['per_second']:7.2f} per second, R-hat {own['r_hat']:.3f}, "
-                    f"mean {means}",
+                    f"    {key:9s} ESS {own['ess']:6.0f}, {own['per_second']:7.2f} per second "
+                    f"(median {own['median_per_second']:7.2f}), R-hat {own['r_hat']:.3f}, means {means}",
                     flush=True,
                 )
     folder = Path(arguments.folder)

@@ -29,10 +29,9 @@ rats, tumors = data["rats"].to_numpy(), data["tumors"].to_numpy()
 (tumors / rats).min(), (tumors / rats).max()
 
 # %% [markdown]
-# Without `observed`, the mixture is latent: `logit` is an ordinary unknown of the model. NUTS samples it given
-# the labels, and the labels are sampled given it. The mean of the clusters' means is a hyperparameter. The base
-# measure expects a standard deviation of the logits of 0.5 within a cluster, `sqrt(b / (a - 1))`. A sweep over 71
-# labels costs much less than a draw of the logits by NUTS, so twenty sweeps in each draw are well spent.
+# Without `observed`, the mixture is latent: `logit` is an ordinary unknown of the model. Each logit is drawn
+# together with its label. The mean of the clusters' means is a hyperparameter, which the same step draws. The base
+# measure expects a standard deviation of the logits of 0.5 within a cluster, `sqrt(b / (a - 1))`.
 
 # %%
 with pm.Model(coords={"group": data.index}) as model:
@@ -41,8 +40,7 @@ with pm.Model(coords={"group": data.index}) as model:
     base = dp.NormalInverseGamma(mu=mean, kappa=0.5, a=5.0, b=1.0)
     logit = dp.DPMixture("logit", alpha, base, shape=(len(data),), dims="group")
     pm.Binomial("y", n=rats, logit_p=logit, observed=tumors, dims="group")
-    options = {"dpmixture": {"n_sweeps": 20}}
-    idata = pm.sample(1_500, tune=500, chains=4, random_seed=1, progressbar=False, **options)
+    idata = pm.sample(1_500, tune=500, chains=4, random_seed=1, progressbar=False)
 
 # %%
 az.summary(idata, var_names=["alpha", "mean", "logit_n_clusters"])

@@ -14,6 +14,7 @@ from slowly import rest_slow
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps import hyperparameters as module
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters
+from pymc_dpgmm.integration.steps.targets import LabelsTarget
 
 ROWS = np.array([-1.4, -1.0, 0.2, 1.1, 1.6])
 PARTITIONS = exact.partitions(len(ROWS))
@@ -271,8 +272,11 @@ def test_vectors_and_factors_of_matrices():
 def test_variables_wait_where_there_is_no_density():
     with pm.Model() as model:
         random_base()
-    drawer = Hyperparameters(model, [model.rvs_to_values[rv] for rv in hyperparameters(model)], None)
-    point = model.initial_point(random_seed=1) | {"mu": np.array(np.inf)}
-    before = dict(point)
-    drawer.draw(np.random.default_rng(0), point, [], True)
-    assert point["b_log__"] == before["b_log__"]
+    target = LabelsTarget(model, model.rvs_to_values[model["y_labels"]])
+    drawer = Hyperparameters(model, [model.rvs_to_values[rv] for rv in hyperparameters(model)], [target], None)
+    start = model.initial_point(random_seed=1)
+    state = target.state(start, target.prior(start), None).state
+    for without, states in ((np.array(np.inf), [state]), (start["mu"], [None])):
+        point = start | {"mu": without}
+        drawer.draw(np.random.default_rng(0), point, states, [], True)
+        assert point["b_log__"] == start["b_log__"]

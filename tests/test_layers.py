@@ -28,6 +28,7 @@ ROOMS = [
     "sampler.state",
     "sampler.moves",
     "sampler.many_rows",
+    "sampler.latent_rows",
     "sampler.topics",
     "sampler.tuning",
     "sampler.atoms",

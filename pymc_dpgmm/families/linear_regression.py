@@ -227,11 +227,17 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return -0.5 * (residual**2 / variance + np.log(2.0 * math.pi * variance))
 
 
+def _normal_rows(drawn: Drawn, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    means = drawn["coefficients"] @ values[:, 1:].T
+    return means[:, :, None], 1.0 / np.sqrt(drawn["variance"])[:, None]
+
+
 COMPONENT = Component(
     axes={"coefficients": "p", "variance": ""},
     draw=_draw,
     draw_rows=_draw_rows,
     log_density=_log_density,
+    given_columns=_normal_rows,
     restore=lambda drawn, origin: drawn | {"coefficients": drawn["coefficients"] + origin},
 )
 

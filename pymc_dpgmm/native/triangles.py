@@ -62,6 +62,52 @@ def cholesky_in_place(matrix, d):
 
 
 @inlined
+def definite_factor(matrix, d):
+    """Overwrite a packed triangle by its Cholesky factor, and return half its log determinant.
+
+    NaN is returned, and the triangle is spoilt, if the matrix is not positive definite, or hardly is.
+    """
+    half_log_det = 0.0
+    for i in range(d):
+        row = i * (i + 1) // 2
+        diagonal = matrix[row + i]
+        for j in range(i + 1):
+            at = j * (j + 1) // 2
+            total = matrix[row + j]
+            for k in range(j):
+                total -= matrix[row + k] * matrix[at + k]
+            if j < i:
+                matrix[row + j] = total / matrix[at + j]
+            else:
+                if not total > 1e-12 * diagonal:
+                    return math.nan
+                matrix[row + i] = math.sqrt(total)
+                half_log_det += 0.5 * math.log(total)
+    return half_log_det
+
+
+@inlined
+def solve_lower(factor, x, out, d):
+    """Write the solution of ``factor @ out = x`` for a packed lower triangular factor."""
+    for i in range(d):
+        row = i * (i + 1) // 2
+        total = x[i]
+        for j in range(i):
+            total -= factor[row + j] * out[j]
+        out[i] = total / factor[row + i]
+
+
+@inlined
+def solve_upper(factor, x, d):
+    """Overwrite ``x`` by the solution of ``factor' @ out = x`` for a packed lower triangular factor."""
+    for i in range(d - 1, -1, -1):
+        total = x[i]
+        for j in range(i + 1, d):
+            total -= factor[j * (j + 1) // 2 + i] * x[j]
+        x[i] = total / factor[i * (i + 1) // 2 + i]
+
+
+@inlined
 def invert_in_place(factor, d, scale):
     """Overwrite a packed lower triangular matrix by ``scale`` times its inverse."""
     if d == 2:

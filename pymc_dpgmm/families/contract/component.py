@@ -38,6 +38,9 @@ class Component:
         ``(drawn) -> (mean, root)``: (K, d), and upper triangles (K, d, d) or diagonals (K, d), where the log
         density of a row without gaps is ``log |root| - |root (x - mean)|^2 / 2 - d log(2 pi) / 2``. Rows are in
         the form that ``represent`` of the family makes, and parameters are drawn for these.
+    given_columns : callable or None
+        ``(drawn, values) -> (mean, root)``: the same for rows whose mean, (K, n, d), depends on their known
+        columns.
     restore : callable
         ``(drawn, origin) -> drawn``: undoes what ``represent`` of the family has done to the data.
 
@@ -58,6 +61,23 @@ class Component:
     is_discrete: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
     restore: Callable[[Drawn, Any], Drawn] = _as_drawn
+    given_columns: Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
+
+    @property
+    def normal_rows(self) -> Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
+        """``(drawn, values) -> (mean, root)`` where rows of a cluster are normal, otherwise None.
+
+        Means are (K, n, d), or (K, 1, d) where they are the same for all rows; roots are those of ``quadratic``.
+        """
+        quadratic = self.quadratic
+        if self.given_columns is not None or quadratic is None:
+            return self.given_columns
+
+        def without_columns(drawn: Drawn, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            mean, root = quadratic(drawn)
+            return mean[:, None, :], root
+
+        return without_columns
 
 
 def restore_mean(drawn: Drawn, origin: np.ndarray) -> Drawn:

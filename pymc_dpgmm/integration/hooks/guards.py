@@ -10,8 +10,8 @@ import xarray as xr
 
 from pymc_dpgmm.integration.hooks.convergence import checked_without_labels
 from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
+from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
-from pymc_dpgmm.integration.steps.hyperparameters import assigned, hyperparameters
 from pymc_dpgmm.integration.steps.labels import DPMixtureStep
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
@@ -130,8 +130,8 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
     return choose_chains
 
 
-def with_hyperparameters_assigned(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return PyMC's making of steps, in which hyperparameters go to the labels' step or to NUTS.
+def with_step_of_labels(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's making of steps, in which hyperparameters and latent rows go to the labels' step or to NUTS.
 
     PyMC assigns variables before it looks at options. A model in which NUTS has nothing to do ignores its options.
     """
@@ -139,10 +139,10 @@ def with_hyperparameters_assigned(function: Callable[..., Any]) -> Callable[...,
     def instantiate_steppers(
         model: pm.Model, steps: Any, selected_steps: Any, *, step_kwargs: Any = None, **others: Any
     ) -> Any:
-        if hyperparameters(model):
+        if drawn_with_labels(model):
             options = dict(step_kwargs or {})
-            choice = dict(options.get(DPMixtureStep.name) or {}).get("hyperparameters")
-            selected_steps = assigned(model, dict(selected_steps), choice, DPMixtureStep)
+            chosen = dict(options.get(DPMixtureStep.name) or {})
+            selected_steps = assigned(model, selected_steps, chosen, DPMixtureStep)
             if "nuts" in options and not selected_steps.get(pm.NUTS):
                 logger.info(
                     "NUTS has nothing to sample in this model: its options, such as target_accept, are ignored."
@@ -264,7 +264,7 @@ def guard() -> None:
     """Wrap the functions of PyMC that are wrong for labels, except that of :func:`guard_results`."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
-    wrap("instantiate_steppers", with_hyperparameters_assigned)
+    wrap("instantiate_steppers", with_step_of_labels)
     wrap("_sample", told_of_interrupted_chain)
     wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)

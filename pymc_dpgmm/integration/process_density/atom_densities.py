@@ -14,6 +14,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
@@ -317,10 +318,7 @@ class AtomDensities:
         return sum(checked[1:], start=checked[0])
 
     def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
-        arguments = [*inputs, *self._inputs]
-        function = pm.compile(arguments, outputs, on_unused_input="ignore", **self._options)
-        # The inputs are arrays of the right types. Checking them would take as long as computing with 100 rows.
-        function.trust_input = True
+        function = DirectFunction([*inputs, *self._inputs], outputs, **self._options)
         return lambda *arrays: function(*(np.asarray(array, order="C") for array in arrays))
 
 

@@ -20,11 +20,19 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.steps.concentration import concentration_of
-from pymc_dpgmm.integration.steps.targets import is_labels, is_plain_mixture
-from pymc_dpgmm.integration.variables import PartitionRV, dependents, mixture_inputs
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels, is_plain_mixture
+from pymc_dpgmm.integration.variables import (
+    CollapsedMixtureRV,
+    PartitionRV,
+    as_numbers,
+    dependents,
+    mixture_inputs,
+)
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.sampler.state.state import State
 
 # Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
 MOST_COORDINATES = 16
@@ -55,33 +63,6 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     while found != (kept := {rv for rv in found if depending[rv] <= governed | found}):
         found = kept
     return [rv for rv in model.free_RVs if rv in found]
-
-
-def assigned(
-    model: pm.Model, selected: dict[Any, Sequence[Variable]], choice: Any, labels_step: Any
-) -> dict[Any, Sequence[Variable]]:
-    """Return which step draws which variables; a user, or their number, decides of hyperparameters.
-
-    Parameters
-    ----------
-    model : pm.Model
-    selected : dict
-        Value variables by the classes of their steps, as PyMC assigns them.
-    choice : {None, "slices", "nuts"}
-    labels_step : type
-        The step of the labels.
-    """
-    everything = [value for values in selected.values() for value in values]
-    random = {value: model.values_to_rvs.get(value, value) for value in everything}
-    known = set(hyperparameters(model))
-    moved = [value for value in everything if random[value] in known]
-    if not moved:
-        return selected
-    by_slices = bool(chosen_hyperparameters(model, list(random.values()), choice))
-    rest = {step: [value for value in values if value not in moved] for step, values in selected.items()}
-    target = labels_step if by_slices else pm.NUTS
-    rest[target] = [*rest.get(target, []), *moved]
-    return {step: values for step, values in rest.items() if values}
 
 
 def _behind_rows(model: pm.Model, mixture: Variable) -> set[Variable]:
@@ -121,41 +102,108 @@ def chosen_hyperparameters(model: pm.Model, given: Sequence[Variable], choice: A
     return chosen
 
 
+class _Evidence:
+    """The log evidence of the clusters of a mixture, as a function of the parameters of its base measure.
+
+    Parameters
+    ----------
+    mixture : variable
+    targets : sequence of LabelsTarget
+    """
+
+    def __init__(self, mixture: Variable, targets: Sequence[LabelsTarget]) -> None:
+        self.family = mixture.owner.op.layout.family
+        self.target, self._view = next(
+            (t, v)
+            for t, target in enumerate(targets)
+            for v, own in enumerate(target.mixtures)
+            if own.name == mixture.name
+        )
+        self._state: Any = None
+        self._table: Any = None
+        self._n_clusters = 0
+
+    def begin(self, state: State) -> None:
+        """Take the clusters of a state."""
+        given = state.tables[self._view]
+        if state is not self._state:
+            self._state, self._table = state, given.for_evidence()
+        slots = state.order[: state.n_clusters]
+        of_rows = state.slots if given.unit is None else state.slots[given.unit]
+        self._table.take_clusters(given, slots, of_rows)
+        self._n_clusters = len(slots)
+
+    def at(self, params: Sequence[np.ndarray]) -> float:
+        """Return the log evidence under some parameters; minus infinity outside their support."""
+        numbers = self.family.params(*as_numbers(params))
+        if not self.family.supports(numbers):
+            return -math.inf
+        self._table.set_params_of_evidence(numbers)
+        evidence: float = self._table.total_log_evidence(self._n_clusters)
+        return evidence
+
+
 class Hyperparameters:
     """The hyperparameters that a step draws, and the density of each given all else.
+
+    Rows enter the density through the clusters' sums, which the state of the labels has.
 
     Parameters
     ----------
     model : pm.Model
     values : sequence of variables
         Value variables of hyperparameters.
+    targets : sequence of LabelsTarget
+        All labels that they govern, in the order in which states are given.
     compile_kwargs : dict, optional
     """
 
-    def __init__(self, model: pm.Model, values: Sequence[Variable], compile_kwargs: dict[str, Any] | None) -> None:
+    def __init__(
+        self,
+        model: pm.Model,
+        values: Sequence[Variable],
+        targets: Sequence[LabelsTarget],
+        compile_kwargs: dict[str, Any] | None,
+    ) -> None:
         self.names = [value.name for value in values]
         drawn = [model.values_to_rvs[value] for value in values]
         depending = {other for rv in drawn for other in dependents(model, rv)}
         terms = [rv for rv in model.basic_RVs if rv in depending or rv in drawn]
-        density = model.logp(vars=terms, sum=True)
-        inputs = values_behind(model, [density])
+        mixtures = [rv for rv in terms if isinstance(rv.owner.op, CollapsedMixtureRV)]
+        self._evidences = [_Evidence(mixture, targets) for mixture in mixtures]
+        outputs = [model.logp(vars=[rv for rv in terms if rv not in mixtures], sum=True)]
+        self._ends = [1]
+        for mixture in mixtures:
+            outputs += model.replace_rvs_by_values(list(mixture_inputs(mixture).params))
+            self._ends.append(len(outputs))
+        inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]
         self._positions = [self._inputs.index(name) for name in self.names]
-        self._function = pm.compile(inputs, density, **(compile_kwargs or {}))
-        self._function.trust_input = True
+        self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
 
     def draw(
-        self, rng: np.random.Generator, point: dict[str, np.ndarray], widths: list[np.ndarray], tuning: bool
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        states: Sequence[State | None],
+        widths: list[np.ndarray],
+        tuning: bool,
     ) -> list[np.ndarray]:
         """Draw all coordinates in a point, one after the other, each given everything else.
 
-        ``widths`` are those of the last draw, none before the first. Those of the next draw are returned.
+        ``states`` are those of the targets, None where labels have no posterior. ``widths`` are those of the last
+        draw, none before the first. Those of the next draw are returned.
         """
         arguments = [np.asarray(point[name]) for name in self._inputs]
         widths = widths or [np.ones(np.shape(point[name])) for name in self.names]
-        log_p = float(self._function(*arguments))
+        for evidence in self._evidences:
+            state = states[evidence.target]
+            if state is None:
+                # There is no density to slice: the variables wait until labels and rows allow them.
+                return widths
+            evidence.begin(state)
+        log_p = self._log_density(arguments)
         if not log_p > -math.inf:
-            # There is no density to slice: the variables wait until labels and rows allow them.
             return widths
         for name, position, of_variable in zip(self.names, self._positions, widths, strict=True):
             current = np.array(arguments[position])
@@ -164,6 +212,17 @@ class Hyperparameters:
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
             point[name] = current
         return widths
+
+    def _log_density(self, arguments: Sequence[np.ndarray]) -> float:
+        """Return the log density of everything that hyperparameters govern, and of themselves."""
+        outputs = self._function(*arguments)
+        log_p = float(outputs[0])
+        for evidence, start, stop in zip(self._evidences, self._ends, self._ends[1:], strict=False):
+            # Where the priors say that it cannot be, parameters may be no numbers.
+            if not log_p > -math.inf:
+                return -math.inf
+            log_p += evidence.at(outputs[start:stop])
+        return log_p
 
     def _draw_coordinate(
         self,
@@ -179,7 +238,7 @@ class Hyperparameters:
 
         def at(u: float) -> float:
             current[place] = u
-            return float(self._function(*arguments))
+            return self._log_density(arguments)
 
         before, width = float(current[place]), float(widths[place])
         level = log_p - rng.standard_exponential()

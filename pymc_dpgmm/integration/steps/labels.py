@@ -1,5 +1,6 @@
 """The step methods of labels: read the point, call a kernel, write the point. No numerics."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,12 +16,15 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     dataclass_state,
     get_value_vars_from_user_vars,
 )
+from pymc_dpgmm.integration.steps.assignment import drawn_with_labels
 from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_choice
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
+from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, chosen_latent_rows, labels_of_rows
+from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
 from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
@@ -43,6 +47,7 @@ class LabelsStepState(StepMethodState):
     kept: list[Any]
     schedules: list[Any]
     widths: list[Any]
+    anchors: dict[str, Any]
 
 
 # Shape and rate where a concentration is not drawn with its labels.
@@ -95,6 +100,7 @@ class LabelsStep(PartitionSampler):
         concentrations: Sequence[Variable] = (),
         imputed: Sequence[Variable] = (),
         hyperparameters: Sequence[Variable] = (),
+        rows: Sequence[Variable] = (),
     ) -> None:
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
@@ -104,7 +110,20 @@ class LabelsStep(PartitionSampler):
         # Of a draw in which labels wait.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
-        self._sample(targets, statistics, rng, compile_kwargs)
+        # Latent rows of each target; a list, since several mixtures may be on the same labels.
+        self.latent: list[list[LatentRows]] = [
+            [
+                LatentRows(model, target, rv, compile_kwargs)
+                for rv in (_rv_of(model, value) for value in rows)
+                if model.rvs_to_values[labels_of_rows(rv)].name == target.name
+            ]
+            for target in targets
+        ]
+        of_targets = {
+            target.name: {latent.statistic: np.float64 for latent in of_target}
+            for target, of_target in zip(targets, self.latent, strict=True)
+        }
+        self._sample(targets, statistics, rng, compile_kwargs, of_targets)
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
             raise NotImplementedError(
@@ -119,9 +138,12 @@ class LabelsStep(PartitionSampler):
                 "out leader_sweeps"
             )
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
-        self.vars += [*openers, *concentrations, *imputed, *hyperparameters]
-        self.hyperparameters = Hyperparameters(model, hyperparameters, compile_kwargs) if hyperparameters else None
+        self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
+        self.hyperparameters = (
+            Hyperparameters(model, hyperparameters, targets, compile_kwargs) if hyperparameters else None
+        )
         self.widths: list[np.ndarray] = []
+        self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
@@ -148,12 +170,14 @@ class LabelsStep(PartitionSampler):
         self.kept = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)
         self.widths = []
+        self.anchors = {}
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
         if self.hyperparameters is not None:
-            self.widths = self.hyperparameters.draw(self.rng, point, self.widths, self.tune)
+            states = [None if kept is None else kept.state for kept in self.kept]
+            self.widths = self.hyperparameters.draw(self.rng, point, states, self.widths, self.tune)
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[Any]:
@@ -174,11 +198,15 @@ class LabelsStep(PartitionSampler):
         prior = target.prior(point)
         kept = None if prior is None else target.state(point, prior, self.kept[position])
         drawn = self._nothing
+        accepted = dict.fromkeys((latent.statistic for latent in self.latent[position]), math.nan)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
         if kept is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
             if not isinstance(target, TopicsTarget):
                 kept.state.set_prior(prior, laws.get("alpha", _NO_LAW))
+            for latent in self.latent[position]:
+                anchor = self.anchors.setdefault(latent.name, Anchor())
+                kept, accepted[latent.statistic] = latent.draw(self.rng, point, target, kept, anchor, self.tune)
             if self.imputed:
                 kept = target.impute(self.rng, point, kept, self.imputed)
             given = (self.rng, kept.state, self.tune)
@@ -204,11 +232,22 @@ class LabelsStep(PartitionSampler):
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
             **self._of_moves.of(drawn.tally),
+            **accepted,
             "seconds": time.perf_counter() - started,
         }
 
 
-ASSIGNED = ("n_sweeps", "gibbs", "split_merge", "leader_sweeps", "threads", "hyperparameters", "atoms", "chunks")
+ASSIGNED = (
+    "n_sweeps",
+    "gibbs",
+    "split_merge",
+    "leader_sweeps",
+    "threads",
+    "hyperparameters",
+    "latent_rows",
+    "atoms",
+    "chunks",
+)
 GIBBS_OPTIONS = ("n_scans",)
 
 
@@ -268,6 +307,10 @@ class DPMixtureStep(LabelsStep):
         measures depend, or other such variables. ``"slices"``: with the labels, one coordinate after the other, by
         slices of the density that sums over the clusters' parameters (Neal 2003). ``"nuts"``: by NUTS, beside the
         rest of the model. By default slices for up to 16 coordinates.
+    latent_rows : {"labels", "nuts"}, optional
+        How the rows of a latent mixture are drawn, where the rows of a cluster are normal and every term of the
+        rest of the model depends on one row. ``"labels"``, the default: label and value of each row together,
+        given drawn weights and parameters of the clusters. ``"nuts"``: by NUTS, given the labels.
 
     Raises
     ------
@@ -296,7 +339,7 @@ class DPMixtureStep(LabelsStep):
         model, values = kwargs["model"], kwargs["vars"]
         given = [model.values_to_rvs[value] for value in values]
         labels = [rv for rv in given if is_labels(rv)]
-        known = hyperparameters_of(model)
+        known = drawn_with_labels(model)
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
         own: list[Any] = []
         alone: list[Any] = []
@@ -362,6 +405,7 @@ class DPMixtureStep(LabelsStep):
         leader_sweeps: int | None = None,
         threads: int | None = None,
         hyperparameters: str | None = None,
+        latent_rows: str | None = None,
         model: pm.Model | None = None,
         rng: Any = None,
         initial_point: Any = None,
@@ -387,13 +431,14 @@ class DPMixtureStep(LabelsStep):
         model = pm.modelcontext(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
+            own += chosen_latent_rows(model, own, latent_rows)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
         check_choice(hyperparameters)
-        known = hyperparameters_of(model)
+        known, known_rows = hyperparameters_of(model), latent_rows_of(model)
         kinds: dict[str, list[Variable]] = {
-            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters")
+            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows")
         }
         for value in values:
             rv = model.values_to_rvs[value]
@@ -401,7 +446,8 @@ class DPMixtureStep(LabelsStep):
                 # They come with their labels.
                 continue
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
-            kinds["hyperparameters" if rv in known else kind].append(value)
+            kind = "hyperparameters" if rv in known else "rows" if rv in known_rows else kind
+            kinds[kind].append(value)
         self._setup(
             kinds["labels"],
             model,
@@ -411,6 +457,7 @@ class DPMixtureStep(LabelsStep):
             kinds["concentrations"],
             kinds["imputed"],
             kinds["hyperparameters"],
+            kinds["rows"],
         )
 
     @staticmethod

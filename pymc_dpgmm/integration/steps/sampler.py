@@ -1,6 +1,7 @@
 """Base class of steps that draw partitions: a loop over vectors of labels, statistics and progress."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,16 +24,29 @@ class PartitionSampler(BlockedStep):
     targets: Sequence[Any]
 
     def _sample(
-        self, targets: Sequence[Any], statistics: Mapping[str, Any], rng: Any, compile_kwargs: Any
+        self,
+        targets: Sequence[Any],
+        statistics: Mapping[str, Any],
+        rng: Any,
+        compile_kwargs: Any,
+        of_targets: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
-        """Set the targets, the statistics that each draw records, by name and dtype, and the generator."""
+        """Set the targets, the statistics that each draw records, by name and dtype, and the generator.
+
+        ``of_targets`` are further statistics of some targets, by the names of these.
+        """
         check_mode((compile_kwargs or {}).get("mode"))
         self.targets = targets
         self.tune = True
         self.rng = pm.util.get_random_generator(rng)
-        self._names_of_statistics = [{key: f"{target.name}_{key}" for key in statistics} for target in targets]
+        of_each = [{**statistics, **of_targets.get(target.name, {})} for target in targets]
+        self._names_of_statistics = [
+            {key: f"{target.name}_{key}" for key in own} for target, own in zip(targets, of_each, strict=True)
+        ]
         self.stats_dtypes_shapes: dict[str, Any] = {
-            names[key]: (dtype, []) for names in self._names_of_statistics for key, dtype in statistics.items()
+            names[key]: (dtype, [])
+            for names, own in zip(self._names_of_statistics, of_each, strict=True)
+            for key, dtype in own.items()
         }
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 

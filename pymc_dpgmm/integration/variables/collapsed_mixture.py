@@ -273,7 +273,7 @@ class CollapsedMixture(pm.Distribution):
                 f"labels must be a vector of integers, got {labels.dtype} with {labels.ndim} dimensions"
             )
         check_base(base)
-        if shape is None or len(shape) not in (1, 2):
+        if np.ndim(shape) != 1 or len(shape) not in (1, 2):
             raise ValueError(f"a collapsed mixture needs shape=(n,) or (n, d), got {shape}")
         is_vector = len(shape) == 1
         base.check_shape(shape)

@@ -419,6 +419,33 @@ class State:
         self._point_to(())
         refit_all(self.address)
 
+    def make_own_rows(self, v: int) -> None:
+        """Get ready to take other rows of a view."""
+        if self.tables[v].has_own_rows:
+            return
+        self.tables[v].make_own_rows()
+        self._point_to(())
+        refit_all(self.address)
+
+    def take_rows(self, v: int, rows: np.ndarray, slots: np.ndarray | None = None) -> None:
+        """Take other rows of a view, after :meth:`make_own_rows`, and other slots of all rows.
+
+        Parameters
+        ----------
+        v : int
+        rows : (n, d) array
+        slots : (n,) int64 array, optional
+            Any numbers > 0, also beyond the capacity.
+        """
+        self.tables[v].take_rows(rows)
+        if slots is not None:
+            if slots.max() > self.capacity:
+                self.relabel(np.unique(slots, return_inverse=True)[1])
+                return
+            self.slots[:] = slots
+            link_all(self.address)
+        refit_all(self.address)
+
     def relabel(self, labels: np.ndarray) -> None:
         """Take another partition: labels in 0..n-1."""
         labels, n_clusters = canonical_labels(labels)
@@ -533,6 +560,30 @@ def fill(head):
         start += n_here
     gather(s, 0, s.gathered, 0, 1)
     set_prior_predictives(s, 0, s.n)
+
+
+@c_function(NOTHING(INTS))
+def link_all(head):
+    """Set rings, sizes and the list of slots from ``slots``, whatever was there."""
+    s = memory_at(head)
+    for k in range(s.capacity + 1):
+        ring = s.n + k
+        s.following[ring], s.preceding[ring], s.sizes[k] = ring, ring, 0
+    for i in range(s.n - 1, -1, -1):
+        link(s, i, s.slots[i])
+    # Slots in use first.
+    n_clusters, n_free = 0, 0
+    for k in range(1, s.capacity + 1):
+        if s.sizes[k] > 0:
+            s.order[n_clusters] = k
+            n_clusters += 1
+    for k in range(1, s.capacity + 1):
+        if s.sizes[k] == 0:
+            s.order[n_clusters + n_free] = k
+            n_free += 1
+    for place in range(s.capacity):
+        s.place[s.order[place]] = place
+    head[N_CLUSTERS] = n_clusters
 
 
 @inlined

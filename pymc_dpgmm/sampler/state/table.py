@@ -108,6 +108,8 @@ class Table:
         else:
             self.rows = np.ascontiguousarray(rows, dtype=np.float64)
         self.absent: np.ndarray | None = None
+        # What the family has subtracted from each row, where rows change.
+        self._subtracted: np.ndarray | None = None
         self.unit_starts = self.unit_rows = self.room = np.empty(0, dtype=np.int64)
         if view.unit is not None:
             counts = np.bincount(view.unit, minlength=n_labels or 0)
@@ -224,6 +226,39 @@ class Table:
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
         self.block[ABSENT] = self.absent.ctypes.data
 
+    @property
+    def has_own_rows(self) -> bool:
+        """Whether the rows may change: they are no data."""
+        return self._subtracted is not None
+
+    def make_own_rows(self) -> None:
+        """Get ready for other rows: the family for wide data is given up, and the caller gathers clusters anew."""
+        if self.is_wide:
+            self._narrow()
+        self.rows = self.rows.copy()
+        self._subtracted = self.values - self.rows
+        self._point()
+
+    def take_rows(self, rows: np.ndarray) -> None:
+        """Take other rows (n, d) and the known columns of the old ones; the caller gathers clusters anew."""
+        assert self._subtracted is not None
+        d = rows.shape[1]
+        self.values = np.concatenate([rows, self.values[:, d:]], axis=1)
+        np.subtract(rows, self._subtracted[:, :d], out=self.rows[:, :d])
+
+    def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
+        """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
+        table = self
+        if rows is not None:
+            table = self.sharing()
+            table.rows = self.rows.copy()
+            table.take_rows(rows)
+            table.block[DATA] = table.rows.ctypes.data
+        found, every, nobody = np.zeros(self.n_rows), np.arange(self.n_rows), np.array([0, -1])
+        slot = nobody.ctypes.data
+        _weigh_alone(table.block.ctypes.data, every.ctypes.data, self.n_rows, slot, slot + 8, found.ctypes.data)
+        return found
+
     def _narrow(self) -> None:
         """Replace the family for wide data by the one that serves any; clusters have to be gathered anew."""
         self.family = self.base_family
@@ -328,6 +363,33 @@ class Table:
         function = function_of(self.family, EVIDENCE_ANEW)
         return float(_total(self.block.ctypes.data, function.address, n_clusters))
 
+    def for_evidence(self) -> "Table":
+        """Return a table for log evidence of clusters of the same rows, see :meth:`take_clusters`."""
+        view = View(self.base_family, self.params, self.values, self.unit)
+        return Table(view, self.capacity, for_sampling=False)
+
+    def take_clusters(self, other: "Table", slots: np.ndarray, slots_of_rows: np.ndarray) -> None:
+        """Set slots 0 to K - 1 to the clusters in some slots of the table that this one was made for.
+
+        Parameters
+        ----------
+        other : Table
+        slots : (K,) int64 array
+        slots_of_rows : (n,) int64 array
+        """
+        if len(slots) > self.capacity:
+            self.resize(2 * len(slots))
+        self.origin = other.origin
+        if other.is_wide:
+            # The sums of its family are others.
+            place_of = np.zeros(int(slots.max()) + 1, dtype=np.int64)
+            place_of[slots] = np.arange(len(slots))
+            labels = place_of[slots_of_rows]
+            self.sum_up(labels, np.bincount(labels))
+            return
+        kept = int(self.block[N_KEPT])
+        self.array[: len(slots), :kept] = other.array[slots, :kept]
+
     def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:
         """Return log predictives of rows given clusters: (n_rows, K) float64 array.
 
@@ -374,6 +436,13 @@ def _total(view, address, n_clusters):
     for k in range(n_clusters):
         total += call_evidence(address, view, k)
     return total
+
+
+@c_function(NOTHING(INTS, INTS, INT, INTS, INTS, FLOATS))
+def _weigh_alone(view, rows, n, slot, nobody, found):
+    """Add to ``found`` the log predictives of rows in one slot."""
+    for t in range(n):
+        call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
 
 
 @c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))

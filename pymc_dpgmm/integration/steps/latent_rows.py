@@ -1,0 +1,165 @@
+"""Latent rows of a mixture that are drawn together with their labels."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
+from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_plain_mixture
+from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
+from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS
+from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, redraw, row_of_base
+
+# How far the first differences of a chain reach.
+FIRST_DISTANCE = 0.5
+
+
+def latent_rows(model: pm.Model) -> list[Variable]:
+    """Return the free mixtures of a model whose rows can be drawn with their labels.
+
+    The rows of a cluster must be normal, and every term of the density of the rest must depend on one row.
+    """
+    return [rv for rv in model.free_RVs if _is_normal(model, rv) and row_terms_of(model, rv) is not None]
+
+
+def _is_normal(model: pm.Model, rv: Variable) -> bool:
+    if rv.owner is None or not isinstance(rv.owner.op, CollapsedMixtureRV):
+        return False
+    inputs, family = mixture_inputs(rv), rv.owner.op.layout.family
+    labels = labels_of_rows(rv)
+    if inputs.missing is not None or family.takes_missing or family.component.normal_rows is None:
+        return False
+    is_plain = labels in model.free_RVs and is_labels(labels) and is_plain_mixture(model, labels, rv)
+    return is_plain and isinstance(labels.owner.op, PartitionRV)
+
+
+def chosen_latent_rows(model: pm.Model, given: Sequence[Variable], choice: Any) -> list[Variable]:
+    """Return which of some variables are latent rows that a step draws with the labels among them.
+
+    Raises
+    ------
+    ValueError
+        Unless ``choice`` is None, "labels" or "nuts".
+    """
+    if choice not in (None, "labels", "nuts"):
+        raise ValueError(f'latent_rows must be "labels" or "nuts", got {choice!r}')
+    if choice == "nuts":
+        return []
+    return [rv for rv in latent_rows(model) if rv in given and labels_of_rows(rv) in given]
+
+
+def labels_of_rows(rv: Variable) -> Variable:
+    """Return the labels of latent rows, or of the units that these belong to."""
+    return of_units(mixture_inputs(rv).labels)[0]
+
+
+class LatentRows:
+    """The latent rows of a mixture on the labels of a target, and how they are drawn.
+
+    Parameters
+    ----------
+    model : pm.Model
+    target : LabelsTarget
+    mixture : variable
+    compile_kwargs : dict, optional
+
+    Attributes
+    ----------
+    name : str
+        Of the rows' value variable.
+    statistic : str
+        Of the statistic that tells the share of accepted proposals.
+    """
+
+    def __init__(self, model: pm.Model, target: LabelsTarget, mixture: Variable, compile_kwargs: Any) -> None:
+        terms = row_terms_of(model, mixture)
+        assert terms is not None
+        self._density = LatentDensity(model, mixture, terms, compile_kwargs)
+        self.name = self._density.name
+        self.statistic = f"{self.name}_accepted"
+        self._view = [own.name for own in target.mixtures].index(mixture.name)
+        self._values = target.mixtures[self._view]
+        offset = mixture_inputs(mixture).offset
+        self._offset = None if offset is None else PointFunction(model, [offset])
+        # Of the base measure, and its parameters.
+        self._of_base: Any = None
+        self._params: Any = None
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        target: LabelsTarget,
+        kept: Kept,
+        anchor: "Anchor",
+        tuning: bool,
+    ) -> tuple[Kept, float]:
+        """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
+        state, d = kept.state, self._density.d
+        density = self._density.at(point)
+        present = np.asarray(point[self.name])
+        rows = present.reshape(len(present), d).astype(np.float64)
+        anchor.begin(rows)
+        offset: Any = 0.0
+        if self._offset is not None:
+            offset = np.broadcast_to(self._offset(point)[0], present.shape).reshape(rows.shape)
+        state.make_own_rows(self._view)
+        params = state.tables[self._view].params
+        if params is not self._params:
+            self._params, self._of_base = params, row_of_base(state.tables[self._view], d)
+        n_accepted = 0
+        for _ in range(REDRAWS_OF_ROWS):
+            redrawn = redraw(
+                rng,
+                state,
+                self._view,
+                lambda x: density(x + offset),
+                anchor.rows - offset,
+                anchor.distances,
+                target.takes_leaders,
+                self._of_base,
+            )
+            n_accepted += redrawn.n_accepted
+        drawn = state.tables[self._view].values[:, :d] + offset
+        if tuning:
+            anchor.learn(drawn)
+        point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
+        # Read again, so that the next draw finds the same numbers.
+        view = self._values.view(point, len(point[target.name]))
+        if not np.array_equal(view.values, state.tables[self._view].values):
+            state.take_rows(self._view, view.values[:, :d])
+        views = list(kept.views)
+        views[self._view] = views[self._view]._replace(values=view.values)
+        return Kept(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
+
+
+class Anchor:
+    """Where expansions of the density of each row begin: the mean of its draws while tuning."""
+
+    def __init__(self) -> None:
+        self.rows: np.ndarray = np.empty((0, 0))
+        self._squares = np.empty((0, 0))
+        self._n = 0
+
+    def begin(self, rows: np.ndarray) -> None:
+        """Start from the rows of the first draw."""
+        if not self.rows.size:
+            self.rows, self._squares = rows.copy(), np.full(rows.shape, FIRST_DISTANCE**2)
+
+    @property
+    def distances(self) -> np.ndarray:
+        """How far differences about the anchors reach: the standard deviation of the draws."""
+        distances: np.ndarray = np.sqrt(self._squares)
+        return np.maximum(distances, LEAST_DISTANCE * np.maximum(1.0, np.abs(self.rows)))
+
+    def learn(self, rows: np.ndarray) -> None:
+        """Take a draw into account; later ones count more, as the first ones may be far off."""
+        self._n += 1
+        gain = min(0.5, 2.0 / self._n)
+        moved = rows - self.rows
+        self.rows = self.rows + gain * moved
+        self._squares = self._squares + gain * ((1.0 - gain) * moved**2 - self._squares)
