@@ -74,6 +74,13 @@ def mixing(folder):
             yield Figure(f"effective draws of {name}, {data}, over the bare loop", ratio, limit, "times", True)
 
 
+def inside_models(folder):
+    """Milliseconds of a draw of models that have more than labels: a random base measure, and latent rows."""
+    for name, limit in (("galaxies", 0.6), ("100 counts", 1.5)):
+        found = statistics.median(measure("inside_models", name=name)[0]["ms_per_draw"] for _ in range(3))
+        yield Figure(f"a draw of {name} with a random base measure", found, limit, "ms")
+
+
 def gibbs_scans(rows, labels, n_warm_up, n_scans):
     """Seconds and numbers of clusters of Gibbs scans. All that is here of the kernels, which may change."""
     import numpy as np
@@ -152,7 +159,7 @@ def tests(folder):
     yield Figure("the last make test", seconds, 480.0, "s")
 
 
-SECTIONS = {f.__name__: f for f in (first_draw, imports, mixing, scan, tests)}
+SECTIONS = {f.__name__: f for f in (first_draw, imports, mixing, inside_models, scan, tests)}
 
 
 def main():

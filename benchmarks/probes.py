@@ -212,7 +212,22 @@ def memory(n, draws=5, tune=5):
     tell(**sample(n))
 
 
-PROBES = {f.__name__: f for f in (imported, first_draw, first_draw_of_nuts, mixing, wide_scans, memory)}
+def inside_models(name, draws=2_000, tune=1_000):
+    """Milliseconds of a draw of a model of ``truncated.py``, which has more than labels, on one core."""
+    import pymc as pm
+    from truncated import CASES
+
+    run = {"chains": 1, "cores": 1, "random_seed": 1} | QUIET
+    with CASES[name]().collapsed():
+        # Once for what is compiled.
+        pm.sample(2, tune=2, **run)
+        idata = pm.sample(draws, tune=tune, **run)
+    tell(ms_per_draw=1e3 * float(idata.posterior.attrs["sampling_time"]) / (draws + tune))
+
+
+PROBES = {
+    f.__name__: f for f in (imported, first_draw, first_draw_of_nuts, mixing, wide_scans, memory, inside_models)
+}
 
 if __name__ == "__main__":
     PROBES[sys.argv[1]](**json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))

@@ -8,13 +8,14 @@ import pytensor.tensor as pt
 import pytest
 import sampled
 from scipy import stats
-from scipy.special import logsumexp
+from scipy.special import logsumexp, multigammaln
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps import hyperparameters as module
 from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
+from pymc_dpgmm.integration.variables import dependents
 
 ROWS = np.array([-1.4, -1.0, 0.2, 1.1, 1.6])
 PARTITIONS = exact.partitions(len(ROWS))
@@ -69,10 +70,77 @@ def joint_of_alpha():
     return np.transpose(columns), grid
 
 
+TWO = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])
+PLANE = {"mu": np.zeros(2), "kappa": 0.4, "nu": 4.0}
+
+
+def random_factor():
+    """The scale matrix has a random Cholesky factor."""
+    sds = pm.Gamma.dist(3.0, 3.0, shape=2)
+    packed = pm.LKJCholeskyCov("factor", n=2, eta=2.0, sd_dist=sds, compute_corr=False)
+    factor = pm.math.expand_packed_triangular(2, packed)
+    psi = pt.sum(factor[:, None, :] * factor[None, :, :], axis=2)
+    pm.Deterministic("correlation", psi[0, 1] / pt.sqrt(psi[0, 0] * psi[1, 1]))
+    dp.DPMixture("y", 1.3, dp.NormalInverseWishart(psi=psi, **PLANE), observed=TWO)
+
+
+def log_evidence_of_plane(rows, psi):
+    """Of a normal-inverse-Wishart cluster, for many matrices psi (G, 2, 2): Murphy (2007), eq. 266."""
+    n, kappa, nu = len(rows), PLANE["kappa"], PLANE["nu"]
+    mean = rows.mean(axis=0)
+    scatter = (rows - mean).T @ (rows - mean) + kappa * n / (kappa + n) * np.outer(mean, mean)
+    constant = multigammaln((nu + n) / 2, 2) - multigammaln(nu / 2, 2) + np.log(kappa / (kappa + n))
+    dets = nu / 2 * np.linalg.slogdet(psi)[1] - (nu + n) / 2 * np.linalg.slogdet(psi + scatter)[1]
+    return constant - n * np.log(np.pi) + dets
+
+
+def joint_of_factor():
+    log_sd, r = np.linspace(-3.5, 2.0, 34), np.tanh(np.linspace(-3.0, 3.0, 33))
+    grid = np.meshgrid(np.exp(log_sd), np.exp(log_sd), r, indexing="ij")
+    first, second, correlation = (part.ravel() for part in grid)
+    psi = np.empty((len(first), 2, 2))
+    psi[:, 0, 0], psi[:, 1, 1] = first**2, second**2
+    psi[:, 0, 1] = psi[:, 1, 0] = correlation * first * second
+    # Grids of equal steps in log sd and in atanh r. With two columns, the density of r is (1 - r^2)^(eta - 1).
+    weight = sum(stats.gamma.logpdf(sd, 3.0, scale=1.0 / 3.0) + np.log(sd) for sd in (first, second))
+    weight = weight + np.log1p(-(correlation**2)) + np.log1p(-(correlation**2))
+    known = {}
+    rows = []
+    for labels in PARTITIONS:
+        log_p = exact.log_eppf(labels, 1.3) + weight
+        for k in range(labels.max() + 1):
+            members = tuple(np.flatnonzero(labels == k))
+            if members not in known:
+                known[members] = log_evidence_of_plane(TWO[list(members)], psi)
+            log_p = log_p + known[members]
+        rows.append(log_p)
+    return np.array(rows), correlation
+
+
+def random_components():
+    """The number of components is random too, and drawn by a step of its own."""
+    m = pm.DiscreteUniform("m", 1, 4)
+    dp.FiniteMixture("y", 1.5, m, dp.NormalInverseGamma(pm.Normal("mu", 0.3, 0.8), 0.4, 2.0, 0.5), observed=ROWS)
+
+
+def joint_of_components():
+    means = np.linspace(-3.0, 3.5, 60)
+    log_prior = logsumexp(
+        [[exact.log_finite_dirichlet(labels, 1.5, m) for labels in PARTITIONS] for m in range(1, 5)], axis=0
+    )
+    columns = [
+        log_prior + log_likelihoods(mu=mu, kappa=0.4, a=2.0, b=0.5) + stats.norm.logpdf(mu, 0.3, 0.8)
+        for mu in means
+    ]
+    return np.transpose(columns), means
+
+
 CASES = {
     "base": (random_base, joint_of_base, "mu"),
     "discount": (random_discount, joint_of_discount, "discount"),
     "alpha": (random_alpha, joint_of_alpha, "alpha"),
+    "factor": (random_factor, joint_of_factor, "correlation"),
+    "components": (random_components, joint_of_components, "mu"),
 }
 
 
@@ -97,6 +165,11 @@ def check(case, codes, values):
     sampled.assert_mean_matches(values, mean)
 
 
+# PyMC's own graphs of Cholesky factors warn where there is no BLAS.
+without_blas = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")
+
+
+@without_blas
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_hyperparameters_follow_the_posterior(case):
     codes, values, _ = draws(case, 15_000)
@@ -104,10 +177,29 @@ def test_labels_and_hyperparameters_follow_the_posterior(case):
 
 
 @pytest.mark.slow
+@without_blas
 @pytest.mark.parametrize("case", CASES)
 def test_many_draws_follow_the_posterior(case):
     codes, values, _ = draws(case, 60_000)
     check(case, codes, values)
+
+
+def without_likelihood(model, variable):
+    return [other for other in dependents(model, variable) if other.name != "seen"]
+
+
+def test_a_likelihood_of_a_variable_is_not_forgotten(monkeypatch):
+    """A mean on which a likelihood depends is no hyperparameter; it would be drawn without the likelihood."""
+    means = []
+    for mistake in (False, True):
+        with pm.Model() as model:
+            random_base()
+            pm.Normal("seen", model["mu"], 0.2, observed=1.5)
+        if mistake:
+            monkeypatch.setattr(module, "dependents", without_likelihood)
+        drawn = sampled.sample(model, 2_000, tune=500, chains=1, random_seed=4)
+        means.append(float(drawn.posterior["mu"].mean()))
+    assert means[0] > means[1] + 0.5
 
 
 def test_a_missing_jacobian_is_seen(monkeypatch):

@@ -27,6 +27,8 @@ SWEEPS_ALONE = Sweeps(25_000, 4)
 SWEEPS_BESIDE_OTHERS = Sweeps(150_000, 8)
 # How often latent rows are drawn with their labels in a draw. Set by benchmarks/truncated.py.
 REDRAWS_OF_ROWS = 2
+# And how often all rows of a cluster move together.
+STRETCHES_OF_ROWS = 3
 # Scans of at most this number of rows are metropolized: the number of clusters and the entropy have up to 30 %
 # more effective draws then, for 5 % more time. With more rows they have no more.
 MOST_METROPOLIZED = 10_000

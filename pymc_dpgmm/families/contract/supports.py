@@ -76,6 +76,8 @@ def _check_finite(name: str, value: Any) -> None:
 
 
 def _check_positive(name: str, value: Any) -> None:
+    if isinstance(value, np.ndarray) and value.size and value.min() > 0 and value.max() < math.inf:
+        return
     _check_finite(name, value)
     if not (value > 0.0 if isinstance(value, float) else (np.asarray(value) > 0).all()):
         raise ValueError(f"{name} must be > 0, got {value}")

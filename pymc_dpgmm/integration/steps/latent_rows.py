@@ -11,11 +11,14 @@ from pymc_dpgmm.integration.process_density.latent_density import LatentDensity,
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
-from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS
+from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 
 # How far the first differences of a chain reach.
 FIRST_DISTANCE = 0.5
+# The share of stretches that should be accepted.
+WANTED = 0.35
 
 
 def latent_rows(model: pm.Model) -> list[Variable]:
@@ -124,6 +127,14 @@ class LatentRows:
                 self._of_base,
             )
             n_accepted += redrawn.n_accepted
+        values, distances = redrawn.values, np.median(anchor.distances, axis=0)
+        for _ in range(STRETCHES_OF_ROWS):
+            stretched = stretch(
+                rng, state, self._view, lambda x: density(x + offset), values, distances, anchor.step
+            )
+            values = stretched.values
+            if tuning:
+                anchor.learn_step(stretched.accepted)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)
@@ -138,9 +149,17 @@ class LatentRows:
 
 
 class Anchor:
-    """Where expansions of the density of each row begin: the mean of its draws while tuning."""
+    """What is learnt of rows while tuning: where expansions begin, which is the mean of the draws, and a step.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+    step : float
+        Of moves of all rows of a cluster together.
+    """
 
     def __init__(self) -> None:
+        self.step = 1.0
         self.rows: np.ndarray = np.empty((0, 0))
         self._squares = np.empty((0, 0))
         self._n = 0
@@ -155,6 +174,11 @@ class Anchor:
         """How far differences about the anchors reach: the standard deviation of the draws."""
         distances: np.ndarray = np.sqrt(self._squares)
         return np.maximum(distances, LEAST_DISTANCE * np.maximum(1.0, np.abs(self.rows)))
+
+    def learn_step(self, accepted: float) -> None:
+        """Take the share of accepted moves of whole clusters into account."""
+        if accepted == accepted:
+            self.step *= np.exp((accepted - WANTED) / np.sqrt(1.0 + self._n))
 
     def learn(self, rows: np.ndarray) -> None:
         """Take a draw into account; later ones count more, as the first ones may be far off."""
