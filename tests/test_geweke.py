@@ -22,7 +22,7 @@ NIG = FAMILIES["NormalInverseGamma"]
 
 
 class Observed:
-    """Reals given labels, with random parameters of the base measure: NUTS for these, the exact draw of alpha."""
+    """Reals given labels, with random parameters of the base measure, and the exact draw of alpha."""
 
     def __init__(self, mistake=1.0):
         self.mistake = mistake
@@ -55,7 +55,7 @@ class Observed:
 
 
 class Latent:
-    """Counts whose log rates have a mixture for their distribution: NUTS for rates, alpha and discount."""
+    """Counts whose log rates have a mixture for their distribution, with random alpha and discount."""
 
     def model(self):
         with pm.Model() as model:
@@ -77,6 +77,34 @@ class Latent:
 
     def moments(self, drawn, data):
         shared = [np.log(drawn["alpha"]), drawn["discount"], np.mean(drawn["y"]), drawn["y"][0] ** 2]
+        return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
+
+
+class LatentPairs:
+    """Pairs of counts, whose log rates are correlated rows, with a random mean and the exact draw of alpha."""
+
+    psi = np.array([[1.2, 0.5], [0.5, 0.9]])
+
+    def model(self):
+        with pm.Model() as model:
+            alpha, mu = pm.Gamma("alpha", 3.0, 2.0), pm.Normal("mu", 0.5, 0.5, shape=2)
+            rate = dp.DPMixture("y", alpha, dp.NormalInverseWishart(mu, 0.5, 7.0, self.psi), shape=(N, 2))
+            pm.Poisson("counts", pm.math.exp(rate), observed=pm.Data("data", np.zeros((N, 2))))
+        return model
+
+    def prior(self, rng):
+        alpha, mu = rng.gamma(3.0) / 2.0, rng.normal(0.5, 0.5, 2)
+        labels = draw_labels(rng, alpha, 0.0, np.inf, N)
+        family = FAMILIES["NormalInverseWishart"]
+        rates = family.draw_rows(rng, family.params(mu, 0.5, 7.0, self.psi), labels, np.empty((N, 0)))
+        return {"alpha": alpha, "mu": mu, "y_labels": labels, "y": rates}
+
+    def data(self, rng, drawn):
+        return rng.poisson(np.exp(np.minimum(drawn["y"], 20.0))).astype(float)
+
+    def moments(self, drawn, data):
+        rates = np.tanh(drawn["y"])
+        shared = [np.log(drawn["alpha"]), *drawn["mu"], rates[:, 0].mean(), np.mean(rates[:, 0] * rates[:, 1])]
         return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
 
 
@@ -203,7 +231,9 @@ def z_scores(case, n_draws=N_DRAWS):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [Observed(), Latent(), Grouped(True), Grouped(False), Process()], ids=lambda c: type(c).__name__
+    "case",
+    [Observed(), Latent(), LatentPairs(), Grouped(True), Grouped(False), Process()],
+    ids=lambda c: type(c).__name__,
 )
 def test_successive_draws_have_the_prior_for_their_distribution(case):
     # Of nine to twelve scores, one exceeds 4 with probability 8e-4 at the most.

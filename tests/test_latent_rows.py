@@ -47,8 +47,8 @@ def two_modes(x, i):
     return stats.norm.logpdf(COVARIATES[i] ** 2, x**2, 0.5)
 
 
-def poisson_model(mixture=dp.DPMixture, **prior):
-    x = mixture("x", *prior.pop("of", (1.2,)), dp.NormalInverseGamma(**NIG), shape=4, **prior)
+def poisson_model(mixture=dp.DPMixture, of=(1.2,), **prior):
+    x = mixture("x", *of, base=dp.NormalInverseGamma(**NIG), shape=4, **prior)
     pm.Poisson("y", pt.exp(x), observed=COUNTS)
 
 
@@ -184,6 +184,11 @@ CASES = {
         lambda: [Quadrature([poisson] * 4)],
     ),
     "units": (units_model, crp, lambda: [OfUnits()]),
+    "mixture of finite mixtures": (
+        lambda: poisson_model(dp.MFMixture, of=(0.8,), components=pm.Geometric.dist(0.4)),
+        lambda labels: exact.log_mfm(labels, 0.8, stats.geom.logpmf(np.arange(1, 60), 0.4)),
+        lambda: [Quadrature([poisson] * 4)],
+    ),
     "finite": (
         lambda: poisson_model(dp.FiniteMixture, of=(1.5, 3)),
         lambda labels: exact.log_finite_dirichlet(labels, 1.5, 3),
