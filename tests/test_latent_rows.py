@@ -417,6 +417,29 @@ def test_rows_stay_with_nuts_where_a_user_brings_a_step_of_labels():
     assert "diverging" in idata.sample_stats
 
 
+def test_a_step_of_all_labels_takes_their_rows():
+    with pm.Model() as model:
+        poisson_model()
+        assert [value.name for value in dp.DPMixtureStep().vars] == ["x_labels", "x"]
+    # One of some variables takes these alone.
+    with model:
+        assert [value.name for value in dp.DPMixtureStep([model["x_labels"]]).vars] == ["x_labels"]
+
+
+def test_data_may_change_between_runs():
+    """Counts far above the first ones."""
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+        pm.Poisson("y", pt.exp(x), observed=pm.Data("counts", COUNTS))
+    run = {"tune": 200, "chains": 1, "random_seed": 3}
+    low = sampled.sample(model, 200, **run).posterior["x"].mean()
+    with model:
+        pm.set_data({"counts": 200 + COUNTS})
+    high = sampled.sample(model, 200, **run).posterior["x"].mean()
+    assert low < 3.0
+    assert 5.2 < high < 5.4
+
+
 def test_draws_do_not_depend_on_cores():
     with pm.Model() as model:
         poisson_model()

@@ -431,7 +431,7 @@ class DPMixtureStep(LabelsStep):
         model = pm.modelcontext(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
-            own += chosen_latent_rows(model, own, latent_rows)
+            own += chosen_latent_rows(model, model.free_RVs, latent_rows)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)

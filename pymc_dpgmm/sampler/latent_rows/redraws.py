@@ -51,8 +51,12 @@ LEAST_MOVABLE = 0.3
 N_OF_BASE = 60
 # The log of an integral of which nothing is known.
 UNKNOWN = -1e300
-# Expansions in every cluster, after the one at the anchor. More of them are accepted no more often.
-N_EXPANSIONS = 1
+# Expansions in every cluster, after that at the anchor, at most: one is enough once anchors are learnt. They go on
+# while a row moves by more than WORTH standard deviations squared, or to where its density is lower, in a cluster
+# whose log integral is not further than FAR_BELOW from that of its best one.
+MOST_EXPANSIONS, WORTH, FAR_BELOW = 15, 4.0, 12.0
+# By how much a log density may be lower, for it to be no step too far.
+SLACK = 0.5
 # The distance of differences, in standard deviations; at least this part of a row's value, or of 1; and by what it
 # is multiplied where it leads out of the support.
 DISTANCE, LEAST_DISTANCE, CLOSER = 0.7, 1e-4, 0.25
@@ -85,6 +89,8 @@ WORK = Block(
     modes=blocks.FLOATS,
     factors=blocks.FLOATS,
     log_integrals=blocks.FLOATS,
+    # 1 where another expansion is worth while.
+    unfinished=blocks.BYTES,
     # Where to evaluate next: (K, T, n, d), see :func:`n_points`.
     following=blocks.FLOATS,
     scratch=blocks.FLOATS,
@@ -111,6 +117,7 @@ class _Numbers(NamedTuple):
     modes: np.ndarray
     factors: np.ndarray
     log_integrals: np.ndarray
+    unfinished: np.ndarray
     following: np.ndarray
     scratch: np.ndarray
 
@@ -212,7 +219,8 @@ def _expand_column(w, tried, stride, values):
             moved, distance, middle = x - mean, first[n + i] - x, of_density[i]
             value = middle + w.at_mean[at] - 0.5 * precision * moved * moved
             is_known = w.best[at] > -math.inf
-            if math.isfinite(value) and value >= w.best[at]:
+            w.unfinished[at] = 0
+            if math.isfinite(value) and value >= w.best[at] - SLACK:
                 up, down = of_density[n + i], of_density[2 * n + i]
                 bend = up - 2.0 * middle + down
                 is_inside = math.isfinite(bend)
@@ -225,12 +233,16 @@ def _expand_column(w, tried, stride, values):
                     step = slope = 0.0
                 w.best[at], w.places[at], w.modes[at], w.factors[at] = value, x, x + step, root
                 w.log_integrals[at] = value - math.log(root) + 0.5 * slope * step
+                w.unfinished[at] = 1 if slope * step > WORTH or not is_inside else 0
                 least = LEAST_DISTANCE * max(1.0, abs(x))
                 distance = max(DISTANCE / root, least) if is_inside else CLOSER * distance
                 x += step
             elif is_known:
-                x = 0.5 * (w.places[at] + x)
+                # Too far: half the way back to what is best.
+                w.modes[at] = x = 0.5 * (w.places[at] + x)
+                w.log_integrals[at], w.unfinished[at] = w.best[at] - math.log(w.factors[at]), 1
             else:
+                w.unfinished[at] = 1 if x != mean else 0
                 w.places[at] = w.modes[at] = x = mean
                 w.factors[at], w.log_integrals[at] = math.sqrt(precision), UNKNOWN
             w.following[following + i] = x
@@ -264,19 +276,28 @@ def expand(block, tried, stride, values):
                 distances[j] = first[((1 + 2 * j) * n + i) * d + j] - x[j]
             value = of_density[i] + _log_prior(w, k, i, x, moved, slope)
             is_known = w.best[at] > -math.inf
-            if not (math.isfinite(value) and value >= w.best[at]):
+            w.unfinished[at] = 0
+            if not (math.isfinite(value) and value >= w.best[at] - SLACK):
+                own = shifted(w.factors, at * size)
                 if not is_known:
                     # Nothing is known but the cluster.
                     for j in range(d):
+                        if x[j] != mean[j]:
+                            w.unfinished[at] = 1
+                    for j in range(d):
                         place[j] = mode[j] = mean[j]
-                    own = shifted(w.factors, at * size)
                     for entry in range(size):
                         own[entry] = precision[entry]
                     definite_factor(own, d)
                     w.log_integrals[at] = UNKNOWN
-                # Too far: half the way back to what is best.
+                else:
+                    # Too far: half the way back to what is best.
+                    w.log_integrals[at], w.unfinished[at] = w.best[at], 1
+                    for j in range(d):
+                        mode[j] = 0.5 * (place[j] + x[j])
+                        w.log_integrals[at] -= math.log(own[j * (j + 1) // 2 + j])
                 for j in range(d):
-                    following[j] = 0.5 * (place[j] + x[j]) if is_known else mean[j]
+                    following[j] = mode[j]
                 _lay_out(w, k, i, distances)
                 continue
             for entry in range(size):
@@ -310,6 +331,7 @@ def expand(block, tried, stride, values):
                 own[entry] = factor[entry]
             w.best[at] = value
             w.log_integrals[at] = value - half_log_det + (0.5 * gain if is_finite else 0.0)
+            w.unfinished[at] = 1 if gain > WORTH or not is_inside else 0
 
 
 @inlined
@@ -626,6 +648,7 @@ class _Work:
         half_log_dets = 0.5 * np.linalg.slogdet(precisions)[1] if d > 1 else 0.5 * np.log(precisions[:, 0, 0])
         self.at_mean = np.repeat((half_log_dets - 0.5 * d * math.log(2.0 * math.pi))[:, None], n, axis=1)
         self.following = np.empty((k, n_points(d), n, d))
+        self.log_integrals, self.unfinished = np.empty((k, n)), np.zeros((k, n), dtype=np.uint8)
         self.clusters = halves.clusters
         self._arrays = {
             "clusters": self.clusters,
@@ -640,7 +663,8 @@ class _Work:
             "places": np.empty((k, n, d)),
             "modes": np.empty((k, n, d)),
             "factors": np.empty((k, n, size)),
-            "log_integrals": np.empty((k, n)),
+            "log_integrals": self.log_integrals,
+            "unfinished": self.unfinished,
             "following": self.following,
             "scratch": np.empty(5 * d + size + k),
         }
@@ -653,9 +677,11 @@ class _Work:
         n, d = self.n, self.d
         values, of_points = np.split(density(np.concatenate([rows[None], points])), [1])
         self._expand(points, 0, of_points)
-        for _ in range(N_EXPANSIONS):
+        for _ in range(MOST_EXPANSIONS):
             tried = self.following.copy()
             self._expand(tried, tried.shape[1] * n, density(tried.reshape(-1, n, d)))
+            if not np.any(self.unfinished & (self.log_integrals > self.log_integrals.max(axis=0) - FAR_BELOW)):
+                break
         clusters, proposed, log_proposals = np.empty(n, dtype=np.int64), np.empty((n, d)), np.empty(n)
         arrays = [rows, clusters, proposed, log_proposals]
         propose(head, self._block.ctypes.data, *(array.ctypes.data for array in arrays), *bits_of_generator(rng))

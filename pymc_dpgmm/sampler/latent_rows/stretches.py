@@ -12,7 +12,7 @@ rows. The map of the rows has the Jacobian :math:`c^{(n - 1) d}`, and is undone 
 
 .. math:: \min\left(1, c^{(n - 1) d} \, \frac{m(x')}{m(x)} \prod_i \frac{e^{f_i(x_i')}}{e^{f_i(x_i)}}\right)
 
-(Green 1995; Liu and Sabatti 2000), where m is the marginal likelihood of the cluster, so that its parameters need
+(Liu and Sabatti 2000), where m is the marginal likelihood of the cluster, so that its parameters need
 not be drawn. The labels stay.
 """
 
