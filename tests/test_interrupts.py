@@ -53,8 +53,16 @@ for _ in range(int(sys.argv[3])):
 
 
 # A run ends with draws, tells that it was still tuning, or is stopped before it starts. PyMC's own processes end
-# without an answer where they are stopped while they start, or do not read what they are sent.
-HOW_RUNS_END = {"draws", "tuning", "interrupt", "EOFError()", "BrokenPipeError(32,_'Broken_pipe')"}
+# without an answer where they are stopped while they start, or do not read what they are sent: the pipe to them is
+# then broken for who writes, and reset for who reads.
+HOW_RUNS_END = {
+    "draws",
+    "tuning",
+    "interrupt",
+    "EOFError()",
+    "BrokenPipeError(32,_'Broken_pipe')",
+    "ConnectionResetError(104,_'Connection_reset_by_peer')",
+}
 
 
 def interrupted(cores, n_rows, n_interrupts, cache, seed, pause):
