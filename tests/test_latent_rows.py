@@ -334,13 +334,13 @@ def too_low(table, rows=None):
     return PREDICTIVES(table) - (0.0 if rows is None else 2.0)
 
 
-def no_evidence(state, v, slots):
+def no_evidence(table, slots):
     """What the clusters say of shifted and stretched rows is left out."""
     return np.zeros(len(slots))
 
 
 MISTAKES = {
-    "no evidence": (stretches, "_log_evidences", no_evidence),
+    "no evidence": (Table, "log_evidences", no_evidence),
     "all are accepted": (redraws, "accept", accepted_always),
     "a low density of rows alone": (Table, "log_predictives_alone", too_low),
 }

@@ -12,11 +12,13 @@ from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
-from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, RowOfBase, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 
 # How far the first differences of a chain reach.
 FIRST_DISTANCE = 0.5
+# Draws of tuning after which what is proposed to rows alone follows the base measure; then it stays.
+ROWS_OF_BASE_EVERY = 20
 # The share of stretches that should be accepted.
 WANTED = 0.35
 
@@ -88,9 +90,6 @@ class LatentRows:
         self._values = target.mixtures[self._view]
         offset = mixture_inputs(mixture).offset
         self._offset = None if offset is None else PointFunction(model, [offset])
-        # Of the base measure, and its parameters.
-        self._of_base: Any = None
-        self._params: Any = None
 
     def draw(
         self,
@@ -111,9 +110,8 @@ class LatentRows:
         if self._offset is not None:
             offset = np.broadcast_to(self._offset(point)[0], present.shape).reshape(rows.shape)
         state.make_own_rows(self._view)
-        params = state.tables[self._view].params
-        if params is not self._params:
-            self._params, self._of_base = params, row_of_base(state.tables[self._view], d)
+        if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
+            anchor.of_base = row_of_base(state.tables[self._view], d)
         n_accepted = 0
         for _ in range(REDRAWS_OF_ROWS):
             redrawn = redraw(
@@ -124,7 +122,7 @@ class LatentRows:
                 anchor.rows - offset,
                 anchor.distances,
                 target.takes_leaders,
-                self._of_base,
+                anchor.of_base,
             )
             n_accepted += redrawn.n_accepted
         values, distances = redrawn.values, np.median(anchor.distances, axis=0)
@@ -139,12 +137,13 @@ class LatentRows:
         if tuning:
             anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
-        # Read again, so that the next draw finds the same numbers.
-        view = self._values.view(point, len(point[target.name]))
-        if not np.array_equal(view.values, state.tables[self._view].values):
-            state.take_rows(self._view, view.values[:, :d])
+        values = state.tables[self._view].values
+        if self._offset is not None or present.dtype != np.float64:
+            # What the next draw finds is rounded.
+            values = self._values.view(point, len(point[target.name])).values
+            state.take_rows(self._view, values[:, :d])
         views = list(kept.views)
-        views[self._view] = views[self._view]._replace(values=view.values)
+        views[self._view] = views[self._view]._replace(values=values)
         return Kept(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
 
 
@@ -156,13 +155,18 @@ class Anchor:
     rows : (n, d) array
     step : float
         Of moves of all rows of a cluster together.
+    of_base : RowOfBase or None
+        What is proposed to rows alone.
+    n_learnt : int
+        Draws that were learnt from.
     """
 
     def __init__(self) -> None:
         self.step = 1.0
         self.rows: np.ndarray = np.empty((0, 0))
         self._squares = np.empty((0, 0))
-        self._n = 0
+        self.of_base: RowOfBase | None = None
+        self.n_learnt = 0
 
     def begin(self, rows: np.ndarray) -> None:
         """Start from the rows of the first draw."""
@@ -178,12 +182,12 @@ class Anchor:
     def learn_step(self, accepted: float) -> None:
         """Take the share of accepted moves of whole clusters into account."""
         if accepted == accepted:
-            self.step *= np.exp((accepted - WANTED) / np.sqrt(1.0 + self._n))
+            self.step *= np.exp((accepted - WANTED) / np.sqrt(1.0 + self.n_learnt))
 
     def learn(self, rows: np.ndarray) -> None:
         """Take a draw into account; later ones count more, as the first ones may be far off."""
-        self._n += 1
-        gain = min(0.5, 2.0 / self._n)
+        self.n_learnt += 1
+        gain = min(0.5, 2.0 / self.n_learnt)
         moved = rows - self.rows
         self.rows = self.rows + gain * moved
         self._squares = self._squares + gain * ((1.0 - gain) * moved**2 - self._squares)

@@ -502,7 +502,7 @@ def redraw(
     anchors: np.ndarray,
     distances: np.ndarray,
     moves_labels: bool,
-    of_base: tuple[np.ndarray, np.ndarray] | None = None,
+    of_base: "RowOfBase | None" = None,
 ) -> Redrawn:
     """Draw the rows of a view and, where these are labels of rows, their labels.
 
@@ -519,8 +519,8 @@ def redraw(
         Where to expand first, and how far differences reach; must not depend on the present rows.
     moves_labels : bool
         Whether rows may change their clusters. This must not be where anything else depends on the labels.
-    of_base : pair of arrays, optional
-        What :func:`row_of_base` returns for the view's parameters, where it is known.
+    of_base : RowOfBase, optional
+        What is proposed to rows alone, where it is known; must not depend on the present rows.
     """
     table = state.tables[v]
     n, d = table.n_rows, anchors.shape[1]
@@ -628,25 +628,32 @@ class _Work:
     d : int
         Number of columns of rows.
     halves : Halves
-    of_base : pair of arrays
-        What :func:`row_of_base` returns.
+    of_base : RowOfBase
     """
 
-    def __init__(
-        self, table: Table, v: int, d: int, halves: Halves, of_base: tuple[np.ndarray, np.ndarray]
-    ) -> None:
+    def __init__(self, table: Table, v: int, d: int, halves: Halves, of_base: "RowOfBase") -> None:
         normal = table.family.component.normal_rows
         assert normal is not None
         means, roots = normal(halves.drawn[v], table.values)
-        precisions = _precisions(roots)
-        mean, precision = of_base
-        # The last one stands for clusters of one row.
-        means = np.concatenate([means, np.broadcast_to(mean, (1, means.shape[1], d))])
-        precisions = np.concatenate([precisions, precision[None]])
-        n, k, size = table.n_rows, len(means), d * (d + 1) // 2
+        n, k, size = table.n_rows, len(means) + 1, d * (d + 1) // 2
         self.n, self.d = n, d
-        half_log_dets = 0.5 * np.linalg.slogdet(precisions)[1] if d > 1 else 0.5 * np.log(precisions[:, 0, 0])
-        self.at_mean = np.repeat((half_log_dets - 0.5 * d * math.log(2.0 * math.pi))[:, None], n, axis=1)
+        diagonals = roots if roots.ndim == 2 else np.diagonal(roots, axis1=1, axis2=2)
+        # The last one stands for clusters of one row.
+        all_means, precisions, self.at_mean = (
+            np.empty((k, means.shape[1], d)),
+            np.zeros((k, size)),
+            np.empty((k, n)),
+        )
+        all_means[:-1], all_means[-1] = means, of_base.mean
+        rows, columns = np.tril_indices(d)
+        if roots.ndim == 2:
+            precisions[:-1, rows == columns] = roots**2
+        else:
+            precisions[:-1] = _precisions(roots)[:, rows, columns]
+        precisions[-1] = of_base.precision[rows, columns]
+        constant = -0.5 * d * math.log(2.0 * math.pi)
+        self.at_mean[:-1] = (np.log(np.abs(diagonals)).sum(axis=1) + constant)[:, None]
+        self.at_mean[-1] = of_base.half_log_det + constant
         self.following = np.empty((k, n_points(d), n, d))
         self.log_integrals, self.unfinished = np.empty((k, n)), np.zeros((k, n), dtype=np.uint8)
         self.clusters = halves.clusters
@@ -656,8 +663,8 @@ class _Work:
             "movable": halves.movable,
             "counts": np.append(halves.counts, 0.0),
             "log_seats": np.empty(k),
-            "means": np.ascontiguousarray(means, dtype=np.float64),
-            "precisions": np.ascontiguousarray(precisions[:, *np.tril_indices(d)]),
+            "means": all_means,
+            "precisions": precisions,
             "at_mean": self.at_mean,
             "best": np.full((k, n), -np.inf),
             "places": np.empty((k, n, d)),
@@ -715,8 +722,16 @@ def _precisions(roots: np.ndarray) -> np.ndarray:
     return np.einsum("kji,kjl->kil", roots, roots)
 
 
-def row_of_base(table: Table, d: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean (1 or n, d) and precision (d, d) of a normal distribution near that of a row of its own cluster.
+class RowOfBase(NamedTuple):
+    """A normal distribution near that of a row in a cluster of its own: mean (1 or n, d) and precision (d, d)."""
+
+    mean: np.ndarray
+    precision: np.ndarray
+    half_log_det: float
+
+
+def row_of_base(table: Table, d: int) -> RowOfBase:
+    """Return a normal distribution near that of a row in a cluster of its own.
 
     It serves proposals only. Quantiles of draws are there whether moments are or not. The draws are the same every
     time, so that the result is a function of the parameters.
@@ -730,4 +745,5 @@ def row_of_base(table: Table, d: int) -> tuple[np.ndarray, np.ndarray]:
     low, middle, high = np.sort(means, axis=0)[[N_OF_BASE // 6, N_OF_BASE // 2, -N_OF_BASE // 6]]
     spread = np.mean((0.5 * (high - low)) ** 2, axis=0)
     within = np.linalg.inv(_precisions(roots).mean(axis=0))
-    return middle, np.linalg.inv(within + np.diag(spread))
+    precision = np.linalg.inv(within + np.diag(spread))
+    return RowOfBase(middle, precision, 0.5 * float(np.linalg.slogdet(precision)[1]))

@@ -71,7 +71,7 @@ def stretch(
     """
     table = state.tables[v]
     slots = state.slots if table.unit is None else state.slots[table.unit]
-    in_use = state.order[: state.n_clusters]
+    in_use = state.order[: state.n_clusters].copy()
     d = len(distances)
     old = table.values[:, :d]
     place_of = np.zeros(state.capacity + 1, dtype=np.int64)
@@ -87,11 +87,11 @@ def stretch(
     means = np.stack([np.bincount(clusters, weights=column) for column in old.T], axis=1) / sizes[:, None]
     new = (means + shifts)[clusters] + np.exp(log_factors)[clusters, None] * (old - means[clusters])
     new_values = np.asarray(density(new[None])[0])
-    log_ratios = d * (sizes - 1.0) * log_factors - _log_evidences(state, v, in_use)
+    log_ratios = d * (sizes - 1.0) * log_factors - table.log_evidences(in_use)
     with np.errstate(invalid="ignore"):
         log_ratios += np.bincount(clusters, weights=new_values - values, minlength=len(in_use))
     state.take_rows(v, new)
-    log_ratios += _log_evidences(state, v, in_use)
+    log_ratios += table.log_evidences(in_use)
     # A comparison with what is not a number is false.
     accepted = (np.log1p(-rng.random(len(in_use))) < log_ratios) | ~several
     if not accepted.all():
@@ -100,9 +100,3 @@ def stretch(
         new_values = np.where(of_rows, new_values, values)
         state.take_rows(v, new)
     return Stretched(new, new_values, float(accepted[several].mean()))
-
-
-def _log_evidences(state: State, v: int, slots: np.ndarray) -> np.ndarray:
-    """Return the log marginal likelihoods of a view's rows of clusters."""
-    table = state.tables[v]
-    return np.array([table.log_evidence(k) for k in slots.tolist()])
