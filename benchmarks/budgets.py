@@ -77,7 +77,7 @@ def mixing(folder):
 def inside_models(folder):
     """Milliseconds of a draw of models that have more than labels: a random base measure, and latent rows."""
     for name, limit in (("galaxies", 0.6), ("100 counts", 1.5)):
-        found = statistics.median(measure("inside_models", name=name)[0]["ms_per_draw"] for _ in range(3))
+        found = statistics.median(measure("inside_models", model=name)[0]["ms_per_draw"] for _ in range(3))
         yield Figure(f"a draw of {name} with a random base measure", found, limit, "ms")
 
 

@@ -212,13 +212,13 @@ def memory(n, draws=5, tune=5):
     tell(**sample(n))
 
 
-def inside_models(name, draws=2_000, tune=1_000):
+def inside_models(model, draws=2_000, tune=1_000):
     """Milliseconds of a draw of a model of ``truncated.py``, which has more than labels, on one core."""
     import pymc as pm
     from truncated import CASES
 
     run = {"chains": 1, "cores": 1, "random_seed": 1} | QUIET
-    with CASES[name]().collapsed():
+    with CASES[model]().collapsed():
         # Once for what is compiled.
         pm.sample(2, tune=2, **run)
         idata = pm.sample(draws, tune=tune, **run)
