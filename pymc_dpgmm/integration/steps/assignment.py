@@ -34,9 +34,10 @@ def assigned(
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
     steps: dict[Variable, Any] = {}
+    rows = latent_rows(model)
     for known, chosen in (
         (hyperparameters(model), chosen_hyperparameters(model, random, options.get("hyperparameters"))),
-        (latent_rows(model), chosen_latent_rows(model, random, options.get("latent_rows"))),
+        (rows, chosen_latent_rows(rows, random, options.get("latent_rows"))),
     ):
         step = labels_step if chosen else pm.NUTS
         steps |= {model.rvs_to_values[rv]: step for rv in known if rv in random}

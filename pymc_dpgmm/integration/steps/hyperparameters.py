@@ -129,8 +129,7 @@ class _Evidence:
         if state is not self._state:
             self._state, self._table = state, given.for_evidence()
         slots = state.order[: state.n_clusters]
-        of_rows = state.slots if given.unit is None else state.slots[given.unit]
-        self._table.take_clusters(given, slots, of_rows)
+        self._table.take_clusters(given, slots, state.slots_of_rows(self._view))
         self._n_clusters = len(slots)
 
     def at(self, params: Sequence[np.ndarray]) -> float:

@@ -429,14 +429,15 @@ class DPMixtureStep(LabelsStep):
         chosen |= {"search": moves.pop("search")} if "search" in moves else {}
         options = Options(n_sweeps, moves=moves, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
+        known_rows = latent_rows_of(model)
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
-            own += chosen_latent_rows(model, model.free_RVs, latent_rows)
+            own += chosen_latent_rows(known_rows, model.free_RVs, latent_rows)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
         check_choice(hyperparameters)
-        known, known_rows = hyperparameters_of(model), latent_rows_of(model)
+        known = hyperparameters_of(model)
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows")
         }

@@ -42,8 +42,8 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
     return is_plain and isinstance(labels.owner.op, PartitionRV)
 
 
-def chosen_latent_rows(model: pm.Model, given: Sequence[Variable], choice: Any) -> list[Variable]:
-    """Return which of some variables are latent rows that a step draws with the labels among them.
+def chosen_latent_rows(known: Sequence[Variable], given: Sequence[Variable], choice: Any) -> list[Variable]:
+    """Return which of a model's :func:`latent_rows` a step of some variables draws with the labels among these.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def chosen_latent_rows(model: pm.Model, given: Sequence[Variable], choice: Any) 
         raise ValueError(f'latent_rows must be "labels" or "nuts", got {choice!r}')
     if choice == "nuts":
         return []
-    return [rv for rv in latent_rows(model) if rv in given and labels_of_rows(rv) in given]
+    return [rv for rv in known if rv in given and labels_of_rows(rv) in given]
 
 
 def labels_of_rows(rv: Variable) -> Variable:

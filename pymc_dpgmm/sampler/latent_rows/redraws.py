@@ -36,9 +36,10 @@ from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import definite_factor, solve_lower, solve_upper, symmetric_entry
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.memory import memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table import Table, places_among
 
 # Degrees of freedom of the proposals of values.
 FREEDOM = 10.0
@@ -524,14 +525,13 @@ def redraw(
     """
     table = state.tables[v]
     n, d = table.n_rows, anchors.shape[1]
-    slots = state.slots if table.unit is None else state.slots[table.unit]
-    halves = Halves(rng, state, slots, moves_labels)
-    work = _Work(table, v, d, halves, of_base or row_of_base(table, d))
+    movable = MovableRows(rng, state, state.slots_of_rows(v), moves_labels)
+    work = _Work(table, v, d, movable, of_base or row_of_base(table, d))
     alone = np.zeros(n)
     if moves_labels:
         alone = state.prior_predictive.copy()
         others = alone - table.log_predictives_alone() if len(state.tables) > 1 else np.zeros(n)
-        for other, (own, drawn) in enumerate(zip(state.tables, halves.drawn, strict=True)):
+        for other, (own, drawn) in enumerate(zip(state.tables, movable.drawn, strict=True)):
             if other != v:
                 work.at_mean[:-1] += own.family.component.log_density(drawn, own.values).T
         work.at_mean[-1] += others
@@ -540,11 +540,11 @@ def redraw(
     new_alone = others + table.log_predictives_alone(proposal.rows) if moves_labels else alone
     n_accepted = work.accept(rng, state.address, rows, alone, proposal, new_alone)
     state.check_prior()
-    state.take_rows(v, rows, halves.slots_of(work.clusters, state.capacity) if moves_labels else None)
+    state.take_rows(v, rows, movable.slots_of(work.clusters, state.capacity) if moves_labels else None)
     return Redrawn(rows, proposal.values, n_accepted)
 
 
-class Halves:
+class MovableRows:
     """Which rows are movable, and what is drawn for the clusters.
 
     Parameters
@@ -557,7 +557,7 @@ class Halves:
 
     Attributes
     ----------
-    movable : (n,) int64 array
+    flags : (n,) int64 array
         1 for rows that may change their label, 0 for others.
     slots : (K,) int64 array
         The clusters that have parameters: all but those of movable rows that are alone.
@@ -571,27 +571,24 @@ class Halves:
 
     def __init__(self, rng: np.random.Generator, state: State, slots: np.ndarray, moves_labels: bool) -> None:
         n, in_use = len(slots), state.order[: state.n_clusters].copy()
-        self.movable, self.counts = np.zeros(n, dtype=np.int64), np.zeros(len(in_use))
+        self.flags, self.counts = np.zeros(n, dtype=np.int64), np.zeros(len(in_use))
         if moves_labels:
             chosen = np.zeros(n, dtype=np.bool_)
             n_chosen = min(n - 1, int(n * rng.uniform(LEAST_MOVABLE, 1.0)))
             chosen[rng.permutation(n)[:n_chosen]] = True
             fixed = np.bincount(slots[~chosen], minlength=state.capacity + 1)
             is_alone = chosen & (state.sizes[slots] == 1)
-            self.movable[:] = chosen & ((fixed[slots] > 0) | is_alone)
+            self.flags[:] = chosen & ((fixed[slots] > 0) | is_alone)
             has_parameters = np.ones(state.capacity + 1, dtype=np.bool_)
             has_parameters[slots[is_alone]] = False
             in_use = in_use[has_parameters[in_use]]
             self.counts = fixed[in_use] * (n / (n - n_chosen))
         self.slots = in_use
-        place_of = np.full(state.capacity + 1, len(in_use))
-        place_of[in_use] = np.arange(len(in_use))
-        self.clusters = place_of[slots]
-        self.drawn = []
-        for table in state.tables:
-            sums = table.family.kept_sums(*(part[in_use] for part in table.sums(0, int(in_use.max()) + 1)))
-            component = table.family.component
-            self.drawn.append(component.restore(component.draw(rng, table.shifted, sums), table.origin))
+        self.clusters = places_among(in_use, slots)
+        self.drawn = [
+            table.family.component.restore(draw_parameters(rng, table, in_use), table.origin)
+            for table in state.tables
+        ]
 
     def slots_of(self, clusters: np.ndarray, capacity: int) -> np.ndarray:
         """Return slots of the rows, given their clusters; rows that are alone get any that are not in use.
@@ -627,14 +624,14 @@ class _Work:
         Its view.
     d : int
         Number of columns of rows.
-    halves : Halves
+    movable : MovableRows
     of_base : RowOfBase
     """
 
-    def __init__(self, table: Table, v: int, d: int, halves: Halves, of_base: "RowOfBase") -> None:
+    def __init__(self, table: Table, v: int, d: int, movable: MovableRows, of_base: "RowOfBase") -> None:
         normal = table.family.component.normal_rows
         assert normal is not None
-        means, roots = normal(halves.drawn[v], table.values)
+        means, roots = normal(movable.drawn[v], table.values)
         n, k, size = table.n_rows, len(means) + 1, d * (d + 1) // 2
         self.n, self.d = n, d
         diagonals = roots if roots.ndim == 2 else np.diagonal(roots, axis1=1, axis2=2)
@@ -656,12 +653,12 @@ class _Work:
         self.at_mean[-1] = of_base.half_log_det + constant
         self.following = np.empty((k, n_points(d), n, d))
         self.log_integrals, self.unfinished = np.empty((k, n)), np.zeros((k, n), dtype=np.uint8)
-        self.clusters = halves.clusters
+        self.clusters = movable.clusters
         self._arrays = {
             "clusters": self.clusters,
             "sizes": np.bincount(self.clusters, minlength=k),
-            "movable": halves.movable,
-            "counts": np.append(halves.counts, 0.0),
+            "movable": movable.flags,
+            "counts": np.append(movable.counts, 0.0),
             "log_seats": np.empty(k),
             "means": all_means,
             "precisions": precisions,

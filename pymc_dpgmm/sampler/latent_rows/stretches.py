@@ -23,6 +23,7 @@ import numpy as np
 
 from pymc_dpgmm.sampler.latent_rows.redraws import Density
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import places_among
 
 
 class Stretched(NamedTuple):
@@ -70,13 +71,10 @@ def stretch(
         By what shifts and logarithms of stretches are multiplied.
     """
     table = state.tables[v]
-    slots = state.slots if table.unit is None else state.slots[table.unit]
     in_use = state.order[: state.n_clusters].copy()
     d = len(distances)
     old = table.values[:, :d]
-    place_of = np.zeros(state.capacity + 1, dtype=np.int64)
-    place_of[in_use] = np.arange(len(in_use))
-    clusters = place_of[slots]
+    clusters = places_among(in_use, state.slots_of_rows(v))
     sizes = np.bincount(clusters, minlength=len(in_use))
     several = sizes > 1
     if not several.any():

@@ -122,11 +122,14 @@ def draw_clusters(
     shapes : (K,) array, > 0
         Parameters of the Dirichlet distribution of the weights.
     """
-    log_weights, drawn = log_gamma_numbers(rng, shapes), []
-    for table in tables:
-        sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
-        drawn.append(table.family.component.draw(rng, table.shifted, sums))
-    return log_weights, drawn
+    log_weights = log_gamma_numbers(rng, shapes)
+    return log_weights, [draw_parameters(rng, table, slots) for table in tables]
+
+
+def draw_parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -> Drawn:
+    """Draw parameters of clusters for rows in the form that the family makes, given the statistics in a table."""
+    sums = table.family.kept_sums(*(part[slots] for part in table.sums(0, int(slots.max()) + 1)))
+    return table.family.component.draw(rng, table.shifted, sums)
 
 
 class LabelDraws:

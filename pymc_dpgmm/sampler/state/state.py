@@ -419,6 +419,11 @@ class State:
         self._point_to(())
         refit_all(self.address)
 
+    def slots_of_rows(self, v: int) -> np.ndarray:
+        """Return the slots of the rows of a view, whose labels may be those of units."""
+        unit = self.tables[v].unit
+        return self.slots if unit is None else self.slots[unit]
+
     def make_own_rows(self, v: int) -> None:
         """Get ready to take other rows of a view."""
         if self.tables[v].has_own_rows:

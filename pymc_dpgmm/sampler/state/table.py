@@ -51,6 +51,14 @@ from pymc_dpgmm.sampler.state.templates import (
 )
 
 
+def places_among(slots: np.ndarray, slots_of_rows: np.ndarray) -> np.ndarray:
+    """Return the places among some slots (K,) of those of rows (n,); K for slots that are not among them."""
+    place_of = np.full(int(max(slots.max(), slots_of_rows.max())) + 1, len(slots))
+    place_of[slots] = np.arange(len(slots))
+    places: np.ndarray = place_of[slots_of_rows]
+    return places
+
+
 class Table:
     """The statistics of all clusters of one view.
 
@@ -389,9 +397,7 @@ class Table:
         self.origin = other.origin
         if other.is_wide:
             # The sums of its family are others.
-            place_of = np.zeros(int(slots.max()) + 1, dtype=np.int64)
-            place_of[slots] = np.arange(len(slots))
-            labels = place_of[slots_of_rows]
+            labels = places_among(slots, slots_of_rows)
             self.sum_up(labels, np.bincount(labels))
             return
         kept = int(self.block[N_KEPT])
