@@ -17,6 +17,7 @@ from pymc_dpgmm.partitions.known import allow, blocks_of, draw_constrained_start
 from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
 )
+from pymc_dpgmm.sampler.amounts import Effort
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import explore
 from pymc_dpgmm.testing import codes, draw_codes, log_likelihoods, normalized, partitions
@@ -168,7 +169,7 @@ def test_a_changed_discount_reaches_the_blocks_at_once():
         point = model.initial_point(random_seed=1)
         for value in (-1.5, 0.3, 2.0):
             point, _ = step.step(point | {"discount_interval__": np.array(value)})
-            assert step.kept[0].views[-1].params.discount == pytest.approx(1 / (1 + np.exp(-value)))
+            assert step.prepared[0].views[-1].params.discount == pytest.approx(1 / (1 + np.exp(-value)))
 
 
 def test_dependents_of_labels_see_rows():
@@ -205,7 +206,7 @@ def test_a_search_keeps_constraints():
     state = State(both, start)
     state.set_prior(prior)
     for _ in range(20):
-        found = explore(rng, state, 2, 1, 3)
+        found = explore(rng, state, Effort(2, 1, 3))
         state = found.state
         assert np.isfinite(found.merit)
         assert allow(constraints, state.labels()[blocks.of_row])

@@ -146,9 +146,9 @@ def test_density_is_that_of_the_model(kind, is_grouped):
 @pytest.mark.parametrize("widths", [(1, 4), (4, 256)])
 def test_draws_leave_the_conditional_distribution_as_it_is(widths, monkeypatch):
     """From exact draws, one draw later: also where the window is narrower than the distribution."""
-    few, many = widths
-    monkeypatch.setattr(components, "FEW", few)
-    monkeypatch.setattr(components, "MANY", many)
+    narrow, wide = widths
+    monkeypatch.setattr(components, "NARROW", narrow)
+    monkeypatch.setattr(components, "WIDE", wide)
     model = made(NUMBERS["shifted Poisson"][0])
     conditional = Conditional(model, model.rvs_to_values[model["m"]])
     numbers = np.arange(100)

@@ -14,7 +14,7 @@ from pymc_dpgmm import testing
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
-from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
+from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, Effort
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
@@ -305,7 +305,7 @@ def test_bookkeeping(family, kernel, start):
         if kernel == "sweep":
             n_moved = sweep(rng, state, 1, 1, 20, 20)
         else:
-            found = explore(rng, state, 1, 1, 1)
+            found = explore(rng, state, Effort(1, 1, 1))
             state, n_moved, joint = found.state, found.n_moved, found.state.log_joint()
             other = state.copy()
             other.relabel(rng.integers(n, size=n))
@@ -327,6 +327,6 @@ def test_few_rows(n):
         state.tally[:] = 0
         sweep(rng, state, 1, 0, 2, 2)
         tally += state.tally
-        state = explore(rng, state, 1, 1, 1).state
+        state = explore(rng, state, Effort(1, 1, 1)).state
         check_state(state, chinese_restaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
     assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)

@@ -28,10 +28,10 @@ from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln, log_risin
 from pymc_dpgmm.tables.checks import is_sparse, is_variable
 
 # The product of weights is turned into its logarithm as soon as it leaves the range from _SMALL to _LARGE. At most
-# _FEW weights are multiplied between two checks, so that the product does not overflow in between.
+# _AT_ONCE weights are multiplied between two checks, so that the product does not overflow in between.
 _LARGE = 1e150
 _SMALL = 1e-150
-_FEW = 4
+_AT_ONCE = 4
 # Layout of a row: total, log multinomial coefficient, number of non-zeros, then column and count of each non-zero.
 _TOTAL, _CONSTANT, _N_NONZERO, _FIRST = range(4)
 
@@ -63,7 +63,7 @@ def _log_row(p, s, x, removed):
     for t in range(int(x[_N_NONZERO])):
         column, count = int(x[_FIRST + 2 * t]), x[_FIRST + 2 * t + 1]
         weight = p.a[column] + (s.counts[column] - removed * count)
-        if count <= _FEW:
+        if count <= _AT_ONCE:
             for c in range(int(count)):
                 product *= weight + c
             if not _SMALL < product < _LARGE:

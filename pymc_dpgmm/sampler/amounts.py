@@ -59,10 +59,22 @@ SEARCH_SHARE = 2 / 3
 SETTLED_SHARE = 0.01
 SETTLED_DRAWS = 10
 SETTLED_DRAWS_OF_PART = 5
-# A searching draw repeats: search, then scans that let clusters settle into their new neighbourhood. Then one
-# cluster is given up on trial, and one divided into any number; rows need more scans to settle where clusters
-# overlap. These are the numbers of rounds, of scans in each, and of scans after the trial.
-EFFORT = (2, 3, 10)
+
+
+class Effort(NamedTuple):
+    """What a searching draw does.
+
+    It repeats, ``rounds`` times: a search, then ``scans`` that let clusters settle into their new neighbourhood.
+    Then one cluster is given up on trial, and one divided into any number, each judged after ``scans_of_trial``:
+    rows need more scans to settle where clusters overlap.
+    """
+
+    rounds: int
+    scans: int
+    scans_of_trial: int
+
+
+EFFORT = Effort(2, 3, 10)
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
 REFINEMENTS = 3
 # Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
@@ -83,9 +95,9 @@ ROWS_PER_SCANNED, LEAST_SCANNED = 256, 1_000
 MANY_CLUSTERS, MOST_CLUSTERS = 36, 16
 # The rows of the part that is searched first, and the number of rows from which on there is one.
 ROWS_OF_PART, ROWS_FOR_PART = 20_000, 50_000
-# Draws that search among all rows once a part of them has been searched, and what they repeat, as in EFFORT.
+# Draws that search among all rows once a part of them has been searched, and what each does.
 SEARCH_DRAWS_AFTER_PART = 2
-EFFORT_AFTER_PART = (1, 1, 3)
+EFFORT_AFTER_PART = Effort(1, 1, 3)
 # Leader sweeps of a searching draw for each that an exact draw has: clusters settle in fewer collapsed scans than
 # leader sweeps.
 SEARCH_LEADERS = 3

@@ -13,7 +13,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.integration.steps.labels import DPMixtureStep
-from pymc_dpgmm.integration.steps.sampler import PartitionSampler
+from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.native.compiled import logger
@@ -164,7 +164,7 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
             if not is_interrupt(error):
                 raise
         trace, draws, tune = (arguments[key] for key in ("trace", "draws", "tune"))
-        if len(trace) >= draws or not has_step(arguments["step"], PartitionSampler):
+        if len(trace) >= draws or not has_step(arguments["step"], PartitionStep):
             return
         n_kept = max(len(trace) - tune, 0)
         logger.warning(

@@ -17,7 +17,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, family_for
 from pymc_dpgmm.integration.steps.concentration import Concentration
-from pymc_dpgmm.integration.steps.sampler import PartitionSampler
+from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
@@ -179,7 +179,7 @@ class BlockDensities:
         return self._own.gradient(free, fixed, labels[self._of_row])
 
 
-class DirichletProcessStep(PartitionSampler):
+class DirichletProcessStep(PartitionStep):
     """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
 
     ``pm.sample`` assigns it automatically. A draw consists of scans over the labels with auxiliary atoms (Neal
@@ -257,7 +257,9 @@ class DirichletProcessStep(PartitionSampler):
                 [atoms_inputs(rv)[0] for rv in chosen if is_atoms(rv)] + [rv for rv in chosen if is_labels(rv)]
             )
         )
-        self._sample([AtomsTarget(model, rv, compile_kwargs) for rv in labels], STATISTICS, rng, compile_kwargs)
+        self._set_targets(
+            [AtomsTarget(model, rv, compile_kwargs) for rv in labels], STATISTICS, rng, compile_kwargs
+        )
         for target in self.targets:
             family = family_for(target.parameters, target.dependents)
             if family is not None:

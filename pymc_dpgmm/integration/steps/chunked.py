@@ -20,8 +20,8 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.integration.steps.concentration import Concentration
+from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.points import PointFunction
-from pymc_dpgmm.integration.steps.sampler import PartitionSampler
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.variables import as_numbers, dependents
 from pymc_dpgmm.partitions.priors import GibbsType
@@ -118,7 +118,7 @@ class ChunkedTarget:
         return True
 
 
-class ChunkedStep(PartitionSampler):
+class ChunkedStep(PartitionStep):
     """Samples the partition of rows in chunks: each draw is a pass over the chunks, and moves of some rows.
 
     Sampler statistics, per draw and prefixed by the name of the mixture: ``n_clusters``; ``largest_share``, the
@@ -144,7 +144,7 @@ class ChunkedStep(PartitionSampler):
     ) -> None:
         model = pm.modelcontext(model)
         values = get_value_vars_from_user_vars(vars, model)
-        self._sample([ChunkedTarget(model, value) for value in values], STATISTICS, rng, compile_kwargs)
+        self._set_targets([ChunkedTarget(model, value) for value in values], STATISTICS, rng, compile_kwargs)
         self.vars = [*values, *concentrations]
         self._options = (options or ChunkOptions()).check()
         drawn = [Concentration(model, value) for value in concentrations]

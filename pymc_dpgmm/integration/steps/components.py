@@ -21,9 +21,9 @@ from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsRV
 
-# Number of consecutive candidates of a draw. Few candidates are faster; many, in this share of the draws, help for
-# wide distributions.
-FEW, MANY, SHARE_OF_MANY = 32, 256, 0.125
+# Number of consecutive candidates of a draw: a narrow window is faster; a wide one, in this share of the draws,
+# helps where the distribution is wide.
+NARROW, WIDE, SHARE_OF_WIDE = 32, 256, 0.125
 
 
 @dataclass_state
@@ -119,7 +119,7 @@ class Conditional:
         depending = dependents(model, rv)
         on_labels = [other for other in depending if is_partition(other)]
         others = [other for other in depending if not is_partition(other)]
-        self._widths = (FEW, FEW if others else MANY)
+        self._widths = (NARROW, NARROW if others else WIDE)
         numbers = pt.vector(self.name, dtype=value.dtype)
         densities = [model.logp(vars=[variable]) for variable in (rv, *on_labels)]
         total = pt.add(*(d.reshape((-1,)) for d in vectorize_graph(densities, {value: numbers})))
@@ -142,7 +142,7 @@ class Conditional:
     def draw(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> np.ndarray:
         """Return a draw of the scalar, or its current value if no candidate has a positive density."""
         current = point[self.name]
-        width = self._widths[int(rng.random() < SHARE_OF_MANY)]
+        width = self._widths[int(rng.random() < SHARE_OF_WIDE)]
         numbers = int(current) - int(rng.integers(width)) + np.arange(width)
         limits = np.iinfo(self._dtype)
         numbers = numbers[(numbers >= limits.min) & (numbers <= limits.max)]

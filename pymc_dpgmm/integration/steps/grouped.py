@@ -8,9 +8,9 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.steps.targets import (
-    Kept,
     LabelsTarget,
     MixtureTarget,
+    Prepared,
     is_plain_mixture,
     n_labels,
     same_rows,
@@ -88,9 +88,9 @@ class GroupedTarget(LabelsTarget):
             return chinese_restaurant(float(other))
         return finite_dirichlet(float(np.mean(concentrations)), float(other))
 
-    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, prepared: Prepared | None) -> Prepared | None:
         """Return the state at a point, with the groups of rows; see :meth:`LabelsTarget.state`."""
-        current = super().state(point, prior, kept)
+        current = super().state(point, prior, prepared)
         if current is not None and current.state.groups is not self.groups:
             current.state.set_groups(self.groups)
         return current
@@ -140,23 +140,25 @@ class TopicsTarget:
         (alpha,) = self._alpha(point)
         return alpha if np.all((alpha > 0.0) & np.isfinite(alpha)) else None
 
-    def state(self, point: dict[str, np.ndarray], prior: np.ndarray, kept: Kept | None) -> Kept | None:
-        """Return the state at a point: the kept one unless its inputs have changed."""
+    def state(self, point: dict[str, np.ndarray], prior: np.ndarray, prepared: Prepared | None) -> Prepared | None:
+        """Return the state at a point: the prepared one unless its inputs have changed."""
         labels = point[self.name]
         view = self._words.view(point, len(labels))
         if not view.family.supports(view.params):
             return None
         eta = np.asarray(view.params.a)[0]
-        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
-        if kept is None or not same_labels or not same_rows(view, kept.views[0]):
+        same_labels = prepared is not None and (
+            labels is prepared.labels or np.array_equal(labels, prepared.labels)
+        )
+        if prepared is None or not same_labels or not same_rows(view, prepared.views[0]):
             if labels.min() < 0 or labels.max() >= len(prior):
                 raise ValueError(f"{self.name} must lie in 0..{len(prior) - 1}, the names of the topics")
             words = view.values[:, 0].astype(np.int64)
-            return Kept(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
-        kept.state.alpha = np.array(prior, dtype=np.float64)
-        if not np.array_equal(eta, kept.state.words.eta):
-            kept.state.set_eta(eta)
-        return kept
+            return Prepared(labels, [view], TopicState(words, self.groups, labels.astype(np.int64), prior, eta))
+        prepared.state.alpha = np.array(prior, dtype=np.float64)
+        if not np.array_equal(eta, prepared.state.words.eta):
+            prepared.state.set_eta(eta)
+        return prepared
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: Any, laws: Any) -> None:
         """Do nothing: a state is always ready."""
@@ -164,10 +166,10 @@ class TopicsTarget:
     def leave(self, point: dict[str, np.ndarray], state: Any) -> None:
         """Do nothing: only the labels are drawn."""
 
-    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+    def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
         """Return the numbers of tokens of the topics that have tokens."""
-        if kept is not None:
-            return kept.state.cluster_sizes
+        if prepared is not None:
+            return prepared.state.cluster_sizes
         sizes = np.bincount(point[self.name])
         return sizes[sizes > 0]
 

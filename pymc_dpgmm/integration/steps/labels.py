@@ -25,9 +25,9 @@ from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, chosen_latent_rows, labels_of_rows
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
-from pymc_dpgmm.integration.steps.sampler import PartitionSampler
+from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
-from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_missing, labels_of_missing
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.records import is_gamma
@@ -44,7 +44,7 @@ class LabelsStepState(StepMethodState):
     """Sampling state of a labels step: the kept states make a repeated draw equal to the last bit."""
 
     tune: bool
-    kept: list[Any]
+    prepared: list[Any]
     schedules: list[Any]
     widths: list[Any]
     anchors: dict[str, Any]
@@ -74,7 +74,7 @@ def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
             )
 
 
-class LabelsStep(PartitionSampler):
+class LabelsStep(PartitionStep):
     """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
 
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
@@ -123,7 +123,7 @@ class LabelsStep(PartitionSampler):
             target.name: {latent.statistic: np.float64 for latent in of_target}
             for target, of_target in zip(targets, self.latent, strict=True)
         }
-        self._sample(targets, statistics, rng, compile_kwargs, of_targets)
+        self._set_targets(targets, statistics, rng, compile_kwargs, of_targets)
         named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
         if named and options.n_scans == 0:
             raise NotImplementedError(
@@ -160,14 +160,14 @@ class LabelsStep(PartitionSampler):
         self.options = options
         is_alone = set(model.value_vars) == set(self.vars)
         self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
-        self.kept: list[Kept | None] = [None] * len(self.targets)
+        self.prepared: list[Prepared | None] = [None] * len(self.targets)
         self.schedules = self._new_schedules(0)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain: its own random numbers, and nothing kept from the last one."""
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
-        self.kept = [None] * len(self.targets)
+        self.prepared = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)
         self.widths = []
         self.anchors = {}
@@ -176,7 +176,7 @@ class LabelsStep(PartitionSampler):
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
         if self.hyperparameters is not None:
-            states = [None if kept is None else kept.state for kept in self.kept]
+            states = [None if prepared is None else prepared.state for prepared in self.prepared]
             self.widths = self.hyperparameters.draw(self.rng, point, states, self.widths, self.tune)
         return point, statistics
 
@@ -196,28 +196,30 @@ class LabelsStep(PartitionSampler):
         started = time.perf_counter()
         concentrations = self.concentrations[position]
         prior = target.prior(point)
-        kept = None if prior is None else target.state(point, prior, self.kept[position])
+        prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
         accepted = dict.fromkeys((latent.statistic for latent in self.latent[position]), math.nan)
         # Where the rest of the model has density zero, labels have no posterior: they wait.
-        if kept is not None and prior is not None:
+        if prepared is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
             if not isinstance(target, TopicsTarget):
-                kept.state.set_prior(prior, laws.get("alpha", _NO_LAW))
+                prepared.state.set_prior(prior, laws.get("alpha", _NO_LAW))
             for latent in self.latent[position]:
                 anchor = self.anchors.setdefault(latent.name, Anchor())
-                kept, accepted[latent.statistic] = latent.draw(self.rng, point, target, kept, anchor, self.tune)
+                prepared, accepted[latent.statistic] = latent.draw(
+                    self.rng, point, target, prepared, anchor, self.tune
+                )
             if self.imputed:
-                kept = target.impute(self.rng, point, kept, self.imputed)
-            given = (self.rng, kept.state, self.tune)
+                prepared = target.impute(self.rng, point, prepared, self.imputed)
+            given = (self.rng, prepared.state, self.tune)
             searches = target.dependents is None and self.schedules[position].searches(self.tune)
             if not searches:
                 own = (*laws.get("alpha", _NO_LAW), *laws.get("gamma", _NO_LAW))
-                target.enter(self.rng, point, kept.state, own)
+                target.enter(self.rng, point, prepared.state, own)
             if target.dependents is None:
                 state, drawn = self.schedules[position].draw(*given)
             else:
-                rest = target.dependents.at(point, target.labels_of(kept.state), target.labels_of)
+                rest = target.dependents.at(point, target.labels_of(prepared.state), target.labels_of)
                 state, drawn, rest = self.schedules[position].draw(*given, rest)
                 point.update({name: rest.point[name] for name in target.dependents.renamed})
             if state.is_grouped or not isinstance(target, GroupedTarget):
@@ -225,9 +227,9 @@ class LabelsStep(PartitionSampler):
                     concentration.write(point, getattr(state, role))
             target.leave(point, state)
             labels = target.labels_of(state)
-            self.kept[position] = kept._replace(labels=labels, state=state)
+            self.prepared[position] = prepared._replace(labels=labels, state=state)
             point[target.name] = labels
-        sizes = target.sizes(point, self.kept[position] if kept is not None else None)
+        sizes = target.sizes(point, self.prepared[position] if prepared is not None else None)
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,

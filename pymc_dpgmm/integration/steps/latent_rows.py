@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.points import PointFunction
-from pymc_dpgmm.integration.steps.targets import Kept, LabelsTarget, is_labels, is_plain_mixture
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, RowOfBase, redraw, row_of_base
@@ -96,12 +96,12 @@ class LatentRows:
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
         target: LabelsTarget,
-        kept: Kept,
+        prepared: Prepared,
         anchor: "Anchor",
         tuning: bool,
-    ) -> tuple[Kept, float]:
+    ) -> tuple[Prepared, float]:
         """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
-        state, d = kept.state, self._density.d
+        state, d = prepared.state, self._density.d
         density = self._density.at(point)
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
@@ -142,9 +142,9 @@ class LatentRows:
             # What the next draw finds is rounded.
             values = self._values.view(point, len(point[target.name])).values
             state.take_rows(self._view, values[:, :d])
-        views = list(kept.views)
+        views = list(prepared.views)
         views[self._view] = views[self._view]._replace(values=values)
-        return Kept(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
+        return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
 
 
 class Anchor:

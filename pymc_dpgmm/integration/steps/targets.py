@@ -36,7 +36,7 @@ from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.sampler.state.state import State
 
 
-class Kept(NamedTuple):
+class Prepared(NamedTuple):
     """The state of one partition that a step keeps between draws, and the labels and views it was made from."""
 
     labels: np.ndarray
@@ -223,8 +223,8 @@ class LabelsTarget:
         assert self._prior is not None
         return self._prior.at(point, len(point[self.name]))
 
-    def state(self, point: dict[str, np.ndarray], prior: GibbsType, kept: Kept | None) -> Kept | None:
-        """Return the state at a point: the kept one unless its inputs have changed.
+    def state(self, point: dict[str, np.ndarray], prior: GibbsType, prepared: Prepared | None) -> Prepared | None:
+        """Return the state at a point: the prepared one unless its inputs have changed.
 
         It is a state of rows or, with constraints, of blocks of rows. Returns None if the parameters of the base
         measures are outside their support.
@@ -235,19 +235,21 @@ class LabelsTarget:
             block = self._blocks.of_row
             views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
             views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
-        same_labels = kept is not None and (labels is kept.labels or np.array_equal(labels, kept.labels))
-        if kept is not None and same_labels and all(map(same_rows, views, kept.views)):
-            if all(map(_same_params, views, kept.views)):
-                return kept
+        same_labels = prepared is not None and (
+            labels is prepared.labels or np.array_equal(labels, prepared.labels)
+        )
+        if prepared is not None and same_labels and all(map(same_rows, views, prepared.views)):
+            if all(map(_same_params, views, prepared.views)):
+                return prepared
             if not all(view.family.supports(view.params) for view in views):
                 return None
-            kept.state.set_params([view.params for view in views])
-            return kept._replace(views=views)
+            prepared.state.set_params([view.params for view in views])
+            return prepared._replace(views=views)
         self._check(labels)
         if not all(view.family.supports(view.params) for view in views):
             return None
         labels_of_blocks = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
-        return Kept(labels, views, State(views, labels_of_blocks))
+        return Prepared(labels, views, State(views, labels_of_blocks))
 
     def _check(self, labels: np.ndarray) -> None:
         """Raise ValueError if labels are out of range or contradict the constraints."""
@@ -260,29 +262,29 @@ class LabelsTarget:
         self,
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
-        kept: Kept,
+        prepared: Prepared,
         imputed: Sequence[str],
-    ) -> Kept:
+    ) -> Prepared:
         """Draw the missing entries of the named variables with the rows' clusters, and set them in a point."""
         if not any(mixture.missing is not None and mixture.missing.name in imputed for mixture in self.mixtures):
-            return kept
+            return prepared
         absent = [
             mixture.absent(view.values.shape)
             if mixture.missing is not None and mixture.missing.name in imputed
             else None
-            for mixture, view in zip(self.mixtures, kept.views, strict=True)
+            for mixture, view in zip(self.mixtures, prepared.views, strict=True)
         ]
-        values = [view.values for view in kept.views]
-        entries = impute(rng, kept.state, values, absent)
+        values = [view.values for view in prepared.views]
+        entries = impute(rng, prepared.state, values, absent)
         views = []
-        for mixture, view, drawn, gaps in zip(self.mixtures, kept.views, entries, absent, strict=True):
+        for mixture, view, drawn, gaps in zip(self.mixtures, prepared.views, entries, absent, strict=True):
             if drawn is not None and gaps is not None:
                 mixture.write_missing(point, drawn, gaps)
                 completed = view.values.copy()
                 completed[gaps] = drawn
                 view = view._replace(values=completed)
             views.append(view)
-        return Kept(self.labels_of(kept.state), views, kept.state)
+        return Prepared(self.labels_of(prepared.state), views, prepared.state)
 
     def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: State, laws: Any) -> None:
         """Prepare a state for a draw that is no search."""
@@ -290,11 +292,11 @@ class LabelsTarget:
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
         """Set the variables that were drawn together with the labels in a point."""
 
-    def sizes(self, point: dict[str, np.ndarray], kept: Kept | None) -> np.ndarray:
+    def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
         """Return the sizes of the clusters at a point, in any order."""
-        if kept is None or self._blocks is not None:
+        if prepared is None or self._blocks is not None:
             return cluster_sizes(point[self.name])
-        return kept.state.cluster_sizes
+        return prepared.state.cluster_sizes
 
     def labels_of(self, state: State) -> np.ndarray:
         """Return the labels of rows from a state."""

@@ -7,7 +7,7 @@ from pymc_dpgmm.partitions.priors import canonical_labels, cluster_sizes
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 
 # Number of draws of a chain among which :func:`central` chooses.
-FEW = 50
+MOST_CANDIDATES = 50
 
 
 def canonical_draws(labels: np.ndarray) -> np.ndarray:
@@ -75,9 +75,9 @@ def posterior_pmf(labels: np.ndarray) -> np.ndarray:
 
 
 def central(threads: Threads, draws: np.ndarray) -> np.ndarray:
-    """Return the partition among FEW evenly spaced draws (S, n) of a chain that is nearest to the others.
+    """Return the partition nearest to the others among evenly spaced draws (S, n) of a chain.
 
-    Labels are canonical, distances the variation of information.
+    At most MOST_CANDIDATES draws are compared, by the variation of information. Labels are canonical.
     """
-    few = draws[np.unique(np.linspace(0, len(draws) - 1, FEW).astype(int))]
+    few = draws[np.unique(np.linspace(0, len(draws) - 1, MOST_CANDIDATES).astype(int))]
     return few[losses_between(threads, few, few, "vi").sum(axis=1).argmin()]

@@ -38,7 +38,7 @@ class Rest(Protocol):
 
 
 # Shares of accepted sets of rows between which the size of the sets stays what it is.
-FEW, MANY = 0.3, 0.6
+RARELY, OFTEN = 0.3, 0.6
 
 
 @dataclass
@@ -92,9 +92,9 @@ class CorrectedSchedule:
                         counted *= _TRIED_ONLY if not took else 1
                     tally += counted
         if tuning and tried:
-            if accepted < FEW * tried:
+            if accepted < RARELY * tried:
                 self.block = max(self.block / 1.2, 1.0)
-            elif accepted > MANY * tried:
+            elif accepted > OFTEN * tried:
                 self.block = min(self.block * 1.2, float(n))
         return state, Drawn(n_moved, state.log_joint() + rest.value, tally, False), rest
 

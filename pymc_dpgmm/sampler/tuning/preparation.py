@@ -24,8 +24,8 @@ from pymc_dpgmm.sampler.state.templates import ALWAYS, DRAW_ABSENT, PRESENT
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.sampler.tuning.search import SEARCHES
 
-# Functions for which a process is worth while, and the seconds that it may take longer than its parent.
-FEW = 4
+# The fewest functions for which a process is worth while, and the seconds that it may take longer than its parent.
+FEWEST_FUNCTIONS = 4
 PATIENCE = 30.0
 
 
@@ -64,7 +64,7 @@ def _compile(functions: Sequence[CFunction]) -> None:
     What does not come of it is compiled when it is needed, as if nothing had been tried.
     """
     # Elsewhere libraries of the system do not survive a fork, or there is none.
-    if len(functions) < FEW or available_cores() < 2 or sys.platform != "linux":
+    if len(functions) < FEWEST_FUNCTIONS or available_cores() < 2 or sys.platform != "linux":
         for function in functions:
             function.prepare()
         return

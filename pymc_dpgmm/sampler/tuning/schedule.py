@@ -29,6 +29,7 @@ from pymc_dpgmm.sampler.amounts import (
     SWEEPS_ALONE,
     TRIED_BEFORE,
     WORDS_CHEAPER,
+    Effort,
     Sweeps,
 )
 from pymc_dpgmm.sampler.many_rows import many_rows, part_search
@@ -112,18 +113,16 @@ class Explored(NamedTuple):
 def explore(
     rng: np.random.Generator,
     state: State,
-    rounds: int,
-    n_scans: int,
-    rival_scans: int,
+    effort: Effort,
     n_leader_sweeps: int = 0,
     n_threads: int = 1,
 ) -> Explored:
     """Search, for tuning: see :mod:`pymc_dpgmm.sampler.tuning.search`."""
     n_moved, largest = 0, 0
-    for _ in range(rounds):
+    for _ in range(effort.rounds):
         redraw_alpha(rng, state)
         largest = max(largest, search(rng, state))
-        n_moved += many_rows.scan(rng, state, n_scans, n_leader_sweeps, n_threads)
+        n_moved += many_rows.scan(rng, state, effort.scans, n_leader_sweeps, n_threads)
     rivals: list[State] = []
     if state.n_clusters > 1:
         rival, merit = without_one(rng, state)
@@ -137,7 +136,7 @@ def explore(
         rivals.append(divided)
     # Where scans take long there is one trial.
     for rival in rivals if state.n < ROWS_FOR_ONE_TRIAL else rivals[-1:]:
-        many_rows.scan(rng, rival, rival_scans, n_leader_sweeps, n_threads)
+        many_rows.scan(rng, rival, effort.scans_of_trial, n_leader_sweeps, n_threads)
         rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
             largest = max(largest, largest_change(state, rival))
@@ -208,7 +207,7 @@ class Schedule:
     numbers: dict[str, float] = field(default_factory=dict)
     search_left: int = 0
     has_searched_part: bool = False
-    effort: tuple[int, int, int] = EFFORT
+    effort: Effort = EFFORT
     settled: int = 0
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
@@ -292,7 +291,7 @@ class Schedule:
             self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
             self.effort = EFFORT_AFTER_PART
         self.has_searched_part = True
-        found = explore(rng, state, *self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
+        found = explore(rng, state, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
         state = found.state
         if found.merit >= self.best_merit:
             self.best_labels, self.best_merit = state.labels(), found.merit
@@ -352,7 +351,7 @@ def searched(
     rng: np.random.Generator,
     options: Options,
     state: State,
-    effort: tuple[int, int, int] = EFFORT,
+    effort: Effort = EFFORT,
     settled_draws: int = SETTLED_DRAWS_OF_PART,
 ) -> State:
     """Return a state after a search of its own, as in tuning."""

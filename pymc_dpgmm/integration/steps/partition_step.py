@@ -14,7 +14,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import BlockedStep
 from pymc_dpgmm.sampler.amounts import ROWS_FOR_LEADERS
 
 
-class PartitionSampler(BlockedStep):
+class PartitionStep(BlockedStep):
     """A step that draws several vectors of labels in turn, each with the variables that are drawn with it.
 
     A *target* is a vector of labels together with everything that a step reads from the model for it. The progress
@@ -23,7 +23,7 @@ class PartitionSampler(BlockedStep):
 
     targets: Sequence[Any]
 
-    def _sample(
+    def _set_targets(
         self,
         targets: Sequence[Any],
         statistics: Mapping[str, Any],
