@@ -499,6 +499,19 @@ class Contract:
             fast, slow_density = (t.log_predictive_without(i, 1) for t in (fast_table, slow_table))
             np.testing.assert_allclose(fast, slow_density, rtol=1e-8, atol=1e-8)
 
+    def check_parameters_may_change(self) -> None:
+        """Make sure that a table that takes other parameters is like one that is made with them."""
+        for name, value in self.params._asdict().items():
+            other = self.params._replace(**{name: 1.25 * value})
+            if isinstance(value, float | np.ndarray) and self.family.supports(other):
+                twin = Contract.__new__(Contract)
+                twin.__dict__.update(self.__dict__ | {"params": other})
+                table, expected = self.table([range(3)]), twin.table([range(3)])
+                table.set_params(other)
+                for k, members in enumerate(([], range(3))):
+                    table.gather(k, np.array(members, dtype=np.int64))
+                    self.assert_slots_agree(table, k, expected, k)
+
     def check_slots_resize(self) -> None:
         """Slots keep their statistics when a table is copied and resized."""
         table = self.table([range(3)])

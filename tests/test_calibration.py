@@ -30,6 +30,7 @@ def p_values(name, **options):
 @pytest.mark.filterwarnings("ignore")  # single replicates may diverge
 @pytest.mark.parametrize("name", calibration.MODELS)
 def test_ranks_of_the_truth_are_uniform(name):
+    """Five published models, simulated and fitted again and again: priors, steps and predictions agree."""
     p = p_values(name)
     assert {"alpha", "n_clusters", "together", "log_joint"} < set(p)
     # With up to eight quantities in three models, chance alone goes below once in 500 runs.
@@ -52,6 +53,7 @@ def too_many(observed):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # as above
 def test_a_wrong_prior_is_seen():
+    """The calibration can fail."""
     assert p_values("two_views", fitted=too_many)["alpha"] < 1e-4
 
 

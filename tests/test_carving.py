@@ -32,6 +32,7 @@ def moves(sizes):
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_carvings_leave_the_posterior_invariant(cases, prior):
+    """All families and priors, against enumeration."""
     exact.assert_matches(*after_sweeps(cases, prior, 20_000, moves("up to four")))
 
 
@@ -40,6 +41,7 @@ def test_carvings_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",)])
 def test_carvings_leave_the_posterior_invariant_in_many_draws(cases, prior, sizes):
+    """The same with draws enough to see an error of one in a hundred."""
     exact.assert_matches(*after_sweeps(cases, prior, 200_000, moves(sizes)))
 
 
@@ -63,6 +65,7 @@ def test_carvings_of_drawn_rows_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("share", [0.2, 0.5])
 @pytest.mark.parametrize("prior", PRIORS)
 def test_carvings_of_drawn_rows_leave_the_posterior_invariant_in_many_draws(share, prior):
+    """Carvings among rows of which a part was drawn, as of rows in chunks."""
     exact.assert_matches(*after_sweeps(("niw",), prior, 100_000, moves_of_drawn_rows(share)))
 
 

@@ -94,6 +94,7 @@ def exact_n_clusters(alphas, weights):
 @pytest.mark.parametrize("by_nuts", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_sampling_matches_enumeration(by_nuts):
     # Gamma(2, 1), on a grid.
+    """Rows of a dask array through pm.sample, alpha drawn with the clusters or by NUTS."""
     alphas = np.linspace(0.005, 20.0, 2_000)
     p = exact_n_clusters(alphas, alphas * np.exp(-alphas))
     with dask.config.set(scheduler="synchronous"), pm.Model():

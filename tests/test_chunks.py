@@ -56,6 +56,7 @@ FEW = dict(zip(SETS, ["all of it", "carvings", "births and deaths", "all rows sc
 
 @pytest.mark.parametrize(("case", "prior"), rest_slow(SETS, 2))
 def test_draws_leave_the_posterior_invariant(case, prior):
+    """Draws of rows in chunks, every scheme of what comes back, against enumeration."""
     exact.assert_matches(*after_draws(case, prior, SCHEMES[FEW[case, prior]], 1_500))
 
 
@@ -63,6 +64,7 @@ def test_draws_leave_the_posterior_invariant(case, prior):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("case", "prior"), SETS)
 def test_draws_leave_the_posterior_invariant_in_many_draws(case, prior, scheme):
+    """The same with draws enough to see a small error, for all families and priors."""
     exact.assert_matches(*after_draws(case, prior, SCHEMES[scheme], 20_000))
 
 

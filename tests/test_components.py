@@ -179,6 +179,7 @@ def _eppf(prior):
 
 @pytest.mark.slow
 def test_component_draws_on_one_partition():
+    """Weights and parameters of components have their posterior given a partition."""
     base, data = BASES["NormalInverseWishart"]
     n_draws = 20_000
     idata = fixed(base, data, n_draws=n_draws)
@@ -299,6 +300,7 @@ def test_missing_entries_of_new_rows():
 
 @pytest.mark.slow
 def test_pointwise_log_likelihoods_average_to_the_density():
+    """What is stored for leave-one-out is the density that dp.density averages."""
     base, data = BASES["GammaPoisson"]
     n_draws = 20_000
     idata = fixed(base, data, n_draws=n_draws)

@@ -32,6 +32,7 @@ def sample(draws, **options):
 
 @pytest.mark.parametrize("alpha", [1.0, "gamma", pytest.param("exponential", marks=pytest.mark.slow)])
 def test_an_ordinary_run_tells_of_nothing(alpha, told):
+    """No warning in an ordinary run, however alpha is drawn."""
     with pm.Model():
         if alpha == "gamma":
             alpha = pm.Gamma("alpha", 1.0, 1.0)

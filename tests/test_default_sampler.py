@@ -85,6 +85,7 @@ def check(views, prior, n_draws, seed=1):
     ],
 )
 def test_partition_frequencies(family, prior):
+    """Every family with every prior, in the default mix of moves: 10^6 draws against enumeration."""
     n_draws = FEW_DRAWS if (family, prior) in BY_DEFAULT else N_DRAWS
     check([scaled(FAMILY_CASES[family])], prior, n_draws)
 
@@ -92,17 +93,20 @@ def test_partition_frequencies(family, prior):
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 def test_partition_frequencies_of_every_prior(prior):
+    """Every prior with data that make its clusters large and small."""
     check([scaled("nig-columns")], prior, N_DRAWS, seed=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 def test_two_views(prior):
+    """Two mixtures on the same labels, of different families."""
     check([scaled("nig-one-column"), scaled("bernoulli")], prior, N_DRAWS)
 
 
 @pytest.mark.slow
 def test_three_views():
+    """Three mixtures on the same labels."""
     check([scaled("multinomial"), scaled("niw"), scaled("categorical")], "pitman-yor", N_DRAWS)
 
 
@@ -151,6 +155,7 @@ def test_enumeration_agrees_with_the_reference(name):
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in REFERENCES])
 def test_references(name):
+    """Exact posteriors that were computed by other programs."""
     view, prior, posterior = reference_case(name)
     codes, _ = draw_codes([view], prior, N_DRAWS)
     assert_matches(codes, partitions(len(view.values)), posterior)
@@ -173,6 +178,7 @@ def test_small_mistakes_are_seen(prior, wrong, monkeypatch):
 
 @pytest.mark.slow
 def test_a_view_left_out_is_seen():
+    """The comparison of two views can fail."""
     views = [scaled("nig-one-column"), scaled("bernoulli")]
     all_labels = partitions(N)
     log_joint = log_likelihoods(all_labels, log_marginal_of(views[0]))

@@ -61,6 +61,7 @@ STEPS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["default", "gibbs", "split-merge"])
 def test_labels_as_an_index(step):
+    """Parameters of clusters that labels index, beside a mixture, against enumeration."""
     p = normalized(log_prior_and_rows() + np.array([extra_density(labels) for labels in LABELS]))
     without = normalized(log_prior_and_rows())
     assert p.max() < 0.6
@@ -70,6 +71,7 @@ def test_labels_as_an_index(step):
 
 @pytest.mark.slow
 def test_an_index_out_of_range_has_density_zero():
+    """Labels that no parameter is there for are never drawn."""
     reached = LABELS.max(axis=1) < 3
     p = np.zeros(len(LABELS))
     log_p = log_prior_and_rows()[reached] + np.array([extra_density(labels) for labels in LABELS[reached]])
@@ -88,6 +90,7 @@ def test_a_start_out_of_range_is_named():
 
 @pytest.mark.slow
 def test_a_potential_of_the_number_of_clusters():
+    """A potential of the labels changes their posterior by what it says."""
     with pm.Model() as model:
         dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
         pm.Potential("few", -1.5 * model["y_n_clusters"].astype("float64"))
@@ -117,6 +120,7 @@ def draw_theta(rng, point):
 @pytest.mark.slow
 def test_unknowns_that_labels_index_are_renamed_with_the_clusters():
     # Their prior means differ, so that renaming changes the prior density.
+    """What belongs to a cluster follows it when labels are renamed."""
     with pm.Model() as model:
         dp.DPMixture("y", 0.9, dp.NormalInverseGamma(**BASE), observed=ROWS)
         theta = pm.Normal("theta", PRIOR_MEANS, 1.0)
@@ -140,6 +144,7 @@ def test_unknowns_that_labels_index_are_renamed_with_the_clusters():
 
 @pytest.mark.slow
 def test_effects_of_clusters_beside_nuts_and_a_gamma_concentration():
+    """Effects by NUTS, labels and alpha by the package, against quadrature."""
     rng = np.random.default_rng(3)
     group = np.repeat([0, 1], 20)
     rows = np.where(group, 6.0, -6.0) + rng.normal(size=40)

@@ -57,6 +57,7 @@ def sampled():
 
 @pytest.mark.parametrize("model", [pytest.param(observed_rows, marks=pytest.mark.slow), latent_rows])
 def test_the_same_seed_gives_the_draws_of_plain_variables(model):
+    """pymc.dims changes names of axes and nothing else."""
     found = {}
     for module in (pm, pmd):
         with model(module) as built:

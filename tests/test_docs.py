@@ -77,3 +77,18 @@ def test_calls_that_are_shown_have_arguments_that_there_are(path):
             (signature.bind if is_whole and (given or keywords) else signature.bind_partial)(*given, **keywords)
         except TypeError as error:
             pytest.fail(f"{ast.unparse(call)}: {error}")
+
+
+def _is_slow(node):
+    return isinstance(node, ast.FunctionDef) and any("slow" in ast.unparse(d) for d in node.decorator_list)
+
+
+def test_slow_tests_say_what_they_protect():
+    """Nobody leaves out, or shortens, what takes minutes without knowing what is lost."""
+    silent = [
+        f"{path.name}: {node.name}"
+        for path in sorted((ROOT / "tests").glob("test_*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _is_slow(node) and not ast.get_docstring(node)
+    ]
+    assert silent == []

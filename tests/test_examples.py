@@ -26,6 +26,7 @@ def load(path):
 
 @pytest.mark.slow
 def test_a_family_of_ones_own_keeps_the_contract():
+    """The guide's family passes all checks of check_family."""
     own = load(ROOT / "docs" / "gamma_exponential.py")
     check_family(own.GammaExponential(1.3, 0.4), own.TIMES, own.slow_log_marginal)
     with pytest.raises(AssertionError):
@@ -64,6 +65,7 @@ def test_a_family_of_a_notebook_gets_to_other_processes():
 
 @pytest.mark.slow
 def test_the_documented_family_as_a_program():
+    """The guide's code runs as it is printed."""
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "gamma_exponential.py"], capture_output=True, text=True, check=True
     )
@@ -87,6 +89,7 @@ RECOVERED = {
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", RECOVERED)
 def test_example_recovers_the_truth(name, tmp_path, monkeypatch):
+    """Every example program finds what its data were simulated with."""
     monkeypatch.syspath_prepend(ROOT / "examples")
     module = load(ROOT / "examples" / f"{name}.py")
     draws_a_picture = name in ("digits", "regressions", "clonal_reads")

@@ -66,12 +66,14 @@ def test_partition_frequencies(family, rows, base, prior, moves):
 @pytest.mark.parametrize("moves", MOVES)
 @pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
 def test_partition_frequencies_long(family, rows, base, prior, moves):
+    """Rows in groups under hierarchical processes, against enumeration over tables."""
     case = Case(family, rows, base, **prior)
     check(case, *case.draw(MOVES[moves], N_DRAWS, seed=5))
 
 
 @pytest.mark.parametrize("moves", EACH)
 def test_partition_frequencies_of_finite_mixtures(moves):
+    """Rows in groups under grouped finite mixtures, against enumeration."""
     case = Case("NormalInverseWishart", ROWS, NIW, **FINITE)
     codes, _ = case.draw(MOVES[moves], N_DRAWS // 4)
     assert_matches(codes, case.labels, case.p)

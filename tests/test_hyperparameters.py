@@ -172,6 +172,7 @@ without_blas = pytest.mark.filterwarnings("ignore:PyTensor could not link to a B
 @without_blas
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_hyperparameters_follow_the_posterior(case):
+    """Slices of every kind of hyperparameter, against enumeration and quadrature."""
     codes, values, _ = draws(case, 15_000)
     check(case, codes, values)
 
@@ -180,6 +181,7 @@ def test_labels_and_hyperparameters_follow_the_posterior(case):
 @without_blas
 @pytest.mark.parametrize("case", CASES)
 def test_many_draws_follow_the_posterior(case):
+    """The same with four times the draws."""
     codes, values, _ = draws(case, 60_000)
     check(case, codes, values)
 

@@ -73,6 +73,7 @@ def posterior(name):
     ],
 )
 def test_partition_frequencies(name, n_draws):
+    """Every prior given known labels, against enumeration over what remains possible."""
     prior = PRIORS_OF_EIGHT[name][0]._replace(extra=float(N - M))
     of_blocks, p = posterior(name)
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
@@ -295,6 +296,7 @@ def alpha_and_partitions(all_labels, log_likelihood, n):
 
 @pytest.mark.slow
 def test_known_units_beside_an_offset():
+    """Known units of several rows, with an offset that NUTS draws."""
     unit = np.array([0, 0, 1, 2, 2, 3, 4])
     x, y = np.array([1.0, -1, 0.5, 0.3, -0.8, 1.2, -0.4]), np.array([0.2, -0.3, 1.1, 0.6, 0.4, 1.9, 0.9])
     params = {"mu": [0.3], "kappa": 0.4, "a": 2.0, "b": [0.6]}
@@ -329,6 +331,7 @@ def test_known_units_beside_an_offset():
 
 @pytest.mark.slow
 def test_known_labels_as_an_index():
+    """Known labels whose parameters another variable has."""
     x = np.array([0.2, 1.1, -0.3, 1.9, 0.9, -0.8])
     all_labels = partitions(6)
     kept = (all_labels[:, 0] != all_labels[:, 2]) & (all_labels[:, 1] == all_labels[:, 4])

@@ -62,6 +62,7 @@ def log_joint(labels, discount=DISCOUNT):
 
 @pytest.mark.slow
 def test_density_and_labels_given_the_rest():
+    """Latent rows by NUTS: density and labels against quadrature."""
     expected = np.array([log_joint(labels) for labels in PARTITIONS])
     n_clusters = PARTITIONS.max(axis=1) + 1
     with model() as built:

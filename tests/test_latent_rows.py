@@ -1,5 +1,7 @@
 """Latent rows that are drawn with their labels: which ones, and against enumeration with quadrature."""
 
+import ctypes
+
 import exact
 import numpy as np
 import pymc as pm
@@ -17,6 +19,7 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows
 from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
 from pymc_dpgmm.sampler.latent_rows import redraws, stretches
+from pymc_dpgmm.sampler.latent_rows.work import WORK, Work
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 
@@ -104,6 +107,11 @@ def crp(labels):
     return exact.log_eppf(labels, 1.2)
 
 
+def known(labels):
+    """The first row is known to share a cluster with the last one, and not with the third."""
+    return crp(labels) if labels[0] == labels[3] and labels[0] != labels[2] else -np.inf
+
+
 class Quadrature:
     """Log evidence of the rows of each cluster, and means of rows, on a grid of means and variances."""
 
@@ -189,6 +197,11 @@ CASES = {
         lambda labels: exact.log_mfm(labels, 0.8, stats.geom.logpmf(np.arange(1, 60), 0.4)),
         lambda: [Quadrature([poisson] * 4)],
     ),
+    "known labels": (
+        lambda: poisson_model(known_labels=["a", None, "b", "a"]),
+        known,
+        lambda: [Quadrature([poisson] * 4)],
+    ),
     "finite": (
         lambda: poisson_model(dp.FiniteMixture, of=(1.5, 3)),
         lambda labels: exact.log_finite_dirichlet(labels, 1.5, 3),
@@ -226,6 +239,7 @@ def check(case, codes, rows):
 
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_rows_follow_the_posterior(case):
+    """Twelve models with latent rows, against enumeration and quadrature."""
     codes, rows, idata = draws(case, 6_000 if case == "poisson" else 30_000)
     check(case, codes, rows)
     # A Laplace density has a kink, and x^2 two modes.
@@ -236,6 +250,7 @@ def test_labels_and_rows_follow_the_posterior(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["poisson", "binomial", "two columns"])
 def test_many_draws_follow_the_posterior(case):
+    """Three of them with eight times the draws."""
     codes, rows, _ = draws(case, 250_000)
     check(case, codes, rows)
 
@@ -262,7 +277,7 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
     d = 2 if base in ("columns", "correlated", "spherical") else 1
     params = BASES[base].numbers(d)
     of_labels = pitman_yor(alpha, discount)
-    before, after = [], []
+    before, after, work = [], [], Work()
     for _ in range(n_draws):
         labels = draw_labels(rng, alpha, discount, np.inf, N_ROWS)
         rows = family.draw_rows(rng, params, labels, given)
@@ -276,9 +291,10 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
         state.set_prior(of_labels)
         state.make_own_rows(0)
         anchors, distances = np.full((N_ROWS, d), 0.3), np.full((N_ROWS, d), 0.6)
+        of_base = redraws.row_of_base(state.tables[0], d)
         before.append(moments(labels, rows, data))
         for _ in range(n_redraws):
-            redrawn = redraws.redraw(rng, state, 0, density, anchors, distances, moves_labels)
+            redrawn = redraws.redraw(rng, state, 0, density, anchors, distances, moves_labels, of_base, work)
             moved = stretches.stretch(rng, state, 0, density, redrawn.values, distances[0], 2.0)
         after.append(moments(state.labels(), moved.rows, data))
     check_bookkeeping(state)
@@ -310,20 +326,27 @@ def largest_score(base, prior, n_draws, **given):
 
 @pytest.mark.parametrize(("base", "prior"), rest_slow([(base, prior) for prior in PRIORS for base in BASES]))
 def test_redraws_leave_the_joint_distribution(base, prior):
+    """Redraws and stretches alone, from exact draws, for every family and prior."""
     assert largest_score(base, prior, 4_000 if (base, prior) == ("normal", "crp") else 20_000) < 4.0
 
 
 @pytest.mark.slow
 def test_redraws_that_keep_labels_leave_the_joint_distribution():
+    """Where labels may not move, as with units."""
     assert largest_score("correlated", "crp", 20_000, moves_labels=False) < 4.0
 
 
-ACCEPT, CERTAIN = redraws.accept, np.full(N_ROWS, -1e300)
+ACCEPT = redraws.accept
 
 
-def accepted_always(*arrays):
-    *others, _, next_double, bit_state = arrays
-    return ACCEPT(*others, CERTAIN.ctypes.data, next_double, bit_state)
+def numbers_at(address, kind, length):
+    return np.ctypeslib.as_array(ctypes.cast(int(address), ctypes.POINTER(kind)), (length,))
+
+
+def accepted_always(head, block, *others):
+    log_proposals = numbers_at(block, ctypes.c_int64, len(WORK))[WORK.place("log_proposals")]
+    numbers_at(log_proposals, ctypes.c_double, N_ROWS)[:] = -1e300
+    return ACCEPT(head, block, *others)
 
 
 PREDICTIVES = Table.log_predictives_alone
@@ -334,13 +357,17 @@ def too_low(table, rows=None):
     return PREDICTIVES(table) - (0.0 if rows is None else 2.0)
 
 
-def no_evidence(table, slots):
-    """What the clusters say of shifted and stretched rows is left out."""
-    return np.zeros(len(slots))
+PROPOSE_STRETCH = stretches.propose
+
+
+def stretched_always(*arguments):
+    """What clusters say of shifted and stretched rows is ignored."""
+    PROPOSE_STRETCH(*arguments)
+    numbers_at(arguments[6], ctypes.c_double, N_ROWS)[:] = 1e300
 
 
 MISTAKES = {
-    "no evidence": (Table, "log_evidences", no_evidence),
+    "all stretches are accepted": (stretches, "propose", stretched_always),
     "all are accepted": (redraws, "accept", accepted_always),
     "a low density of rows alone": (Table, "log_predictives_alone", too_low),
 }
@@ -348,6 +375,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", rest_slow(MISTAKES))
 def test_a_mistake_is_seen(monkeypatch, mistake):
+    """The comparison of joint distributions can fail."""
     monkeypatch.setattr(*MISTAKES[mistake])
     assert largest_score("normal", "crp", 8_000) > 5.0
 
@@ -408,6 +436,10 @@ def test_a_user_decides():
     assert "diverging" in by_nuts
     with pytest.raises(ValueError, match='latent_rows must be "labels" or "nuts"'):
         a_few(dpmixture={"latent_rows": "slices"})
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.2, dp.NormalInverseGamma(**NIG), observed=COVARIATES)
+    with pytest.raises(ValueError, match='latent_rows must be "labels" or "nuts"'):
+        sampled.sample(model, 5, tune=5, chains=1, dpmixture={"latent_rows": "slices"})
 
 
 def test_rows_stay_with_nuts_where_a_user_brings_a_step_of_labels():
@@ -424,6 +456,33 @@ def test_a_step_of_all_labels_takes_their_rows():
     # One of some variables takes these alone.
     with model:
         assert [value.name for value in dp.DPMixtureStep([model["x_labels"]]).vars] == ["x_labels"]
+
+
+def test_units_may_have_no_rows():
+    with pm.Model() as model:
+        labels = dp.CRP("x_labels", 1.2, 4)
+        x = dp.CollapsedMixture("x", labels[np.array([0, 0, 3, 3])], dp.NormalInverseGamma(**NIG), shape=(4,))
+        pm.Laplace("y", x, 0.3, observed=PAIRS.ravel()[:4])
+    idata = sampled.sample(model, 6_000, tune=500, chains=2, cores=1, random_seed=4)
+    rows = OfUnits()
+    rows.log_rows = [rows.log_rows[0], 0.0, 0.0, rows.log_rows[1]]
+    log_p = np.array([crp(labels) + rows.log_evidence(labels) for labels in PARTITIONS])
+    p = np.exp(log_p - logsumexp(log_p))
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+
+
+def test_rows_of_other_labels_go_to_another_step():
+    """Where a user brings the step of one mixture's labels, NUTS draws its rows."""
+    with pm.Model() as model:
+        poisson_model()
+        other = dp.DPMixture("other", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+        pm.Poisson("z", pt.exp(other), observed=COUNTS)
+        step = dp.CollapsedGibbs([model["x_labels"]])
+        posterior = sampled.sample(model, 40, tune=40, chains=1, step=[step], random_seed=1).posterior
+        with pytest.raises(ValueError, match="x can be drawn here together with their labels only"):
+            dp.DPMixtureStep([model["other_labels"], model["x"]])
+    for name in ("x", "other"):
+        assert len(np.unique(posterior[name].to_numpy().ravel())) > 40
 
 
 def test_data_may_change_between_runs():

@@ -1,4 +1,4 @@
-"""Rooms import from rooms below them, and numbers know nothing of the framework above them."""
+"""Rooms import from rooms above them in the table of CONTRIBUTING, and numbers know nothing of the framework."""
 
 import ast
 import functools

@@ -43,6 +43,7 @@ def two_sweeps(rng, state):
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_a_sweep_leaves_the_posterior_invariant(cases, prior):
+    """Leader sweeps alone, against enumeration, for every family."""
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
 
 
@@ -56,6 +57,7 @@ def pairs(monkeypatch):
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_a_sweep_within_super_clusters_leaves_the_posterior_invariant(cases, prior, pairs):
+    """Sweeps in which rows look only at clusters near their own."""
     exact.assert_matches(*after_sweeps(cases, prior, 3_000, two_sweeps))
 
 
@@ -64,6 +66,7 @@ def test_a_sweep_within_super_clusters_leaves_the_posterior_invariant(cases, pri
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",), ("nig", "categorical")])
 @pytest.mark.parametrize("has_pairs", [False, True])
 def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior, has_pairs, request):
+    """Every family and prior, with draws enough to see a small error."""
     if has_pairs:
         request.getfixturevalue("pairs")
     exact.assert_matches(*after_sweeps(cases, prior, 30_000 if has_pairs else 60_000, two_sweeps))
@@ -110,6 +113,7 @@ class Twin:
 
 @pytest.mark.parametrize("groups", rest_slow([None, "parameters"]))
 def test_the_twin_leaves_the_posterior_invariant(groups):
+    """The slow twin in NumPy is right, so that agreement with it means something."""
     exact.assert_matches(*after_sweeps(("nig",), "pitman-yor", 5_000, Twin(groups=groups)))
 
 
@@ -125,6 +129,7 @@ SLIGHT = ["rows join any cluster", "weights without the discount", "weights are 
     ],
 )
 def test_mistakes_are_seen(mistake, n_draws):
+    """The comparisons of leader sweeps can fail, by slight mistakes too."""
     twin = Twin(mistake, "labels" if mistake.startswith("super-clusters") else None)
 
     def four_sweeps(rng, state):
@@ -144,6 +149,7 @@ def births(rng, state):
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_births_and_deaths_leave_the_posterior_invariant(cases, prior):
+    """Births and deaths alone, against enumeration."""
     exact.assert_matches(*after_sweeps(cases, prior, 20_000, births))
 
 
@@ -152,6 +158,7 @@ def test_births_and_deaths_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",)])
 def test_births_and_deaths_leave_the_posterior_invariant_in_many_draws(cases, prior):
     # Draws that start independently: as many as a chain of several millions is worth.
+    """The same with draws enough to see a small error."""
     exact.assert_matches(*after_sweeps(cases, prior, 250_000, births))
 
 
@@ -195,6 +202,8 @@ def birth_twin(rng, state, mistake):
 @pytest.mark.slow
 @pytest.mark.parametrize("mistake", [None, "singles before"])
 def test_the_twin_of_births_and_its_mistake(mistake):
+    """The slow twin of births is right, and a mistake in it is seen."""
+
     def move(rng, state):
         start = state.labels()
         for _ in range(3):
@@ -415,6 +424,7 @@ def test_partition_frequencies_in_a_model(law, draws):
 
 @pytest.mark.slow
 def test_draws_depend_neither_on_cores_nor_on_threads():
+    """The same seed gives the same draws of many rows, however many threads share a sweep."""
     rows = np.random.default_rng(4).normal(size=(60, 2)) + 5.0 * (np.arange(60) % 3)[:, None]
     found = []
     for cores, threads in ((1, 1), (1, 3), (2, 1)):

@@ -126,6 +126,7 @@ def test_partition_frequencies(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_partition_frequencies_long(case):
+    """Missing entries of every family that has them, against sums over the observed ones."""
     check_frequencies(case, 1_000_000)
 
 
@@ -318,6 +319,7 @@ def drawn_with_gaps(observed, n_draws, offset=None, seed=1):
 
 @pytest.mark.slow
 def test_full_covariance_with_missing_entries():
+    """Drawn entries under full covariances, against quadrature over them."""
     all_labels = partitions(len(GAPPED))
     log_rows = log_likelihoods(all_labels, lambda members: integrated(list(members)))
     p = normalized(log_rows + np.array([exact.log_eppf(labels, 0.9) for labels in all_labels]))
@@ -336,6 +338,7 @@ def test_full_covariance_with_missing_entries():
 
 @pytest.mark.slow
 def test_a_cluster_drawn_as_if_nothing_were_missing_is_seen():
+    """The comparison with missing entries can fail."""
     all_labels = partitions(len(GAPPED))
     filled = np.where(np.isnan(GAPPED), np.nanmean(GAPPED, axis=0), GAPPED)
     log_rows = log_likelihoods(all_labels, lambda members: exact.niw_log_marginal(filled[members], **NIW))
@@ -354,6 +357,7 @@ def test_missing_entries_beside_an_offset_and_far_from_zero():
 
 @pytest.mark.slow
 def test_entries_that_integrate_out_are_drawn_where_asked_for():
+    """Entries that need not be drawn have their conditional distribution where a user wants them."""
     base, values, slow, _ = CASES["nig"]
     with pm.Model() as model:
         dp.DPMixture("y", 0.8, base, observed=values, impute=True)
@@ -412,6 +416,7 @@ def test_views_draw_what_can_be_drawn():
 @pytest.mark.slow
 def test_nuts_draws_missing_entries_where_clusters_have_no_exact_draw():
     # Other parts of the model depend on the labels, or units have several rows.
+    """Entries that only NUTS can draw are right beside labels."""
     with pm.Model() as model:
         dp.DPMixture("y", 1.0, dp.NormalInverseWishart(**NIW), observed=GAPPED, unit=[0, 0, 1, 1, 2])
         drawn = pm.sample(

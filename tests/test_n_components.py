@@ -107,6 +107,7 @@ def in_categories(p, top=6):
     ],
 )
 def test_partition_and_number_follow_the_enumerated_posterior(kind, is_grouped):
+    """Every kind of random number of components, of plain and grouped mixtures."""
     number, log_mass, read = NUMBERS[kind]
     group = GROUP if is_grouped else None
     everything, p = enumerated(log_mass, group)

@@ -15,6 +15,7 @@ NOTEBOOKS = sorted((Path(__file__).parent.parent / "notebooks").glob("*.py"))
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Jupyter's own machinery
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_notebook_runs(path):
+    """Every notebook runs from an empty kernel, without a warning."""
     NotebookClient(jupytext.read(path), timeout=600, kernel_name="python3").execute()
 
 

@@ -67,6 +67,7 @@ def extended_inverse(lower):
     "kind", ["far", "scales", "correlated", pytest.param("wide", marks=pytest.mark.slow), "outliers"]
 )
 def test_factor_after_many_changes(kind):
+    """Cached factors stay accurate after many rows have come and gone."""
     rows = hard_data(kind)
     n, d = rows.shape
     if kind == "outliers":

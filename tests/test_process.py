@@ -215,6 +215,7 @@ def test_a_draw_leaves_the_posterior_invariant(case):
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
+    """A whole draw under any likelihood, against enumeration with quadrature over atoms."""
     assert_invariant(*after_one_draw(case, ALL_MOVES, 40_000))
 
 
@@ -222,6 +223,7 @@ def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
 @pytest.mark.parametrize("move", ALONE)
 @pytest.mark.parametrize("case", ["poisson", "censored", "tied", "units", "known"])
 def test_each_move_alone_leaves_the_posterior_invariant_in_many_draws(case, move):
+    """Each of its moves alone, so that two errors cannot cancel."""
     assert_invariant(*after_one_draw(case, ALONE[move], 40_000))
 
 
@@ -251,6 +253,7 @@ def autocorrelation_time(values):
 @pytest.mark.slow
 @pytest.mark.parametrize("m", NEAL)
 def test_autocorrelation_times_of_neal(m):
+    """Scans mix as published (Neal 2000, table 1)."""
     y = np.array([-1.48, -1.40, -1.16, -1.08, -1.02, 0.14, 0.51, 0.53, 0.78])
     rng, n_draws = np.random.default_rng(4), 100_000
     rows, prior = Rows(np.ones(9), np.zeros(9, dtype=np.int64)), chinese_restaurant(1.0)
@@ -413,6 +416,7 @@ def random_mean():
 
 @pytest.mark.slow
 def test_hyperparameters_see_the_atoms_of_clusters_once():
+    """A base with a random mean counts each cluster, and not each row."""
     y, labels, log_rows, log_base, log_eppf, log_hyper, means, alphas = random_mean()
     by_mean = np.array(
         [
@@ -502,6 +506,7 @@ def test_draws_do_not_depend_on_cores():
 
 @pytest.mark.slow
 def test_far_apart_starts_meet():
+    """Chains from one cluster and from many agree under any likelihood."""
     model = model_of_two_clusters()
     starts = [np.zeros(24, dtype=int), np.arange(24)]
     given = [{"theta_labels": start, "theta": 0.1 * start} for start in starts]
@@ -593,6 +598,7 @@ def test_new_rows_are_atoms_or_draws_of_the_base(clusters):
 
 @pytest.mark.slow
 def test_log_likelihood_leaves_out_the_row_and_its_own_parameters(clusters):
+    """What is stored for leave-one-out does not use the row twice."""
     model, y, idata = clusters
     own = dp.log_likelihood(idata, "c", random_seed=1, model=model, extend_inferencedata=False)
     found = own["log_likelihood"]["y"]
@@ -897,6 +903,7 @@ def test_a_restored_step_repeats_its_draws():
 
 @pytest.mark.slow
 def test_two_processes_and_a_mixture_in_one_model():
+    """Steps of several processes and mixtures do not disturb each other."""
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=10), np.repeat([-3.0, 3.0], 5) + rng.normal(size=10)
     with pm.Model() as model:
@@ -1022,6 +1029,7 @@ def test_bounds_of_latent_variables_that_depend_on_the_parameters():
 
 @pytest.mark.slow
 def test_densities_of_censored_and_integer_data():
+    """dp.density of censored and of integer data integrates, or sums, to one."""
     with pm.Model() as censored:
         theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.5, 1.0), shape=6)
         life = pm.Weibull.dist(1.5, pm.math.exp(theta))

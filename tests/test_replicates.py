@@ -124,6 +124,7 @@ def test_weights_and_parameters_are_those_of_the_log_likelihood():
 
 @pytest.mark.parametrize(("alpha", "discount"), rest_slow([(0.8, 0.4), (0.8, 0.0)]))
 def test_rows_choose_their_clusters_by_the_weights(alpha, discount):
+    """Replicated rows have the clusters' weights as frequencies."""
     with pm.Model() as model:
         dp.PYMixture("y", alpha, discount, dp.NormalInverseGamma(**NIG), observed=ROWS)
     found = by_draw(replicated(model, {"y_labels": np.tile(LABELS, (N_DRAWS, 1))})["y"])

@@ -23,6 +23,7 @@ def assert_partitions_match(idata, all_labels, p, name="y_labels"):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["niw_crp", "nig_crp"])
 def test_fixed_alpha(name):
+    """The whole way from a model to its draws, against enumeration."""
     given = exact.reference(name)
     base = dict(given["base_measure"])
     with pm.Model() as model:
@@ -34,6 +35,7 @@ def test_fixed_alpha(name):
 
 @pytest.mark.slow
 def test_split_merge_alone():
+    """Split and merge moves alone reach every partition with its probability."""
     given = exact.reference("niw_crp")
     base = dict(given["base_measure"])
     base.pop("family")
@@ -51,6 +53,7 @@ def test_split_merge_alone():
     ["DPMixtureStep", *(pytest.param(step, marks=pytest.mark.slow) for step in ("ConcentrationGibbs", "NUTS"))],
 )
 def test_gamma_alpha(by):
+    """Alpha under a gamma prior by every step that can draw it, against quadrature."""
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])
     base.pop("family")
@@ -128,6 +131,7 @@ def test_alpha_shared_and_transformed():
 
 @pytest.mark.slow
 def test_labels_without_data_follow_their_prior():
+    """Without data, labels have the distribution of the prior."""
     with pm.Model() as model:
         dp.CRP("labels", 1.4, 5)
     all_labels = exact.partitions(5)

@@ -243,6 +243,7 @@ def draw_codes(family, rows, base, alpha, moves, n_draws, law=(0.0, 0.0), seed=1
 )
 @pytest.mark.parametrize("name", rest_slow(["niw_crp", "nig_crp"]))
 def test_partition_frequencies(name, moves):
+    """Each kind of split and merge move with every prior, against enumeration."""
     given = exact.reference(name)
     base = dict(given["base_measure"])
     family = base.pop("family")
@@ -260,6 +261,7 @@ def test_partition_frequencies(name, moves):
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", ["default", "sequential", "random"])
 def test_partition_frequencies_with_random_alpha(moves):
+    """The same where alpha is drawn in between."""
     given = exact.reference("niw_crp_gamma_alpha")
     base = dict(given["base_measure"])
     family = base.pop("family")

@@ -54,6 +54,7 @@ def posterior(views, alpha):
 @pytest.mark.parametrize("case", ["nig", pytest.param("niw", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("n_moves", [(1, 3), pytest.param((0, 0), marks=pytest.mark.slow)])
 def test_partition_frequencies(case, n_moves):
+    """Rows in units, whose labels they share, against enumeration."""
     views = [view(case)]
     all_labels, p = posterior(views, 0.9)
     assert p.max() < 0.6
@@ -64,6 +65,7 @@ def test_partition_frequencies(case, n_moves):
 @pytest.mark.slow
 def test_partition_frequencies_of_two_views_with_units_of_their_own():
     # The second view has one row for each unit; the third none for some of them.
+    """Two mixtures whose rows belong to units in different ways."""
     base = CASES["nig"]
     single = View(base.family, base.numbers(2), rows(2, seed=3)[:N_UNITS])
     some = View(base.family, base.numbers(2), rows(2, seed=4)[:3], np.array([4, 1, 4]))
@@ -142,6 +144,7 @@ def test_named_units_and_prior_draws():
 
 @pytest.mark.slow
 def test_a_view_per_unit_beside_a_view_per_row():
+    """One mixture has a row per unit, the other one several."""
     with pm.Model() as model:
         views = dp.DPMixture(
             "y",

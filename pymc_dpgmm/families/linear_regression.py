@@ -284,6 +284,7 @@ class LinearRegression(BaseMeasure):
         tables={"half_log_det_precision": "", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        tabulated_by=("a",),
         cache={
             "factor": "P",
             "mean": "p",

@@ -157,6 +157,7 @@ class NormalInverseGamma(BaseMeasure):
         tables={"is_common": "", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        tabulated_by=("kappa", "a"),
         cache={"rate": "d", "shift": "d", "constant": "", "constant_without": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,

@@ -295,6 +295,7 @@ FAMILY = Family(
     tables={"half_log_det_psi": "", "norms": "n"},
     tabulate=_tabulate,
     constants=_constants,
+    tabulated_by=("kappa", "nu"),
     cache={
         "mean": "d",
         "shift": "d",

@@ -211,6 +211,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         tables={"weight": "d", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        tabulated_by=("kappa", "a", "scale"),
         cache={"mean": "d", "rate": "", "constant": ""},
         refresh=_refresh,
         log_predictive=_log_predictive,

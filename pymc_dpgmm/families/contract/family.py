@@ -26,7 +26,7 @@ import importlib
 import math
 import pickle
 from collections import namedtuple
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
@@ -152,6 +152,9 @@ class Family:
     constants : callable or None
         ``constants(params) -> dict`` of the numbers that ``log_evidence`` uses, which come first in ``tables``. It
         saves time where only parameters change. By default they are made by ``tabulate`` for no rows.
+    tabulated_by : tuple of str or None
+        Names of the parameters on which all other numbers of ``tabulate`` depend; it is not called while these
+        stay the same. Needs ``constants``. By default they may depend on any.
     cache : dict of str to str
         What a sampler keeps of a cluster beside its sums (``c`` below), declared like the sums. By default this is
         the evidence; with ``{}`` it is nothing.
@@ -239,6 +242,7 @@ class Family:
     tables: dict[str, str] = field(default_factory=dict)
     tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
     constants: Callable[[Any], dict[str, Any]] | None = None
+    tabulated_by: tuple[str, ...] | None = None
     cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
     refresh: Callable[..., Any] | None = None
     change: Callable[..., Any] | None = None
@@ -342,11 +346,11 @@ class Family:
         drawn = self.component.draw(rng, params, self.no_sums(params, len(names)))
         return self.component.draw_rows(rng, drawn, own, given)
 
-    def supports(self, params: Any) -> bool:
-        """Tell whether numeric parameters are inside the family's support."""
+    def supports(self, params: Any, names: Iterable[str] | None = None) -> bool:
+        """Tell whether numeric parameters are inside the family's support; if only some have changed, these."""
         try:
-            for name, value in zip(params._fields, params, strict=True):
-                self.parameters[name].check(name, value)
+            for name in params._fields if names is None else names:
+                self.parameters[name].check(name, getattr(params, name))
             self.check_together(params)
         except ValueError:
             return False

@@ -33,17 +33,18 @@ def assigned(
     """
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
-    steps: dict[Variable, Any] = {}
-    rows = latent_rows(model)
-    for known, chosen in (
-        (hyperparameters(model), chosen_hyperparameters(model, random, options.get("hyperparameters"))),
-        (rows, chosen_latent_rows(rows, random, options.get("latent_rows"))),
-    ):
-        step = labels_step if chosen else pm.NUTS
-        steps |= {model.rvs_to_values[rv]: step for rv in known if rv in random}
-    rest: dict[Any, list[Variable]] = {
-        step: [value for value in of_step if value not in steps] for step, of_step in selected.items()
-    }
-    for value, step in steps.items():
-        rest.setdefault(step, []).append(value)
-    return {step: of_step for step, of_step in rest.items() if of_step}
+    rows, known = latent_rows(model), hyperparameters(model)
+    chosen = [
+        *chosen_hyperparameters(model, known, random, options.get("hyperparameters")),
+        *chosen_latent_rows(rows, random, options.get("latent_rows")),
+    ]
+    can_be_chosen = {model.rvs_to_values[rv] for rv in (*rows, *known)}
+    is_chosen = {model.rvs_to_values[rv] for rv in chosen}
+    steps: dict[Any, Sequence[Variable]] = {}
+    for step, of_step in selected.items():
+        for value in of_step:
+            owner = labels_step if value in is_chosen else step
+            # PyMC offers them to the step of the labels, which leaves the others to NUTS.
+            owner = pm.NUTS if owner is labels_step and value in can_be_chosen - is_chosen else owner
+            steps[owner] = [*steps.get(owner, ()), value]
+    return steps

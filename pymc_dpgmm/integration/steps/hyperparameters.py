@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
@@ -32,14 +32,11 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 
 # Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
 MOST_COORDINATES = 16
-# Steps by which an interval grows, at most, in both directions together.
-MOST_STEPS = 16
-# Weight of one draw in the widths that are learnt.
-LEARNING = 0.1
 
 
 def hyperparameters(model: pm.Model) -> list[Variable]:
@@ -73,25 +70,28 @@ def _behind_rows(model: pm.Model, mixture: Variable) -> set[Variable]:
     return set(ancestors(roots, blockers=model.basic_RVs))
 
 
-def check_choice(choice: Any) -> None:
+def check_hyperparameters(choice: Any) -> None:
     """Raise ValueError unless a user's choice is one."""
     if choice not in (None, "slices", "nuts"):
         raise ValueError(f'hyperparameters must be "slices" or "nuts", got {choice!r}')
 
 
-def chosen_hyperparameters(model: pm.Model, given: Sequence[Variable], choice: Any) -> list[Variable]:
-    """Return which of some variables a step that has all labels among them draws by slices.
+def chosen_hyperparameters(
+    model: pm.Model, known: Sequence[Variable], given: Sequence[Variable], choice: Any
+) -> list[Variable]:
+    """Return which of a model's :func:`hyperparameters` a step that has all labels among its variables draws.
 
     Parameters
     ----------
     model : pm.Model
+    known : sequence of variables
+        The hyperparameters.
     given : sequence of variables
         Those that PyMC gives to the step.
     choice : {None, "slices", "nuts"}
         By default few coordinates are drawn by slices.
     """
-    check_choice(choice)
-    known = hyperparameters(model)
+    check_hyperparameters(choice)
     if not known or choice == "nuts" or any(is_labels(rv) and rv not in given for rv in model.free_RVs):
         return []
     chosen = [rv for rv in known if rv in given]
@@ -108,10 +108,13 @@ class _Evidence:
     Parameters
     ----------
     mixture : variable
+    names : sequence of str
+        Of the parameters that change; the others are numbers.
     targets : sequence of LabelsTarget
     """
 
-    def __init__(self, mixture: Variable, targets: Sequence[LabelsTarget]) -> None:
+    def __init__(self, mixture: Variable, names: Sequence[str], targets: Sequence[LabelsTarget]) -> None:
+        self._names = names
         self.family = mixture.owner.op.layout.family
         self.target, self._view = next(
             (t, v)
@@ -121,6 +124,7 @@ class _Evidence:
         )
         self._state: Any = None
         self._table: Any = None
+        self._params: Any = None
         self._n_clusters = 0
 
     def begin(self, state: State) -> None:
@@ -129,13 +133,14 @@ class _Evidence:
         if state is not self._state:
             self._state, self._table = state, given.for_evidence()
         slots = state.order[: state.n_clusters]
+        self._params = given.params
         self._table.take_clusters(given, slots, state.slots_of_rows(self._view))
         self._n_clusters = len(slots)
 
     def at(self, params: Sequence[np.ndarray]) -> float:
-        """Return the log evidence under some parameters; minus infinity outside their support."""
-        numbers = self.family.params(*as_numbers(params))
-        if not self.family.supports(numbers):
+        """Return the log evidence at values of what changes; minus infinity outside their support."""
+        numbers = self._params._replace(**dict(zip(self._names, as_numbers(params), strict=True)))
+        if not self.family.supports(numbers, self._names):
             return -math.inf
         self._table.set_params_of_evidence(numbers)
         evidence: float = self._table.total_log_evidence(self._n_clusters)
@@ -169,11 +174,14 @@ class Hyperparameters:
         depending = {other for rv in drawn for other in dependents(model, rv)}
         terms = [rv for rv in model.basic_RVs if rv in depending or rv in drawn]
         mixtures = [rv for rv in terms if isinstance(rv.owner.op, CollapsedMixtureRV)]
-        self._evidences = [_Evidence(mixture, targets) for mixture in mixtures]
+        self._evidences = []
         outputs = [model.logp(vars=[rv for rv in terms if rv not in mixtures], sum=True)]
         self._ends = [1]
         for mixture in mixtures:
-            outputs += model.replace_rvs_by_values(list(mixture_inputs(mixture).params))
+            names, params = mixture.owner.op.layout.family.parameters, mixture_inputs(mixture).params
+            changing = {n: p for n, p in zip(names, params, strict=True) if not isinstance(p, Constant)}
+            self._evidences.append(_Evidence(mixture, list(changing), targets))
+            outputs += model.replace_rvs_by_values(list(changing.values()))
             self._ends.append(len(outputs))
         inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]
@@ -239,32 +247,7 @@ class Hyperparameters:
             current[place] = u
             return self._log_density(arguments)
 
-        before, width = float(current[place]), float(widths[place])
-        level = log_p - rng.standard_exponential()
-        left = before - width * rng.random()
-        right = left + width
-        to_left = int(MOST_STEPS * rng.random())
-        to_right = MOST_STEPS - 1 - to_left
-        while to_left > 0 and at(left) > level:
-            left -= width
-            to_left -= 1
-        while to_right > 0 and at(right) > level:
-            right += width
-            to_right -= 1
-        while True:
-            drawn = left + (right - left) * rng.random()
-            log_p = at(drawn)
-            if log_p > level:
-                break
-            if drawn < before:
-                left = drawn
-            else:
-                right = drawn
-            if not right - left > 1e-14 * (1.0 + abs(before)):
-                # Nothing but rounding is left of the interval, in which the present value lies.
-                log_p = at(before)
-                break
+        sliced = draw_slice(rng, at, float(current[place]), log_p, float(widths[place]))
         if tuning:
-            # What the slice has shrunk to: about as long as the slice itself.
-            widths[place] += LEARNING * (right - left - width)
-        return log_p
+            widths[place] = learnt_width(widths[place], sliced)
+        return sliced.log_p

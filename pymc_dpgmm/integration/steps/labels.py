@@ -21,9 +21,15 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_choice
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_hyperparameters
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
-from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, chosen_latent_rows, labels_of_rows
+from pymc_dpgmm.integration.steps.latent_rows import (
+    Anchor,
+    LatentRows,
+    check_latent_rows,
+    chosen_latent_rows,
+    labels_of_rows,
+)
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
@@ -79,10 +85,11 @@ class LabelsStep(PartitionStep):
 
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
     rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of single
-    rows; ``log_joint``, the log density of labels and data given everything else; ``searching``, whether the draw
-    was a search; ``seconds``; and for each kind of split and merge move, prefixed by its name: ``splits_tried``,
-    ``splits`` (accepted), ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the
-    same for merges.
+    rows; ``log_joint``, the log density of labels and data given everything else, before hyperparameters are
+    drawn; ``searching``, whether the draw was a search; ``seconds`` that the draw of the labels took; for each
+    latent mixture that is drawn with them, ``<its name>_accepted``, the share of accepted proposals; and for each
+    kind of split and merge move, prefixed by its name: ``splits_tried``, ``splits`` (accepted), ``split_size``
+    (mean rows in the smaller halves, NaN where none was accepted), and the same for merges.
     """
 
     _state_class = LabelsStepState
@@ -110,11 +117,12 @@ class LabelsStep(PartitionStep):
         # Of a draw in which labels wait.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
+        latent = [_rv_of(model, value) for value in rows]
         # Latent rows of each target; a list, since several mixtures may be on the same labels.
         self.latent: list[list[LatentRows]] = [
             [
                 LatentRows(model, target, rv, compile_kwargs)
-                for rv in (_rv_of(model, value) for value in rows)
+                for rv in latent
                 if model.rvs_to_values[labels_of_rows(rv)].name == target.name
             ]
             for target in targets
@@ -138,6 +146,15 @@ class LabelsStep(PartitionStep):
                 "out leader_sweeps"
             )
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
+        drawn_here = {target.name for target in targets}
+        targetless = [
+            str(rv.name) for rv in latent if model.rvs_to_values[labels_of_rows(rv)].name not in drawn_here
+        ]
+        if targetless:
+            raise ValueError(
+                f"{', '.join(targetless)} can be drawn here together with their labels only: give these too, or "
+                "leave the rows to another step"
+            )
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
         self.hyperparameters = (
             Hyperparameters(model, hyperparameters, targets, compile_kwargs) if hyperparameters else None
@@ -287,7 +304,8 @@ class DPMixtureStep(LabelsStep):
     Parameters
     ----------
     vars : list of variables, optional
-        Labels, and concentrations of some of them. By default all labels of the model.
+        Labels, and of some of them concentrations, missing entries, hyperparameters and latent rows. By default
+        all labels of the model, with the missing entries and latent rows that go with them.
     n_sweeps : int, >= 1, optional
         Number of sweeps per draw. A sweep consists of Gibbs scans and then split and merge moves. By default
         tuning decides: small data gets more than one sweep, because otherwise a draw would cost more than its
@@ -438,7 +456,8 @@ class DPMixtureStep(LabelsStep):
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
-        check_choice(hyperparameters)
+        check_hyperparameters(hyperparameters)
+        check_latent_rows(latent_rows)
         known = hyperparameters_of(model)
         kinds: dict[str, list[Variable]] = {
             kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows")

@@ -8,12 +8,15 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
-from pymc_dpgmm.integration.steps.points import PointFunction
+from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
-from pymc_dpgmm.sampler.latent_rows.redraws import LEAST_DISTANCE, RowOfBase, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
+from pymc_dpgmm.sampler.latent_rows.redraws import Density, RowOfBase, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
+from pymc_dpgmm.sampler.latent_rows.work import Work
 
 # How far the first differences of a chain reach.
 FIRST_DISTANCE = 0.5
@@ -42,6 +45,12 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
     return is_plain and isinstance(labels.owner.op, PartitionRV)
 
 
+def check_latent_rows(choice: Any) -> None:
+    """Raise ValueError unless a user's choice is one."""
+    if choice not in (None, "labels", "nuts"):
+        raise ValueError(f'latent_rows must be "labels" or "nuts", got {choice!r}')
+
+
 def chosen_latent_rows(known: Sequence[Variable], given: Sequence[Variable], choice: Any) -> list[Variable]:
     """Return which of a model's :func:`latent_rows` a step of some variables draws with the labels among these.
 
@@ -50,8 +59,7 @@ def chosen_latent_rows(known: Sequence[Variable], given: Sequence[Variable], cho
     ValueError
         Unless ``choice`` is None, "labels" or "nuts".
     """
-    if choice not in (None, "labels", "nuts"):
-        raise ValueError(f'latent_rows must be "labels" or "nuts", got {choice!r}')
+    check_latent_rows(choice)
     if choice == "nuts":
         return []
     return [rv for rv in known if rv in given and labels_of_rows(rv) in given]
@@ -84,12 +92,13 @@ class LatentRows:
         terms = row_terms_of(model, mixture)
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
+        shared = shared_variables(model, mixture, terms)
+        self._shared = SharedVariables(model, shared, self._density, compile_kwargs) if shared else None
         self.name = self._density.name
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)
-        self._values = target.mixtures[self._view]
-        offset = mixture_inputs(mixture).offset
-        self._offset = None if offset is None else PointFunction(model, [offset])
+        self._mixture = target.mixtures[self._view]
+        self._work = Work()
 
     def draw(
         self,
@@ -102,45 +111,53 @@ class LatentRows:
     ) -> tuple[Prepared, float]:
         """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
         state, d = prepared.state, self._density.d
-        density = self._density.at(point)
+        of_rows = self._density.at(point)
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
         anchor.begin(rows)
         offset: Any = 0.0
-        if self._offset is not None:
-            offset = np.broadcast_to(self._offset(point)[0], present.shape).reshape(rows.shape)
+        density: Density = of_rows
+        if self._mixture.offset is not None:
+            offset = np.broadcast_to(self._mixture.offset(point)[0], present.shape).reshape(rows.shape)
+
+            def density(x: np.ndarray) -> np.ndarray:
+                return of_rows(x + offset)
+
         state.make_own_rows(self._view)
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
+        places, distances = anchor.rows - offset, anchor.distances
         n_accepted = 0
         for _ in range(REDRAWS_OF_ROWS):
             redrawn = redraw(
                 rng,
                 state,
                 self._view,
-                lambda x: density(x + offset),
-                anchor.rows - offset,
-                anchor.distances,
-                target.takes_leaders,
+                density,
+                places,
+                distances,
+                target.moves_latent_rows,
                 anchor.of_base,
+                self._work,
             )
             n_accepted += redrawn.n_accepted
-        values, distances = redrawn.values, np.median(anchor.distances, axis=0)
+        densities, scale = redrawn.values, np.median(distances, axis=0)
         for _ in range(STRETCHES_OF_ROWS):
-            stretched = stretch(
-                rng, state, self._view, lambda x: density(x + offset), values, distances, anchor.step
-            )
-            values = stretched.values
+            stretched = stretch(rng, state, self._view, density, densities, scale, anchor.step)
+            densities = stretched.values
             if tuning:
                 anchor.learn_step(stretched.accepted)
+        if self._shared is not None:
+            standardized = StandardizedRows(rng, state, self._view, places, distances, anchor.of_base, self._work)
+            self._shared.move(rng, point, state, self._view, standardized, offset, anchor, tuning)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
         values = state.tables[self._view].values
-        if self._offset is not None or present.dtype != np.float64:
+        if self._mixture.offset is not None or present.dtype != np.float64:
             # What the next draw finds is rounded.
-            values = self._values.view(point, len(point[target.name])).values
+            values = self._mixture.view(point, len(point[target.name])).values
             state.take_rows(self._view, values[:, :d])
         views = list(prepared.views)
         views[self._view] = views[self._view]._replace(values=values)
@@ -159,6 +176,8 @@ class Anchor:
         What is proposed to rows alone.
     n_learnt : int
         Draws that were learnt from.
+    widths : dict
+        Of slices of the numbers that rows share, by the names of their variables and their places.
     """
 
     def __init__(self) -> None:
@@ -167,6 +186,7 @@ class Anchor:
         self._squares = np.empty((0, 0))
         self.of_base: RowOfBase | None = None
         self.n_learnt = 0
+        self.widths: dict[tuple[str, tuple[int, ...]], float] = {}
 
     def begin(self, rows: np.ndarray) -> None:
         """Start from the rows of the first draw."""

@@ -57,7 +57,7 @@ class MixtureTarget:
         self._params = PointFunction(model, inputs.params)
         self.missing, self.positions = inputs.missing, inputs.positions
         self.sampled_family = self._sampled_family(rows.type.shape, op.layout.n_columns)
-        self._offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
+        self.offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
         self._sparse = SparseValues() if op.layout.is_sparse else None
@@ -122,8 +122,8 @@ class MixtureTarget:
 
     def write_missing(self, point: dict[str, np.ndarray], entries: np.ndarray, absent: np.ndarray) -> None:
         """Set the missing entries in a point. ``entries`` are drawn without the offset, which is added."""
-        if self._offset is not None:
-            (offset,) = self._offset(point)
+        if self.offset is not None:
+            (offset,) = self.offset(point)
             entries = entries + offset.reshape(absent.shape)[absent]
         point[self.missing.name] = entries
 
@@ -208,6 +208,11 @@ class LabelsTarget:
         """Whether leader sweeps are possible: not with units, constraints or other dependents."""
         has_units = any(mixture.has_unit for mixture in self.mixtures)
         return self.dependents is None and self._blocks is None and not has_units
+
+    @property
+    def moves_latent_rows(self) -> bool:
+        """Whether a latent row may change its label together with its value: where it could in a leader sweep."""
+        return self.takes_leaders
 
     @staticmethod
     def _dependents(model: pm.Model, rv: Variable) -> tuple[list[Variable], list[Variable]]:

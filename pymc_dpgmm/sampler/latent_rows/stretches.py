@@ -7,8 +7,8 @@ cluster of n rows with mean :math:`\bar x`, all rows move at once,
 .. math:: x_i' = \bar x + \delta + c \, (x_i - \bar x),
 
 where :math:`\delta` and :math:`\log c` have normal distributions about 0 that depend on nothing but the number of
-rows. The map of the rows has the Jacobian :math:`c^{(n - 1) d}`, and is undone by :math:`-\delta` and
-:math:`1 / c`, so that it is accepted with the probability
+rows and on what tuning has learnt. The map of the rows has the Jacobian :math:`c^{(n - 1) d}`, and is undone by
+:math:`-\delta` and :math:`1 / c`, so that it is accepted with the probability
 
 .. math:: \min\left(1, c^{(n - 1) d} \, \frac{m(x')}{m(x)} \prod_i \frac{e^{f_i(x_i')}}{e^{f_i(x_i)}}\right)
 
@@ -21,9 +21,87 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dpgmm.native.arithmetic import Bits, standard_normal, uniform
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
 from pymc_dpgmm.sampler.latent_rows.redraws import Density
+from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import places_among
+from pymc_dpgmm.sampler.state.templates import EVIDENCE, call_evidence
+
+
+@c_function(NOTHING(INTS, INTS, INTS, INT, INT, FLOATS, FLOATS, INTS, FLOATS, FLOAT, FLOATS, INT, INT))
+def propose(head, view, slots, n, d, rows, log_ratios, sizes, sums, step, distances, next_double, bit_state):
+    """Shift and stretch the rows (n, d) in place, and write the log Jacobian of each cluster, less its evidence.
+
+    Parameters
+    ----------
+    head, view : of the state, and of the table of the rows
+    slots : (n,)
+        Of the rows.
+    log_ratios : (capacity + 1,)
+        Written at the slots in use.
+    sizes : (capacity + 1,)
+        Written at the slots in use: how many of the rows they have.
+    sums : (capacity + 1, 2 d + 1)
+        Scratch memory.
+    step : float
+    distances : (d,)
+    next_double, bit_state
+        The generator.
+    """
+    s, bits, width = memory_at(head), Bits(next_double, bit_state), 2 * d + 1
+    for place in range(head[N_CLUSTERS]):
+        slot = s.order[place]
+        sizes[slot] = 0
+        for entry in range(width):
+            sums[slot * width + entry] = 0.0
+    for i in range(n):
+        sizes[slots[i]] += 1
+        for j in range(d):
+            sums[slots[i] * width + j] += rows[i * d + j]
+    for place in range(head[N_CLUSTERS]):
+        slot = s.order[place]
+        scale = step / math.sqrt(sizes[slot]) if sizes[slot] > 1 else 0.0
+        log_factor = math.sqrt(0.5) * scale * standard_normal(bits)
+        for j in range(d):
+            mean, shift = slot * width + j, slot * width + d + j
+            sums[mean] /= max(sizes[slot], 1)
+            sums[shift] = scale * distances[j] * standard_normal(bits)
+        sums[slot * width + 2 * d] = math.exp(log_factor)
+        log_ratios[slot] = d * (sizes[slot] - 1.0) * log_factor - call_evidence(view[EVIDENCE], view, slot)
+    for i in range(n):
+        first = slots[i] * width
+        if sizes[slots[i]] > 1:
+            for j in range(d):
+                mean = sums[first + j]
+                rows[i * d + j] = mean + sums[first + d + j] + sums[first + 2 * d] * (rows[i * d + j] - mean)
+
+
+@c_function(INT(INTS, INTS, INTS, INT, INT, FLOATS, FLOATS, INTS, FLOATS, FLOATS, FLOATS, INT, INT))
+def decide(head, view, slots, n, d, new, log_ratios, sizes, new_values, rows, values, next_double, bit_state):
+    """Undo the moves of clusters that are not accepted, in ``new`` (n, d) and ``new_values``; return how many are.
+
+    The tables hold the clusters of the new rows.
+    """
+    s, bits = memory_at(head), Bits(next_double, bit_state)
+    for i in range(n):
+        log_ratios[slots[i]] += new_values[i] - values[i]
+    n_accepted = 0
+    for place in range(head[N_CLUSTERS]):
+        slot = s.order[place]
+        if sizes[slot] > 1:
+            log_ratio = log_ratios[slot] + call_evidence(view[EVIDENCE], view, slot)
+            # A comparison with what is not a number is false.
+            if math.log(1.0 - uniform(bits)) < log_ratio:
+                n_accepted += 1
+            else:
+                sizes[slot] = -sizes[slot]
+    for i in range(n):
+        if sizes[slots[i]] < 0:
+            new_values[i] = values[i]
+            for j in range(d):
+                new[i * d + j] = rows[i * d + j]
+    return n_accepted
 
 
 class Stretched(NamedTuple):
@@ -70,31 +148,20 @@ def stretch(
     step : float
         By what shifts and logarithms of stretches are multiplied.
     """
-    table = state.tables[v]
-    in_use = state.order[: state.n_clusters].copy()
-    d = len(distances)
-    old = table.values[:, :d]
-    clusters = places_among(in_use, state.slots_of_rows(v))
-    sizes = np.bincount(clusters, minlength=len(in_use))
-    several = sizes > 1
-    if not several.any():
+    table, slots, bits = state.tables[v], state.slots_of_rows(v), bits_of_generator(rng)
+    in_use, d, room = state.order[: state.n_clusters].copy(), len(distances), state.capacity + 1
+    old = np.ascontiguousarray(table.values[:, :d])
+    new, distances = old.copy(), np.ascontiguousarray(distances, dtype=np.float64)
+    sizes, log_ratios, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty((room, 2 * d + 1))
+    given = state.address, table.block.ctypes.data, slots.ctypes.data, *old.shape
+    given += new.ctypes.data, log_ratios.ctypes.data, sizes.ctypes.data
+    propose(*given, sums.ctypes.data, step, distances.ctypes.data, *bits)
+    n_several = int(np.count_nonzero(sizes[in_use] > 1))
+    if not n_several:
         return Stretched(old, values, math.nan)
-    scale = np.where(several, step / np.sqrt(sizes), 0.0)
-    shifts = scale[:, None] * distances * rng.standard_normal((len(in_use), d))
-    log_factors = math.sqrt(0.5) * scale * rng.standard_normal(len(in_use))
-    means = np.stack([np.bincount(clusters, weights=column) for column in old.T], axis=1) / sizes[:, None]
-    new = (means + shifts)[clusters] + np.exp(log_factors)[clusters, None] * (old - means[clusters])
-    new_values = np.asarray(density(new[None])[0])
-    log_ratios = d * (sizes - 1.0) * log_factors - table.log_evidences(in_use)
-    with np.errstate(invalid="ignore"):
-        log_ratios += np.bincount(clusters, weights=new_values - values, minlength=len(in_use))
+    new_values = np.array(density(new[None])[0])
     state.take_rows(v, new)
-    log_ratios += table.log_evidences(in_use)
-    # A comparison with what is not a number is false.
-    accepted = (np.log1p(-rng.random(len(in_use))) < log_ratios) | ~several
-    if not accepted.all():
-        of_rows = accepted[clusters]
-        new = np.where(of_rows[:, None], new, old)
-        new_values = np.where(of_rows, new_values, values)
+    n_accepted = int(decide(*given, new_values.ctypes.data, old.ctypes.data, values.ctypes.data, *bits))
+    if n_accepted < n_several:
         state.take_rows(v, new)
-    return Stretched(new, new_values, float(accepted[several].mean()))
+    return Stretched(new, new_values, n_accepted / n_several)

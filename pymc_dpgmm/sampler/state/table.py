@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.family import Ragged, volume
+from pymc_dpgmm.families.contract.family import Family, Ragged, volume
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
@@ -124,6 +124,8 @@ class Table:
             self.unit_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
             self.room = np.empty(self.n_rows, dtype=np.int64)
+        # The family and the parameters whose numbers for sizes of clusters are in shared memory.
+        self._tabulated: tuple[Family, Any] | None = None
         self._lay_out(view.params)
         self.array = np.zeros((capacity + 2, self.width))
         if like is None:
@@ -166,6 +168,12 @@ class Table:
         """Take other parameters of the same shapes; the caller derives the caches of clusters anew."""
         self.params = params
         shifted = self.family.shift(params, self.origin)
+        if self._keeps_tables(shifted):
+            # Others may have the present numbers.
+            self.shared = self.shared.copy()
+            self.block[SHARED] = self.shared.ctypes.data
+            self._write(shifted)
+            return
         # A unit may be weighed beside its own rows, where what comes of it is not used.
         most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
         tables = self.family.tabulate(shifted, max(most if self.for_sampling else 0, self._most_rows))
@@ -177,18 +185,32 @@ class Table:
         self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
         self.shared = np.concatenate(parts)
         self._places_of_params = list(itertools.pairwise([0, *ends.tolist()]))
-        self.shifted = shifted
+        self.shifted, self._tabulated = shifted, (self.family, shifted)
         self.block[SHARED] = self.shared.ctypes.data
 
     def set_params_of_evidence(self, params: Any) -> None:
         """Take other parameters of the same shapes where nothing but log evidence and sums is asked for."""
-        constants = self.family.constants
-        if constants is None or self.for_sampling:
+        if self.family.constants is None or self.for_sampling:
             self.set_params(params)
             return
         self.params = params
-        self.shifted = shifted = self.family.shift(params, self.origin)
-        values = (*shifted, *constants(shifted).values())
+        self._write(self.family.shift(params, self.origin))
+
+    def _keeps_tables(self, shifted: Any) -> bool:
+        """Tell whether what the family makes for sizes of clusters is the same for other parameters."""
+        names = self.family.tabulated_by
+        if names is None or self._tabulated is None or self.family.pairs is not None:
+            return False
+        family, before = self._tabulated
+        return family is self.family and all(
+            np.array_equal(getattr(shifted, name), getattr(before, name)) for name in names
+        )
+
+    def _write(self, shifted: Any) -> None:
+        """Write other parameters, and the constants that the family makes of them."""
+        assert self.family.constants is not None
+        self.shifted = shifted
+        values = (*shifted, *self.family.constants(shifted).values())
         for (start, stop), value in zip(self._places_of_params, values, strict=False):
             self.shared[start:stop] = value if stop - start == 1 else np.ravel(value)
 
@@ -256,15 +278,14 @@ class Table:
 
     def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
-        table = self
+        present = self.values, self.rows.copy()
         if rows is not None:
-            table = self.sharing()
-            table.rows = self.rows.copy()
-            table.take_rows(rows)
-            table.block[DATA] = table.rows.ctypes.data
+            self.take_rows(rows)
         found, every, nobody = np.zeros(self.n_rows), np.arange(self.n_rows), np.array([0, -1])
         slot = nobody.ctypes.data
-        _weigh_alone(table.block.ctypes.data, every.ctypes.data, self.n_rows, slot, slot + 8, found.ctypes.data)
+        _weigh_alone(self.block.ctypes.data, every.ctypes.data, self.n_rows, slot, slot + 8, found.ctypes.data)
+        if rows is not None:
+            self.values, self.rows[:] = present
         return found
 
     def _narrow(self) -> None:

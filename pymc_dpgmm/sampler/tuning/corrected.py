@@ -21,7 +21,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 
 from pymc_dpgmm.sampler.moves.kinds import MOVES
+from pymc_dpgmm.sampler.moves.move import MERGES_TRIED, SPLITS_TRIED, WORK
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan, make_moves, redraw_alpha
+from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, no_tally
 
@@ -100,7 +102,7 @@ class CorrectedSchedule:
 
 
 # Of a tally, the columns that a move leaves which the model refuses: tried, not accepted, and the work.
-_TRIED_ONLY = np.array([1, 0, 0, 1, 0, 0, 1])
+_TRIED_ONLY = np.isin(np.arange(N_TALLIED), [SPLITS_TRIED, MERGES_TRIED, WORK]).astype(np.int64)
 
 
 def _decide(

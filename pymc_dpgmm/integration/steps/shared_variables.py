@@ -1,0 +1,143 @@
+"""Variables that the density of all latent rows shares, moved together with the rows."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.internals.direct import DirectFunction
+from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
+from pymc_dpgmm.integration.process_density.row_terms import RowTerms
+from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, dependents
+from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
+from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
+from pymc_dpgmm.sampler.state.state import State
+
+if TYPE_CHECKING:
+    from pymc_dpgmm.integration.steps.latent_rows import Anchor
+
+# Numbers that are moved with the rows, at most: of more, each would move rarely.
+MOST_SHARED = 16
+# Numbers that are moved in a draw, chosen at random.
+MOVED_IN_A_DRAW = 2
+
+
+def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:
+    """Return the continuous free variables that terms of latent rows share, such as coefficients and dispersions.
+
+    There are none if they are many numbers, or if the rows are not of double precision. Variables behind labels or
+    mixtures are not among them: rows and labels would have to move too.
+    """
+    shared = [
+        rv
+        for rv in model.free_RVs
+        if model.rvs_to_values[rv] in terms.inputs
+        and rv.dtype in pm.vartypes.continuous_types
+        and not any(_is_of_mixtures(other) for other in (rv, *dependents(model, rv)))
+    ]
+    if not shared or mixture.dtype != "float64":
+        return []
+    point = model.initial_point(random_seed=0)
+    n_numbers = sum(np.size(point[model.rvs_to_values[rv].name]) for rv in shared)
+    return shared if n_numbers <= MOST_SHARED else []
+
+
+def _is_of_mixtures(rv: Variable) -> bool:
+    return rv.owner is not None and isinstance(rv.owner.op, CollapsedMixtureRV | LabelsRV)
+
+
+class SharedVariables:
+    """The variables that latent rows share, and how they are moved with these.
+
+    Another step draws the variables, given the rows; this move is made beside.
+
+    Parameters
+    ----------
+    model : pm.Model
+    shared : sequence of variables
+        See :func:`shared_variables`.
+    density : LatentDensity
+        Of the rows.
+    compile_kwargs : dict, optional
+    """
+
+    def __init__(
+        self,
+        model: pm.Model,
+        shared: list[Variable],
+        density: LatentDensity,
+        compile_kwargs: dict[str, Any] | None,
+    ) -> None:
+        self._density = density
+        self._names = [model.rvs_to_values[rv].name for rv in shared]
+        depending = [other for rv in shared for other in (rv, *dependents(model, rv))]
+        total = model.logp(vars=list(dict.fromkeys(depending)), sum=True)
+        inputs = values_behind(model, [total])
+        self._inputs = [value.name for value in inputs]
+        self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
+
+    def move(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        state: State,
+        v: int,
+        standardized: StandardizedRows,
+        offset: Any,
+        anchor: "Anchor",
+        tuning: bool,
+    ) -> None:
+        """Move some numbers, and the rows with them, in the point and in the state.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        point : dict
+            Of the model.
+        state : State
+        v : int
+            The view of the rows.
+        standardized : StandardizedRows
+        offset : (n, d) array or 0
+            Of the rows of the point from those of the state.
+        anchor : Anchor
+            Of the chain, which has the widths of slices.
+        tuning : bool
+        """
+        name, shape = self._density.name, np.shape(point[self._density.name])
+        current = {name: np.array(point[name]) for name in self._names}
+        places = [(name, place) for name in self._names for place in np.ndindex(current[name].shape)]
+        rows = standardized.present
+
+        def density(x: np.ndarray) -> np.ndarray:
+            return self._density(x + offset)
+
+        def log_density(log_p_of_rows: float) -> float:
+            values = [np.asarray(point[name]) for name in self._inputs]
+            return log_p_of_rows + float(self._function(*values))
+
+        point.update(current)
+        self._density.at(point)
+        point[name] = (rows + offset).reshape(shape)
+        log_p = log_density(standardized.begin(density))
+        if not log_p > -np.inf:
+            return
+        for chosen in rng.permutation(len(places))[:MOVED_IN_A_DRAW]:
+            of, place = places[chosen]
+            values = current[of]
+
+            def at(u: float, values: np.ndarray = values, place: tuple[int, ...] = place) -> float:
+                nonlocal rows
+                values[place] = u
+                rows, log_p_of_rows = standardized.rows(density)
+                point[name] = (rows + offset).reshape(shape)
+                return log_density(log_p_of_rows)
+
+            width = anchor.widths.get((of, place), 1.0)
+            sliced = draw_slice(rng, at, float(values[place]), log_p, width)
+            log_p = sliced.log_p
+            if tuning:
+                anchor.widths[of, place] = learnt_width(width, sliced)
+        state.take_rows(v, rows)

@@ -1,0 +1,145 @@
+r"""Latent rows as standardized residuals: a variable that they share moves with them.
+
+A variable :math:`\beta` that enters the density :math:`f_i(x_i; \beta)` of all rows hardly moves while these stay
+where they are: they have adapted to it. Given labels and parameters of the clusters, write each row as
+
+.. math:: x_i = \mu_i(\beta) + L_i(\beta)^{-\top} \epsilon_i,
+
+where :math:`\mu_i` is the mode of the row's density and :math:`L_i` the factor of its precision there, by the same
+expansions as in a redraw: functions of :math:`\beta`, but not of the row. In the coordinates :math:`(\beta,
+\epsilon)` the density has the Jacobian :math:`\prod_i |L_i(\beta)|^{-1}`, and :math:`\beta` is drawn given
+:math:`\epsilon`: rows follow it (Papaspiliopoulos, Roberts and Skold 2007; Yu and Meng 2011). If rows were normal,
+:math:`\epsilon` would be independent of :math:`\beta`, which would be drawn as if rows had been integrated out.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
+    INTS,
+    NOTHING,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
+from pymc_dpgmm.native.triangles import solve_upper
+from pymc_dpgmm.sampler.latent_rows.expansions import log_prior
+from pymc_dpgmm.sampler.latent_rows.redraws import (
+    Density,
+    RowOfBase,
+    choose,
+    expand_rows,
+    parameters_of,
+    take_drawn,
+)
+from pymc_dpgmm.sampler.latent_rows.work import Work, read
+from pymc_dpgmm.sampler.state.state import State
+
+
+@inlined
+def _expansion(w, i):
+    """Return the mode and the factor of the precision of a row in its cluster."""
+    at, d = w.clusters[i] * w.n + i, w.d
+    return shifted(w.modes, at * d), shifted(w.factors, at * (d * (d + 1) // 2))
+
+
+@c_function(NOTHING(INTS, FLOATS, FLOATS))
+def standardize(block, rows, residuals):
+    """Write the residuals of rows (n, d), both of the same shape."""
+    w = read(block)
+    d = w.d
+    for i in range(w.n):
+        mode, factor = _expansion(w, i)
+        for j in range(d):
+            # The transpose of the lower factor, times the distance from the mode.
+            total = 0.0
+            for q in range(j, d):
+                total += factor[q * (q + 1) // 2 + j] * (rows[i * d + q] - mode[q])
+            residuals[i * d + j] = total
+
+
+@c_function(FLOAT(INTS, FLOATS, FLOATS))
+def restore(block, residuals, rows):
+    """Write the rows that have some residuals; return the log of their density in clusters, with the Jacobian."""
+    w = read(block)
+    d, total = w.d, 0.0
+    moved, pull = w.scratch, shifted(w.scratch, d)
+    for i in range(w.n):
+        mode, factor = _expansion(w, i)
+        x = shifted(rows, i * d)
+        for j in range(d):
+            x[j] = residuals[i * d + j]
+        solve_upper(factor, x, d)
+        for j in range(d):
+            x[j] += mode[j]
+            total -= math.log(factor[j * (j + 1) // 2 + j])
+        total += log_prior(w, w.clusters[i], i, x, moved, pull)
+    return total
+
+
+class StandardizedRows:
+    """The rows of a view, given labels and parameters of the clusters that are drawn here.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    v : int
+        The view.
+    anchors, distances : (n, d) arrays
+        Where expansions begin, and how far differences reach; must not depend on the present rows.
+    of_base : RowOfBase
+    work : Work
+        Not to be used by others meanwhile.
+
+    Attributes
+    ----------
+    present : (n, d) array
+        The rows of the state.
+    """
+
+    def __init__(
+        self,
+        rng: np.random.Generator,
+        state: State,
+        v: int,
+        anchors: np.ndarray,
+        distances: np.ndarray,
+        of_base: RowOfBase,
+        work: Work,
+    ) -> None:
+        table, slots = state.tables[v], state.slots_of_rows(v)
+        n, d = anchors.shape
+        n_means = n if table.family.component.given_columns is not None else 1
+        work.fit(n, d, n_means, state.n_clusters + 1, state.capacity + 2)
+        choose(state.address, work.address, slots.ctypes.data, 0, *bits_of_generator(rng))
+        take_drawn(work, table, parameters_of(rng, table, work.slots[: state.n_clusters]), of_base)
+        self._work, self._anchors, self._distances = work, anchors, distances
+        self.present = np.ascontiguousarray(table.values[:, :d], dtype=np.float64)
+        self._residuals = np.empty((n, d))
+
+    def begin(self, density: Density) -> float:
+        """Take the residuals of the present rows; return their log density, as :meth:`rows` does."""
+        self._expand(density)
+        standardize(self._work.address, self.present.ctypes.data, self._residuals.ctypes.data)
+        return self._restored(self.present.copy())
+
+    def rows(self, density: Density) -> tuple[np.ndarray, float]:
+        """Return rows (n, d) where the rest of the model has another density, and a log density.
+
+        This is the log density of the rows in their clusters, with the Jacobian, without the rest of the model.
+        """
+        self._expand(density)
+        rows = np.empty_like(self.present)
+        return rows, self._restored(rows)
+
+    def _restored(self, rows: np.ndarray) -> float:
+        return float(restore(self._work.address, self._residuals.ctypes.data, rows.ctypes.data))
+
+    def _expand(self, density: Density) -> None:
+        self._work.forget()
+        expand_rows(self._work, density, self.present, self._anchors, self._distances)

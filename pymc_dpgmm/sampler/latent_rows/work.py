@@ -1,0 +1,159 @@
+"""Memory of draws of latent rows, laid out once and used by all draws of a chain."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.compiled import inlined
+
+WORK = Block(
+    n=NUMBER,
+    # Those that have parameters, and, as the last one, clusters of movable rows that are alone.
+    n_clusters=NUMBER,
+    d=NUMBER,
+    # The slots of the clusters that have parameters.
+    slots=blocks.INTS,
+    # The cluster of every row, how many rows each has, whether a row is movable, how many rows each cluster has
+    # that were not chosen, and the log weights with which clusters are proposed.
+    clusters=blocks.INTS,
+    sizes=blocks.INTS,
+    movable=blocks.INTS,
+    counts=blocks.FLOATS,
+    log_seats=blocks.FLOATS,
+    # Means of the clusters: one for all rows, or one for each.
+    n_means=NUMBER,
+    means=blocks.FLOATS,
+    # Packed triangles of the precisions, and the log density of rows at their mean, with that of other views.
+    precisions=blocks.FLOATS,
+    at_mean=blocks.FLOATS,
+    # The best expansion of every row in every cluster: its value, where it is, its mode, the factor of its
+    # precision, and the log of its integral.
+    best=blocks.FLOATS,
+    places=blocks.FLOATS,
+    modes=blocks.FLOATS,
+    factors=blocks.FLOATS,
+    log_integrals=blocks.FLOATS,
+    # 1 where another expansion is worth while.
+    unfinished=blocks.BYTES,
+    # What is proposed: cluster, value, and the log density of the proposal there less that of what is.
+    chosen=blocks.INTS,
+    proposed=blocks.FLOATS,
+    log_proposals=blocks.FLOATS,
+    scratch=blocks.FLOATS,
+    # The rows in random order, and a number for every slot.
+    order=blocks.INTS,
+    of_slot=blocks.INTS,
+)
+
+
+class Numbers(NamedTuple):
+    """The block, in compiled code."""
+
+    n: int
+    n_clusters: int
+    d: int
+    slots: np.ndarray
+    clusters: np.ndarray
+    sizes: np.ndarray
+    movable: np.ndarray
+    counts: np.ndarray
+    log_seats: np.ndarray
+    n_means: int
+    means: np.ndarray
+    precisions: np.ndarray
+    at_mean: np.ndarray
+    best: np.ndarray
+    places: np.ndarray
+    modes: np.ndarray
+    factors: np.ndarray
+    log_integrals: np.ndarray
+    unfinished: np.ndarray
+    chosen: np.ndarray
+    proposed: np.ndarray
+    log_proposals: np.ndarray
+    scratch: np.ndarray
+    order: np.ndarray
+    of_slot: np.ndarray
+
+
+read = WORK.reader(Numbers)
+
+
+@inlined
+def n_points(d: int) -> int:
+    """Return the number of points of an expansion: the place itself, two along each column, two for each pair."""
+    return 1 + d + d * d
+
+
+class Work:
+    """Memory for redraws of the rows of one view; larger where a draw needs more.
+
+    Nothing that it holds outlives a redraw. A copy, or one in another process, begins empty.
+
+    Attributes
+    ----------
+    block : int64 array
+        See :data:`WORK`.
+    first : (1 + T, n, d) array
+        The present rows, and the points of first expansions.
+    following, spare : (K, T, n, d) arrays
+        Points of expansions in every cluster, in turn.
+    slots, clusters, means, at_mean, best, chosen, proposed : arrays
+        As in the block.
+    """
+
+    def __init__(self) -> None:
+        self._shape: tuple[int, ...] = (0, 0, 0, 0, 0)
+
+    def __reduce__(self) -> Any:
+        return Work, ()
+
+    def fit(self, n: int, d: int, n_means: int, n_clusters: int, n_slots: int) -> None:
+        """Make room for rows (n, d) in some clusters, each with one mean or one for each row.
+
+        ``n_slots`` is the largest number of a slot, and one more.
+        """
+        *shape, most_clusters, most_slots = self._shape
+        if shape != [n, d, n_means] or n_clusters > most_clusters or n_slots > most_slots:
+            self._lay_out(n, d, n_means, n_clusters + n_clusters // 2 + 4, n_slots + n_slots // 2)
+
+    def forget(self) -> None:
+        """Forget expansions: they begin anew."""
+        self.best.fill(-np.inf)
+
+    def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
+        self._shape = n, d, n_means, k, n_slots
+        size, n_of = d * (d + 1) // 2, n_points(d)
+        self.first = np.empty((1 + n_of, n, d))
+        self.following, self.spare = np.empty((k, n_of, n, d)), np.empty((k, n_of, n, d))
+        self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
+        self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
+        self.best = np.empty((k, n))
+        self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
+        self._arrays = {
+            "slots": self.slots,
+            "clusters": self.clusters,
+            "sizes": np.empty(k, dtype=np.int64),
+            "movable": np.empty(n, dtype=np.int64),
+            "counts": np.empty(k),
+            "log_seats": np.empty(k),
+            "means": self.means,
+            "precisions": np.empty((k, size)),
+            "at_mean": self.at_mean,
+            "best": self.best,
+            "places": np.empty((k, n, d)),
+            "modes": np.empty((k, n, d)),
+            "factors": np.empty((k, n, size)),
+            "log_integrals": np.empty((k, n)),
+            "unfinished": np.empty((k, n), dtype=np.uint8),
+            "chosen": self.chosen,
+            "proposed": self.proposed,
+            "log_proposals": np.empty(n),
+            "scratch": np.empty(5 * d + size + k),
+            "order": np.empty(n, dtype=np.int64),
+            "of_slot": np.empty(n_slots, dtype=np.int64),
+        }
+        self.block = WORK.filled(n=n, n_clusters=0, d=d, n_means=n_means, **self._arrays)
+        self.address = self.block.ctypes.data

@@ -1,0 +1,64 @@
+"""Slices of a density of one number: Neal (2003, section 4 and figures 3 and 5)."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+# Widths of an interval, at most.
+MOST_STEPS = 16
+# Weight of one draw in the widths that are learnt.
+LEARNING = 0.1
+
+
+class Sliced(NamedTuple):
+    """A draw, its log density, and the length of the interval that it was drawn from."""
+
+    drawn: float
+    log_p: float
+    length: float
+
+
+def draw_slice(
+    rng: np.random.Generator, at: Callable[[float], float], before: float, log_p: float, width: float
+) -> Sliced:
+    """Draw a number by an interval that steps out and shrinks; it leaves the density invariant for any width.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    at : callable
+        The log density at a number, up to a constant. It is called at the drawn number last.
+    before, log_p : float
+        The present number, and its log density, which is finite.
+    width : float
+        By which the interval grows.
+    """
+    level = log_p - rng.standard_exponential()
+    left = before - width * rng.random()
+    right = left + width
+    to_left = int(MOST_STEPS * rng.random())
+    to_right = MOST_STEPS - 1 - to_left
+    while to_left > 0 and at(left) > level:
+        left -= width
+        to_left -= 1
+    while to_right > 0 and at(right) > level:
+        right += width
+        to_right -= 1
+    while True:
+        drawn = left + (right - left) * rng.random()
+        log_p = at(drawn)
+        if log_p > level:
+            return Sliced(drawn, log_p, right - left)
+        if drawn < before:
+            left = drawn
+        else:
+            right = drawn
+        if not right - left > 1e-14 * (1.0 + abs(before)):
+            # Nothing but rounding is left of the interval, in which the present value lies.
+            return Sliced(before, at(before), right - left)
+
+
+def learnt_width(width: float, sliced: Sliced) -> float:
+    """Return the width for the next draw: about as long as slices are."""
+    return width + LEARNING * (sliced.length - width)

@@ -1,0 +1,179 @@
+"""Variables that latent rows share move with the rows: posteriors by quadrature, invariance, planted mistakes."""
+
+import arviz as az
+import exact
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import sampled
+from numpy.polynomial.hermite_e import hermegauss
+from scipy import stats
+from scipy.special import logsumexp
+from slowly import rest_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.integration.process_density.latent_density import row_terms_of
+from pymc_dpgmm.integration.steps.shared_variables import shared_variables
+from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
+from pymc_dpgmm.sampler.latent_rows import redraws, standardized
+from pymc_dpgmm.sampler.latent_rows.work import Work
+from pymc_dpgmm.sampler.slices import draw_slice
+from pymc_dpgmm.sampler.state.state import State
+
+NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}
+N_ROWS, SCALE = 6, 0.4
+TIMES = np.linspace(-1.0, 1.0, N_ROWS)
+BASES = {
+    "normal": dp.NormalInverseGamma(0.4, 0.3, 3.0, 1.5),
+    "correlated": dp.NormalInverseWishart([0.4, -0.4], 0.3, 8.0, [[6.0, 4.0], [4.0, 5.0]]),
+    "regression": dp.LinearRegression([0.4, 0.1], 0.3, 3.0, 1.5, covariates=np.ones((N_ROWS, 2))),
+}
+GIVEN = {"regression": np.column_stack([np.ones(N_ROWS), TIMES])}
+
+
+def joint_draws(base, n_draws, n_moves=4):
+    """Moments of the shared number, rows and data before moves and after them, each (draws, moments)."""
+    rng, family = np.random.default_rng(3), BASES[base].family
+    given = GIVEN.get(base, np.empty((N_ROWS, 0)))
+    d = 2 if base == "correlated" else 1
+    params = BASES[base].numbers(d)
+    anchors, distances, work = np.full((N_ROWS, d), 0.3), np.full((N_ROWS, d), 0.6), Work()
+    before, after = [], []
+    for _ in range(n_draws):
+        labels = draw_labels(rng, 1.1, 0.0, np.inf, N_ROWS)
+        rows = family.draw_rows(rng, params, labels, given)
+        shared = rng.normal()
+        # A shift, and a scale: what rows are seen with depends on it too.
+        data = rng.laplace(rows.sum(axis=1) + shared * (1.0 + TIMES), SCALE * np.exp(0.5 * shared))
+
+        def density(x, shared, data=data):
+            scale = SCALE * np.exp(0.5 * shared)
+            return -np.abs(data - x.sum(axis=2) - shared * (1.0 + TIMES)) / scale - np.log(scale)
+
+        state = State([View(family, params, np.column_stack([rows, given]))], labels)
+        state.set_prior(pitman_yor(1.1, 0.0))
+        state.make_own_rows(0)
+        of_base = redraws.row_of_base(state.tables[0], d)
+        before.append(moments(rows, shared, data))
+        for _ in range(n_moves):
+            arguments = (rng, state, 0, anchors, distances, of_base, work)
+            shared = moved(rng, state, standardized.StandardizedRows(*arguments), density, shared)
+        after.append(moments(state.tables[0].values[:, :d], shared, data))
+    return np.array(before), np.array(after)
+
+
+def moved(rng, state, rows_of, density, shared):
+    found = [rows_of.present]
+
+    def at(u):
+        found[0], log_p = rows_of.rows(lambda x: density(x, u))
+        return log_p + density(found[0][None], u).sum() - 0.5 * u**2
+
+    begun = rows_of.begin(lambda x: density(x, shared))
+    log_p = begun + density(rows_of.present[None], shared).sum() - 0.5 * shared**2
+    assert at(shared) == pytest.approx(log_p)
+    np.testing.assert_allclose(found[0], rows_of.present, atol=1e-9)
+    sliced = draw_slice(rng, at, shared, log_p, 1.0)
+    state.take_rows(0, found[0])
+    return sliced.drawn
+
+
+def moments(rows, shared, data):
+    seen = np.tanh(rows[:, 0])
+    return [
+        np.tanh(shared),
+        np.tanh(shared) ** 2,
+        seen[2],
+        seen[0] ** 2,
+        seen[1] * np.tanh(shared),
+        seen[4] * np.tanh(data[4]),
+        np.tanh(np.abs(data - rows.sum(axis=1) - shared * (1.0 + TIMES))).mean(),
+        np.max(np.abs(seen)),
+    ]
+
+
+def largest_score(base, n_draws):
+    before, after = joint_draws(base, n_draws)
+    change = after - before
+    return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
+
+
+@pytest.mark.parametrize("base", rest_slow(BASES))
+def test_moves_leave_the_joint_distribution(base):
+    """A number that moves with the rows, from exact draws, for three families."""
+    assert largest_score(base, 3_000 if base == "normal" else 15_000) < 4.0
+
+
+RESTORE = standardized.restore
+
+
+def test_a_wrong_density_of_rows_is_seen(monkeypatch):
+    """What clusters say of rows, and the Jacobian, count by half."""
+    monkeypatch.setattr(standardized, "restore", lambda *given: 0.5 * RESTORE(*given))
+    assert largest_score("normal", 3_000) > 6.0
+
+
+COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])
+PARTITIONS = exact.partitions(4)
+NODES, WEIGHTS = hermegauss(30)
+SLOPES = np.linspace(-3.5, 3.5, 57)
+
+
+def posterior():
+    """Probabilities of the partitions, and mean and variance of the slope."""
+    means, variances = np.linspace(-12.0, 13.0, 110), np.exp(np.linspace(-4.5, 5.5, 60))
+    m, v = (part.ravel() for part in np.meshgrid(means, variances, indexing="ij"))
+    log_prior = stats.norm.logpdf(m, NIG["mu"], np.sqrt(v / NIG["kappa"]))
+    log_prior += stats.invgamma.logpdf(v, NIG["a"], scale=NIG["b"]) + np.log(v)
+    log_prior -= logsumexp(log_prior)
+    x = m[:, None] + np.sqrt(v)[:, None] * NODES
+    log_p = np.empty((len(SLOPES), len(PARTITIONS)))
+    for g, slope in enumerate(SLOPES):
+        rows = [
+            logsumexp(stats.poisson.logpmf(count, np.exp(x + slope * season)) + np.log(WEIGHTS), axis=1)
+            for count, season in zip(COUNTS, SEASONS, strict=True)
+        ]
+        for number, labels in enumerate(PARTITIONS):
+            clusters = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+            evidence = sum(logsumexp(log_prior + sum(rows[i] for i in members)) for members in clusters)
+            log_p[g, number] = exact.log_eppf(labels, 1.2) + evidence + stats.norm.logpdf(slope)
+    p = np.exp(log_p - logsumexp(log_p))
+    of_slope = p.sum(axis=1)
+    mean = of_slope @ SLOPES
+    return p.sum(axis=0), mean, of_slope @ (SLOPES - mean) ** 2
+
+
+def test_labels_and_a_slope_follow_the_posterior():
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+        slope = pm.Normal("slope")
+        pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
+    idata = sampled.sample(model, 6_000, tune=500, chains=2, cores=1, random_seed=4)
+    p, mean, variance = posterior()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    slopes = idata.posterior["slope"]
+    assert abs(float(slopes.mean()) - mean) < 4.0 * float(az.mcse(slopes))
+    assert float(slopes.var()) == pytest.approx(variance, rel=0.12)
+
+
+def test_what_rows_share_is_recognised():
+    with pm.Model() as model:
+        mean = pm.Normal("mean")
+        x = dp.DPMixture("x", pm.Gamma("alpha", 1.0, 1.0), dp.NormalInverseGamma(mean, 0.3, 2.5, 0.8), shape=4)
+        slopes, sigma = pm.Normal("slopes", shape=2), pm.HalfNormal("sigma")
+        pm.Normal("y", x + slopes[0] * SEASONS, sigma, observed=SEASONS)
+        pm.Normal("other", slopes[1], 1.0, observed=SEASONS)
+        beside = pm.Normal("beside")
+        pm.Normal("z", beside, 1.0, observed=0.0)
+    terms = row_terms_of(model, x)
+    assert [rv.name for rv in shared_variables(model, x, terms)] == ["slopes", "sigma"]
+
+
+def test_many_numbers_stay_with_their_step():
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.0, dp.NormalInverseGamma(**NIG), shape=20)
+        noise = pm.HalfNormal("noise", shape=20)
+        pm.Normal("y", x, noise, observed=np.zeros(20))
+    assert shared_variables(model, x, row_terms_of(model, x)) == []
