@@ -479,7 +479,7 @@ def test_rows_of_other_labels_go_to_another_step():
         pm.Poisson("z", pt.exp(other), observed=COUNTS)
         step = dp.CollapsedGibbs([model["x_labels"]])
         posterior = sampled.sample(model, 40, tune=40, chains=1, step=[step], random_seed=1).posterior
-        with pytest.raises(ValueError, match="x can be drawn here together with their labels only"):
+        with pytest.raises(ValueError, match="x can be drawn here together with x_labels only"):
             dp.DPMixtureStep([model["other_labels"], model["x"]])
     for name in ("x", "other"):
         assert len(np.unique(posterior[name].to_numpy().ravel())) > 40

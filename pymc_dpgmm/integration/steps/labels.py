@@ -80,6 +80,47 @@ def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
             )
 
 
+def _latent_rows_of(
+    model: pm.Model, targets: Sequence[LabelsTarget], rows: Sequence[Variable], compile_kwargs: Any
+) -> list[list[LatentRows]]:
+    """Return the latent rows of each target, among value variables; several mixtures may be on the same labels.
+
+    Raises
+    ------
+    ValueError
+        If there are rows of other labels.
+    """
+    names = [target.name for target in targets]
+    latent: list[list[LatentRows]] = [[] for _ in targets]
+    for rv in (_rv_of(model, value) for value in rows):
+        labels = model.rvs_to_values[labels_of_rows(rv)].name
+        if labels not in names:
+            raise ValueError(
+                f"{rv.name} can be drawn here together with {labels} only: give these too, or leave the rows to "
+                "another step"
+            )
+        position = names.index(labels)
+        latent[position].append(LatentRows(model, targets[position], rv, compile_kwargs))
+    return latent
+
+
+def _refuse_options(targets: Sequence[LabelsTarget], options: Options) -> None:
+    """Raise NotImplementedError for options that some targets cannot have."""
+    named = [t.name for t in targets if isinstance(t, TopicsTarget)]
+    if named and options.n_scans == 0:
+        raise NotImplementedError(
+            f"{', '.join(named)} are topics with names, for which there are no split and merge moves; leave "
+            "the step to pm.sample, or use dp.CollapsedGibbs"
+        )
+    without = [t.name for t in targets if not t.takes_leaders]
+    if options.leader_sweeps and without:
+        raise NotImplementedError(
+            f"there are no leader sweeps for {', '.join(without)}: they are for labels of rows that are in no "
+            "groups and no units, of which no clusters are known, and on which mixtures alone depend; leave "
+            "out leader_sweeps"
+        )
+
+
 class LabelsStep(PartitionStep):
     """Samples labels by moves each of which leaves their posterior invariant, except while tuning.
 
@@ -117,44 +158,14 @@ class LabelsStep(PartitionStep):
         # Of a draw in which labels wait.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
-        latent = [_rv_of(model, value) for value in rows]
-        # Latent rows of each target; a list, since several mixtures may be on the same labels.
-        self.latent: list[list[LatentRows]] = [
-            [
-                LatentRows(model, target, rv, compile_kwargs)
-                for rv in latent
-                if model.rvs_to_values[labels_of_rows(rv)].name == target.name
-            ]
-            for target in targets
-        ]
+        self.latent = _latent_rows_of(model, targets, rows, compile_kwargs)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
             for target, of_target in zip(targets, self.latent, strict=True)
         }
         self._set_targets(targets, statistics, rng, compile_kwargs, of_targets)
-        named = [t.name for t in self.targets if isinstance(t, TopicsTarget)]
-        if named and options.n_scans == 0:
-            raise NotImplementedError(
-                f"{', '.join(named)} are topics with names, for which there are no split and merge moves; leave "
-                "the step to pm.sample, or use dp.CollapsedGibbs"
-            )
-        without = [t.name for t in self.targets if not t.takes_leaders]
-        if options.leader_sweeps and without:
-            raise NotImplementedError(
-                f"there are no leader sweeps for {', '.join(without)}: they are for labels of rows that are in no "
-                "groups and no units, of which no clusters are known, and on which mixtures alone depend; leave "
-                "out leader_sweeps"
-            )
+        _refuse_options(targets, options)
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
-        drawn_here = {target.name for target in targets}
-        targetless = [
-            str(rv.name) for rv in latent if model.rvs_to_values[labels_of_rows(rv)].name not in drawn_here
-        ]
-        if targetless:
-            raise ValueError(
-                f"{', '.join(targetless)} can be drawn here together with their labels only: give these too, or "
-                "leave the rows to another step"
-            )
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
         self.hyperparameters = (
             Hyperparameters(model, hyperparameters, targets, compile_kwargs) if hyperparameters else None
@@ -165,7 +176,8 @@ class LabelsStep(PartitionStep):
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
         if not all(isinstance(target, TopicsTarget) for target in self.targets):
-            prepare([m.sampled_family for m in mixtures], options, drawn_missing)
+            of_latent = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
+            prepare([m.sampled_family for m in mixtures], options, drawn_missing, list(of_latent))
         drawn = [Concentration(model, value) for value in concentrations]
         strangers = [c.name for c in drawn if c.labels not in {t.name for t in self.targets}]
         if strangers:

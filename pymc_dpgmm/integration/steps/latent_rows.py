@@ -12,12 +12,14 @@ from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, share
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
+from pymc_dpgmm.sampler.latent_rows import expansions, redraws, standardized, stretches
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
 from pymc_dpgmm.sampler.latent_rows.redraws import Density, RowOfBase, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 from pymc_dpgmm.sampler.latent_rows.work import Work
 
+KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *stretches.KERNELS)
 # How far the first differences of a chain reach.
 FIRST_DISTANCE = 0.5
 # Draws of tuning after which what is proposed to rows alone follows the base measure; then it stays.
@@ -86,6 +88,8 @@ class LatentRows:
         Of the rows' value variable.
     statistic : str
         Of the statistic that tells the share of accepted proposals.
+    kernels : tuple of CFunction
+        What draws need besides the functions of families.
     """
 
     def __init__(self, model: pm.Model, target: LabelsTarget, mixture: Variable, compile_kwargs: Any) -> None:
@@ -99,6 +103,7 @@ class LatentRows:
         self._view = [own.name for own in target.mixtures].index(mixture.name)
         self._mixture = target.mixtures[self._view]
         self._work = Work()
+        self.kernels = (*KERNELS, *(standardized.KERNELS if shared else ()))
 
     def draw(
         self,
@@ -148,8 +153,8 @@ class LatentRows:
             if tuning:
                 anchor.learn_step(stretched.accepted)
         if self._shared is not None:
-            standardized = StandardizedRows(rng, state, self._view, places, distances, anchor.of_base, self._work)
-            self._shared.move(rng, point, state, self._view, standardized, offset, anchor, tuning)
+            follows = StandardizedRows(rng, state, self._view, places, distances, anchor.of_base, self._work)
+            self._shared.move(rng, point, state, self._view, follows, offset, anchor, tuning)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)

@@ -284,3 +284,6 @@ def expand(block, tried, stride, values, following):
             w.log_integrals[at] = value - half_log_det + (0.5 * gain if is_finite else 0.0)
             w.unfinished[at] = 1 if gain > WORTH or not is_inside else 0
     return _is_unfinished(w)
+
+
+KERNELS = (begin, take_clusters, expand)

@@ -259,6 +259,9 @@ def accept(head, block, rows, values, alone, new_values, new_alone, next_double,
     return n_accepted
 
 
+KERNELS = (choose, propose, accept, name)
+
+
 class Redrawn(NamedTuple):
     """What a redraw has made.
 

@@ -81,6 +81,9 @@ def restore(block, residuals, rows):
     return total
 
 
+KERNELS = (standardize, restore)
+
+
 class StandardizedRows:
     """The rows of a view, given labels and parameters of the clusters that are drawn here.
 

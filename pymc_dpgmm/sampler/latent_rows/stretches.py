@@ -104,6 +104,9 @@ def decide(head, view, slots, n, d, new, log_ratios, sizes, new_values, rows, va
     return n_accepted
 
 
+KERNELS = (propose, decide)
+
+
 class Stretched(NamedTuple):
     """What stretches have made.
 

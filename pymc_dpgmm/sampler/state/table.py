@@ -364,13 +364,6 @@ class Table:
         """Return the log marginal likelihood of the rows of slot ``k``."""
         return float(function_of(self.family, EVIDENCE)(self.block.ctypes.data, k))
 
-    def log_evidences(self, slots: np.ndarray) -> np.ndarray:
-        """Return the log marginal likelihoods of the rows of slots (K,) int64 array: (K,) array."""
-        found, function = np.empty(len(slots)), function_of(self.family, EVIDENCE)
-        arguments = slots.ctypes.data, len(slots), found.ctypes.data
-        _evidences(self.block.ctypes.data, function.address, *arguments)
-        return found
-
     def log_predictives(self, k: int) -> np.ndarray:
         """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
         found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
@@ -462,12 +455,6 @@ class Table:
             for place, shape in self._fields.values()
         ]
         return self.family.kept_sums(chosen[:, :1], *fields)
-
-
-@c_function(NOTHING(INTS, INT, INTS, INT, FLOATS))
-def _evidences(view, address, slots, n_slots, found):
-    for place in range(n_slots):
-        found[place] = call_evidence(address, view, slots[place])
 
 
 @c_function(FLOAT(INTS, INT, INT))

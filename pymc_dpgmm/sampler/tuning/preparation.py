@@ -29,7 +29,12 @@ FEWEST_FUNCTIONS = 4
 PATIENCE = 30.0
 
 
-def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Family] = ()) -> None:
+def prepare(
+    families: Sequence[Family],
+    options: Options,
+    imputed: Sequence[Family] = (),
+    others: Sequence[CFunction] = (),
+) -> None:
     """Compile the kernels that options ask for, and the functions of some families, or find them on disk.
 
     A line in PyMC's log tells of it where something has to be compiled. What is rarely used, such as scans of many
@@ -41,6 +46,8 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     options : Options
     imputed : sequence of Family
         Those of data whose missing entries are drawn.
+    others : sequence of CFunction
+        What the draws of the model need besides.
     """
     # Neighbours have parts in common. One of two processes begins in front, the other one at the end.
     functions: list[CFunction] = [scan_rows]
@@ -50,6 +57,7 @@ def prepare(families: Sequence[Family], options: Options, imputed: Sequence[Fami
     functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
     functions += [*SEARCHES, redraw_once] if options.search else []
     functions += [accumulate_weights, allocate_in_turn, *(move.kernel for move in MOVES.values()), run_sweeps]
+    functions += others
     named = sorted({family.title for family in families})
     missing = [function for function in functions if not function.is_at_hand()]
     with compiling.announced(" and ".join(["the sampler", *named])):
