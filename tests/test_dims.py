@@ -88,7 +88,7 @@ def test_what_draws_a_gamma_concentration():
             step = assigned_steps(model)
         assert isinstance(step, dp.DPMixtureStep)
         assert {value.name for value in step.vars} == {"labels", "alpha_log__"}
-        assert (step.hyperparameters.names if step.hyperparameters else []) == slices
+        assert [name for group in step.hyperparameters for name in group.names] == slices
 
 
 def assigned_steps(model):

@@ -13,7 +13,7 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps import hyperparameters as module
-from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, hyperparameters
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
 from pymc_dpgmm.integration.variables import dependents
 
@@ -367,10 +367,23 @@ def test_variables_wait_where_there_is_no_density():
     with pm.Model() as model:
         random_base()
     target = LabelsTarget(model, model.rvs_to_values[model["y_labels"]])
-    drawer = Hyperparameters(model, [model.rvs_to_values[rv] for rv in hyperparameters(model)], [target], None)
+    values = [model.rvs_to_values[rv] for rv in hyperparameters(model)]
+    (drawer,) = module.hyperparameters_of_step(model, values, [target], None)
     start = model.initial_point(random_seed=1)
     state = target.state(start, target.prior(start), None).state
     for without, states in ((np.array(np.inf), [state]), (start["mu"], [None])):
         point = start | {"mu": without}
-        drawer.draw(np.random.default_rng(0), point, states, [], True)
+        drawer.draw(np.random.default_rng(0), point, states, {}, True)
         assert point["b_log__"] == start["b_log__"]
+
+
+def test_hyperparameters_of_different_mixtures_are_drawn_by_themselves():
+    with pm.Model() as model:
+        mean, shared = pm.Normal("mean"), pm.HalfNormal("shared")
+        for name, mu in (("a", mean), ("b", pm.Normal("other")), ("c", pm.Normal("third", mean))):
+            dp.DPMixture(
+                name, 1.0, dp.NormalInverseGamma(mu, 0.3, 2.5, shared if name == "b" else 1.0), observed=ROWS
+            )
+    values = [model.rvs_to_values[rv] for rv in module.hyperparameters(model)]
+    names = [sorted(value.name for value in group.values) for group in module.separate(model, values)]
+    assert sorted(names) == [["mean", "third"], ["other", "shared_log__"]]

@@ -13,10 +13,11 @@ invariant whatever the widths are. Widths are learnt while tuning.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
@@ -34,6 +35,7 @@ from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import values_behind
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.tables.checks import without_dims
 
 # Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
 MOST_COORDINATES = 16
@@ -147,8 +149,52 @@ class _Evidence:
         return evidence
 
 
+class _Group(NamedTuple):
+    """Value variables of hyperparameters, and the variables whose density depends on them."""
+
+    values: list[Variable]
+    terms: set[Variable]
+
+
+def separate(model: pm.Model, values: Sequence[Variable]) -> list[_Group]:
+    """Return hyperparameters in groups that are independent of each other given all else.
+
+    A coordinate is drawn from the terms of its group, so that each of many mixtures costs what it costs alone.
+    """
+    groups: list[_Group] = []
+    for value in values:
+        rv = model.values_to_rvs[value]
+        new = _Group([value], {rv, *dependents(model, rv)})
+        for group in [group for group in groups if group.terms & new.terms]:
+            new = _Group(group.values + new.values, group.terms | new.terms)
+            groups.remove(group)
+        groups.append(new)
+    return groups
+
+
+def hyperparameters_of_step(
+    model: pm.Model,
+    values: Sequence[Variable],
+    targets: Sequence[LabelsTarget],
+    compile_kwargs: dict[str, Any] | None,
+) -> list["Hyperparameters"]:
+    """Return the hyperparameters that a step draws, in groups; see :class:`Hyperparameters`."""
+    groups = separate(model, values)
+    terms = [rv for rv in model.basic_RVs if any(rv in group.terms for group in groups)]
+    plain = [rv for rv in terms if not isinstance(rv.owner.op, CollapsedMixtureRV)]
+    # PyMC takes as long for the density of one variable as for those of all.
+    densities = dict(zip(plain, model.logp(vars=plain, sum=False), strict=True)) if plain else {}
+    made = []
+    for group in groups:
+        of_group = [rv for rv in terms if rv in group.terms]
+        log_p = pt.add(*(without_dims(densities[rv]).sum() for rv in of_group if rv in densities))
+        mixtures = [rv for rv in of_group if rv not in densities]
+        made.append(Hyperparameters(model, group.values, log_p, mixtures, targets, compile_kwargs))
+    return made
+
+
 class Hyperparameters:
-    """The hyperparameters that a step draws, and the density of each given all else.
+    """Hyperparameters that a step draws, and the density of each given all else.
 
     Rows enter the density through the clusters' sums, which the state of the labels has.
 
@@ -157,8 +203,12 @@ class Hyperparameters:
     model : pm.Model
     values : sequence of variables
         Value variables of hyperparameters.
+    log_p : variable
+        The log density of their priors, and of labels and hyperparameters that depend on them.
+    mixtures : sequence of variables
+        The mixtures whose base measures depend on them.
     targets : sequence of LabelsTarget
-        All labels that they govern, in the order in which states are given.
+        All labels of the step, in the order in which states are given.
     compile_kwargs : dict, optional
     """
 
@@ -166,16 +216,14 @@ class Hyperparameters:
         self,
         model: pm.Model,
         values: Sequence[Variable],
+        log_p: Variable,
+        mixtures: Sequence[Variable],
         targets: Sequence[LabelsTarget],
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
         self.names = [value.name for value in values]
-        drawn = [model.values_to_rvs[value] for value in values]
-        depending = {other for rv in drawn for other in dependents(model, rv)}
-        terms = [rv for rv in model.basic_RVs if rv in depending or rv in drawn]
-        mixtures = [rv for rv in terms if isinstance(rv.owner.op, CollapsedMixtureRV)]
         self._evidences = []
-        outputs = [model.logp(vars=[rv for rv in terms if rv not in mixtures], sum=True)]
+        outputs = [log_p]
         self._ends = [1]
         for mixture in mixtures:
             names, params = mixture.owner.op.layout.family.parameters, mixture_inputs(mixture).params
@@ -193,32 +241,31 @@ class Hyperparameters:
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
         states: Sequence[State | None],
-        widths: list[np.ndarray],
+        widths: dict[str, np.ndarray],
         tuning: bool,
-    ) -> list[np.ndarray]:
+    ) -> None:
         """Draw all coordinates in a point, one after the other, each given everything else.
 
-        ``states`` are those of the targets, None where labels have no posterior. ``widths`` are those of the last
-        draw, none before the first. Those of the next draw are returned.
+        ``states`` are those of the targets, None where labels have no posterior. ``widths`` are those of slices,
+        by the names of variables, none before the first draw. In tuning they change.
         """
         arguments = [np.asarray(point[name]) for name in self._inputs]
-        widths = widths or [np.ones(np.shape(point[name])) for name in self.names]
         for evidence in self._evidences:
             state = states[evidence.target]
             if state is None:
                 # There is no density to slice: the variables wait until labels and rows allow them.
-                return widths
+                return
             evidence.begin(state)
         log_p = self._log_density(arguments)
         if not log_p > -math.inf:
-            return widths
-        for name, position, of_variable in zip(self.names, self._positions, widths, strict=True):
+            return
+        for name, position in zip(self.names, self._positions, strict=True):
+            of_variable = widths.setdefault(name, np.ones(np.shape(point[name])))
             current = np.array(arguments[position])
             arguments[position] = current
             for place in np.ndindex(current.shape):
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
             point[name] = current
-        return widths
 
     def _log_density(self, arguments: Sequence[np.ndarray]) -> float:
         """Return the log density of everything that hyperparameters govern, and of themselves."""

@@ -21,7 +21,7 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters, check_hyperparameters
+from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.latent_rows import (
     Anchor,
@@ -52,7 +52,7 @@ class LabelsStepState(StepMethodState):
     tune: bool
     prepared: list[Any]
     schedules: list[Any]
-    widths: list[Any]
+    widths: dict[str, Any]
     anchors: dict[str, Any]
 
 
@@ -167,10 +167,8 @@ class LabelsStep(PartitionStep):
         _refuse_options(targets, options)
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
-        self.hyperparameters = (
-            Hyperparameters(model, hyperparameters, targets, compile_kwargs) if hyperparameters else None
-        )
-        self.widths: list[np.ndarray] = []
+        self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
+        self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
@@ -198,15 +196,15 @@ class LabelsStep(PartitionStep):
         self.tune = tune > 0
         self.prepared = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)
-        self.widths = []
+        self.widths = {}
         self.anchors = {}
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
-        if self.hyperparameters is not None:
-            states = [None if prepared is None else prepared.state for prepared in self.prepared]
-            self.widths = self.hyperparameters.draw(self.rng, point, states, self.widths, self.tune)
+        states = [None if prepared is None else prepared.state for prepared in self.prepared]
+        for group in self.hyperparameters:
+            group.draw(self.rng, point, states, self.widths, self.tune)
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[Any]:
