@@ -97,7 +97,7 @@ class LatentRows:
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
         shared = shared_variables(model, mixture, terms)
-        self._shared = SharedVariables(model, shared, self._density, compile_kwargs) if shared else None
+        self._shared = SharedVariables(model, mixture, shared, self._density, compile_kwargs) if shared else None
         self.name = self._density.name
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)

@@ -1,5 +1,6 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -56,6 +57,8 @@ class SharedVariables:
     Parameters
     ----------
     model : pm.Model
+    mixture : variable
+        Whose rows they are.
     shared : sequence of variables
         See :func:`shared_variables`.
     density : LatentDensity
@@ -66,14 +69,16 @@ class SharedVariables:
     def __init__(
         self,
         model: pm.Model,
-        shared: list[Variable],
+        mixture: Variable,
+        shared: Sequence[Variable],
         density: LatentDensity,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
         self._density = density
         self._names = [model.rvs_to_values[rv].name for rv in shared]
-        depending = [other for rv in shared for other in (rv, *dependents(model, rv))]
-        total = model.logp(vars=list(dict.fromkeys(depending)), sum=True)
+        # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
+        depending = [other for rv in (mixture, *shared) for other in dependents(model, rv)]
+        total = model.logp(vars=list(dict.fromkeys([*shared, *depending])), sum=True)
         inputs = values_behind(model, [total])
         self._inputs = [value.name for value in inputs]
         self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
