@@ -117,7 +117,7 @@ def test_a_wrong_density_of_rows_is_seen(monkeypatch):
 
 COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])
 # Rows are seen without the slope too.
-BEFORE = np.array([1, 2, 1, 4])
+BEFORE = np.array([6, 14, 9, 35])
 PARTITIONS = exact.partitions(4)
 NODES, WEIGHTS = hermegauss(30)
 SLOPES = np.linspace(-3.5, 3.5, 57)
@@ -131,7 +131,7 @@ def posterior():
     log_prior += stats.invgamma.logpdf(v, NIG["a"], scale=NIG["b"]) + np.log(v)
     log_prior -= logsumexp(log_prior)
     x = m[:, None] + np.sqrt(v)[:, None] * NODES
-    seen = [stats.poisson.logpmf(count, np.exp(x)) + np.log(WEIGHTS) for count in BEFORE]
+    seen = [stats.poisson.logpmf(count, 8.0 * np.exp(x)) + np.log(WEIGHTS) for count in BEFORE]
     log_p = np.empty((len(SLOPES), len(PARTITIONS)))
     for g, slope in enumerate(SLOPES):
         rows = [
@@ -152,7 +152,7 @@ def test_labels_and_a_slope_follow_the_posterior():
     with pm.Model() as model:
         x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
         slope = pm.Normal("slope")
-        pm.Poisson("before", pt.exp(x), observed=BEFORE)
+        pm.Poisson("before", 8.0 * pt.exp(x), observed=BEFORE)
         pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
     idata = sampled.sample(model, 6_000, tune=500, chains=2, cores=1, random_seed=4)
     p, mean, variance = posterior()
