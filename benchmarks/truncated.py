@@ -137,6 +137,111 @@ class Trials(Effects):
         pm.Binomial("treated", data["nAvandia"], logit_p=effect + treatment, observed=data["avandiaMI"])
 
 
+class Residuals(Observed):
+    """A regression with three coefficients, whose residuals are a mixture with a random scale."""
+
+    names = ("alpha", "b", "coefficient")
+
+    def __init__(self, n=200):
+        rng = np.random.default_rng(7)
+        self.design = np.column_stack([np.ones(n), rng.normal(size=(n, 2))])
+        groups = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
+        residuals = np.array([-0.5, 0.4, 2.5])[groups] + np.array([0.3, 0.2, 0.8])[groups] * rng.normal(size=n)
+        super().__init__((self.design @ [1.0, 2.0, -1.0] + residuals)[:, None])
+
+    def hyperparameters(self):
+        alpha, b = pm.Gamma("alpha", 1.0, 1.0), pm.Gamma("b", 2.0, 10.0, shape=1)
+        return alpha, b, self.design @ pm.Normal("coefficient", 0.0, 3.0, shape=3)
+
+    def collapsed(self):
+        with pm.Model() as model:
+            alpha, b, line = self.hyperparameters()
+            base = dp.NormalInverseGamma(0.0, self.kappa, self.shape, b)
+            dp.DPMixture("y", alpha, base, observed=self.rows[:, 0], offset=line)
+        return model
+
+    def truncated(self, n_sticks):
+        with pm.Model() as model:
+            alpha, b, line = self.hyperparameters()
+            log_weights, means, precision = sticks(alpha, 0.0, b, self.kappa, self.shape, n_sticks, 1)
+            residuals = pt.as_tensor(self.rows[:, 0]) - line
+            each = pm.logp(pm.Normal.dist(means[:, 0], tau=precision[:, 0]), residuals[:, None])
+            pm.Potential("rows", pt.logsumexp(log_weights + each, axis=1).sum())
+        return model
+
+
+class Process:
+    """Parameters of rows under a Dirichlet process with a normal base whose mean is random, under any likelihood."""
+
+    names = ("alpha", "mean")
+    spread = 2.0
+
+    def log_density(self, parameter):
+        """Log density of rows (..., n) under parameters (..., n) or (..., 1)."""
+        raise NotImplementedError
+
+    def hyperparameters(self):
+        return pm.Gamma("alpha", 1.0, 1.0), pm.Normal("mean", 0.0, 3.0)
+
+    def collapsed(self):
+        with pm.Model() as model:
+            alpha, mean = self.hyperparameters()
+            base = pm.Normal.dist(mean, self.spread)
+            theta = dp.DirichletProcess("theta", alpha, base=base, shape=self.n)
+            pm.Potential("rows", self.log_density(theta).sum())
+        return model
+
+    def truncated(self, n_sticks):
+        with pm.Model() as model:
+            alpha, mean = self.hyperparameters()
+            weights = pm.StickBreakingWeights("weights", alpha, n_sticks - 1)
+            atoms = mean + self.spread * pm.Normal("raw", shape=n_sticks)
+            each = pt.log(weights)[:, None] + self.log_density(atoms[:, None])
+            pm.Potential("rows", pt.logsumexp(each, axis=0).sum())
+        return model
+
+
+class StudentClusters(Process):
+    """Student-t clusters."""
+
+    n = 100
+
+    def log_density(self, parameter):
+        rng = np.random.default_rng(3)
+        rows = rng.choice([-3.0, 0.0, 4.0], size=self.n) + 0.5 * rng.standard_t(4.0, size=self.n)
+        return pm.logp(pm.StudentT.dist(4.0, mu=parameter, sigma=0.5), rows)
+
+
+class Survival(Process):
+    """Censored exponential times, with log rates that are clustered."""
+
+    n = 100
+
+    def log_density(self, parameter):
+        rng = np.random.default_rng(4)
+        times = rng.exponential(np.exp(-rng.choice([-2.0, 0.5], size=self.n)))
+        limit = rng.uniform(1.0, 10.0, size=self.n)
+        events = (times < limit).astype(float)
+        return events * parameter - np.minimum(times, limit) * pt.exp(parameter)
+
+
+class Overdispersed(Process):
+    """Poisson counts whose log-normal means are integrated by a rule of 15 nodes."""
+
+    n = 100
+
+    def log_density(self, parameter):
+        rng = np.random.default_rng(5)
+        counts = rng.poisson(np.exp(rng.choice([0.0, 2.5], size=self.n) + 0.4 * rng.normal(size=self.n)))
+        nodes, weights = np.polynomial.hermite_e.hermegauss(15)
+        each = [
+            pm.logp(pm.Poisson.dist(pt.exp(parameter + 0.4 * node)), counts)
+            + np.log(weight / np.sqrt(2.0 * np.pi))
+            for node, weight in zip(nodes, weights, strict=True)
+        ]
+        return pt.logsumexp(pt.stack(each), axis=0)
+
+
 def sticks(alpha, mu, b, kappa, shape, n_sticks, d):
     """Log weights, means and precisions of the components of a truncated mixture."""
     weights = pm.StickBreakingWeights("weights", alpha, n_sticks - 1)
@@ -153,6 +258,10 @@ CASES = {
     "1000 counts": lambda: Counts(1_000),
     "rat tumours": Rats,
     "trials": Trials,
+    "residuals": Residuals,
+    "Student clusters": StudentClusters,
+    "censored survival": Survival,
+    "overdispersed counts": Overdispersed,
 }
 
 
@@ -212,7 +321,7 @@ def main():
         ours, theirs = case.collapsed(), case.truncated(arguments.sticks)
         given = arguments.draws, arguments.seed
         samplers = {"this package": partial(by_pymc, ours, *given)}
-        if "nuts" not in arguments.without:
+        if "nuts" not in arguments.without and not isinstance(case, Process):
             by_nuts = {"hyperparameters": "nuts", "latent_rows": "nuts"}
             samplers["this package, all but labels by NUTS"] = partial(by_pymc, ours, *given, dpmixture=by_nuts)
         if "pymc" not in arguments.without:
