@@ -340,7 +340,8 @@ class DPMixtureStep(LabelsStep):
     latent_rows : {"labels", "nuts"}, optional
         How the rows of a latent mixture are drawn, where the rows of a cluster are normal and every term of the
         rest of the model depends on one row. ``"labels"``, the default: label and value of each row together,
-        given drawn weights and parameters of the clusters. ``"nuts"``: by NUTS, given the labels.
+        given drawn weights and parameters of the clusters; up to 16 numbers that the rows share, such as
+        coefficients, are moved with them as well. ``"nuts"``: by NUTS, given the labels.
 
     Raises
     ------
