@@ -27,6 +27,11 @@ COUNTS, OFFSETS = np.array([0, 2, 3, 11]), np.array([0.0, 0.4, -0.3, 0.8])
 SUCCESSES, TRIALS = np.array([0, 3, 4, 9]), np.array([6, 7, 4, 10])
 PAIRS = np.array([[-0.9, 0.1], [1.4, 0.4], [1.1, 1.6], [-0.6, 2.2]])
 COVARIATES = np.array([1.0, 0.5, 2.0, -1.0])
+INCOMPLETE = np.array([[-1.2, *[np.nan] * 3], [0.3, *[np.nan] * 3], [0.8, 1.0, 0.5, 1.5], [1.1, -0.5, 0.2, 0.1]])
+# The second row is near the first one.
+WIDE = np.random.default_rng(2).normal(size=(4, 32))
+WIDE[1] = WIDE[0] + 0.9 * WIDE[1]
+NIW = {"mu": np.zeros(32), "kappa": 0.5, "nu": 52.0, "psi": 20.0 * np.eye(32)}
 NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}
 PARTITIONS = exact.partitions(4)
 NODES, WEIGHTS = hermegauss(60)
@@ -94,6 +99,22 @@ def beside_data_model():
     labels = dp.CRP("x_labels", 1.2, 4)
     x = dp.CollapsedMixture("x", labels, dp.NormalInverseGamma(**NIG), shape=(4,))
     dp.CollapsedMixture("seen", labels, dp.NormalInverseGamma(**NIG), observed=COVARIATES)
+    pm.Poisson("y", pt.exp(x), observed=COUNTS)
+
+
+def beside_drawn_entries_model():
+    """Labels of latent rows that are labels of data too, of which entries are missing and drawn."""
+    labels = dp.CRP("x_labels", 1.2, 4)
+    x = dp.CollapsedMixture("x", labels, dp.NormalInverseGamma(**NIG), shape=(4,))
+    dp.CollapsedMixture("seen", labels, dp.NormalInverseGamma(**NIG), observed=INCOMPLETE, impute=True)
+    pm.Poisson("y", pt.exp(x), observed=COUNTS)
+
+
+def beside_wide_data_model():
+    """Labels of latent rows that are labels of rows with many columns too."""
+    labels = dp.CRP("x_labels", 1.2, 4)
+    x = dp.CollapsedMixture("x", labels, dp.NormalInverseGamma(**NIG), shape=(4,))
+    dp.CollapsedMixture("seen", labels, dp.NormalInverseWishart(**NIW), observed=WIDE)
     pm.Poisson("y", pt.exp(x), observed=COUNTS)
 
 
@@ -170,6 +191,20 @@ def of_data(labels):
     return sum(log_marginal(COVARIATES[members][:, None], **NIG) for members in _clusters(labels))
 
 
+def of_incomplete(labels):
+    log_marginal, total = exact.LOG_MARGINALS["NormalInverseGamma"], 0.0
+    for members in _clusters(labels):
+        for column in INCOMPLETE[members].T:
+            present = column[~np.isnan(column)]
+            total += log_marginal(present[:, None], **NIG) if len(present) else 0.0
+    return total
+
+
+def of_wide(labels):
+    log_marginal = exact.LOG_MARGINALS["NormalInverseWishart"]
+    return sum(log_marginal(WIDE[members], **NIW) for members in _clusters(labels))
+
+
 CASES = {
     "poisson": (poisson_model, crp, lambda: [Quadrature([poisson] * 4)]),
     "binomial": (
@@ -189,6 +224,16 @@ CASES = {
     "beside data": (
         beside_data_model,
         lambda labels: crp(labels) + of_data(labels),
+        lambda: [Quadrature([poisson] * 4)],
+    ),
+    "beside drawn entries": (
+        beside_drawn_entries_model,
+        lambda labels: crp(labels) + of_incomplete(labels),
+        lambda: [Quadrature([poisson] * 4)],
+    ),
+    "beside wide data": (
+        beside_wide_data_model,
+        lambda labels: crp(labels) + of_wide(labels),
         lambda: [Quadrature([poisson] * 4)],
     ),
     "units": (units_model, crp, lambda: [OfUnits()]),

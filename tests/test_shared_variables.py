@@ -14,8 +14,8 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.integration.process_density.latent_density import row_terms_of
-from pymc_dpgmm.integration.steps.shared_variables import shared_variables
+from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
+from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
 from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
 from pymc_dpgmm.sampler.latent_rows import redraws, standardized
 from pymc_dpgmm.sampler.latent_rows.work import Work
@@ -173,6 +173,59 @@ def test_what_rows_share_is_recognised():
         pm.Normal("z", beside, 1.0, observed=0.0)
     terms = row_terms_of(model, x)
     assert [rv.name for rv in shared_variables(model, x, terms)] == ["slopes", "sigma"]
+
+
+def two_likelihoods():
+    x, slope = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4), pm.Normal("slope")
+    pm.Poisson("before", pt.exp(x), observed=BEFORE)
+    pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
+    pm.Potential("near", -((x - slope) ** 2))
+    pm.Potential("small", -(slope**4))
+
+
+def bounds():
+    """A variable between bounds moves with them."""
+    x, slope = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4), pm.Normal("slope")
+    below = pm.Uniform("below", 0.0, pt.exp(slope))
+    pm.Normal("seen", below, 0.3, observed=2.0)
+    pm.Normal("y", x + slope * SEASONS, 0.5, observed=SEASONS)
+
+
+def two_mixtures():
+    x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+    other = dp.DPMixture("other", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
+    sigma = pm.HalfNormal("sigma")
+    pm.Normal("y", x + other, sigma, observed=SEASONS)
+    pm.Normal("z", pm.Normal("latent", x, sigma, shape=4), 1.0, observed=SEASONS)
+
+
+@pytest.mark.parametrize("build", [two_likelihoods, bounds, two_mixtures])
+def test_all_terms_that_change_are_counted(build):
+    """What the density of the model changes by, but for that of the mixture, which standardized rows have."""
+    with pm.Model() as model:
+        build()
+    x = model["x"]
+    terms = row_terms_of(model, x)
+    shared = shared_variables(model, x, terms)
+    moved = SharedVariables(model, x, shared, LatentDensity(model, x, terms, None), None)
+    total = model.compile_logp(vars=[rv for rv in (*model.basic_RVs, *model.potentials) if rv is not x])
+    start, rng = model.initial_point(random_seed=1), np.random.default_rng(2)
+    start["x"] = rng.normal(size=4)
+    other = start | {"x": rng.normal(size=4)}
+    for rv in shared:
+        name = model.rvs_to_values[rv].name
+        other[name] = np.asarray(start[name] + 0.7)
+    assert shared
+    assert moved.log_density(other) - moved.log_density(start) == pytest.approx(total(other) - total(start))
+
+
+def test_a_variable_behind_a_mixture_through_bounds_is_not_shared():
+    with pm.Model() as model:
+        slope = pm.Normal("slope")
+        mean = pm.Uniform("mean", 0.0, pt.exp(slope))
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, 0.3, 2.5, 0.8), shape=4)
+        pm.Normal("y", x + slope * SEASONS, 0.5, observed=SEASONS)
+    assert shared_variables(model, x, row_terms_of(model, x)) == []
 
 
 def test_many_numbers_stay_with_their_step():

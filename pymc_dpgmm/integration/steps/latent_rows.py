@@ -14,7 +14,7 @@ from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mi
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows import expansions, redraws, standardized, stretches
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
-from pymc_dpgmm.sampler.latent_rows.redraws import Density, RowOfBase, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.redraws import Density, RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 from pymc_dpgmm.sampler.latent_rows.work import Work
@@ -131,6 +131,7 @@ class LatentRows:
         state.make_own_rows(self._view)
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
+        moves_labels = target.moves_latent_rows and can_move_labels(state)
         places, distances = anchor.rows - offset, anchor.distances
         n_accepted = 0
         for _ in range(REDRAWS_OF_ROWS):
@@ -141,7 +142,7 @@ class LatentRows:
                 density,
                 places,
                 distances,
-                target.moves_latent_rows,
+                moves_labels,
                 anchor.of_base,
                 self._work,
             )

@@ -1,6 +1,6 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +11,10 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, dependents
+from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
 from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
@@ -28,15 +31,15 @@ MOVED_IN_A_DRAW = 2
 def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:
     """Return the continuous free variables that terms of latent rows share, such as coefficients and dispersions.
 
-    There are none if they are many numbers, or if the rows are not of double precision. Variables behind labels or
-    mixtures are not among them: rows and labels would have to move too.
+    There are none if they are many numbers, or if the rows are not of double precision. Variables behind labels,
+    mixtures or processes are not among them: rows and labels would have to move too.
     """
     shared = [
         rv
         for rv in model.free_RVs
         if model.rvs_to_values[rv] in terms.inputs
         and rv.dtype in pm.vartypes.continuous_types
-        and not any(_is_of_mixtures(other) for other in (rv, *dependents(model, rv)))
+        and not any(map(_is_of_mixtures, (rv, *dependents(model, rv))))
     ]
     if not shared or mixture.dtype != "float64":
         return []
@@ -46,7 +49,11 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
 
 
 def _is_of_mixtures(rv: Variable) -> bool:
-    return rv.owner is not None and isinstance(rv.owner.op, CollapsedMixtureRV | LabelsRV)
+    """Tell whether a step of the package draws a variable, and knows its parameters from earlier draws."""
+    op = None if rv.owner is None else rv.owner.op
+    return (
+        isinstance(op, CollapsedMixtureRV | LabelsRV | LabelsMixtureRV) or is_atoms(rv) or is_chunked_clusters(rv)
+    )
 
 
 class SharedVariables:
@@ -82,6 +89,10 @@ class SharedVariables:
         inputs = values_behind(model, [total])
         self._inputs = [value.name for value in inputs]
         self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
+
+    def log_density(self, point: Mapping[str, np.ndarray]) -> float:
+        """Return the log density of all that depends on the variables or on the rows, but for the mixture."""
+        return float(self._function(*(np.asarray(point[name]) for name in self._inputs)))
 
     def move(
         self,
@@ -119,14 +130,10 @@ class SharedVariables:
         def density(x: np.ndarray) -> np.ndarray:
             return self._density(x + offset)
 
-        def log_density(log_p_of_rows: float) -> float:
-            values = [np.asarray(point[name]) for name in self._inputs]
-            return log_p_of_rows + float(self._function(*values))
-
         point.update(current)
         self._density.at(point)
         point[name] = (rows + offset).reshape(shape)
-        log_p = log_density(standardized.begin(density))
+        log_p = standardized.begin(density) + self.log_density(point)
         if not log_p > -np.inf:
             return
         for chosen in rng.permutation(len(places))[:MOVED_IN_A_DRAW]:
@@ -138,7 +145,7 @@ class SharedVariables:
                 values[place] = u
                 rows, log_p_of_rows = standardized.rows(density)
                 point[name] = (rows + offset).reshape(shape)
-                return log_density(log_p_of_rows)
+                return log_p_of_rows + self.log_density(point)
 
             width = anchor.widths.get((of, place), 1.0)
             sliced = draw_slice(rng, at, float(values[place]), log_p, width)

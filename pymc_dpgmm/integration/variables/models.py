@@ -25,9 +25,10 @@ def with_densities(model: pm.Model) -> list[Variable]:
 
 
 def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
-    """Return the variables and potentials of a model whose own log density depends on a variable.
+    """Return the variables and potentials whose own log density depends on a variable, given all others.
 
-    A variable that depends on it only through another random variable is not among them.
+    A variable that depends on it only through another random variable is not among them, unless that one is known
+    by a number between bounds which depend on the variable: with the number as it is, it moves too.
     """
     random = set(model.basic_RVs)
     depending = []
@@ -37,7 +38,21 @@ def dependents(model: pm.Model, variable: Variable) -> list[Variable]:
         roots = other.owner.inputs if other in random else [other]
         if variable in set(ancestors(roots, blockers=random - {other})):
             depending.append(other)
+    for other in depending:
+        # The list grows while it is walked through.
+        if _moves_with(model, other, variable):
+            depending += [further for further in dependents(model, other) if further not in depending]
     return depending
+
+
+def _moves_with(model: pm.Model, other: Variable, variable: Variable) -> bool:
+    """Tell whether a random variable changes with another one where its value variable does not."""
+    transform = model.rvs_to_transforms.get(other)
+    if transform is None:
+        return False
+    others = set(model.basic_RVs) - {variable}
+    constrained = transform.backward(model.rvs_to_values[other], *other.owner.inputs)
+    return variable in set(ancestors([constrained], blockers=others))
 
 
 def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:

@@ -277,6 +277,15 @@ class Redrawn(NamedTuple):
     n_accepted: int
 
 
+def can_move_labels(state: State) -> bool:
+    """Tell whether rows may change their clusters in a redraw: where all views' parameters can be drawn.
+
+    Tables of wide rows do not keep the sums that this needs, and rows with entries that are drawn are not those of
+    the table's values.
+    """
+    return not any(table.is_wide or table.absent is not None for table in state.tables)
+
+
 def redraw(
     rng: np.random.Generator,
     state: State,
@@ -302,7 +311,8 @@ def redraw(
     anchors, distances : (n, d) arrays
         Where to expand first, and how far differences reach; must not depend on the present rows.
     moves_labels : bool
-        Whether rows may change their clusters. This must not be where anything else depends on the labels.
+        Whether rows may change their clusters. This must not be where anything else depends on the labels, and
+        needs :func:`can_move_labels`.
     of_base : RowOfBase
         What is proposed to rows alone; must not depend on the present rows.
     work : Work

@@ -412,7 +412,7 @@ class Table:
         if other.is_wide:
             # The sums of its family are others.
             labels = places_among(slots, slots_of_rows)
-            self.sum_up(labels, np.bincount(labels))
+            self.sum_up(labels, np.bincount(labels, minlength=len(slots)))
             return
         kept = int(self.block[N_KEPT])
         self.array[: len(slots), :kept] = other.array[slots, :kept]
