@@ -204,7 +204,9 @@ def test_a_likelihood_of_a_variable_is_not_forgotten(monkeypatch):
     assert means[0] > means[1] + 0.5
 
 
+@pytest.mark.slow
 def test_a_missing_jacobian_is_seen(monkeypatch):
+    """The comparison of hyperparameters can fail."""
     logp = pm.Model.logp
     monkeypatch.setattr(pm.Model, "logp", lambda model, **given: logp(model, jacobian=False, **given))
     codes, values, _ = draws("base", 15_000)
@@ -341,7 +343,9 @@ def test_another_choice_is_refused():
         draws("base", 20, dpmixture={"hyperparameters": "slice"})
 
 
+@pytest.mark.slow
 def test_vectors_and_factors_of_matrices():
+    """Slices of vectors and Cholesky factors agree with NUTS."""
     rows = np.random.default_rng(0).normal(size=(30, 2)) + np.repeat([[0.0, 0.0], [4.0, 4.0]], 15, axis=0)
     with pm.Model() as model:
         mu = pm.Normal("mu", 0.0, 3.0, shape=2)

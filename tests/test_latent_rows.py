@@ -418,7 +418,8 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", rest_slow(MISTAKES))
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
 def test_a_mistake_is_seen(monkeypatch, mistake):
     """The comparison of joint distributions can fail."""
     monkeypatch.setattr(*MISTAKES[mistake])
@@ -503,7 +504,9 @@ def test_a_step_of_all_labels_takes_their_rows():
         assert [value.name for value in dp.DPMixtureStep([model["x_labels"]]).vars] == ["x_labels"]
 
 
+@pytest.mark.slow
 def test_units_may_have_no_rows():
+    """Clusters of such units have no rows in redraws and stretches."""
     with pm.Model() as model:
         labels = dp.CRP("x_labels", 1.2, 4)
         x = dp.CollapsedMixture("x", labels[np.array([0, 0, 3, 3])], dp.NormalInverseGamma(**NIG), shape=(4,))

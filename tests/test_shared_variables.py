@@ -109,6 +109,7 @@ def test_moves_leave_the_joint_distribution(base):
 RESTORE = standardized.restore
 
 
+@pytest.mark.slow
 def test_a_wrong_density_of_rows_is_seen(monkeypatch):
     """What clusters say of rows, and the Jacobian, count by half."""
     monkeypatch.setattr(standardized, "restore", lambda *given: 0.5 * RESTORE(*given))
