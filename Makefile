@@ -37,8 +37,9 @@ check: env
 	$(LINT)
 	$(PYTEST) $(FAST)
 
+# What takes longest is told at the end.
 test-slow: env
-	$(PYTEST) -m slow
+	$(PYTEST) -m slow --durations=80
 	$(PYTEST) -m "interpreted and not slow" --compile-graphs
 
 # An environment with the versions that PyMC's ZarrTrace works with.
