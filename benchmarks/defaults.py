@@ -155,7 +155,9 @@ def peers(train, held_out, groups):
     rows, others = (train - mean) / scale, (held_out - mean) / scale
     for kind in ("full", "diag"):
         begin = time.perf_counter()
-        model = BayesianGaussianMixture(n_components=30, covariance_type=kind, max_iter=2_000, random_state=0).fit(rows)
+        model = BayesianGaussianMixture(n_components=30, covariance_type=kind, max_iter=2_000, random_state=0).fit(
+            rows
+        )
         log_density = float(model.score_samples(others).mean() - np.log(scale).sum())
         yield f"sklearn, {kind}", report(groups, model.predict(rows), log_density, time.perf_counter() - begin)
     begin = time.perf_counter()
