@@ -40,11 +40,12 @@ def assigned(
     ]
     can_be_chosen = {model.rvs_to_values[rv] for rv in (*rows, *known)}
     is_chosen = {model.rvs_to_values[rv] for rv in chosen}
+    not_chosen = can_be_chosen - is_chosen
     steps: dict[Any, Sequence[Variable]] = {}
     for step, of_step in selected.items():
         for value in of_step:
             owner = labels_step if value in is_chosen else step
             # PyMC offers them to the step of the labels, which leaves the others to NUTS.
-            owner = pm.NUTS if owner is labels_step and value in can_be_chosen - is_chosen else owner
+            owner = pm.NUTS if owner is labels_step and value in not_chosen else owner
             steps[owner] = [*steps.get(owner, ()), value]
     return steps

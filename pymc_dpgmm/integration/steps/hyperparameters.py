@@ -32,7 +32,7 @@ from pymc_dpgmm.integration.variables import (
     mixture_inputs,
 )
 from pymc_dpgmm.integration.variables.atoms import is_atoms
-from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
@@ -97,11 +97,8 @@ def chosen_hyperparameters(
     if not known or choice == "nuts" or any(is_labels(rv) and rv not in given for rv in model.free_RVs):
         return []
     chosen = [rv for rv in known if rv in given]
-    if choice is None:
-        point = model.initial_point(random_seed=0)
-        if sum(np.size(point[model.rvs_to_values[rv].name]) for rv in chosen) > MOST_COORDINATES:
-            return []
-    return chosen
+    too_many = choice is None and count_numbers(model, chosen) > MOST_COORDINATES
+    return [] if too_many else chosen
 
 
 class _Evidence:

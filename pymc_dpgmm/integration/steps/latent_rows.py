@@ -13,8 +13,8 @@ from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labe
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows import expansions, redraws, standardized, stretches
-from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
-from pymc_dpgmm.sampler.latent_rows.redraws import Density, RowOfBase, can_move_labels, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
+from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 from pymc_dpgmm.sampler.latent_rows.work import Work
@@ -155,7 +155,7 @@ class LatentRows:
                 anchor.learn_step(stretched.accepted)
         if self._shared is not None:
             follows = StandardizedRows(rng, state, self._view, places, distances, anchor.of_base, self._work)
-            self._shared.move(rng, point, state, self._view, follows, offset, anchor, tuning)
+            self._shared.move(rng, point, state, self._view, follows, density, offset, anchor, tuning)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)

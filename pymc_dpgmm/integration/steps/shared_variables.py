@@ -10,11 +10,11 @@ from pytensor.graph.basic import Variable
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
-from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, dependents
+from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.atoms import is_atoms
-from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
-from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
+from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
@@ -43,17 +43,12 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     ]
     if not shared or mixture.dtype != "float64":
         return []
-    point = model.initial_point(random_seed=0)
-    n_numbers = sum(np.size(point[model.rvs_to_values[rv].name]) for rv in shared)
-    return shared if n_numbers <= MOST_SHARED else []
+    return shared if count_numbers(model, shared) <= MOST_SHARED else []
 
 
 def _is_of_mixtures(rv: Variable) -> bool:
     """Tell whether a step of the package draws a variable, and knows its parameters from earlier draws."""
-    op = None if rv.owner is None else rv.owner.op
-    return (
-        isinstance(op, CollapsedMixtureRV | LabelsRV | LabelsMixtureRV) or is_atoms(rv) or is_chunked_clusters(rv)
-    )
+    return (rv.owner is not None and isinstance(rv.owner.op, LabelsMixtureRV)) or is_atoms(rv)
 
 
 class SharedVariables:
@@ -101,6 +96,7 @@ class SharedVariables:
         state: State,
         v: int,
         standardized: StandardizedRows,
+        density: Density,
         offset: Any,
         anchor: "Anchor",
         tuning: bool,
@@ -116,6 +112,8 @@ class SharedVariables:
         v : int
             The view of the rows.
         standardized : StandardizedRows
+        density : callable
+            That of the model, at the point that it was set to last, for rows as the state has them.
         offset : (n, d) array or 0
             Of the rows of the point from those of the state.
         anchor : Anchor
@@ -126,9 +124,6 @@ class SharedVariables:
         current = {name: np.array(point[name]) for name in self._names}
         places = [(name, place) for name in self._names for place in np.ndindex(current[name].shape)]
         rows = standardized.present
-
-        def density(x: np.ndarray) -> np.ndarray:
-            return self._density(x + offset)
 
         point.update(current)
         self._density.at(point)

@@ -61,6 +61,12 @@ def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:
     return [value for value in model.value_vars if value in needed]
 
 
+def count_numbers(model: pm.Model, variables: Sequence[Variable]) -> int:
+    """Return how many numbers the value variables of some free variables have together."""
+    point = model.initial_point(random_seed=0)
+    return sum(np.size(point[model.rvs_to_values[rv].name]) for rv in variables)
+
+
 def digest_of(model: pm.Model, variable: Variable) -> str:
     """Return a digest of the operations and numbers in the density of a variable or potential, and of its data."""
     others = set(model.basic_RVs)

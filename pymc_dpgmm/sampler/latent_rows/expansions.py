@@ -5,10 +5,16 @@ of the density there, whether it has derivatives or not.
 """
 
 import math
+from collections.abc import Callable
+
+import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import definite_factor, solve_lower, solve_upper, symmetric_entry
-from pymc_dpgmm.sampler.latent_rows.work import n_points, read
+from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, n_points, read
+
+# The log density that the rest of a model gives to rows: a function of (m, n, d) rows with (m, n) values.
+Density = Callable[[np.ndarray], np.ndarray]
 
 # The log of an integral of which nothing is known.
 UNKNOWN = -1e300
@@ -87,8 +93,13 @@ def _lay_out(points, n, d, i, distances):
 
 @c_function(NOTHING(INTS, FLOATS, FLOATS, FLOATS, FLOATS))
 def begin(block, rows, places, distances, points):
-    """Write the rows (n, d), and then the points (T, n, d) of expansions about places (n, d), at distances."""
+    """Write the rows (n, d), and then the points (T, n, d) of expansions about places (n, d), at distances.
+
+    What was known from other expansions is forgotten.
+    """
     w = read(block)
+    for at in range(w.n_clusters * w.n):
+        w.best[at] = -math.inf
     d, n = w.d, w.n
     first = shifted(points, n * d)
     for entry in range(n * d):
@@ -100,7 +111,7 @@ def begin(block, rows, places, distances, points):
 
 @c_function(NOTHING(INTS, FLOATS, INT, FLOATS, FLOAT))
 def take_clusters(block, roots, is_triangular, of_base, half_log_det):
-    """Take precisions of the clusters from their roots, and begin anew.
+    """Take precisions of the clusters from their roots.
 
     Parameters
     ----------
@@ -138,7 +149,6 @@ def take_clusters(block, roots, is_triangular, of_base, half_log_det):
                     precision[j * (j + 1) // 2 + j] = root * root
         for i in range(n):
             w.at_mean[k * n + i] = at_mean
-            w.best[k * n + i] = -math.inf
 
 
 @inlined
@@ -284,6 +294,25 @@ def expand(block, tried, stride, values, following):
             w.log_integrals[at] = value - half_log_det + (0.5 * gain if is_finite else 0.0)
             w.unfinished[at] = 1 if gain > WORTH or not is_inside else 0
     return _is_unfinished(w)
+
+
+def expand_rows(
+    work: Work, density: Density, rows: np.ndarray, anchors: np.ndarray, distances: np.ndarray
+) -> np.ndarray:
+    """Expand the density of every row in every cluster; return its values at the present rows."""
+    (n, d), k = rows.shape, int(work.block[N_OF_WORK])
+    anchors, distances = np.ascontiguousarray(anchors), np.ascontiguousarray(distances)
+    begin(work.address, *(array.ctypes.data for array in (rows, anchors, distances, work.first)))
+    found = np.ascontiguousarray(density(work.first))
+    stride, tried, of_tried = 0, work.first[1:], found[1:]
+    for _ in range(1 + MOST_EXPANSIONS):
+        arrays = tried.ctypes.data, stride, of_tried.ctypes.data, work.following.ctypes.data
+        if not expand(work.address, *arrays) and stride:
+            break
+        work.following, work.spare = work.spare, work.following
+        tried, stride = work.spare, work.spare.shape[1] * n
+        of_tried = np.ascontiguousarray(density(tried[:k].reshape(-1, n, d)))
+    return found[0].copy()
 
 
 KERNELS = (begin, take_clusters, expand)

@@ -25,7 +25,6 @@ must not depend on the value that it replaces.
 """
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -34,8 +33,8 @@ from pymc_dpgmm.native.arithmetic import Bits, below, standard_gamma, standard_n
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.latent_rows.expansions import begin, expand, log_prior, take_clusters
-from pymc_dpgmm.sampler.latent_rows.work import WORK, Work, read
+from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior, take_clusters
+from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
@@ -50,13 +49,6 @@ LEAST_LOG_SHARE = -12.0
 LEAST_CHOSEN = 0.3
 # Draws of the base measure by which a cluster without rows is known to proposals.
 N_OF_BASE = 60
-# Expansions in every cluster, after that at the anchor, at most: one is enough once anchors are learnt.
-MOST_EXPANSIONS = 15
-
-# The log density that the rest of a model gives to rows: a function of (m, n, d) rows with (m, n) values.
-Density = Callable[[np.ndarray], np.ndarray]
-
-N_OF_WORK = WORK.place("n_clusters")
 
 
 @inlined
@@ -321,13 +313,8 @@ def redraw(
     table, bits = state.tables[v], bits_of_generator(rng)
     n, d = table.n_rows, anchors.shape[1]
     rows = table.values[:, :d].copy()
-    slots = state.slots_of_rows(v)
-    n_means = n if table.family.component.given_columns is not None else 1
-    work.fit(n, d, n_means, state.n_clusters + 1, state.capacity + 2)
-    choose(state.address, work.address, slots.ctypes.data, int(moves_labels), *bits)
-    k = int(work.block[N_OF_WORK]) - 1
-    of_clusters = work.slots[:k]
-    take_drawn(work, table, parameters_of(rng, table, of_clusters), of_base)
+    of_clusters = begin_draw(rng, state, v, d, moves_labels, of_base, work)
+    k = len(of_clusters)
     alone = others = np.zeros(n)
     if moves_labels:
         alone = state.prior_predictive.copy()
@@ -335,7 +322,7 @@ def redraw(
             others = alone - table.log_predictives_alone()
             for own in state.tables:
                 if own is not table:
-                    drawn = parameters_of(rng, own, of_clusters)
+                    drawn = _parameters(rng, own, of_clusters)
                     work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
             work.at_mean[k] += others
     values = expand_rows(work, density, rows, anchors, distances)
@@ -352,12 +339,28 @@ def redraw(
     return Redrawn(values, int(n_accepted))
 
 
-def parameters_of(rng: np.random.Generator, table: Table, slots: np.ndarray) -> dict[str, np.ndarray]:
+def begin_draw(
+    rng: np.random.Generator, state: State, v: int, d: int, moves_labels: bool, of_base: "RowOfBase", work: Work
+) -> np.ndarray:
+    """Choose movable rows and draw the parameters of the clusters of a view, (n, d); return the clusters' slots.
+
+    What is drawn is written to the memory; see :func:`redraw` for the arguments.
+    """
+    table, slots = state.tables[v], state.slots_of_rows(v)
+    n_means = table.n_rows if table.family.component.given_columns is not None else 1
+    work.fit(table.n_rows, d, n_means, state.n_clusters + 1, state.capacity + 2)
+    choose(state.address, work.address, slots.ctypes.data, int(moves_labels), *bits_of_generator(rng))
+    of_clusters = work.slots[: int(work.block[N_OF_WORK]) - 1]
+    _take_drawn(work, table, _parameters(rng, table, of_clusters), of_base)
+    return of_clusters
+
+
+def _parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -> dict[str, np.ndarray]:
     """Draw the parameters of clusters of a view."""
     return table.family.component.restore(draw_parameters(rng, table, slots), table.origin)
 
 
-def take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base: "RowOfBase") -> None:
+def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base: "RowOfBase") -> None:
     """Write what is drawn for the clusters, and what stands for a cluster of a row's own, to the memory."""
     normal = table.family.component.normal_rows
     assert normal is not None
@@ -366,25 +369,6 @@ def take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base: 
     roots, precision = np.ascontiguousarray(roots), np.ascontiguousarray(of_base.precision)
     arrays = roots.ctypes.data, int(roots.ndim == 3), precision.ctypes.data
     take_clusters(work.address, *arrays, of_base.half_log_det)
-
-
-def expand_rows(
-    work: Work, density: Density, rows: np.ndarray, anchors: np.ndarray, distances: np.ndarray
-) -> np.ndarray:
-    """Expand the density of every row in every cluster; return its values at the present rows."""
-    (n, d), k = rows.shape, int(work.block[N_OF_WORK])
-    anchors, distances = np.ascontiguousarray(anchors), np.ascontiguousarray(distances)
-    begin(work.address, *(array.ctypes.data for array in (rows, anchors, distances, work.first)))
-    found = np.ascontiguousarray(density(work.first))
-    stride, tried, of_tried = 0, work.first[1:], found[1:]
-    for _ in range(1 + MOST_EXPANSIONS):
-        arrays = tried.ctypes.data, stride, of_tried.ctypes.data, work.following.ctypes.data
-        if not expand(work.address, *arrays) and stride:
-            break
-        work.following, work.spare = work.spare, work.following
-        tried, stride = work.spare, work.spare.shape[1] * n
-        of_tried = np.ascontiguousarray(density(tried[:k].reshape(-1, n, d)))
-    return found[0].copy()
 
 
 def _precisions(roots: np.ndarray) -> np.ndarray:

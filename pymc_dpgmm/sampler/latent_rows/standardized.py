@@ -21,21 +21,13 @@ from pymc_dpgmm.native.compiled import (
     FLOATS,
     INTS,
     NOTHING,
-    bits_of_generator,
     c_function,
     inlined,
     shifted,
 )
 from pymc_dpgmm.native.triangles import solve_upper
-from pymc_dpgmm.sampler.latent_rows.expansions import log_prior
-from pymc_dpgmm.sampler.latent_rows.redraws import (
-    Density,
-    RowOfBase,
-    choose,
-    expand_rows,
-    parameters_of,
-    take_drawn,
-)
+from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior
+from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.state.state import State
 
@@ -115,14 +107,10 @@ class StandardizedRows:
         of_base: RowOfBase,
         work: Work,
     ) -> None:
-        table, slots = state.tables[v], state.slots_of_rows(v)
         n, d = anchors.shape
-        n_means = n if table.family.component.given_columns is not None else 1
-        work.fit(n, d, n_means, state.n_clusters + 1, state.capacity + 2)
-        choose(state.address, work.address, slots.ctypes.data, 0, *bits_of_generator(rng))
-        take_drawn(work, table, parameters_of(rng, table, work.slots[: state.n_clusters]), of_base)
+        begin_draw(rng, state, v, d, False, of_base, work)
         self._work, self._anchors, self._distances = work, anchors, distances
-        self.present = np.ascontiguousarray(table.values[:, :d], dtype=np.float64)
+        self.present = np.ascontiguousarray(state.tables[v].values[:, :d], dtype=np.float64)
         self._residuals = np.empty((n, d))
 
     def begin(self, density: Density) -> float:
@@ -144,5 +132,4 @@ class StandardizedRows:
         return float(restore(self._work.address, self._residuals.ctypes.data, rows.ctypes.data))
 
     def _expand(self, density: Density) -> None:
-        self._work.forget()
         expand_rows(self._work, density, self.present, self._anchors, self._distances)

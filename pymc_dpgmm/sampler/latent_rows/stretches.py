@@ -23,7 +23,7 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, standard_normal, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
-from pymc_dpgmm.sampler.latent_rows.redraws import Density
+from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import EVIDENCE, call_evidence
@@ -152,7 +152,7 @@ def stretch(
         By what shifts and logarithms of stretches are multiplied.
     """
     table, slots, bits = state.tables[v], state.slots_of_rows(v), bits_of_generator(rng)
-    in_use, d, room = state.order[: state.n_clusters].copy(), len(distances), state.capacity + 1
+    in_use, d, room = state.order[: state.n_clusters], len(distances), state.capacity + 1
     old = np.ascontiguousarray(table.values[:, :d])
     new, distances = old.copy(), np.ascontiguousarray(distances, dtype=np.float64)
     sizes, log_ratios, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty((room, 2 * d + 1))

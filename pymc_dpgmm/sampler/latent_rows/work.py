@@ -48,6 +48,9 @@ WORK = Block(
 )
 
 
+N_OF_WORK = WORK.place("n_clusters")
+
+
 class Numbers(NamedTuple):
     """The block, in compiled code."""
 
@@ -100,7 +103,7 @@ class Work:
         The present rows, and the points of first expansions.
     following, spare : (K, T, n, d) arrays
         Points of expansions in every cluster, in turn.
-    slots, clusters, means, at_mean, best, chosen, proposed : arrays
+    slots, clusters, means, at_mean, chosen, proposed : arrays
         As in the block.
     """
 
@@ -119,10 +122,6 @@ class Work:
         if shape != [n, d, n_means] or n_clusters > most_clusters or n_slots > most_slots:
             self._lay_out(n, d, n_means, n_clusters + n_clusters // 2 + 4, n_slots + n_slots // 2)
 
-    def forget(self) -> None:
-        """Forget expansions: they begin anew."""
-        self.best.fill(-np.inf)
-
     def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
         self._shape = n, d, n_means, k, n_slots
         size, n_of = d * (d + 1) // 2, n_points(d)
@@ -130,7 +129,6 @@ class Work:
         self.following, self.spare = np.empty((k, n_of, n, d)), np.empty((k, n_of, n, d))
         self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
         self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
-        self.best = np.empty((k, n))
         self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
         self._arrays = {
             "slots": self.slots,
@@ -142,7 +140,7 @@ class Work:
             "means": self.means,
             "precisions": np.empty((k, size)),
             "at_mean": self.at_mean,
-            "best": self.best,
+            "best": np.empty((k, n)),
             "places": np.empty((k, n, d)),
             "modes": np.empty((k, n, d)),
             "factors": np.empty((k, n, size)),

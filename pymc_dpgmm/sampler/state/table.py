@@ -278,8 +278,8 @@ class Table:
 
     def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
-        present = self.values, self.rows.copy()
         if rows is not None:
+            present = self.values, self.rows.copy()
             self.take_rows(rows)
         found, every, nobody = np.zeros(self.n_rows), np.arange(self.n_rows), np.array([0, -1])
         slot = nobody.ctypes.data
