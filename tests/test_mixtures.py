@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from drawn import value_at
 from family_cases import CASES
 from scipy.sparse import csr_array
 
@@ -52,8 +53,11 @@ def test_views_of_a_table():
     assert model.named_vars_to_dims["y_habit"] == ("y_obs",)
     assert model.coords["y_obs"] == tuple(FRAME.index)
     assert model.coords["y_body_feature"] == ("height", "weight")
-    logps = model.point_logps({"y_labels": LABELS}, round_vals=10)
-    body = dp.NormalInverseWishart.from_data(FRAME[["height", "weight"]]).numbers(2)._asdict()
+    point = model.initial_point() | {"y_labels": LABELS}
+    logps = model.point_logps(point, round_vals=10)
+    kappa, nu, psi = value_at(model, ("y_body_kappa", "y_body_nu", "y_body_psi"), point)
+    mu = FRAME[["height", "weight"]].mean().to_numpy()
+    body = {"mu": mu, "kappa": kappa, "nu": nu, "psi": np.diag(psi)}
     place = dp.DirichletCategorical(1.0, [4]).numbers(1)._asdict()
     expected = {
         "y_body": lambda own: exact.niw_log_marginal(FRAME[["height", "weight"]].to_numpy()[own], **body),

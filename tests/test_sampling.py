@@ -239,7 +239,7 @@ def test_groups_that_no_division_in_two_is_worth():
     truth = np.arange(150) % 3
     data = rng.normal(size=(150, 9)) + 4.0 * truth[:, None]
     with pm.Model() as model:
-        dp.DPMixture("y", 1.0, observed=data)
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
         dtype = model.initial_point()["y_labels"].dtype
     start = {"y_labels": np.zeros(150, dtype=dtype)}
     idata = sample(model, draws=50, tune=150, chains=2, cores=1, random_seed=1, initvals=start)

@@ -13,12 +13,13 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM_MOVE
 
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
+BASE = dp.NormalInverseWishart.from_data(ROWS)
 
 
 def mixture_model(alpha_prior=None):
     with pm.Model() as model:
         alpha = pm.Gamma("alpha", 1.0, 1.0) if alpha_prior is None else alpha_prior()
-        dp.DPMixture("y", alpha, observed=ROWS)
+        dp.DPMixture("y", alpha, BASE, observed=ROWS)
     return model
 
 
@@ -48,7 +49,7 @@ def test_other_alphas_are_drawn_by_slices_unless_a_likelihood_knows_them(case, i
     model = mixture_model((lambda: pm.HalfCauchy("alpha", 1.0)) if case == "half-cauchy" else None)
     with model:
         if case == "shared":
-            dp.DPMixture("z", model["alpha"], observed=ROWS)
+            dp.DPMixture("z", model["alpha"], BASE, observed=ROWS)
         if case == "elsewhere":
             pm.Normal("x", model["alpha"], observed=0.3)
         chosen = assigned(model) if inside else None
@@ -158,7 +159,7 @@ def test_labels_changed_by_somebody_else_are_noticed():
         point = point | {"y_labels": np.full(40, start, dtype="int16")}
     point, stats = step.step(point)
     with pm.Model() as again:
-        dp.DPMixture("y", float(np.exp(point["alpha_log__"])), observed=ROWS)
+        dp.DPMixture("y", float(np.exp(point["alpha_log__"])), BASE, observed=ROWS)
     assert stats[0]["y_labels_log_joint"] == pytest.approx(
         again.compile_logp()({"y_labels": point["y_labels"]}), rel=1e-10
     )

@@ -428,7 +428,7 @@ def test_starts_begin_chains_at_different_optima():
     values = np.concatenate([clouds(60)[0], [[4.0, 4.0], [4.2, 3.9]]])
     model, fit = fitted(values=values, alpha=None)
     starts = fit.initvals(chains=4, random_seed=1)
-    assert [set(start) for start in starts] == [{"alpha", "y_labels"}] * 4
+    assert [set(start) for start in starts] == [{"alpha", "y_labels", "y_kappa", "y_degrees", "y_within"}] * 4
     for start in starts:
         assert start["y_labels"].shape == (62,)
         assert start["alpha"] > 0.0

@@ -1,5 +1,7 @@
 """The base measure of a mixture for which the user gives none."""
 
+import warnings
+
 from pymc_dpgmm.families.beta_bernoulli import BetaBernoulli
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.dirichlet_categorical import DirichletCategorical
@@ -9,6 +11,9 @@ from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.doubtful import warn_of_doubtful_numbers
 from pymc_dpgmm.tables.kinds import as_numbers, in_views
 from pymc_dpgmm.tables.table import Table
+
+# With more columns, by default, covariances are diagonal.
+MOST_FULL_COLUMNS = 50
 
 
 def default_base(table: Table) -> BaseMeasure:
@@ -34,5 +39,17 @@ def default_base(table: Table) -> BaseMeasure:
             f"{in_views(table)}; or give one base for all of them, which takes bools as 0 and 1"
         )
     warn_of_doubtful_numbers(table)
-    kind = NormalInverseGamma if table.is_vector else NormalInverseWishart
-    return kind.from_data(table)
+    if table.is_vector:
+        return NormalInverseGamma.from_data(table)
+    d = table.values.shape[1]
+    if d > MOST_FULL_COLUMNS:
+        warnings.warn(
+            f"{table.what} has {d} columns: without base=, more than {MOST_FULL_COLUMNS} are taken as independent "
+            "within clusters, since few tables have the rows for full covariances of so many. Give "
+            "base=dp.NormalInverseGamma to silence this, base=dp.NormalInverseWishart for full covariances, or "
+            "reduce the columns first",
+            UserWarning,
+            stacklevel=2,
+        )
+        return NormalInverseGamma.from_data(table)
+    return NormalInverseWishart.from_data(table)

@@ -28,6 +28,7 @@ from pymc_dpgmm.families.contract.component import Component, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.conditional_t import draw_absent, log_predictive_present
 from pymc_dpgmm.families.shared.full_normal import draw_full_rows, log_diagonal, log_full_density
@@ -274,6 +275,22 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     }
 
 
+def _read_scale(params: Any) -> tuple[float, float, np.ndarray]:
+    diagonal = np.diag(params.psi)
+    is_diagonal = np.array_equal(params.psi, np.diag(diagonal))
+    typical = diagonal / params.nu if is_diagonal else diagonal * math.nan
+    return params.kappa, params.nu - (len(diagonal) - 1.0), typical
+
+
+def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
+    nu = len(typical) - 1.0 + degrees
+    return params._replace(kappa=kappa, nu=nu, psi=np.diag(nu * typical))
+
+
+def _scatter(params: Any, s: Any) -> ScatterOfClusters:
+    return ScatterOfClusters(s.n, s.mean - params.mu, s.scatter, is_full=True)
+
+
 def _wide(n: int, d: int) -> Family | None:
     from pymc_dpgmm.families import wide_normal_inverse_wishart as wide
 
@@ -328,6 +345,7 @@ FAMILY = Family(
     draws_missing=True,
     takes=(2,),
     wide=_wide,
+    scale=NormalScale(("kappa", "nu", "psi"), _read_scale, _write_scale, _scatter),
 )
 
 
@@ -345,11 +363,12 @@ class NormalInverseWishart(BaseMeasure):
         Prior precision of the cluster means, as a number of rows.
     nu : scalar or variable, > d - 1
         Degrees of freedom.
-    psi : (d, d) array_like or variable
-        Symmetric positive definite scale matrix.
+    psi : (d, d) or (d,) array_like or variable
+        Symmetric positive definite scale matrix, or the diagonal of one that is diagonal.
 
     Notes
     -----
+    As a class, ``base=dp.NormalInverseWishart`` in a mixture of several columns, it learns its scale.
     ``from_data`` sets mu = column means, kappa = 0.01, nu = d + 2 and psi = 0.1 times the diagonal matrix of the
     column variances (``pymc_dpgmm.families.contract.defaults.column_variances`` states the lower bound for columns
     without spread).

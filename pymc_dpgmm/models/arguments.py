@@ -15,9 +15,14 @@ class MixtureArguments(TypedDict, total=False):
     Parameters
     ----------
     base : BaseMeasure, class of one, or dict, optional
-        Prior of the parameters of every cluster. A class stands for its ``from_data(observed)``. By default it is
-        ``NormalInverseWishart`` for (n, d) data, ``NormalInverseGamma`` for (n,) data, and ``BetaBernoulli`` for
-        arrays of bools. A latent mixture has no default.
+        Prior of the parameters of every cluster. By default it is ``NormalInverseWishart`` for (n, d) data,
+        ``NormalInverseGamma`` for (n,) data, and ``BetaBernoulli`` for arrays of bools. A latent mixture has no
+        default. A class stands for its ``from_data(observed)``.
+
+        Without a base measure, or with the class of a normal one, the scale of two and more columns is learnt:
+        kappa, degrees of freedom and the typical share of each column's variance within clusters are the variables
+        ``{name}_kappa``, ``{name}_degrees`` and ``{name}_within`` of the model, drawn with the labels. See
+        :doc:`/model`. ``NormalInverseWishart.from_data(observed)`` has numbers in their place.
 
         For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
         ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is

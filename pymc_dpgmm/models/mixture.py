@@ -40,6 +40,7 @@ from pymc_dpgmm.integration.variables.observed import Observed, check_observed
 from pymc_dpgmm.integration.variables.partition_priors import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
+from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
 from pymc_dpgmm.tables.checks import (
     check_count,
     check_units,
@@ -87,7 +88,7 @@ def DPMixture(  # noqa: N802
     ...     alpha = pm.Gamma("alpha", 1.0, 1.0)
     ...     y = dp.DPMixture("y", alpha, observed=dp.datasets.load_old_faithful())
     >>> [variable.name for variable in model.free_RVs]
-    ['alpha', 'y_labels']
+    ['alpha', 'y_labels', 'y_kappa', 'y_degrees', 'y_within']
     """
     return _add_mixture(_Request(name, partial(CRP, alpha=alpha), base, arguments))
 
@@ -408,7 +409,7 @@ class _View:
         self.name, self.rows = name, rows
         self.impute, self.offset = arguments["impute"], arguments["offset"]
         self.checked: Observed | None = None
-        self.base = base
+        self.base, self._learns = base, False
         is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
         if base is not None and not is_class:
             check_base(base)
@@ -424,11 +425,20 @@ class _View:
         table = rows.arrange(table)
         self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
         warn_of_repeated(table, "unit", self.unit)
+        is_made = is_class or base is None
         if is_class:
             base = self.base = base.from_data(table)
         if base is None:
             base = self.base = default_base(table)
         self.checked = check_observed(table, base)
+        values = self.checked.values
+        self._learns = is_made and values.ndim == 2 and is_learnt(type(base), values.shape[1])
+
+    def learn(self, column_dim: str | None) -> None:
+        """Put variables of the model in place of the scale of a base measure that was made from the data."""
+        if self._learns:
+            assert self.checked is not None
+            self.base = learnt_base(self.name, self.base, self.checked.values, column_dim)
 
     def n_rows(self, shape: tuple[int, ...]) -> Any:
         """Return the number of rows: a variable if the data is pm.Data, whose length may change."""
@@ -708,6 +718,7 @@ def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None)
 
 def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
     named = None
+    view.learn(dims[1] if dims and len(dims) > 1 else None)
     if view.checked is not None and is_sparse(view.checked.values):
         # The value is a table of the non-zeros, with other dimensions than the rows and columns.
         named, dims = dims, None

@@ -1,6 +1,7 @@
 """Summary tables of a mixture."""
 
 import shutil
+import textwrap
 import warnings
 from typing import Any, NamedTuple
 
@@ -79,9 +80,8 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         notes.append(f"{len(scalars) - len(shown)} more lines are in the frame .scalars of this summary")
     constant = scalars.attrs.get("constant", {})
     if constant:
-        notes.append(
-            "The same in all draws: " + ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
-        )
+        same = ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
+        notes += textwrap.wrap(f"The same in all draws: {same}", shutil.get_terminal_size().columns)
     if scalars.attrs.get("approximation"):
         notes.append(f"From {scalars.attrs['approximation']}")
     return pd.DataFrame.from_dict(lines, orient="index", columns=columns), notes

@@ -101,6 +101,10 @@ EFFORT_AFTER_PART = Effort(1, 1, 3)
 # Leader sweeps of a searching draw for each that an exact draw has: clusters settle in fewer collapsed scans than
 # leader sweeps.
 SEARCH_LEADERS = 3
+# A learnt scale is drawn in a share ROWS_FOR_EACH_SCALE / n of the draws of n rows, since tables by sizes of
+# clusters have to be made anew, and (COLUMNS_FOR_EACH_SCALE / d)^2 of d columns, whose third power it takes; but
+# at least in LEAST_SCALES of them.
+ROWS_FOR_EACH_SCALE, COLUMNS_FOR_EACH_SCALE, LEAST_SCALES = 100_000, 50, 0.1
 # With this number of rows or more, a search makes one trial in a draw.
 ROWS_FOR_ONE_TRIAL = 20_000
 

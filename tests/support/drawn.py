@@ -1,13 +1,22 @@
 """Results as pm.sample would return them, of draws that a test chooses."""
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 from pymc.backends.arviz import find_constants, find_observations
+from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
+
+from pymc_dpgmm.integration.steps.hyperparameters import learnt_scales
 
 
 def results(model, draws, n_chains=2):
-    """A DataTree with given draws (S, ...) of variables, divided among chains, and all that pm.sample stores."""
+    """A DataTree with given draws (S, ...) of variables, divided among chains, and all that pm.sample stores.
+
+    Scales that base measures learn, of which no draws are given, stay where chains would begin.
+    """
     dims = model.named_vars_to_dims
+    draws = _with_scales(model, draws)
     posterior = {}
     for name, values in draws.items():
         values = np.asarray(values)
@@ -24,6 +33,30 @@ def results(model, draws, n_chains=2):
             "constant_data": _dataset(find_constants(model), dims, coords),
         }
     )
+
+
+def value_at(model, names, point):
+    """The values of variables at a point of a model's value variables."""
+    outputs = model.replace_rvs_by_values([model[name] for name in names])
+    mode = Mode(linker="py", optimizer="fast_compile")
+    function = pm.compile(
+        model.value_vars, outputs, mode=mode, on_unused_input="ignore", allow_input_downcast=True
+    )
+    return function(**point)
+
+
+def _with_scales(model, draws):
+    scales = [rv for scale in learnt_scales(model).values() for rv in scale.variables if rv.name not in draws]
+    others = set(model.free_RVs) - set(scales)
+    names = [
+        var.name
+        for var in [*scales, *model.deterministics]
+        if set(ancestors([var])) & set(scales) and not set(ancestors([var])) & others and var.name not in draws
+    ]
+    if not names:
+        return draws
+    n_draws, values = len(next(iter(draws.values()))), value_at(model, names, model.initial_point())
+    return draws | {n: np.broadcast_to(v, (n_draws, *np.shape(v))) for n, v in zip(names, values, strict=True)}
 
 
 def _dataset(values, dims, coords):

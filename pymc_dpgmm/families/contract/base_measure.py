@@ -220,6 +220,8 @@ class BaseMeasure:
                 broadcast[name] = float(value)
                 continue
             wanted = tuple(lengths[letter] for letter in letters)
+            if value.ndim == 1 and _is_square(letters):
+                value = np.diag(value)
             if value.ndim and value.shape != wanted:
                 raise ValueError(f"{name} has shape {value.shape}, but must have {wanted} for d = {d} columns")
             broadcast[name] = np.array(np.broadcast_to(value, wanted))
@@ -307,6 +309,8 @@ class BaseMeasure:
             2: f"a ({', '.join(letters)}) matrix",
         }[len(letters)]
         ndims = (0, 1) if len(letters) == 1 else (len(letters),)
+        if _is_square(letters):
+            allowed, ndims = f"{allowed} or its diagonal ({letters[0]},)", (1, 2)
         value = without_dims(stacked(value))
         if is_variable(value):
             if value.ndim not in ndims:
@@ -319,16 +323,21 @@ class BaseMeasure:
         square = len(set(letters)) == 1 or array.ndim < 2
         if array.ndim not in ndims or array.size == 0 or (square and len(set(array.shape)) > 1):
             raise ValueError(f"{name} must be {allowed}, got shape {array.shape}")
-        self.family.check(name, array)
+        self.family.check(name, np.diag(array) if array.ndim == 1 and _is_square(letters) else array)
         return array
 
     def _implied_lengths(self) -> dict[str, dict[str, int]]:
         """Lengths of axes that the numeric parameters imply, by parameter and letter."""
         return {
-            name: dict(zip(self.family.axes[name], np.shape(value), strict=True))
+            name: dict(zip(self.family.axes[name], np.shape(value), strict=False))
             for name, value in self.parameters.items()
             if not is_variable(value) and np.ndim(value) > 0
         }
+
+
+def _is_square(letters: str) -> bool:
+    """Tell whether a parameter is a square matrix, which may be given by its diagonal."""
+    return len(letters) == 2 and letters[0] == letters[1]
 
 
 def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:

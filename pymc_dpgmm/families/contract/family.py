@@ -36,6 +36,7 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.component import Component
 from pymc_dpgmm.families.contract.expected import Expected
+from pymc_dpgmm.families.contract.scale import NormalScale
 from pymc_dpgmm.families.contract.supports import Parameter
 from pymc_dpgmm.native.fingerprints import fingerprint
 
@@ -210,6 +211,8 @@ class Family:
         ``wide(n, d) -> Family or None``: the family with the same parameters, under another name, that samplers
         use for n complete rows of d columns if clusters have so few rows that working with pairs of rows is
         cheaper than working with columns.
+    scale : NormalScale or None
+        How the parameters make a scale that can be learnt, in families of normal clusters.
     pairs : callable or None
         ``pairs(params, rows) -> (n, n) array``, for such a family: a number for every pair of rows, or an array of
         none where they would lose digits. In ``p`` these are ``pairs``, ``n_pairs`` is n or 0, and ``data`` is
@@ -264,6 +267,7 @@ class Family:
     takes_sparse: bool = False
     incomplete: "Family | None" = None
     wide: Callable[[int, int], "Family | None"] | None = None
+    scale: NormalScale | None = None
     pairs: Callable[[Any, np.ndarray], np.ndarray] | None = None
     takes_missing: bool = False
     draws_missing: bool = False

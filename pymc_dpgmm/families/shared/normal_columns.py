@@ -14,6 +14,7 @@ from pymc_dpgmm.families.contract.component import Drawn, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, real
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
@@ -122,6 +123,22 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
 
 
+def _read_scale(params: Any) -> tuple[float, float, np.ndarray]:
+    is_common = all((values == values[0]).all() for values in (params.kappa, params.a))
+    return params.kappa[0] if is_common else math.nan, 2.0 * params.a[0], params.b / params.a
+
+
+def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
+    # Of one column a = nu / 2 and b = Psi / 2.
+    a, d = 0.5 * degrees, len(typical)
+    return params._replace(kappa=np.full(d, kappa), a=np.full(d, a), b=a * typical)
+
+
+def _scatter(params: Any, s: Any) -> ScatterOfClusters:
+    n = np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+    return ScatterOfClusters(n, s.mean - params.mu, s.squares, is_full=False)
+
+
 # A family of such columns, but for its sums and the functions that run for every row.
 ColumnsFamily = partial(
     Family,
@@ -133,4 +150,5 @@ ColumnsFamily = partial(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
+    scale=NormalScale(("kappa", "a", "b"), _read_scale, _write_scale, _scatter),
 )

@@ -23,15 +23,18 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.steps.concentration import concentration_of
+from pymc_dpgmm.integration.steps.evidence import EvidenceOfMixture
+from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels, is_plain_mixture
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
     PartitionRV,
-    as_numbers,
     dependents,
     mixture_inputs,
+    of_units,
 )
 from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
@@ -61,7 +64,24 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     found = set(depending)
     while found != (kept := {rv for rv in found if depending[rv] <= governed | found}):
         found = kept
+    found |= {rv for scale in learnt_scales(model).values() for rv in scale.variables}
     return [rv for rv in model.free_RVs if rv in found]
+
+
+def learnt_scales(model: pm.Model) -> dict[Variable, LearntScale]:
+    """Return the learnt scales of a model's mixtures, also of rows in groups, by the mixtures.
+
+    There is an exact draw of them, which takes little longer for many columns than for a few.
+    """
+    found = {}
+    for mixture in model.basic_RVs:
+        if isinstance(mixture.owner.op, CollapsedMixtureRV):
+            labels, _ = of_units(mixture_inputs(mixture).labels)
+            if labels in model.free_RVs and is_labels(labels) and is_plain_mixture(model, labels, mixture):
+                scale = learnt_scale(model, mixture)
+                if scale is not None:
+                    found[mixture] = scale
+    return found
 
 
 def _behind_rows(model: pm.Model, mixture: Variable) -> set[Variable]:
@@ -91,59 +111,18 @@ def chosen_hyperparameters(
     given : sequence of variables
         Those that PyMC gives to the step.
     choice : {None, "slices", "nuts"}
-        By default few coordinates are drawn by slices.
+        By default learnt scales, and few other coordinates, are drawn.
     """
     check_hyperparameters(choice)
     if not known or choice == "nuts" or any(is_labels(rv) and rv not in given for rv in model.free_RVs):
         return []
     chosen = [rv for rv in known if rv in given]
-    too_many = choice is None and count_numbers(model, chosen) > MOST_COORDINATES
-    return [] if too_many else chosen
-
-
-class _Evidence:
-    """The log evidence of the clusters of a mixture, as a function of the parameters of its base measure.
-
-    Parameters
-    ----------
-    mixture : variable
-    names : sequence of str
-        Of the parameters that change; the others are numbers.
-    targets : sequence of LabelsTarget
-    """
-
-    def __init__(self, mixture: Variable, names: Sequence[str], targets: Sequence[LabelsTarget]) -> None:
-        self._names = names
-        self.family = mixture.owner.op.layout.family
-        self.target, self._view = next(
-            (t, v)
-            for t, target in enumerate(targets)
-            for v, own in enumerate(target.mixtures)
-            if own.name == mixture.name
-        )
-        self._state: Any = None
-        self._table: Any = None
-        self._params: Any = None
-        self._n_clusters = 0
-
-    def begin(self, state: State) -> None:
-        """Take the clusters of a state."""
-        given = state.tables[self._view]
-        if state is not self._state:
-            self._state, self._table = state, given.for_evidence()
-        slots = state.order[: state.n_clusters]
-        self._params = given.params
-        self._table.take_clusters(given, slots, state.slots_of_rows(self._view))
-        self._n_clusters = len(slots)
-
-    def at(self, params: Sequence[np.ndarray]) -> float:
-        """Return the log evidence at values of what changes; minus infinity outside their support."""
-        numbers = self._params._replace(**dict(zip(self._names, as_numbers(params), strict=True)))
-        if not self.family.supports(numbers, self._names):
-            return -math.inf
-        self._table.set_params_of_evidence(numbers)
-        evidence: float = self._table.total_log_evidence(self._n_clusters)
-        return evidence
+    if choice is not None:
+        return chosen
+    by_scale = [rv for scale in learnt_scales(model).values() for rv in scale.variables]
+    others = [rv for rv in chosen if rv not in by_scale]
+    too_many = count_numbers(model, others) > MOST_COORDINATES
+    return [rv for rv in chosen if not (too_many and rv in others)]
 
 
 class _Group(NamedTuple):
@@ -174,14 +153,21 @@ def hyperparameters_of_step(
     values: Sequence[Variable],
     targets: Sequence[LabelsTarget],
     compile_kwargs: dict[str, Any] | None,
-) -> list["Hyperparameters"]:
+) -> list["Hyperparameters | LearntScaleDraw"]:
     """Return the hyperparameters that a step draws, in groups; see :class:`Hyperparameters`."""
+    made: list[Hyperparameters | LearntScaleDraw] = []
+    for mixture, scale in learnt_scales(model).items():
+        own = {model.rvs_to_values[rv] for rv in scale.variables}
+        if own <= set(values):
+            draw = LearntScaleDraw(model, mixture, scale, targets)
+            if draw.is_one:
+                made.append(draw)
+                values = [value for value in values if value not in own]
     groups = separate(model, values)
     terms = [rv for rv in model.basic_RVs if any(rv in group.terms for group in groups)]
     plain = [rv for rv in terms if not isinstance(rv.owner.op, CollapsedMixtureRV)]
     # PyMC takes as long for the density of one variable as for those of all.
     densities = dict(zip(plain, model.logp(vars=plain, sum=False), strict=True)) if plain else {}
-    made = []
     for group in groups:
         of_group = [rv for rv in terms if rv in group.terms]
         log_p = pt.add(*(without_dims(densities[rv]).sum() for rv in of_group if rv in densities))
@@ -209,6 +195,8 @@ class Hyperparameters:
     compile_kwargs : dict, optional
     """
 
+    kernels = ()
+
     def __init__(
         self,
         model: pm.Model,
@@ -225,7 +213,7 @@ class Hyperparameters:
         for mixture in mixtures:
             names, params = mixture.owner.op.layout.family.parameters, mixture_inputs(mixture).params
             changing = {n: p for n, p in zip(names, params, strict=True) if not isinstance(p, Constant)}
-            self._evidences.append(_Evidence(mixture, list(changing), targets))
+            self._evidences.append(EvidenceOfMixture(mixture, list(changing), targets))
             outputs += model.replace_rvs_by_values(list(changing.values()))
             self._ends.append(len(outputs))
         inputs = values_behind(model, outputs)

@@ -174,8 +174,9 @@ class LabelsStep(PartitionStep):
         mixtures = [mixture for target in self.targets for mixture in target.mixtures]
         drawn_missing = [m.family for m in mixtures if m.missing is not None and m.missing.name in self.imputed]
         if not all(isinstance(target, TopicsTarget) for target in self.targets):
-            of_latent = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
-            prepare([m.sampled_family for m in mixtures], options, drawn_missing, list(of_latent))
+            others = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
+            others |= dict.fromkeys(kernel for group in self.hyperparameters for kernel in group.kernels)
+            prepare([m.sampled_family for m in mixtures], options, drawn_missing, list(others))
         drawn = [Concentration(model, value) for value in concentrations]
         strangers = [c.name for c in drawn if c.labels not in {t.name for t in self.targets}]
         if strangers:

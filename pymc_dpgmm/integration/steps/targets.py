@@ -1,6 +1,6 @@
 """Targets of label steps: labels with their prior, the mixtures on them, and missing entries of rows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -66,12 +66,24 @@ class MixtureTarget:
         self._numbers: Any = None
         self._checked: Any = None
         self._checked_unit: Any = None
+        self._params_at: Callable[[dict[str, np.ndarray]], Any] = self.params_at
 
     def _sampled_family(self, shape: Sequence[int | None], n_columns: int) -> Family:
         """Return the family that samplers will use, as far as it is known without the data."""
         if self.family.wide is None or self.missing is not None or shape[0] is None:
             return self.family
         return self.family.wide(shape[0], n_columns) or self.family
+
+    def params_at(self, point: dict[str, np.ndarray]) -> Any:
+        """Return the parameters of the base measure at a point, as numbers of the family."""
+        arrays = self._params(point)
+        if arrays is not self._given:
+            self._given, self._numbers = arrays, self.family.params(*as_numbers(arrays))
+        return self._numbers
+
+    def read_params_by(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
+        """Take a function that returns the same as :meth:`params_at`, and needs no graph."""
+        self._params_at = function
 
     @property
     def has_unit(self) -> bool:
@@ -88,10 +100,7 @@ class MixtureTarget:
         """
         (values,) = self._values(point)
         unit = None if self._unit is None else self._unit(point)[0]
-        arrays = self._params(point)
-        if arrays is not self._given:
-            self._given, self._numbers = arrays, self.family.params(*as_numbers(arrays))
-        params = self._numbers
+        params = self._params_at(point)
         if self._sparse is not None:
             values = self._sparse(values, (n if unit is None else len(unit), len(params[0])))
         if unit is not self._checked_unit:

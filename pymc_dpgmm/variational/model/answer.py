@@ -182,10 +182,12 @@ class VariationalFit:
         value = None if alpha is None else model.rvs_to_values[target.alpha].name
         is_log = alpha is not None and model.rvs_to_transforms[target.alpha] is not None
         name = model.rvs_to_values[target.labels].name
-        trace = NDArray(model=model, test_point=dict(target.point))
+        # Traces take values in the order of the model.
+        fitted = {variable.name: target.point[variable.name] for variable in model.value_vars}
+        trace = NDArray(model=model, test_point=fitted)
         trace.setup(len(labels), 0)
         for t in range(len(labels)):
-            point = dict(target.point)
+            point = dict(fitted)
             point[name] = labels[t]
             if alpha is not None:
                 point[value] = np.asarray(np.log(alpha[t]) if is_log else alpha[t])

@@ -9,6 +9,7 @@ import pymc as pm
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
 from pymc_dpgmm.integration.internals.bars import Bar
+from pymc_dpgmm.integration.steps.hyperparameters import learnt_scales
 from pymc_dpgmm.native.compiled import compiling
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.tables.checks import check_count
@@ -67,7 +68,8 @@ def fit(
     maximize : str or sequence of str, optional
         Names of other free variables, such as parameters of the base measure, at which the bound plus their log
         prior density is maximised (empirical Bayes). The density is that of ``kappa``, say, not of its log. The
-        result is that of a model in which they are fixed at these values.
+        result is that of a model in which they are fixed at these values. The variables of a base measure that
+        learns its scale from the data are always among them, unless ``point`` has them.
     random_seed : int, sequence of int or numpy.random.Generator, optional
         Seed of the starts. The same seed gives the same result.
     progressbar : bool
@@ -116,8 +118,10 @@ def fit(
     check_count("max_steps", max_steps, 1)
     if not 0.0 < tol < np.inf:
         raise ValueError(f"tol must be > 0 and finite, got {tol}")
-    maximize = [maximize] if isinstance(maximize, str) else list(dict.fromkeys(maximize))
-    target = fit_target(model, {} if point is None else point, maximize)
+    point = {} if point is None else point
+    learnt = [rv.name for scale in learnt_scales(model).values() for rv in scale.variables if rv.name not in point]
+    maximize = list(dict.fromkeys([*([maximize] if isinstance(maximize, str) else maximize), *learnt]))
+    target = fit_target(model, point, maximize)
     with compiling.announced("variational inference"):
         for function in (respond, sum_up_each, write_evidences):
             function.prepare()

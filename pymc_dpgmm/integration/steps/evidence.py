@@ -1,0 +1,78 @@
+"""The clusters of a mixture as a step has them, and their log evidence at other parameters of the base measure."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.steps.targets import LabelsTarget
+from pymc_dpgmm.integration.variables import as_numbers
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import Table
+
+
+class ClustersOfMixture:
+    """The sums of the clusters of one mixture.
+
+    Parameters
+    ----------
+    mixture : variable
+    targets : sequence of LabelsTarget
+        All labels of a step, in the order in which states are given.
+    """
+
+    def __init__(self, mixture: Variable, targets: Sequence[LabelsTarget]) -> None:
+        self.family = mixture.owner.op.layout.family
+        self.target, self.view = next(
+            (t, v)
+            for t, target in enumerate(targets)
+            for v, own in enumerate(target.mixtures)
+            if own.name == mixture.name
+        )
+        self._state: Any = None
+        self._table: Any = None
+
+    def take(self, state: State) -> tuple[Table, int]:
+        """Return a table that has the clusters of a state in its first slots, and their number."""
+        given = state.tables[self.view]
+        if state is not self._state:
+            self._state, self._table = state, given.for_evidence()
+        slots = state.order[: state.n_clusters]
+        self._table.take_clusters(given, slots, state.slots_of_rows(self.view))
+        return self._table, len(slots)
+
+
+class EvidenceOfMixture:
+    """The log evidence of the clusters of a mixture, as a function of the parameters of its base measure.
+
+    Parameters
+    ----------
+    mixture : variable
+    names : sequence of str
+        Of the parameters that change; the others are numbers.
+    targets : sequence of LabelsTarget
+    """
+
+    def __init__(self, mixture: Variable, names: Sequence[str], targets: Sequence[LabelsTarget]) -> None:
+        self._names = names
+        self._clusters = ClustersOfMixture(mixture, targets)
+        self.target = self._clusters.target
+        self._table: Any = None
+        self._params: Any = None
+        self._n_clusters = 0
+
+    def begin(self, state: State) -> None:
+        """Take the clusters of a state."""
+        self._params = state.tables[self._clusters.view].params
+        self._table, self._n_clusters = self._clusters.take(state)
+
+    def at(self, params: Sequence[np.ndarray]) -> float:
+        """Return the log evidence at values of what changes; minus infinity outside their support."""
+        numbers = self._params._replace(**dict(zip(self._names, as_numbers(params), strict=True)))
+        if not self._clusters.family.supports(numbers, self._names):
+            return -math.inf
+        self._table.set_params_of_evidence(numbers)
+        evidence: float = self._table.total_log_evidence(self._n_clusters)
+        return evidence

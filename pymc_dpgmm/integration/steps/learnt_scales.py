@@ -1,0 +1,117 @@
+"""Draws of learnt scales of base measures together with labels: points and variables to numbers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.families.contract.scale import NormalScale
+from pymc_dpgmm.integration.steps.evidence import ClustersOfMixture
+from pymc_dpgmm.integration.steps.targets import LabelsTarget
+from pymc_dpgmm.integration.variables.learnt_scale import LearntScale
+from pymc_dpgmm.sampler.amounts import COLUMNS_FOR_EACH_SCALE, LEAST_SCALES, ROWS_FOR_EACH_SCALE
+from pymc_dpgmm.sampler.learnt_scales import Scale, ScalePrior, draw_scale, draw_scales
+from pymc_dpgmm.sampler.state.state import State
+
+
+class LearntScaleDraw:
+    """The learnt scale of one mixture, which a step draws given its clusters.
+
+    Parameters
+    ----------
+    model : pm.Model
+    mixture : variable
+    scale : LearntScale
+    targets : sequence of LabelsTarget
+        All labels of the step, in the order in which states are given.
+    """
+
+    kernels = (draw_scales,)
+
+    def __init__(
+        self, model: pm.Model, mixture: Variable, scale: LearntScale, targets: Sequence[LabelsTarget]
+    ) -> None:
+        values = [model.rvs_to_values[rv] for rv in scale.variables]
+        self.names = [value.name for value in values]
+        self._dtypes = [value.dtype for value in values]
+        self._clusters = ClustersOfMixture(mixture, targets)
+        self._target = targets[self._clusters.target].mixtures[self._clusters.view]
+        self._prior = ScalePrior(*scale.law)
+        self._shape = np.shape(model.initial_point(random_seed=0)[self.names[2]])
+        # All parameters, of which those that do not change matter.
+        self._params = self._target.params_at(self._point_of(1.0, 1.0, 1.0))
+        self.is_one, self._variances, self._least = self._known()
+        if self.is_one:
+            self._target.read_params_by(self._params_at)
+
+    @property
+    def form(self) -> NormalScale:
+        """How the family reads and writes a scale."""
+        form: NormalScale = self._clusters.family.scale
+        return form
+
+    def _known(self) -> tuple[bool, np.ndarray, np.ndarray]:
+        """Return whether the parameters are those of a learnt scale, and its variances and known shares (d,)."""
+        none, one = self._typical_in_graph(1.0, 1.0, 0.0), self._typical_in_graph(1.0, 1.0, 1.0)
+        variances = one - none
+        if not np.all(variances > 0.0):
+            return False, variances, none
+        least, rng = none / variances, np.random.default_rng(0)
+        for _ in range(3):
+            kappa, degrees = rng.uniform(0.1, 9.0, size=2)
+            within = rng.uniform(0.1, 2.0, size=self._shape)
+            expected = variances * (np.ravel(within) + least)
+            if not np.allclose(self._typical_in_graph(kappa, degrees, within), expected, rtol=1e-9, atol=0.0):
+                return False, variances, least
+        return True, variances, least
+
+    def _typical_in_graph(self, kappa: float, degrees: float, within: np.ndarray | float) -> np.ndarray:
+        """Return Psi over nu, NaN unless kappa and the degrees of freedom are those that are given."""
+        params = self._target.params_at(self._point_of(kappa, degrees, within))
+        found, own_degrees, typical = self.form.read(params)
+        return typical if np.allclose([found, own_degrees], [kappa, degrees]) else typical * np.nan
+
+    def _point_of(self, kappa: Any, degrees: Any, within: Any) -> dict[str, np.ndarray]:
+        """Return the value variables, which are logarithms."""
+        numbers = np.asarray(kappa), np.asarray(degrees), np.broadcast_to(within, self._shape)
+        with np.errstate(divide="ignore"):
+            return {
+                name: np.asarray(np.log(number), dtype=dtype)
+                for name, dtype, number in zip(self.names, self._dtypes, numbers, strict=True)
+            }
+
+    def _scale_at(self, point: dict[str, np.ndarray]) -> Scale:
+        kappa, degrees, within = (np.exp(point[name]) for name in self.names)
+        return Scale(float(kappa), float(degrees), np.ravel(within))
+
+    def _params_at(self, point: dict[str, np.ndarray]) -> Any:
+        """Return the parameters of the base measure, as the model's graph would."""
+        scale = self._scale_at(point)
+        typical = self._variances * (scale.within + self._least)
+        return self.form.write(self._params, scale.kappa, scale.degrees, typical)
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        states: Sequence[State | None],
+        widths: dict[str, np.ndarray],
+        tuning: bool,
+    ) -> None:
+        """Draw the scale in a point; ``widths`` and ``tuning`` are for hyperparameters drawn by slices."""
+        state = states[self._clusters.target]
+        if state is None:
+            return
+        rows, columns = state.tables[self._clusters.view].n_rows, len(self._variances)
+        share = min(ROWS_FOR_EACH_SCALE / rows, (COLUMNS_FOR_EACH_SCALE / columns) ** 2)
+        share = max(share, LEAST_SCALES)
+        if share < 1.0 and rng.random() >= share:
+            # Whether it is drawn does not depend on the state.
+            return
+        table, n_clusters = self._clusters.take(state)
+        params = self._clusters.family.shift(state.tables[self._clusters.view].params, table.origin)
+        clusters = self.form.clusters(params, table.sums(0, n_clusters))
+        drawn = draw_scale(rng, self._scale_at(point), self._prior, self._variances, self._least, clusters)
+        point.update(self._point_of(drawn.kappa, drawn.degrees, drawn.within.reshape(self._shape)))

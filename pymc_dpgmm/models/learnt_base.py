@@ -1,0 +1,104 @@
+"""Base measures of tables whose scale is learnt: variables of the model in place of numbers from the data."""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+from pymc_dpgmm.families import (
+    BaseMeasure,
+    NormalInverseGamma,
+    NormalInverseWishart,
+    SphericalNormalInverseGamma,
+)
+from pymc_dpgmm.families.contract.defaults import column_variances
+from pymc_dpgmm.integration.variables.learnt_scale import (
+    LEAST_SHARE,
+    PRIOR_OF_KAPPA,
+    RATE_OF_SHARES,
+    SD_OF_DEGREES,
+)
+
+
+class _Unknowns(NamedTuple):
+    """kappa, degrees of freedom beyond d - 1, and the variances (d,), or the factor (), typical of clusters."""
+
+    kappa: Any
+    degrees: Any
+    typical: Any
+
+
+def _wishart(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
+    nu = d - 1.0 + unknown.degrees
+    return NormalInverseWishart(base.parameters["mu"], unknown.kappa, nu, nu * unknown.typical)
+
+
+def _columns(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
+    # The same of one column: a = nu / 2, b = psi / 2.
+    a = 0.5 * unknown.degrees
+    return NormalInverseGamma(base.parameters["mu"], unknown.kappa, a, a * unknown.typical)
+
+
+def _spherical(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
+    a, mu, scale = 0.5 * unknown.degrees, base.parameters["mu"], base.parameters["scale"]
+    return SphericalNormalInverseGamma(mu, unknown.kappa, a, a * unknown.typical, scale)
+
+
+_MADE = {
+    NormalInverseWishart: _wishart,
+    NormalInverseGamma: _columns,
+    SphericalNormalInverseGamma: _spherical,
+}
+
+
+def is_learnt(kind: type[BaseMeasure], n_columns: int) -> bool:
+    """Tell whether a base measure that is made from data learns its scale: normal ones of several columns."""
+    return kind in _MADE and n_columns > 1
+
+
+def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str | None) -> BaseMeasure:
+    """Return a base measure like one that was made from data, with variables for its scale in the current model.
+
+    Parameters
+    ----------
+    name : str
+        Of the mixture. The variables are ``{name}_kappa``, ``{name}_degrees`` and ``{name}_within``.
+    base : BaseMeasure
+        What ``from_data`` has made.
+    rows : (n, d) float64 array
+        NaN where an entry is missing.
+    column_dim : str, optional
+        The dimension of the columns.
+    """
+    d = rows.shape[1]
+    is_spherical = type(base) is SphericalNormalInverseGamma
+    variances, least = column_variances(rows), _known_shares(rows)
+    if is_spherical:
+        variances, least = np.ones(()), np.max(least)
+    kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
+    median = d + 3.0 if type(base) is NormalInverseWishart else 4.0
+    degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
+    shape: dict[str, Any] = {} if is_spherical else {"dims": column_dim} if column_dim else {"shape": d}
+    within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)
+    typical = pt.as_tensor(variances) * (within + least)
+    return _MADE[type(base)](base, _Unknowns(kappa, degrees, typical), d)
+
+
+def _known_shares(rows: np.ndarray) -> np.ndarray:
+    """Return the share (d,) of each column's variance that clusters are known to have, with a floor.
+
+    The unit of a column is the smallest difference between two of its numbers. Typical clusters have a standard
+    deviation of at least half a unit: two normals at a distance of two standard deviations are still one mode, so
+    that numbers which follow one another are not two clusters. Without this part, a cluster for each number that
+    occurs in a column of rounded numbers would have an unbounded density.
+    """
+    shares = np.full(rows.shape[1], LEAST_SHARE)
+    variances = column_variances(rows)
+    for j, column in enumerate(rows.T):
+        gaps = np.diff(np.unique(column[~np.isnan(column)]))
+        if len(gaps):
+            unit = gaps[gaps > 1e-9 * gaps.sum()].min()
+            shares[j] = max(LEAST_SHARE, unit * unit / (4.0 * variances[j]))
+    return shares

@@ -1,0 +1,337 @@
+"""Learnt scales of base measures: against enumeration with quadrature, and where they are recognised."""
+
+import exact
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import sampled
+from scipy import stats
+from scipy.special import gammaln, logsumexp, multigammaln
+from slowly import rest_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.integration.steps import learnt_scales as steps
+from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt_scales
+from pymc_dpgmm.models import learnt_base
+from pymc_dpgmm.sampler import learnt_scales as kernels
+from pymc_dpgmm.sampler.state.table import Table
+
+ROWS = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])
+WITH_GAP = np.where([[False, True], *[[False, False]] * 4], np.nan, ROWS)
+PARTITIONS = exact.partitions(len(ROWS))
+ALPHA = 1.3
+
+
+def full_evidence(rows, kappa, degrees, psi):
+    """Of a normal-inverse-Wishart cluster, for many scales: Murphy (2007), eq. 266."""
+    n, d, nu = len(rows), rows.shape[1], degrees + rows.shape[1] - 1.0
+    mean = rows.mean(axis=0)
+    scatter = (rows - mean).T @ (rows - mean)
+    whole = scatter + (kappa * n / (kappa + n))[:, None, None] * np.outer(mean, mean)
+    psi = psi[:, :, None] * np.eye(d)
+    risen = multigammaln((nu + n) / 2, d) - multigammaln(nu / 2, d)
+    dets = nu / 2 * np.linalg.slogdet(psi)[1] - (nu + n) / 2 * np.linalg.slogdet(psi + whole)[1]
+    return risen + dets + d / 2 * np.log(kappa / (kappa + n)) - n * d / 2 * np.log(np.pi)
+
+
+def column_evidence(squares, offset, n, repeats, kappa, degrees, psi):
+    """Of one column of a normal-inverse-gamma cluster with ``repeats`` numbers a row: Murphy (2007), eq. 203."""
+    a, b, m = degrees / 2, psi / 2, n * repeats
+    after = b + 0.5 * (squares + kappa * n / (kappa + n) * offset)
+    constant = repeats / 2 * np.log(kappa / (kappa + n)) - m / 2 * np.log(2 * np.pi)
+    return gammaln(a + m / 2) - gammaln(a) + a * np.log(b) - (a + m / 2) * np.log(after) + constant
+
+
+def columns_evidence(rows, kappa, degrees, psi):
+    total = 0.0
+    for j in range(rows.shape[1]):
+        own = rows[~np.isnan(rows[:, j]), j]
+        if len(own):
+            squares = np.sum((own - own.mean()) ** 2)
+            total = total + column_evidence(squares, own.mean() ** 2, len(own), 1, kappa, degrees, psi[:, j])
+    return total
+
+
+def spherical_evidence(rows, kappa, degrees, psi):
+    standardized = rows / ROWS.std(axis=0)
+    mean = standardized.mean(axis=0)
+    squares = np.sum((standardized - mean) ** 2)
+    return column_evidence(squares, np.sum(mean**2), len(rows), rows.shape[1], kappa, degrees, psi[:, 0])
+
+
+# A base measure, the rows, the evidence of a cluster, the median of its degrees of freedom, and numbers of shares.
+CASES = {
+    "full": (None, ROWS, full_evidence, 5.0, 2),
+    "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 4.0, 2),
+    "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 4.0, 2),
+    "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 4.0, 1),
+}
+
+
+def known_shares(rows):
+    """Half of the smallest difference of two numbers, squared, over the variance of each column."""
+    unit = np.array([np.nanmin(np.diff(np.unique(c[~np.isnan(c)]))) for c in rows.T])
+    return unit**2 / 4.0 / np.nanvar(rows, axis=0)
+
+
+def posterior(case):
+    """Probabilities of the partitions, and means of the logarithms of kappa, degrees and the first share."""
+    _, rows, evidence, median, n_shares = CASES[case]
+    least = known_shares(rows) if n_shares > 1 else known_shares(rows).max(keepdims=True)
+    variances = np.nanvar(rows, axis=0) if n_shares > 1 else np.ones(1)
+    axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * n_shares]
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
+    log_kappa, log_degrees, logs = np.log(0.1) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
+    log_prior = stats.norm.logpdf(points[:2]).sum(axis=0) + np.sum(logs - 2.0 * np.exp(logs), axis=1)
+    nu = np.exp(log_degrees) + (rows.shape[1] - 1.0 if case == "full" else 0.0)
+    psi = nu[:, None] * variances * (np.exp(logs) + least)
+    centred = rows - np.nanmean(rows, axis=0)
+    known = {}
+    log_p = []
+    for labels in PARTITIONS:
+        total = log_prior + exact.log_eppf(labels, ALPHA)
+        for k in range(labels.max() + 1):
+            members = tuple(np.flatnonzero(labels == k))
+            if members not in known:
+                known[members] = evidence(centred[list(members)], np.exp(log_kappa), np.exp(log_degrees), psi)
+            total = total + known[members]
+        log_p.append(total)
+    p = np.exp(np.array(log_p) - logsumexp(log_p))
+    return p.sum(axis=1), p.sum(axis=0) @ np.stack([log_kappa, log_degrees, logs[:, 0]], axis=1)
+
+
+def draws(case, n_draws):
+    base, rows, *_ = CASES[case]
+    with pm.Model() as model:
+        dp.DPMixture("y", ALPHA, base, observed=rows)
+    found = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4).posterior
+    within = found["y_within"].to_numpy().reshape(*found["y_kappa"].shape, -1)
+    numbers = found["y_kappa"].to_numpy(), found["y_degrees"].to_numpy(), within[..., 0]
+    return exact.codes(found["y_labels"].to_numpy()), np.log(numbers)
+
+
+def check(case, n_draws):
+    p, means = posterior(case)
+    codes, logs = draws(case, n_draws)
+    exact.assert_matches(codes, PARTITIONS, p)
+    for values, mean in zip(logs, means, strict=True):
+        sampled.assert_mean_matches(values, mean)
+
+
+@pytest.mark.parametrize("case", rest_slow(CASES))
+def test_labels_and_scales_follow_the_posterior(case):
+    """Labels, kappa, degrees of freedom and shares of three families, against enumeration and quadrature."""
+    check(case, 8_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_many_draws_follow_the_posterior(case):
+    """The same with ten times the draws, in which a mistake of a hundredth is seen."""
+    check(case, 150_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", ["prior", "repeats"])
+def test_mistakes_are_seen(mistake, monkeypatch):
+    """The comparison fails for another prior of shares, and for rows counted as single numbers."""
+    if mistake == "prior":
+        draw = kernels.draw_scale
+        monkeypatch.setattr(
+            steps, "draw_scale", lambda rng, scale, prior, *rest: draw(rng, scale, prior._replace(rate=3.0), *rest)
+        )
+    else:
+        form = dp.SphericalNormalInverseGamma.family.scale
+        single = form._replace(clusters=lambda *given: form.clusters(*given)._replace(repeats=1))
+        monkeypatch.setattr(LearntScaleDraw, "form", property(lambda self: single))
+    with pytest.raises(AssertionError):
+        check("full" if mistake == "prior" else "spherical", 15_000)
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(is_full):
+    """Points of a line have the probabilities that the family's own evidence and the priors give them.
+
+    Draws are repeated from one state with lattices of one spacing; each changes kappa first.
+    """
+    rng = np.random.default_rng(3)
+    d, labels = 3, np.repeat([0, 1], [4, 5])
+    rows = rng.normal(size=(9, d)) + labels[:, None]
+    kind = dp.NormalInverseWishart if is_full else dp.NormalInverseGamma
+    family = kind.family
+    table = Table(View(family, at_scale(kind, rows, 0.2), rows), 2, for_sampling=False)
+    table.sum_up(labels, np.bincount(labels))
+    clusters = family.scale.clusters(table.shifted, table.sums(0, 2))
+    prior = kernels.ScalePrior(np.log(0.1), 1.0, np.log(5.0), 1.5, 2.0)
+    scale, least = kernels.Scale(0.2, 4.0, np.full(d, 0.4)), np.full(d, 0.01)
+    found = [
+        np.log(kernels.draw_scale(rng, scale, prior, rows.var(axis=0), least, clusters).kappa / 0.2)
+        for _ in range(20_000)
+    ]
+    # A lattice of spacing h through the state, which lies at any of its places alike.
+    log_p = {}
+
+    def density(step):
+        if step not in log_p:
+            table.set_params_of_evidence(at_scale(kind, rows, 0.2 * np.exp(step)))
+            log_p[step] = table.total_log_evidence(2) + stats.norm.logpdf(np.log(0.2) + step, np.log(0.1), 1.0)
+        return log_p[step]
+
+    spacings = np.exp(np.linspace(*np.log([0.05, 1.5]), 200))
+    mean = 0.0
+    for h in spacings:
+        for before in range(kernels.N_POINTS):
+            steps_of = h * (np.arange(kernels.N_POINTS) - before)
+            weights = np.exp([density(step) for step in steps_of])
+            mean += steps_of @ weights / weights.sum() / len(spacings) / kernels.N_POINTS
+    assert abs(np.mean(found) - mean) < 4.5 * np.std(found) / np.sqrt(len(found))
+
+
+def at_scale(kind, rows, kappa):
+    """Parameters of a base measure at a scale, written out."""
+    d = rows.shape[1]
+    typical = rows.var(axis=0) * 0.41
+    if kind is dp.NormalInverseWishart:
+        return kind(rows.mean(axis=0), kappa, d + 3.0, (d + 3.0) * typical).numbers(d)
+    return kind(rows.mean(axis=0), kappa, 2.0, 2.0 * typical).numbers(d)
+
+
+def names(build):
+    with pm.Model() as model:
+        build()
+    return sorted(rv.name for scale in learnt_scales(model).values() for rv in scale.variables)
+
+
+LEARNT = ["y_degrees", "y_kappa", "y_within"]
+
+
+def with_likelihood_of_kappa():
+    y = dp.DPMixture("y", 1.0, observed=ROWS)
+    pm.Normal("seen", pm.modelcontext(None)["y_kappa"], observed=0.3)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    {
+        "table": (lambda: dp.DPMixture("y", 1.0, observed=ROWS), LEARNT),
+        "class": (lambda: dp.DPMixture("y", 1.0, dp.NormalInverseGamma, observed=ROWS), LEARNT),
+        "groups": (lambda: dp.HDPMixture("y", 1.0, 1.0, group=[0, 0, 1, 1, 1], observed=ROWS), LEARNT),
+        "units": (lambda: dp.DPMixture("y", 1.0, observed=ROWS, unit=[0, 0, 1, 1, 2]), LEARNT),
+        "one column": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, 0]), []),
+        "one column of a table": (lambda: dp.DPMixture("y", 1.0, observed=ROWS[:, :1]), []),
+        "numbers": (lambda: dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(ROWS), observed=ROWS), []),
+        "bools": (lambda: dp.DPMixture("y", 1.0, observed=ROWS > 0), []),
+        "a likelihood": (with_likelihood_of_kappa, []),
+    }.values(),
+)
+def test_which_scales_are_learnt(build, expected):
+    assert names(build) == expected
+
+
+def drawn_by(model):
+    with model:
+        step = pm.sampling.mcmc.assign_step_methods(model)[1]
+        made = pm.sampling.mcmc.instantiate_steppers(model, [], step, compile_kwargs={})
+    return made if isinstance(made, list) else [made]
+
+
+def test_many_columns_are_drawn_with_the_labels():
+    """Their number does not matter, unlike that of coordinates which are drawn by slices."""
+    rows = np.random.default_rng(0).normal(size=(12, 25))
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
+    (step,) = drawn_by(model)
+    assert {v.name for v in step.vars} == {v.name for v in model.value_vars}
+    assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
+
+
+def test_other_functions_of_such_variables_are_drawn_by_slices():
+    """The same variables, but kappa is squared: the graph looks alike, and the numbers do not."""
+    with pm.Model() as model:
+        kappa, degrees = pm.LogNormal("kappa", 0.0, 1.0), pm.LogNormal("degrees", 1.0, 1.0)
+        within = pm.Exponential("within", 2.0, shape=2)
+        nu = degrees + 1.0
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(0.0, kappa**2, nu, nu * within), observed=ROWS)
+    assert len(learnt_scales(model)) == 1
+    (step,) = drawn_by(model)
+    assert [type(group).__name__ for group in step.hyperparameters] == ["Hyperparameters"]
+
+
+def test_a_scale_of_a_users_own_is_recognised():
+    with pm.Model() as model:
+        kappa, degrees = pm.LogNormal("kappa", 0.0, 1.0), pm.LogNormal("degrees", 1.0, 1.0)
+        within = pm.Exponential("within", 2.0, shape=2)
+        nu = degrees + 1.0
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(0.0, kappa, nu, nu * within), observed=ROWS)
+    (step,) = drawn_by(model)
+    assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
+
+
+@pytest.mark.parametrize("kind", [dp.NormalInverseWishart, dp.NormalInverseGamma, dp.SphericalNormalInverseGamma])
+def test_shifts_and_scalings_of_columns_change_nothing(kind):
+    rng = np.random.default_rng(5)
+    rows = rng.normal(size=(30, 3)) + 4.0 * (np.arange(30) % 2)[:, None]
+    drawn = []
+    for table in (rows, rows * [0.5, 4.0, 1024.0] + [8.0, -2.0, 0.0]):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, kind, observed=table)
+        drawn.append(sampled.sample(model, 30, tune=30, chains=1, random_seed=1).posterior)
+    np.testing.assert_array_equal(drawn[0]["y_labels"], drawn[1]["y_labels"])
+    np.testing.assert_allclose(drawn[0]["y_within"], drawn[1]["y_within"], rtol=1e-6)
+
+
+def test_rounded_columns_have_a_least_scale():
+    """Half a unit, so that a cluster of each number that occurs has no unbounded density."""
+    rows = np.array([[0.25, 3.0, 1.0], [np.nan, 5.0, 1.0], [0.75, 4.0, 1.0], [0.5, 3.0, 1.0]])
+    variances = np.nanvar(rows, axis=0)
+    shares = learnt_base._known_shares(rows)
+    np.testing.assert_allclose(shares, [0.125**2 / variances[0], 0.25 / variances[1], learnt_base.LEAST_SHARE])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=np.round(np.random.default_rng(6).normal(size=(80, 2))))
+    found = sampled.sample(model, 200, tune=200, chains=1, random_seed=1)
+    assert np.ptp(found.sample_stats["y_labels_log_joint"].to_numpy()) < 150.0
+
+
+def test_groups_are_found_among_columns_of_noise():
+    """Three groups that are eight standard deviations apart in two of fourteen columns."""
+    rng = np.random.default_rng(14)
+    labels = np.repeat(np.arange(3), 40)
+    centres = np.zeros((3, 14))
+    centres[1, 0], centres[2, 1] = 8.0, 8.0
+    table = pd.DataFrame(centres[labels] + rng.normal(size=(120, 14)), columns=list("abcdefghijklmn"))
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=table)
+    idata = sampled.sample(model, 100, tune=400, chains=2, random_seed=1)
+    found = dp.point_partition(idata, "y")["labels"].to_numpy()
+    assert len(np.unique(found)) == 3
+    assert exact.codes(found[None, None]).tolist() == exact.codes(labels[None, None]).tolist()
+    assert idata.posterior["y_within"].dims == ("chain", "draw", "y_feature")
+    scalars = dp.summary(idata, "y").scalars
+    assert {"y_kappa", "y_degrees", "y_within[a]"} <= set(scalars.index)
+
+
+def test_more_than_fifty_columns_are_independent_by_default():
+    rows = np.random.default_rng(0).normal(size=(30, 51))
+    with pm.Model() as model, pytest.warns(UserWarning, match="observed has 51 columns: without base="):
+        y = dp.DPMixture("y", 1.0, observed=rows)
+    assert y.owner.op.layout.family_name == "NormalInverseGamma"
+    assert len(learnt_scales(model)) == 1
+    with pm.Model():
+        assert dp.DPMixture("y", 1.0, observed=rows[:, :50]).owner.op.layout.family_name == "NormalInverseWishart"
+
+
+def test_a_square_matrix_may_be_given_by_its_diagonal():
+    diagonal = np.array([0.5, 2.0])
+    densities = []
+    for psi in (np.diag(diagonal), diagonal):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, dp.NormalInverseWishart(0.0, 0.1, 4.0, psi), observed=ROWS)
+        densities.append(model.compile_logp()({"y_labels": np.array([0, 0, 1, 1, 1])}))
+    assert densities[0] == densities[1]
+    with pytest.raises(ValueError, match=r"psi must be a \(d, d\) matrix or its diagonal \(d,\)"):
+        dp.NormalInverseWishart(0.0, 0.1, 4.0, 1.0)
+    with pytest.raises(ValueError, match="positive"):
+        dp.NormalInverseWishart(0.0, 0.1, 4.0, [0.5, -2.0])
