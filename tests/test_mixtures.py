@@ -55,9 +55,12 @@ def test_views_of_a_table():
     assert model.coords["y_body_feature"] == ("height", "weight")
     point = model.initial_point() | {"y_labels": LABELS}
     logps = model.point_logps(point, round_vals=10)
-    kappa, nu, psi = value_at(model, ("y_body_kappa", "y_body_nu", "y_body_psi"), point)
-    mu = FRAME[["height", "weight"]].mean().to_numpy()
-    body = {"mu": mu, "kappa": kappa, "nu": nu, "psi": np.diag(psi)}
+    kappa, degrees, within = value_at(model, [f"y_body_{of}" for of in ("kappa", "degrees", "within")], point)
+    rows = FRAME[["height", "weight"]].to_numpy()
+    half_units = [np.diff(np.unique(column)).min() / 2 for column in rows.T]
+    typical = rows.var(axis=0) * within + np.maximum(np.square(half_units), 1e-6 * rows.var(axis=0))
+    nu = degrees + 1.0
+    body = {"mu": rows.mean(axis=0), "kappa": kappa, "nu": nu, "psi": np.diag(nu * typical)}
     place = dp.DirichletCategorical(1.0, [4]).numbers(1)._asdict()
     expected = {
         "y_body": lambda own: exact.niw_log_marginal(FRAME[["height", "weight"]].to_numpy()[own], **body),

@@ -111,9 +111,10 @@ def test_residuals_of_a_drawn_offset_are_no_data():
 
 
 def regression(p, names=None):
-    columns = [np.ones(N), DOSE, *RNG.normal(size=(3, N))][:p]
+    rng = np.random.default_rng(9)
+    columns = [np.ones(N), DOSE, *rng.normal(size=(3, N))][:p]
     covariates = np.column_stack(columns)
-    y = np.array([0.0, 5.0, -3.0])[TRUTH] + np.array([1.0, -1.0, 0.2])[TRUTH] * DOSE + RNG.normal(0, 0.1, N)
+    y = np.array([0.0, 5.0, -3.0])[TRUTH] + np.array([1.0, -1.0, 0.2])[TRUTH] * DOSE + rng.normal(0, 0.1, N)
     if names:
         covariates = pd.DataFrame(covariates, columns=names)
     base = dp.LinearRegression(0.0, 0.01, 2.0, 0.1, covariates=covariates)

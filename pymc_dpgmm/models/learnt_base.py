@@ -1,11 +1,11 @@
 """Base measures of tables whose scale is learnt: variables of the model in place of numbers from the data."""
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 
 from pymc_dpgmm.families import (
     BaseMeasure,
@@ -13,6 +13,7 @@ from pymc_dpgmm.families import (
     NormalInverseWishart,
     SphericalNormalInverseGamma,
 )
+from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.families.contract.defaults import column_variances
 from pymc_dpgmm.integration.variables.learnt_scale import (
     LEAST_SHARE,
@@ -22,40 +23,35 @@ from pymc_dpgmm.integration.variables.learnt_scale import (
 )
 
 
-class _Unknowns(NamedTuple):
-    """kappa, degrees of freedom beyond d - 1, and the variances (d,), or the factor (), typical of clusters."""
+class _Parameters(NamedTuple):
+    """Names of the parameters of a family, and its degrees of freedom as a function of the variable."""
 
-    kappa: Any
-    degrees: Any
-    typical: Any
-
-
-def _wishart(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
-    nu = d - 1.0 + unknown.degrees
-    return NormalInverseWishart(base.parameters["mu"], unknown.kappa, nu, nu * unknown.typical)
+    kappa: str
+    degrees: str
+    expected: str
+    constant: float
+    slope: float
 
 
-def _columns(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
+def _of_wishart(d: int) -> _Parameters:
+    return _Parameters("kappa", "nu", "psi", d - 1.0, 1.0)
+
+
+def _of_columns(d: int) -> _Parameters:
     # The same of one column: a = nu / 2, b = psi / 2.
-    a = 0.5 * unknown.degrees
-    return NormalInverseGamma(base.parameters["mu"], unknown.kappa, a, a * unknown.typical)
+    return _Parameters("kappa", "a", "b", 0.0, 0.5)
 
 
-def _spherical(base: BaseMeasure, unknown: _Unknowns, d: int) -> BaseMeasure:
-    a, mu, scale = 0.5 * unknown.degrees, base.parameters["mu"], base.parameters["scale"]
-    return SphericalNormalInverseGamma(mu, unknown.kappa, a, a * unknown.typical, scale)
-
-
-_MADE = {
-    NormalInverseWishart: _wishart,
-    NormalInverseGamma: _columns,
-    SphericalNormalInverseGamma: _spherical,
+_FORMS: dict[type[BaseMeasure], Callable[[int], _Parameters]] = {
+    NormalInverseWishart: _of_wishart,
+    NormalInverseGamma: _of_columns,
+    SphericalNormalInverseGamma: _of_columns,
 }
 
 
 def is_learnt(kind: type[BaseMeasure], n_columns: int) -> bool:
     """Tell whether a base measure that is made from data learns its scale: normal ones of several columns."""
-    return kind in _MADE and n_columns > 1
+    return kind in _FORMS and n_columns > 1
 
 
 def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str | None) -> BaseMeasure:
@@ -82,8 +78,19 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
     shape: dict[str, Any] = {} if is_spherical else {"dims": column_dim} if column_dim else {"shape": d}
     within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)
-    typical = pt.as_tensor(variances) * (within + least)
-    return _MADE[type(base)](base, _Unknowns(kappa, degrees, typical), d)
+    form = _FORMS[type(base)](d)
+    of_degrees = Linear(degrees.name, form.constant, form.slope)
+    typical = Linear(within.name, variances * least, variances)
+    count = of_degrees.constant + of_degrees.slope * degrees
+    learnt = {
+        form.kappa: kappa,
+        form.degrees: count,
+        form.expected: count * (typical.constant + variances * within),
+    }
+    found = type(base)(**(base.parameters | learnt))
+    # Results compute these from the variables, which are few numbers to keep.
+    found.products = {form.degrees: [of_degrees], form.expected: [of_degrees, typical]}
+    return found
 
 
 def _known_shares(rows: np.ndarray) -> np.ndarray:

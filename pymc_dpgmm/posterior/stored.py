@@ -4,7 +4,8 @@ Records in the results say where they are stored (see :mod:`pymc_dpgmm.integrati
 is needed only for expressions that have no name in it.
 """
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +94,19 @@ class Source:
                     "pm.Deterministic before sampling"
                 )
             return self._evaluated(self._model, expression(self._model))
+        if "product" in where:
+            return self._product(where["product"])
         return self.variable(where["variable"]) if "variable" in where else constant(parse_numbers(where))
+
+    def _product(self, parts: Sequence[Mapping[str, Any]]) -> Numbers:
+        """Return the product of linear functions of variables."""
+        factors = [
+            (self.variable(part["variable"]), parse_numbers(part["constant"]), parse_numbers(part["slope"]))
+            for part in parts
+        ]
+        return Numbers(
+            lambda s: math.prod(shift + slope * values.at(s) for values, shift, slope in factors), False
+        )
 
     def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:
         random = model.basic_RVs

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -35,6 +36,14 @@ class Coded(NamedTuple):
     levels: tuple[tuple[Any, ...] | None, ...]
 
 
+class Linear(NamedTuple):
+    """A constant plus a multiple of a named variable."""
+
+    variable: str
+    constant: Any
+    slope: Any
+
+
 class BaseMeasure:
     """Base measure of a mixture: the prior of the parameters of every cluster.
 
@@ -66,6 +75,8 @@ class BaseMeasure:
     family: ClassVar[Family]
     # Whether columns of categories and of text are taken, as codes.
     takes_categories: ClassVar[bool] = False
+    # Parameters that are products of linear functions of named variables, from which results can compute them.
+    products: Mapping[str, Sequence[Linear]] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -25,7 +25,7 @@ from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords,
 from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, fixed_rows
-from pymc_dpgmm.integration.variables.records import add_record, stored
+from pymc_dpgmm.integration.variables.records import add_record, product, stored
 from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.tables.names import as_plain, as_text
@@ -319,7 +319,10 @@ def _add_record(
             "labels": labels.name if model.named_vars.get(labels.name) is labels else None,
             "family": layout.family_name,
             "parameters": {
-                field: stored(model, value, f"{name}_{field}") for field, value in base.parameters.items()
+                field: product(base.products[field])
+                if field in base.products
+                else stored(model, value, f"{name}_{field}")
+                for field, value in base.parameters.items()
             },
             "given": {field: stored(model, value) for field, value in base.given.items()},
             "given_names": {field: [as_plain(n) for n in names] for field, names in base.given_names().items()},

@@ -7,7 +7,7 @@ from a file.
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import GammaRV
 from pytensor.tensor.random.type import RandomType
 
+from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.variables.models import replace_data
 from pymc_dpgmm.tables.checks import has_dims, is_variable
@@ -84,6 +85,15 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
             return {"variable": name, "of": list(dict.fromkeys(named))}
         value = value.data if isinstance(value, Constant) else value.eval()
     return numbers(np.asarray(value))
+
+
+def product(factors: Sequence[Linear]) -> dict[str, Any]:
+    """Return an entry from which a product of linear functions of variables can be computed with the draws."""
+    parts = []
+    for factor in factors:
+        shift, slope = numbers(np.asarray(factor.constant)), numbers(np.asarray(factor.slope))
+        parts.append({"variable": factor.variable, "constant": shift, "slope": slope})
+    return {"product": parts, "of": [factor.variable for factor in factors]}
 
 
 def with_gamma_law(entry: dict[str, Any] | None, value: Variable) -> dict[str, Any] | None:
