@@ -94,7 +94,7 @@ def first_draw():
     X = dp.datasets.load_old_faithful()
     with pm.Model():
         alpha = pm.Gamma("alpha", 1.0, 1.0)
-        dp.DPMixture("y", alpha=alpha, base=dp.NormalInverseWishart.from_data(X), observed=X)
+        dp.DPMixture("y", alpha, observed=X)
         pm.sample(chains=1, cores=1, callback=leave_at_first_draw, **QUIET)
 
 

@@ -17,11 +17,12 @@ import arviz as az
 import numpy as np
 from numba.extending import intrinsic
 from scipy.integrate import quad
-from scipy.special import logsumexp
+from scipy.special import gammaln, logsumexp, multigammaln
 from scipy.stats import chi2, kstest
 
 from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
+from pymc_dpgmm.families.contract.scale import ScatterOfClusters
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
@@ -312,6 +313,31 @@ def check_family(
     Contract(base, values, log_marginal, d=d, support=support).check_all()
 
 
+def _log_evidence_of_scale(
+    clusters: ScatterOfClusters, kappa: float, degrees: float, typical: np.ndarray
+) -> float:
+    """Return the log evidence of normal clusters, up to a constant (Murphy 2007, eq. 266)."""
+    total, d = 0.0, clusters.offsets.shape[1]
+    for n, offset, scatter in zip(clusters.sizes, clusters.offsets, clusters.scatter, strict=True):
+        if clusters.is_full:
+            nu, size = d - 1.0 + degrees, float(n[0])
+            matrix = np.zeros((d, d))
+            matrix[np.tril_indices(d)] = scatter
+            matrix += np.tril(matrix, -1).T + kappa * size / (kappa + size) * np.outer(offset, offset)
+            psi = np.diag(nu * typical)
+            total += multigammaln((nu + size) / 2, d) - multigammaln(nu / 2, d)
+            total += 0.5 * (nu * np.linalg.slogdet(psi)[1] - (nu + size) * np.linalg.slogdet(psi + matrix)[1])
+            total += 0.5 * d * math.log(kappa / (kappa + size))
+            continue
+        m = n * clusters.repeats
+        b = 0.5 * degrees * typical
+        b_n = b + 0.5 * (scatter + kappa * n / (kappa + n) * offset**2)
+        terms = gammaln(0.5 * (degrees + m)) - gammaln(0.5 * degrees) + 0.5 * degrees * np.log(b)
+        terms += 0.5 * clusters.repeats * np.log(kappa / (kappa + n)) - 0.5 * (degrees + m) * np.log(b_n)
+        total += float(np.sum(terms))
+    return total
+
+
 class Contract:
     """The checks of :func:`check_family`, one per method."""
 
@@ -511,6 +537,33 @@ class Contract:
                 for k, members in enumerate(([], range(3))):
                     table.gather(k, np.array(members, dtype=np.int64))
                     self.assert_slots_agree(table, k, expected, k)
+
+    def check_scale(self) -> None:
+        """Make sure that a scale is read as it was written, and has the evidence of normal clusters."""
+        scale = self.family.scale
+        if scale is None:
+            return
+        _, _, typical = scale.read(scale.write(self.params, 1.0, 1.0, np.ones(self._n_scales())))
+        evidences = []
+        for kappa, degrees, factor in ((0.3, 4.0, 1.0), (1.7, 2.5, 0.4)):
+            wanted = kappa, degrees, factor * typical
+            params = scale.write(self.params, *wanted)
+            found = scale.read(params)
+            np.testing.assert_allclose(found[:2], wanted[:2], rtol=1e-12)
+            np.testing.assert_allclose(found[2], wanted[2], rtol=1e-12)
+            table = self.table([range(3), range(3, 6)])
+            table.set_params(params)
+            for k in (1, 2):
+                table.gather(k, np.arange(3 * k - 3, 3 * k))
+            clusters = scale.clusters(table.shifted, table.sums(1, 3))
+            total = table.log_evidence(1) + table.log_evidence(2)
+            evidences.append(total - _log_evidence_of_scale(clusters, *wanted))
+        np.testing.assert_allclose(evidences[0], evidences[1], rtol=1e-8)
+
+    def _n_scales(self) -> int:
+        """Return how many variances the scale of the family has."""
+        assert self.family.scale is not None
+        return len(self.family.scale.read(self.params)[2])
 
     def check_slots_resize(self) -> None:
         """Slots keep their statistics when a table is copied and resized."""

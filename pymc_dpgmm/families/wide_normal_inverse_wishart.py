@@ -244,6 +244,8 @@ def _log_evidence(p, n, s, c):
 FAMILY = replace(
     summed.FAMILY,
     name="WideNormalInverseWishart",
+    # Its sums are others; those who learn a scale sum up clusters as the usual family does.
+    scale=None,
     sums={**summed.FAMILY.sums, "members": "d", "is_summed": ""},
     tables={**summed.FAMILY.tables, "n_pairs": "", "pairs": "n"},
     pairs=pairs,

@@ -39,7 +39,7 @@ from pymc_dpgmm.families.contract.scale import ScatterOfClusters
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.native.triangles import cholesky_in_place, invert_in_place, solve_lower
+from pymc_dpgmm.native.triangles import cholesky_in_place, invert_in_place
 
 # Points of a lattice, and the logarithms of its smallest and its largest spacing.
 N_POINTS = 12
@@ -107,25 +107,44 @@ def _log_normal(log_x, mean, sd):
 
 
 @inlined
+def _invert(matrix, d, out):
+    """Write the packed inverse of a packed positive definite matrix, which is spoilt."""
+    cholesky_in_place(matrix, d)
+    invert_in_place(matrix, d, 1.0)
+    for at in range(d * (d + 1) // 2):
+        out[at] = 0.0
+    # inv(A) = inv(L)' inv(L), by rows of inv(L).
+    for k in range(d):
+        row = k * (k + 1) // 2
+        at = 0
+        for i in range(k + 1):
+            for j in range(i + 1):
+                out[at] += matrix[row + i] * matrix[row + j]
+                at += 1
+
+
+@inlined
 def _draw_kappa(n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, kappa, law, work, bits):
-    """Return kappa, drawn given all else. ``work`` has (d (d + 1) / 2 + d + K d + N_POINTS) numbers."""
+    """Return kappa, drawn given all else. ``work`` has (d (d + 1) + K d + N_POINTS) numbers."""
     length = d * (d + 1) // 2 if is_full else d
-    factor, solved = work, shifted(work, length)
-    squares, log_p = shifted(work, length + d), shifted(work, length + d + n_clusters * d)
+    matrix, inverse = work, shifted(work, length)
+    squares, log_p = shifted(work, 2 * length), shifted(work, 2 * length + n_clusters * d)
     # Of a full matrix there is one size and one squared length, of columns one for each.
     n_squares, power = (1, 0.5 * d) if is_full else (d, 0.5 * repeats)
     for k in range(n_clusters):
         own, offset = shifted(scatter, k * length), shifted(offsets, k * d)
         if is_full:
             for q in range(length):
-                factor[q] = own[q]
+                matrix[q] = own[q]
             for j in range(d):
-                factor[j * (j + 1) // 2 + j] += psi[j]
-            cholesky_in_place(factor, d)
-            solve_lower(factor, offset, solved, d)
+                matrix[j * (j + 1) // 2 + j] += psi[j]
+            _invert(matrix, d, inverse)
             squares[k] = 0.0
-            for j in range(d):
-                squares[k] += solved[j] * solved[j]
+            at = 0
+            for i in range(d):
+                for j in range(i + 1):
+                    squares[k] += (2.0 if j < i else 1.0) * inverse[at] * offset[i] * offset[j]
+                    at += 1
         else:
             for j in range(d):
                 squares[k * d + j] = offset[j] * offset[j] / (psi[j] + own[j])
@@ -159,23 +178,6 @@ def _whole(k, d, is_full, sizes, offsets, scatter, kappa, out):
         for j in range(d):
             n = sizes[k * d + j]
             out[j] = own[j] + kappa * n / (kappa + n) * offset[j] * offset[j]
-
-
-@inlined
-def _invert(matrix, d, out):
-    """Write the packed inverse of a packed positive definite matrix, which is spoilt."""
-    cholesky_in_place(matrix, d)
-    invert_in_place(matrix, d, 1.0)
-    for at in range(d * (d + 1) // 2):
-        out[at] = 0.0
-    # inv(A) = inv(L)' inv(L), by rows of inv(L).
-    for k in range(d):
-        row = k * (k + 1) // 2
-        at = 0
-        for i in range(k + 1):
-            for j in range(i + 1):
-                out[at] += matrix[row + i] * matrix[row + j]
-                at += 1
 
 
 @inlined
@@ -451,7 +453,7 @@ def draw_scales(
 
 def _n_work(n_clusters: int, d: int, length: int) -> int:
     """Return how many numbers of scratch memory the kernel needs, whose parts use it in turn."""
-    return 2 * d + (n_clusters + 1) * length + 2 * (n_clusters + 1) * d + N_POINTS
+    return 2 * d + (n_clusters + 2) * length + 2 * (n_clusters + 1) * d + N_POINTS
 
 
 def draw_scale(

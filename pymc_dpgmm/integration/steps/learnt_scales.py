@@ -1,5 +1,6 @@
 """Draws of learnt scales of base measures together with labels: points and variables to numbers."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +57,8 @@ class LearntScaleDraw:
         """Return whether the parameters are those of a learnt scale, and its variances and known shares (d,)."""
         none, one = self._typical_in_graph(1.0, 1.0, 0.0), self._typical_in_graph(1.0, 1.0, 1.0)
         variances = one - none
-        if not np.all(variances > 0.0):
+        # One share for all columns is another variable.
+        if not np.all(variances > 0.0) or np.size(variances) != math.prod(self._shape):
             return False, variances, none
         least, rng = none / variances, np.random.default_rng(0)
         for _ in range(3):
