@@ -83,7 +83,7 @@ def posterior(case):
     variances = np.nanvar(rows, axis=0) if n_shares > 1 else np.ones(1)
     axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * n_shares]
     points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
-    log_kappa, log_degrees, logs = np.log(0.1) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
+    log_kappa, log_degrees, logs = np.log(0.01) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
     log_prior = stats.norm.logpdf(points[:2]).sum(axis=0) + np.sum(logs - 2.0 * np.exp(logs), axis=1)
     nu = np.exp(log_degrees) + (rows.shape[1] - 1.0 if case == "full" else 0.0)
     psi = nu[:, None] * variances * (np.exp(logs) + least)
@@ -151,11 +151,12 @@ def test_mistakes_are_seen(mistake, monkeypatch):
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(is_full):
+def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(is_full, monkeypatch):
     """Points of a line have the probabilities that the family's own evidence and the priors give them.
 
     Draws are repeated from one state with lattices of one spacing; each changes kappa first.
     """
+    monkeypatch.setattr(kernels, "_MOST_ROUNDS", 1)
     rng = np.random.default_rng(3)
     d, labels = 3, np.repeat([0, 1], [4, 5])
     rows = rng.normal(size=(9, d)) + labels[:, None]
@@ -276,11 +277,12 @@ def test_a_scale_of_a_users_own_is_recognised():
 
 
 @pytest.mark.parametrize("kind", [dp.NormalInverseWishart, dp.NormalInverseGamma, dp.SphericalNormalInverseGamma])
-def test_shifts_and_scalings_of_columns_change_nothing(kind):
+def test_scalings_of_columns_change_nothing(kind):
+    """By powers of two, so that no digit is lost."""
     rng = np.random.default_rng(5)
     rows = rng.normal(size=(30, 3)) + 4.0 * (np.arange(30) % 2)[:, None]
     drawn = []
-    for table in (rows, rows * [0.5, 4.0, 1024.0] + [8.0, -2.0, 0.0]):
+    for table in (rows, rows * [0.5, 4.0, 1024.0]):
         with pm.Model() as model:
             dp.DPMixture("y", 1.0, kind, observed=table)
         drawn.append(sampled.sample(model, 30, tune=30, chains=1, random_seed=1).posterior)

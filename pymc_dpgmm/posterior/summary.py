@@ -49,7 +49,9 @@ class MixtureSummary(NamedTuple):
         # Tables that are wider than the terminal are broken into blocks of columns.
         width = shutil.get_terminal_size().columns
         tables = [
-            [table.to_string(line_width=width)] * (len(table) > 0) + notes for table, notes in self._printed()
+            [table.to_string(line_width=width)] * (len(table) > 0)
+            + [line for note in notes for line in textwrap.wrap(note, width)]
+            for table, notes in self._printed()
         ]
         lines = "\n\n".join("\n".join(table) for table in tables).split("\n")
         return "\n".join(line.rstrip() for line in lines)
@@ -81,7 +83,7 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     constant = scalars.attrs.get("constant", {})
     if constant:
         same = ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
-        notes += textwrap.wrap(f"The same in all draws: {same}", shutil.get_terminal_size().columns)
+        notes.append(f"The same in all draws: {same}")
     if scalars.attrs.get("approximation"):
         notes.append(f"From {scalars.attrs['approximation']}")
     return pd.DataFrame.from_dict(lines, orient="index", columns=columns), notes

@@ -44,6 +44,8 @@ from pymc_dpgmm.native.triangles import cholesky_in_place, invert_in_place
 # Points of a lattice, and the logarithms of its smallest and its largest spacing.
 N_POINTS = 12
 _SMALLEST, _LARGEST = math.log(0.05), math.log(1.5)
+# Rounds of a draw: what few columns need is made in less time than what surrounds it takes.
+_ROUNDS_OF_ONE, _MOST_ROUNDS = 16, 4
 # A share stays above its known part by more than rounding.
 _ABOVE = 1.0 + 1e-12
 
@@ -347,48 +349,10 @@ def _draw_along(
         psi[j] *= x
 
 
-@c_function(
-    NOTHING(INT, INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT)
-)
-def draw_scales(
-    n_clusters,
-    d,
-    is_full,
-    repeats,
-    sizes,
-    offsets,
-    scatter,
-    variances,
-    shares,
-    least,
-    numbers,
-    law,
-    work,
-    next_double,
-    bit_state,
+@inlined
+def _draw_once(
+    n_clusters, d, is_full, repeats, sizes, offsets, scatter, variances, shares, least, numbers, law, work, bits
 ):
-    """Draw kappa, degrees and shares in place.
-
-    Parameters
-    ----------
-    n_clusters, d : int
-    is_full : int
-        Whether clusters have full covariances (1) or those of columns that are independent (0).
-    repeats : int
-        Numbers in each row of a column: more than 1 where columns have one variance in common.
-    sizes, offsets, scatter : (K,) or (K, d), (K, d), (K, d (d + 1) / 2) or (K, d)
-        Of clusters: rows, means less the prior mean, and scatter about the mean.
-    variances, shares, least : (d,)
-        Variances of the columns, shares of these within clusters, and their known part.
-    numbers : (3,)
-        kappa, degrees, and one number of scratch memory.
-    law : (5,)
-        :class:`ScalePrior`.
-    work : (see ``n_work``)
-    next_double, bit_state
-        The generator.
-    """
-    bits = Bits(next_double, bit_state)
     psi, rest = work, shifted(work, d)
     extra = d - 1.0 if is_full else 0.0
     nu = numbers[1] + extra
@@ -451,6 +415,72 @@ def draw_scales(
         )
 
 
+@c_function(
+    NOTHING(
+        INT, INT, INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT
+    )
+)
+def draw_scales(
+    n_rounds,
+    n_clusters,
+    d,
+    is_full,
+    repeats,
+    sizes,
+    offsets,
+    scatter,
+    variances,
+    shares,
+    least,
+    numbers,
+    law,
+    work,
+    next_double,
+    bit_state,
+):
+    """Draw kappa, degrees and shares in place.
+
+    Parameters
+    ----------
+    n_rounds : int
+        How many times each is drawn.
+    n_clusters, d : int
+    is_full : int
+        Whether clusters have full covariances (1) or those of columns that are independent (0).
+    repeats : int
+        Numbers in each row of a column: more than 1 where columns have one variance in common.
+    sizes, offsets, scatter : (K,) or (K, d), (K, d), (K, d (d + 1) / 2) or (K, d)
+        Of clusters: rows, means less the prior mean, and scatter about the mean.
+    variances, shares, least : (d,)
+        Variances of the columns, shares of these within clusters, and their known part.
+    numbers : (3,)
+        kappa, degrees, and one number of scratch memory.
+    law : (5,)
+        :class:`ScalePrior`.
+    work : (see ``n_work``)
+    next_double, bit_state
+        The generator.
+    """
+    bits = Bits(next_double, bit_state)
+    for _ in range(n_rounds):
+        _draw_once(
+            n_clusters,
+            d,
+            is_full,
+            repeats,
+            sizes,
+            offsets,
+            scatter,
+            variances,
+            shares,
+            least,
+            numbers,
+            law,
+            work,
+            bits,
+        )
+
+
 def _n_work(n_clusters: int, d: int, length: int) -> int:
     """Return how many numbers of scratch memory the kernel needs, whose parts use it in turn."""
     return 2 * d + (n_clusters + 2) * length + 2 * (n_clusters + 1) * d + N_POINTS
@@ -487,5 +517,6 @@ def draw_scale(
     own.append(np.empty(_n_work(n_clusters, d, clusters.scatter.shape[1])))
     addresses = [array.ctypes.data for array in own]
     flags = int(clusters.is_full), clusters.repeats
-    draw_scales(n_clusters, d, *flags, *addresses, *bits_of_generator(rng))
+    n_rounds = min(max(_ROUNDS_OF_ONE // d, 1), _MOST_ROUNDS)
+    draw_scales(n_rounds, n_clusters, d, *flags, *addresses, *bits_of_generator(rng))
     return Scale(float(numbers[0]), float(numbers[1]), shares - least)

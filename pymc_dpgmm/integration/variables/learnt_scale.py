@@ -16,9 +16,9 @@ from pymc_dpgmm.integration.internals.pymc_internals import LogTransform, consta
 from pymc_dpgmm.integration.variables.layout import mixture_inputs
 from pymc_dpgmm.integration.variables.models import dependents
 
-# Mean and standard deviation of log kappa: cluster means vary three times as much as the rows of a cluster, give
-# or take a factor of two.
-PRIOR_OF_KAPPA = (math.log(0.1), 1.0)
+# Mean and standard deviation of log kappa: the median is that of from_data, and the data may say more. A narrower
+# prior would keep clusters from parting where many columns tell nothing, which asks for a large kappa.
+PRIOR_OF_KAPPA = (math.log(0.01), 1.0)
 # Of the logarithm of the degrees of freedom.
 SD_OF_DEGREES = 1.5
 # Shares within clusters are exponential with mean 1 / 2.
