@@ -114,7 +114,7 @@ def regression(p, names=None):
     rng = np.random.default_rng(9)
     columns = [np.ones(N), DOSE, *rng.normal(size=(3, N))][:p]
     covariates = np.column_stack(columns)
-    y = np.array([0.0, 5.0, -3.0])[TRUTH] + np.array([1.0, -1.0, 0.2])[TRUTH] * DOSE + rng.normal(0, 0.1, N)
+    y = np.array([0.0, 5.0, -3.0])[TRUTH] + np.array([1.0, -1.0, 0.2])[TRUTH] * DOSE + rng.normal(0, 0.02, N)
     if names:
         covariates = pd.DataFrame(covariates, columns=names)
     base = dp.LinearRegression(0.0, 0.01, 2.0, 0.1, covariates=covariates)
@@ -130,7 +130,11 @@ def test_a_regression_is_drawn_against_its_covariate():
         np.testing.assert_allclose(points.get_offsets(), np.column_stack([DOSE, y])[k == TRUTH])
     # Each cluster has its line.
     slopes = [np.diff(line.get_ydata())[0] / np.diff(line.get_xdata())[0] for line in axes.lines]
-    np.testing.assert_allclose(slopes, [1.0, -1.0, 0.2], atol=0.1)
+    for k, slope in enumerate(slopes):
+        covariates = np.column_stack([np.ones(N), DOSE])[k == TRUTH]
+        # The posterior mean, to which the prior precision of 0.01 belongs.
+        mean = np.linalg.solve(covariates.T @ covariates + 0.01 * np.eye(2), covariates.T @ y[k == TRUTH])
+        assert abs(slope - mean[1]) < 0.1
     # Coefficients are named as the covariates are.
     assert dp.component_draws(idata, "y", TRUTH)["y_covariate"].to_numpy().tolist() == ["one", "dose"]
     assert "coefficients[dose]" in dp.summary(idata, "y", TRUTH).clusters
