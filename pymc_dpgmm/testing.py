@@ -548,6 +548,8 @@ class Contract:
         for kappa, degrees, factor in ((0.3, 4.0, 1.0), (1.7, 2.5, 0.4)):
             wanted = kappa, degrees, factor * typical
             params = scale.write(self.params, *wanted)
+            constant, slope = scale.degrees(self.d)
+            np.testing.assert_allclose(np.max(getattr(params, scale.names[1])), constant + slope * degrees)
             found = scale.read(params)
             np.testing.assert_allclose(found[:2], wanted[:2], rtol=1e-12)
             np.testing.assert_allclose(found[2], wanted[2], rtol=1e-12)

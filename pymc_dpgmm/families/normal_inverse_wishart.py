@@ -345,7 +345,7 @@ FAMILY = Family(
     draws_missing=True,
     takes=(2,),
     wide=_wide,
-    scale=NormalScale(("kappa", "nu", "psi"), _read_scale, _write_scale, _scatter),
+    scale=NormalScale(("kappa", "nu", "psi"), lambda d: (d - 1.0, 1.0), _read_scale, _write_scale, _scatter),
 )
 
 

@@ -239,7 +239,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         represent=centred,
         shift=shift_mean,
         from_data=_from_data,
-        scale=NormalScale(("kappa", "a", "b"), _read_scale, _write_scale, _scatter),
+        scale=NormalScale(("kappa", "a", "b"), lambda d: (0.0, 0.5), _read_scale, _write_scale, _scatter),
     )
 
     def __init__(self, mu: Any, kappa: Any, a: Any, b: Any, scale: Any = 1.0) -> None:

@@ -1,18 +1,12 @@
 """Base measures of tables whose scale is learnt: variables of the model in place of numbers from the data."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.families import (
-    BaseMeasure,
-    NormalInverseGamma,
-    NormalInverseWishart,
-    SphericalNormalInverseGamma,
-)
+from pymc_dpgmm.families import BaseMeasure, SphericalNormalInverseGamma
 from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.families.contract.defaults import column_variances
 from pymc_dpgmm.integration.variables.learnt_scale import (
@@ -23,35 +17,9 @@ from pymc_dpgmm.integration.variables.learnt_scale import (
 )
 
 
-class _Parameters(NamedTuple):
-    """Names of the parameters of a family, and its degrees of freedom as a function of the variable."""
-
-    kappa: str
-    degrees: str
-    expected: str
-    constant: float
-    slope: float
-
-
-def _of_wishart(d: int) -> _Parameters:
-    return _Parameters("kappa", "nu", "psi", d - 1.0, 1.0)
-
-
-def _of_columns(d: int) -> _Parameters:
-    # The same of one column: a = nu / 2, b = psi / 2.
-    return _Parameters("kappa", "a", "b", 0.0, 0.5)
-
-
-_FORMS: dict[type[BaseMeasure], Callable[[int], _Parameters]] = {
-    NormalInverseWishart: _of_wishart,
-    NormalInverseGamma: _of_columns,
-    SphericalNormalInverseGamma: _of_columns,
-}
-
-
 def is_learnt(kind: type[BaseMeasure], n_columns: int) -> bool:
     """Tell whether a base measure that is made from data learns its scale: normal ones of several columns."""
-    return kind in _FORMS and n_columns > 1
+    return kind.family.scale is not None and n_columns > 1
 
 
 def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str | None) -> BaseMeasure:
@@ -74,22 +42,19 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     if is_spherical:
         variances, least = np.ones(()), np.max(least)
     kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
-    median = d + 3.0 if type(base) is NormalInverseWishart else 4.0
+    assert base.family.scale is not None
+    constant, slope = base.family.scale.degrees(d)
+    median = 4.0 + constant
     degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
     shape: dict[str, Any] = {} if is_spherical else {"dims": column_dim} if column_dim else {"shape": d}
     within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)
-    form = _FORMS[type(base)](d)
-    of_degrees = Linear(degrees.name, form.constant, form.slope)
-    typical = Linear(within.name, variances * least, variances)
-    count = of_degrees.constant + of_degrees.slope * degrees
-    learnt = {
-        form.kappa: kappa,
-        form.degrees: count,
-        form.expected: count * (typical.constant + variances * within),
-    }
-    found = type(base)(**(base.parameters | learnt))
+    of_degrees, typical = Linear(degrees.name, constant, slope), Linear(within.name, variances * least, variances)
+    count = constant + slope * degrees
+    learnt = kappa, count, count * (typical.constant + variances * within)
+    names = base.family.scale.names
+    found = type(base)(**(base.parameters | dict(zip(names, learnt, strict=True))))
     # Results compute these from the variables, which are few numbers to keep.
-    found.products = {form.degrees: [of_degrees], form.expected: [of_degrees, typical]}
+    found.products = {names[1]: [of_degrees], names[2]: [of_degrees, typical]}
     return found
 
 

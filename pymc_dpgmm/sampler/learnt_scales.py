@@ -349,72 +349,6 @@ def _draw_along(
         psi[j] *= x
 
 
-@inlined
-def _draw_once(
-    n_clusters, d, is_full, repeats, sizes, offsets, scatter, variances, shares, least, numbers, law, work, bits
-):
-    psi, rest = work, shifted(work, d)
-    extra = d - 1.0 if is_full else 0.0
-    nu = numbers[1] + extra
-    for j in range(d):
-        psi[j] = nu * variances[j] * shares[j]
-    numbers[0] = _draw_kappa(
-        n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, numbers[0], law, rest, bits
-    )
-    _draw_shares(
-        n_clusters,
-        d,
-        is_full,
-        sizes,
-        offsets,
-        scatter,
-        psi,
-        nu,
-        repeats,
-        numbers[0],
-        shares,
-        least,
-        law,
-        rest,
-        bits,
-    )
-    length = d * (d + 1) // 2 if is_full else d
-    forms, vector = shifted(rest, length), shifted(rest, length + 2 * n_clusters * d)
-    log_p = shifted(vector, 2 * d)
-    for k in range(n_clusters):
-        form = shifted(forms, 2 * k * d)
-        _whole(k, d, is_full, sizes, offsets, scatter, numbers[0], rest)
-        if is_full:
-            at = 0
-            for i in range(d):
-                for j in range(i + 1):
-                    rest[at] /= math.sqrt(psi[i] * psi[j])
-                    at += 1
-            _tridiagonal(rest, d, form, shifted(form, d), vector, shifted(vector, d))
-        else:
-            for j in range(d):
-                form[j] = rest[j] / psi[j]
-    numbers[2] = 1.0
-    for direction in (_DEGREES, _SHARES):
-        _draw_along(
-            direction,
-            n_clusters,
-            d,
-            is_full,
-            sizes,
-            forms,
-            extra,
-            repeats,
-            numbers,
-            shares,
-            least,
-            psi,
-            law,
-            log_p,
-            bits,
-        )
-
-
 @c_function(
     NOTHING(
         INT, INT, INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT
@@ -457,28 +391,72 @@ def draw_scales(
         kappa, degrees, and one number of scratch memory.
     law : (5,)
         :class:`ScalePrior`.
-    work : (see ``n_work``)
+    work : (see ``_n_work``)
     next_double, bit_state
         The generator.
     """
     bits = Bits(next_double, bit_state)
     for _ in range(n_rounds):
-        _draw_once(
+        psi, rest = work, shifted(work, d)
+        extra = d - 1.0 if is_full else 0.0
+        nu = numbers[1] + extra
+        for j in range(d):
+            psi[j] = nu * variances[j] * shares[j]
+        numbers[0] = _draw_kappa(
+            n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, numbers[0], law, rest, bits
+        )
+        _draw_shares(
             n_clusters,
             d,
             is_full,
-            repeats,
             sizes,
             offsets,
             scatter,
-            variances,
+            psi,
+            nu,
+            repeats,
+            numbers[0],
             shares,
             least,
-            numbers,
             law,
-            work,
+            rest,
             bits,
         )
+        length = d * (d + 1) // 2 if is_full else d
+        forms, vector = shifted(rest, length), shifted(rest, length + 2 * n_clusters * d)
+        log_p = shifted(vector, 2 * d)
+        for k in range(n_clusters):
+            form = shifted(forms, 2 * k * d)
+            _whole(k, d, is_full, sizes, offsets, scatter, numbers[0], rest)
+            if is_full:
+                at = 0
+                for i in range(d):
+                    for j in range(i + 1):
+                        rest[at] /= math.sqrt(psi[i] * psi[j])
+                        at += 1
+                _tridiagonal(rest, d, form, shifted(form, d), vector, shifted(vector, d))
+            else:
+                for j in range(d):
+                    form[j] = rest[j] / psi[j]
+        numbers[2] = 1.0
+        for direction in (_DEGREES, _SHARES):
+            _draw_along(
+                direction,
+                n_clusters,
+                d,
+                is_full,
+                sizes,
+                forms,
+                extra,
+                repeats,
+                numbers,
+                shares,
+                least,
+                psi,
+                law,
+                log_p,
+                bits,
+            )
 
 
 def _n_work(n_clusters: int, d: int, length: int) -> int:

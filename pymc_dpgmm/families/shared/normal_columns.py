@@ -86,10 +86,15 @@ def draw_columns(rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarra
     return {"mean": means + deviation * rng.standard_normal(variance.shape), "variance": variance}
 
 
+def _entries(s: Any) -> np.ndarray:
+    """Return how many entries of each column clusters have: (K, d)."""
+    # Incomplete rows have a number of entries of each column, complete ones of all columns alike.
+    return np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+
+
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     """Return kappa_n, mu_n, a_n and b_n of all clusters and columns: (K, d) each."""
-    # Incomplete rows have a number of entries of each column, complete ones of all columns alike.
-    n = np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+    n = _entries(s)
     kappa_n, means, about = posterior_means(params, n, s)
     return kappa_n, means, params.a + 0.5 * n, params.b + 0.5 * about
 
@@ -135,7 +140,7 @@ def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray)
 
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    n = np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+    n = _entries(s)
     return ScatterOfClusters(n, s.mean - params.mu, s.squares, is_full=False)
 
 
@@ -150,5 +155,5 @@ ColumnsFamily = partial(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
-    scale=NormalScale(("kappa", "a", "b"), _read_scale, _write_scale, _scatter),
+    scale=NormalScale(("kappa", "a", "b"), lambda d: (0.0, 0.5), _read_scale, _write_scale, _scatter),
 )

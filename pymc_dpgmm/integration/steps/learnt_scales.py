@@ -40,7 +40,7 @@ class LearntScaleDraw:
         self._clusters = ClustersOfMixture(mixture, targets)
         self._target = targets[self._clusters.target].mixtures[self._clusters.view]
         self._prior = ScalePrior(*scale.law)
-        self._shape = np.shape(model.initial_point(random_seed=0)[self.names[2]])
+        self._shape = (mixture.owner.op.layout.n_columns,)[: scale.within.ndim]
         # All parameters, of which those that do not change matter.
         self._params = self._target.params_at(self._point_of(1.0, 1.0, 1.0))
         self.is_one, self._variances, self._least = self._known()

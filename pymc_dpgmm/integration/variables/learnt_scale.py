@@ -68,6 +68,8 @@ def learnt_scale(model: pm.Model, mixture: Variable) -> LearntScale | None:
     if len(kappas) != 1 or len(degrees) != 1 or len(shares) != 1 or kappas in (degrees, shares):
         return None
     found = kappas[0], degrees[0], shares[0]
+    if shares[0].type.shape not in ((), (None,), (layout.n_columns,)):
+        return None
     kinds = LogNormalRV, LogNormalRV, ExponentialRV
     if not all(isinstance(rv.owner.op, kind) for rv, kind in zip(found, kinds, strict=True)):
         return None

@@ -63,6 +63,9 @@ def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:
 
 def count_numbers(model: pm.Model, variables: Sequence[Variable]) -> int:
     """Return how many numbers the value variables of some free variables have together."""
+    if not variables:
+        # PyMC compiles a function for a point.
+        return 0
     point = model.initial_point(random_seed=0)
     return sum(np.size(point[model.rvs_to_values[rv].name]) for rv in variables)
 
