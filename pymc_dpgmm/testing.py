@@ -543,7 +543,7 @@ class Contract:
         scale = self.family.scale
         if scale is None:
             return
-        _, _, typical = scale.read(scale.write(self.params, 1.0, 1.0, np.ones(self._n_scales())))
+        typical = np.ones_like(scale.read(self.params)[2])
         evidences = []
         for kappa, degrees, factor in ((0.3, 4.0, 1.0), (1.7, 2.5, 0.4)):
             wanted = kappa, degrees, factor * typical
@@ -561,11 +561,6 @@ class Contract:
             total = table.log_evidence(1) + table.log_evidence(2)
             evidences.append(total - _log_evidence_of_scale(clusters, *wanted))
         np.testing.assert_allclose(evidences[0], evidences[1], rtol=1e-8)
-
-    def _n_scales(self) -> int:
-        """Return how many variances the scale of the family has."""
-        assert self.family.scale is not None
-        return len(self.family.scale.read(self.params)[2])
 
     def check_slots_resize(self) -> None:
         """Slots keep their statistics when a table is copied and resized."""

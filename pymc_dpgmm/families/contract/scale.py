@@ -39,8 +39,8 @@ class NormalScale(NamedTuple):
     names : tuple of three str
         The parameters that kappa, the degrees of freedom and Psi are read from.
     degrees : callable
-        ``degrees(d) -> (constant, slope)``: the second of these parameters is constant + slope times the degrees of
-        freedom beyond d - 1, and the third is the second times the inverse of the expected precisions.
+        ``degrees(d) -> (constant, slope)``: the second of these parameters is constant + slope times the degrees
+        of freedom beyond d - 1, and the third is the second times the inverse of the expected precisions.
     read : callable
         Returns kappa (a float), the degrees of freedom nu beyond d - 1 (a float), and the diagonal of Psi over nu
         (d,), the inverse of the expected precisions. They are NaN where the parameters have no such form.
