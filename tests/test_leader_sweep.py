@@ -142,24 +142,26 @@ def test_mistakes_are_seen(mistake, n_draws):
         exact.assert_matches(codes, partitions, p)
 
 
-def births(rng, state):
-    births_and_deaths(rng, state, 3)
-    return state.labels()
+def births(number=3):
+    def move(rng, state):
+        births_and_deaths(rng, state, number)
+        return state.labels()
+
+    return move
 
 
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_births_and_deaths_leave_the_posterior_invariant(cases, prior):
     """Births and deaths alone, against enumeration."""
-    exact.assert_matches(*after_sweeps(cases, prior, 20_000, births))
+    exact.assert_matches(*after_sweeps(cases, prior, 20_000, births()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("prior", PRIORS)
 @pytest.mark.parametrize("cases", [("niw",), ("poisson",)])
 def test_births_and_deaths_leave_the_posterior_invariant_in_many_draws(cases, prior):
-    # Draws that start independently: as many as a chain of several millions is worth.
-    """The same with draws enough to see a small error."""
-    exact.assert_matches(*after_sweeps(cases, prior, 250_000, births))
+    """The same with draws and moves enough to see a small error."""
+    exact.assert_matches(*after_sweeps(cases, prior, 50_000, births(15)))
 
 
 def birth_twin(rng, state, mistake):
