@@ -62,6 +62,10 @@ def _log_predictive_without(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    return {"probability": (params.a + s.ones) / (params.a + params.b + s.n)}
+
+
 def _expected(params: Any, s: Any) -> Linear:
     log_zero = digamma(params.b + np.maximum(s.n - s.ones, 0.0))
     constant = np.sum(log_zero - digamma(params.a + params.b + s.n), axis=1)
@@ -87,6 +91,7 @@ COMPONENT = Component(
     draw_rows=_draw_rows,
     log_density=_log_density,
     is_discrete=True,
+    mean=lambda drawn, values: drawn["probability"][None],
 )
 
 
@@ -137,6 +142,7 @@ class BetaBernoulli(BaseMeasure):
         update=_update,
         log_evidence=_log_evidence,
         gradient=lambda params, s: gradient(params, s.ones, s.n - s.ones),
+        predictive=_predictive,
         expected=_expected,
         tables={"norms": "n"},
         tabulate=lambda params, n: {"norms": sums_of_logs(params.a + params.b, n)},

@@ -53,6 +53,11 @@ def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
     }
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    a_n, b_n = params.a + s.successes, params.b + s.failures
+    return {"probability": a_n / (a_n + b_n)}
+
+
 def _expected(params: Any, s: Any) -> Linear:
     a_n, b_n = params.a + s.successes, params.b + s.failures
     total = digamma(a_n + b_n)
@@ -93,6 +98,10 @@ def log_bernoulli(drawn: Drawn, successes: np.ndarray, failures: np.ndarray) -> 
     return successes @ np.log(np.maximum(p, smallest)).T + failures @ np.log(np.maximum(1.0 - p, smallest)).T
 
 
+def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
+    return np.hsplit(values, 2)[1][:, None, :] * drawn["probability"]
+
+
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     successes, trials = np.hsplit(missing_as_nothing(values), 2)
     failures = trials - successes
@@ -131,11 +140,14 @@ class BetaBinomial(BaseMeasure):
             update=_update,
             log_evidence=_log_evidence,
             gradient=lambda params, s: gradient(params, s.successes, s.failures),
+            predictive=_predictive,
             expected=_expected,
             cache={},
             log_predictive=_log_predictive,
             represent=_represent,
-            component=Component({"probability": "d"}, _draw, _draw_rows, _log_density, is_discrete=True),
+            component=Component(
+                {"probability": "d"}, _draw, _draw_rows, _log_density, is_discrete=True, mean=_mean
+            ),
             given={"trials": "d"},
         )
     )

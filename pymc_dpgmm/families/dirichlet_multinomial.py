@@ -79,6 +79,11 @@ def _gradient(params: Any, s: Any) -> Drawn:
     return {"a": np.sum(digamma_rises(params.a, s.counts), axis=0) - common}
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    a_n = params.a + s.counts
+    return {"probability": a_n / a_n.sum(axis=1, keepdims=True)}
+
+
 def _expected(params: Any, s: Any) -> Linear:
     a_n = params.a + s.counts
     log_p = digamma(a_n) - digamma(a_n.sum(axis=1, keepdims=True))
@@ -124,6 +129,7 @@ COMPONENT = Component(
     draw_rows=_draw_rows,
     log_density=_log_density,
     is_discrete=True,
+    mean=lambda drawn, values: values[:, -1:, None] * drawn["probability"],
 )
 
 
@@ -160,6 +166,7 @@ class DirichletMultinomial(BaseMeasure):
         update=_update,
         log_evidence=_log_evidence,
         gradient=_gradient,
+        predictive=_predictive,
         expected=_expected,
         tables={"sum_a": ""},
         tabulate=lambda params, n: {"sum_a": params.a.sum()},

@@ -59,6 +59,10 @@ def _log_predictive(p, n, s, c, x):
     return total, 0.0, 1.0
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    return {"rate": (params.a + s.counts) / (params.b + s.exposure)}
+
+
 def _expected(params: Any, s: Any) -> Linear:
     shape, rate = params.a + s.counts, params.b + s.exposure
     factors = {"counts": digamma(shape) - np.log(rate), "exposure": -shape / rate}
@@ -91,6 +95,7 @@ COMPONENT = Component(
     draw_rows=lambda rng, drawn, labels, given: rng.poisson(drawn["rate"][labels] * given).astype(np.float64),
     log_density=_log_density,
     is_discrete=True,
+    mean=lambda drawn, values: np.hsplit(values, 2)[1][:, None, :] * drawn["rate"],
 )
 
 
@@ -129,6 +134,7 @@ class GammaPoisson(BaseMeasure):
             update=_update,
             log_evidence=_log_evidence,
             gradient=lambda params, s: gradient_in_gamma(params, params.a + s.counts, params.b + s.exposure),
+            predictive=_predictive,
             expected=_expected,
             cache={"log_rate": "d"},
             refresh=_refresh,

@@ -169,6 +169,11 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return root, inverse, mean, params.a + 0.5 * s.n[:, 0], params.b + 0.5 * np.maximum(squares, 0.0)
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    _, _, mean, a_n, b_n = _posterior(params, s)
+    return {"coefficients": mean, "variance": b_n / a_n}
+
+
 def _expected(params: Any, s: Any) -> Linear:
     # -1/2 E[(y - x' beta)^2 / s2] is linear in y^2, x y and x x'.
     _, inverse, mean, a_n, b_n = _posterior(params, s)
@@ -239,6 +244,7 @@ COMPONENT = Component(
     log_density=_log_density,
     given_columns=_normal_rows,
     restore=lambda drawn, origin: drawn | {"coefficients": drawn["coefficients"] + origin},
+    mean=lambda drawn, values: (values[:, 1:] @ drawn["coefficients"].T)[:, :, None],
 )
 
 
@@ -279,6 +285,7 @@ class LinearRegression(BaseMeasure):
         log_evidence=_log_evidence,
         kept_evidence=_kept_evidence,
         gradient=_gradient,
+        predictive=_predictive,
         expected=_expected,
         data_gradient=_data_gradient,
         tables={"half_log_det_precision": "", "norms": "n"},

@@ -31,7 +31,13 @@ from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.conditional_t import draw_absent, log_predictive_present
-from pymc_dpgmm.families.shared.full_normal import draw_full_rows, log_diagonal, log_full_density
+from pymc_dpgmm.families.shared.full_normal import (
+    conditional_mean,
+    draw_conditional,
+    draw_full_rows,
+    log_diagonal,
+    log_full_density,
+)
 from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.native.compiled import inlined
@@ -222,6 +228,13 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
+def _predictive(params: Any, s: Any) -> dict[str, np.ndarray]:
+    mean, scale = _posterior(params, s)
+    degrees = params.nu + s.n[:, 0] - len(params.mu) + 1.0
+    spread = (1.0 + 1.0 / (params.kappa + s.n[:, 0])) / degrees
+    return {"mean": mean, "covariance": spread[:, None, None] * scale, "degrees": degrees}
+
+
 def _expected(params: Any, s: Any) -> Quadratic:
     # E log|Sigma| and E inv(Sigma) of an inverse Wishart (Bishop 2006, eqs 10.64 and 10.65).
     mean, scale = _posterior(params, s)
@@ -307,6 +320,7 @@ FAMILY = Family(
     gather=_gather,
     log_evidence=_log_evidence,
     gradient=_gradient,
+    predictive=_predictive,
     expected=_expected,
     data_gradient=_data_gradient,
     tables={"half_log_det_psi": "", "norms": "n"},
@@ -338,6 +352,8 @@ FAMILY = Family(
         log_density=log_full_density,
         quadratic=lambda drawn: (drawn["mean"], np.linalg.qr(drawn["root"]).R),
         restore=restore_mean,
+        mean=conditional_mean,
+        draw_unknown=draw_conditional,
     ),
     represent=centred,
     shift=shift_mean,

@@ -17,6 +17,7 @@ density is :math:`1 + r \sum_j (x_j - \mu_{nj})^2 / c_j^2`.
 """
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,21 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return -(a_n / b_n)[labels][:, None] * (rows - means[labels]) / params.scale**2
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n, _ = _posterior(params, s)
+    spread = (b_n / a_n)[:, None] * (1.0 + 1.0 / kappa_n) * params.scale**2
+    return {"mean": means, "variance": spread, "degrees": 2.0 * a_n}
+
+
+def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+    # A multivariate t: known columns tell of the variance that all columns share.
+    mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
+    squared = np.nansum(((values - mean) / deviation) ** 2, axis=1)
+    degrees = drawn["degrees"][labels] + np.sum(~np.isnan(values), axis=1)
+    spread = np.sqrt((drawn["degrees"][labels] + squared) / (2.0 * rng.standard_gamma(0.5 * degrees)))
+    return mean + spread[:, None] * deviation * rng.standard_normal(mean.shape)
+
+
 def _expected(params: Any, s: Any) -> Quadratic:
     kappa_n, means, a_n, b_n, _ = _posterior(params, s)
     d = len(params.mu)
@@ -224,6 +240,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         merge=_merge,
         log_evidence=_log_evidence,
         gradient=_gradient,
+        predictive=_predictive,
         expected=_expected,
         data_gradient=_data_gradient,
         tables={"weight": "d", "norms": "n"},
@@ -235,7 +252,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         log_predictive=_log_predictive,
         log_predictive_without=_log_predictive_without,
         log_predictive_present=_log_predictive_present,
-        component=normal_component(_draw),
+        component=replace(normal_component(_draw), draw_unknown=_draw_unknown),
         represent=centred,
         shift=shift_mean,
         from_data=_from_data,

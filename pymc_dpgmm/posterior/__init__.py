@@ -11,6 +11,7 @@ from pymc_dpgmm.posterior.log_likelihood import log_likelihood
 from pymc_dpgmm.posterior.n_clusters import n_clusters
 from pymc_dpgmm.posterior.new_rows import sample_new_rows
 from pymc_dpgmm.posterior.point_partition import point_partition
+from pymc_dpgmm.posterior.predict import predict
 from pymc_dpgmm.posterior.replicates import sample_replicates
 from pymc_dpgmm.posterior.sensitivity import sensitivity
 from pymc_dpgmm.posterior.summary import MixtureSummary, summary
@@ -32,6 +33,7 @@ __all__ = [
     "n_clusters",
     "partition_diagnostics",
     "point_partition",
+    "predict",
     "sample_new_rows",
     "sample_replicates",
     "sensitivity",

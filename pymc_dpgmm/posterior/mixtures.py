@@ -439,6 +439,14 @@ class MixtureDraws:
             )
         return self.views[0]
 
+    def of_views(self, names: Collection[str]) -> "MixtureDraws":
+        """Return the same draws with only the views of these names."""
+        some = copy.copy(self)
+        some.views = [view for view in self.views if view.name in names]
+        if len(some.views) < len(self.views):
+            some.numbers = self.numbers.only(names)
+        return some
+
     def view_name(self, view: NamedView) -> str:
         """Return the name of a view without that of the mixture."""
         return view.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")

@@ -43,6 +43,13 @@ class Component:
         columns.
     restore : callable
         ``(drawn, origin) -> drawn``: undoes what ``represent`` of the family has done to the data.
+    mean : callable or None
+        ``(drawn, values) -> (n, K, d) array`` or (1, K, d): expected entries of rows in each cluster, given those
+        entries of ``values`` that are known. Unknown ones are NaN. None for categories, which have no mean.
+    draw_unknown : callable or None
+        ``(rng, drawn, labels, values) -> (n, d) array``: the unknown entries of rows, drawn given the known ones;
+        the others may be anything. Needed where the columns of a cluster tell of each other. ``drawn`` are then
+        parameters of a predictive: see :class:`Family`.
 
     Examples
     --------
@@ -62,6 +69,8 @@ class Component:
     bounds: tuple[float, float] = (-math.inf, math.inf)
     restore: Callable[[Drawn, Any], Drawn] = _as_drawn
     given_columns: Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
+    mean: Callable[[Drawn, np.ndarray], np.ndarray] | None = None
+    draw_unknown: Callable[[np.random.Generator, Drawn, np.ndarray, np.ndarray], np.ndarray] | None = None
 
     @property
     def normal_rows(self) -> Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None:
@@ -117,6 +126,7 @@ def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> 
         log_density=_log_normal_density,
         quadratic=lambda drawn: (drawn["mean"], 1.0 / np.sqrt(drawn["variance"])),
         restore=restore_mean,
+        mean=lambda drawn, values: drawn["mean"][None],
     )
 
 

@@ -136,6 +136,11 @@ class Family:
         plain NumPy. ``s`` has the arrays ``s.n`` (K, 1) and the sums (K, ...).
     component : Component
         The distribution of rows given the parameters of their cluster.
+    predictive : callable or None
+        ``predictive(params, s) -> dict``: parameters of the component, (K, ...) arrays by name, at which its
+        ``mean`` is that of the posterior predictive of each cluster, in plain NumPy. Where columns tell of each
+        other, they are the parameters of the predictive itself, for ``draw_unknown`` of the component. Needed for
+        the means of some columns given others.
     expected : callable or None
         ``expected(params, s) -> Quadratic or Linear``: expected log density of a row under the posterior of the
         parameters of K clusters, given the sums of weighted rows, in plain NumPy; see
@@ -240,6 +245,7 @@ class Family:
     log_evidence: Callable[..., Any]
     gradient: Callable[[Any, Any], dict[str, Any]]
     component: Component
+    predictive: Callable[[Any, Any], dict[str, np.ndarray]] | None = None
     expected: Callable[[Any, Any], Expected] | None = None
     data_gradient: Callable[[Any, Any, np.ndarray, np.ndarray], np.ndarray] | None = None
     tables: dict[str, str] = field(default_factory=dict)

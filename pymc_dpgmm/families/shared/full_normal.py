@@ -1,6 +1,16 @@
-"""Normal rows with a full covariance in each cluster: draws and densities given drawn parameters."""
+r"""Normal rows with a full covariance in each cluster: draws and densities given drawn parameters.
+
+Some entries given the others (Murphy 2012, eq. 4.69): with known columns k and unknown columns u,
+
+.. math:: E x_u = m_u + S_{uk} S_{kk}^{-1} (x_k - m_k), \qquad S_{u|k} = S_{uu} - S_{uk} S_{kk}^{-1} S_{ku},
+
+and of a t with :math:`\nu` degrees of freedom and scale matrix S, of which p columns are known, it is a t with
+:math:`\nu + p` degrees of freedom and scale matrix :math:`S_{u|k} (\nu + (x_k - m_k)' S_{kk}^{-1} (x_k - m_k)) /
+(\nu + p)` (Ding 2016).
+"""
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -35,6 +45,55 @@ def log_full_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.nda
         mean = drawn["mean"][:, columns]
         total[own] = _log_normal(values[np.ix_(own, columns)], mean, root, -log_diagonal(factor))
     return total
+
+
+def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the rows (indices) that miss the same entries, with the columns that these have and those they miss.
+
+    Rows without gaps are left out.
+    """
+    different, of_row = np.unique(missing, axis=0, return_inverse=True)
+    for number, pattern in enumerate(different):
+        if pattern.any():
+            rows = np.flatnonzero(of_row.ravel() == number)
+            yield rows, np.flatnonzero(~pattern), np.flatnonzero(pattern)
+
+
+def conditional_mean(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
+    """Return the expected entries of rows in each cluster given those that are not NaN: (n, K, d).
+
+    Given are ``mean`` (K, d), and ``covariance`` (K, d, d) up to a factor.
+    """
+    mean, covariance = drawn["mean"], drawn["covariance"]
+    found = np.repeat(mean[None], len(values), axis=0)
+    for rows, known, unknown in patterns(np.isnan(values)):
+        slopes = np.linalg.solve(covariance[:, known[:, None], known], covariance[:, known[:, None], unknown])
+        offsets = values[rows[:, None], known][:, None, :] - mean[:, known]
+        found[rows[:, None], :, unknown] += np.einsum("nkp,kpu->nuk", offsets, slopes)
+    return found
+
+
+def draw_conditional(
+    rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Draw the entries of rows that are NaN given the others, from a multivariate t for each cluster: (n, d).
+
+    Given are ``mean`` (K, d), the scale matrix ``covariance`` (K, d, d), and ``degrees`` (K,).
+    """
+    found = np.array(values)
+    for rows, known, unknown in patterns(np.isnan(values)):
+        for k in np.unique(labels[rows]):
+            own, scale = rows[labels[rows] == k], drawn["covariance"][k]
+            offsets = values[np.ix_(own, known)] - drawn["mean"][k, known]
+            solved = np.linalg.solve(scale[np.ix_(known, known)], scale[np.ix_(known, unknown)])
+            of_known = np.linalg.solve(scale[np.ix_(known, known)], offsets.T).T
+            degrees, left = drawn["degrees"][k], scale[np.ix_(unknown, unknown)]
+            factor = np.linalg.cholesky(left - scale[np.ix_(unknown, known)] @ solved)
+            gamma = rng.standard_gamma(0.5 * (degrees + len(known)), size=len(own))
+            spread = np.sqrt((degrees + np.sum(offsets * of_known, axis=1)) / (2.0 * gamma))
+            noise = rng.standard_normal((len(own), len(unknown))) @ factor.T
+            found[np.ix_(own, unknown)] = drawn["mean"][k, unknown] + offsets @ solved + spread[:, None] * noise
+    return found
 
 
 def log_diagonal(matrices: np.ndarray) -> np.ndarray:

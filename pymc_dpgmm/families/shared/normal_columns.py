@@ -117,6 +117,11 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     return draw_columns(rng, kappa_n, means, b_n / rng.standard_gamma(a_n))
 
 
+def _predictive(params: Any, s: Any) -> Drawn:
+    kappa_n, means, a_n, b_n = _posterior(params, s)
+    return {"mean": means, "variance": b_n * (1.0 + 1.0 / kappa_n) / a_n}
+
+
 def _expected(params: Any, s: Any) -> Quadratic:
     kappa_n, means, a_n, b_n = _posterior(params, s)
     terms = expected_log_variance(a_n, b_n) + 1.0 / kappa_n + math.log(2.0 * math.pi)
@@ -149,6 +154,7 @@ ColumnsFamily = partial(
     Family,
     parameters={"mu": real("d"), "kappa": positive("d"), "a": positive("d"), "b": positive("d")},
     gradient=_gradient,
+    predictive=_predictive,
     expected=_expected,
     data_gradient=_data_gradient,
     component=normal_component(_draw),

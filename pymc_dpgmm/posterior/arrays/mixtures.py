@@ -170,6 +170,23 @@ class Clusters:
         new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
         return {name: np.concatenate([with_rows[name], new[name]]) for name in with_rows}
 
+    def predictive(self) -> dict[str, np.ndarray]:
+        """Return the parameters of the predictive of all clusters and of a new one: arrays (K + 1, ...)."""
+        assert self.family.predictive is not None
+        return self._component.restore(self.family.predictive(self._params, self._sums), self._origin)
+
+    def draw_unknown(self, rng: np.random.Generator, labels: np.ndarray, values: np.ndarray) -> np.ndarray:
+        """Draw the entries of new rows (m, c) that are NaN, from clusters of these labels: (m, d).
+
+        The parameters of the clusters are integrated out; label K is a new cluster. Other entries may be anything.
+        """
+        component = self._component
+        if component.draw_unknown is not None:
+            return component.draw_unknown(rng, self.predictive(), labels, values)
+        # Columns are independent: known ones tell nothing of the parameters of the others.
+        drawn = self.draw_with_new(rng, 1)
+        return component.draw_rows(rng, drawn, labels, values[:, self.view.d :])
+
     @property
     def values(self) -> Any:
         """The data of the draw, with imputed entries and with columns for covariates: (n, c)."""

@@ -1,0 +1,280 @@
+r"""Some entries of new rows given the others.
+
+Given the partition of a draw, a new row with known entries x belongs to cluster k with a probability proportional
+to its seating probability times the predictive density of x there, and its unknown entries u follow the predictive
+of that cluster given x. The draws of the posterior are conditional on the data alone. They count in proportion to
+the density of x in each, which makes everything conditional on x as well:
+
+.. math:: p(u \mid x, \mathrm{data}) = \frac{\sum_s \sum_k w_{sk}\, p_{sk}(x)\, p_{sk}(u \mid x)}
+                                         {\sum_s \sum_k w_{sk}\, p_{sk}(x)}
+
+(Mueller, Erkanli and West 1996, section 3). The bands are those of a functional of the random mixing measure G,
+such as the regression curve :math:`E_G(u \mid x)`, whose posterior is conditional on the data alone: its weights
+and parameters are drawn, as for the bands of a density.
+
+Each new row is treated separately, as the next row after the data.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from pymc_dpgmm.families.contract.component import Drawn
+from pymc_dpgmm.posterior.arrays.measures import Measure, draw_measure
+from pymc_dpgmm.posterior.arrays.mixtures import Clusters, MixtureNumbers, Partition, ViewDraws
+from pymc_dpgmm.tables.checks import is_sparse
+
+
+class Unknown(NamedTuple):
+    """New rows in one view, and what is asked of them.
+
+    Parameters
+    ----------
+    values : (m, c) array or sparse matrix
+        NaN where an entry is unknown, with columns for what is given.
+    asked : (q,) integer array
+        The columns that are asked for. Their entries are NaN.
+    """
+
+    values: Any
+    asked: np.ndarray
+
+    def rows_with_known(self, d: int) -> np.ndarray:
+        """Return the rows (indices) that have known entries among their ``d`` columns."""
+        if is_sparse(self.values):
+            return np.arange(self.values.shape[0])
+        return np.flatnonzero(~np.isnan(self.values[:, :d]).all(axis=1))
+
+    def of_rows(self, rows: Any) -> "Unknown":
+        """Return the same of some of the rows."""
+        return self._replace(values=self.values[rows])
+
+
+class Answer(NamedTuple):
+    """What is asked of m rows.
+
+    Parameters
+    ----------
+    mean, lower, upper : (m, ...) arrays
+        The posterior mean, and limits of the pointwise band.
+    effective_draws : (m,) array
+        How many draws of equal weight are worth as much as all draws, weighed by the known entries.
+    """
+
+    mean: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+    effective_draws: np.ndarray
+
+
+class _Rows:
+    """New rows, of which each view has those where it knows something."""
+
+    def __init__(self, views: Sequence[ViewDraws], new: Sequence[Unknown]) -> None:
+        self.new, self.n_rows = new, new[0].values.shape[0]
+        self.known = [each.rows_with_known(view.d) for view, each in zip(views, new, strict=True)]
+        self.values = [
+            each.values[rows] if len(rows) else None for each, rows in zip(new, self.known, strict=True)
+        ]
+
+    def log_joint(self, partition: Partition, without: int | None = None) -> np.ndarray:
+        """Return log probabilities of each cluster and the known entries, (m, K + 1), parameters integrated out.
+
+        ``without`` is the number of a view that is left out.
+        """
+        with np.errstate(divide="ignore"):
+            total = np.repeat(np.log(partition.seats.probabilities())[None], self.n_rows, axis=0)
+        for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
+            if v != without and len(rows):
+                total[rows] += clusters.log_predictives()
+        return total
+
+    def log_joint_given(self, partition: Partition, measure: Measure, without: int | None = None) -> np.ndarray:
+        """Return the same given weights and parameters: (m, K + J)."""
+        with np.errstate(divide="ignore"):
+            total = np.repeat(np.log(measure.weights), self.n_rows, axis=0)
+        for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
+            if v != without and len(rows):
+                total[rows] += _log_density(clusters, measure.drawn[v], self.values[v])
+        return total
+
+
+def _log_density(clusters: Clusters, drawn: Drawn, values: Any) -> np.ndarray:
+    """Return log densities of rows in clusters with these parameters: (m, K)."""
+    found = clusters.family.component.log_density(drawn, values)
+    # Parameters drawn from a vague base measure may overflow; no row is in such a cluster.
+    return np.where(np.isnan(found), -np.inf, found)
+
+
+def _mean_over_clusters(log_joint: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Return averages (m, q) of means (m or 1, K, q), weighed by the clusters' probabilities."""
+    weights = softmax(log_joint, axis=1)[:, :, None]
+    return np.sum(np.where(weights > 0.0, weights * means, 0.0), axis=1)
+
+
+def _normalized(log_known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights of draws (S, m) from the log densities of what is known in each, and their worth (m,)."""
+    weights = softmax(log_known, axis=0)
+    return weights, 1.0 / np.sum(weights**2, axis=0)
+
+
+def _answer(log_known: np.ndarray, means: np.ndarray, curves: np.ndarray, probability: float) -> Answer:
+    """Return the result from conditional means, and those of random measures, of all draws: (S, m, ...)."""
+    weights, effective = _normalized(log_known)
+    shape = weights.shape + (1,) * (means.ndim - 2)
+    limits = np.quantile(curves, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    return Answer(np.sum(weights.reshape(shape) * means, axis=0), limits[0], limits[1], effective)
+
+
+def means_given(
+    mixture: MixtureNumbers, new: Sequence[Unknown], probability: float, rng: np.random.Generator
+) -> Answer:
+    """Return means of what is asked given what is known, with bands of the conditional mean: (m, q).
+
+    ``q`` are the columns asked for in all views, one view after the other.
+    """
+    rows, n_asked = _Rows(mixture.views, new), sum(len(each.asked) for each in new)
+    log_known = np.empty((mixture.n_draws, rows.n_rows))
+    means, curves = (np.empty((mixture.n_draws, rows.n_rows, n_asked)) for _ in range(2))
+    for s, partition in enumerate(mixture.partitions(rows.values)):
+        log_joint = rows.log_joint(partition)
+        log_known[s] = logsumexp(log_joint, axis=1)
+        predictives = [
+            clusters.predictive() if len(each.asked) else {}
+            for clusters, each in zip(partition.views, new, strict=True)
+        ]
+        means[s] = _mean_over_clusters(log_joint, _means(partition, new, predictives))
+        measure = draw_measure(rng, partition)
+        log_joint = rows.log_joint_given(partition, measure)
+        curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
+    return _answer(log_known, means, curves, probability)
+
+
+def _means(partition: Partition, new: Sequence[Unknown], parameters: Sequence[Drawn]) -> np.ndarray:
+    """Return the means of what is asked in all clusters, (m or 1, K, q), from the parameters in each view."""
+    found = []
+    for clusters, each, of_view in zip(partition.views, new, parameters, strict=True):
+        if len(each.asked):
+            mean = clusters.family.component.mean
+            assert mean is not None
+            found.append(mean(of_view, each.values)[:, :, each.asked])
+    n_rows = max(len(means) for means in found)
+    return np.concatenate([np.broadcast_to(own, (n_rows, *own.shape[1:])) for own in found], axis=2)
+
+
+def draws_given(
+    mixture: MixtureNumbers, new: Sequence[Unknown], n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw what is asked given what is known.
+
+    Parameters
+    ----------
+    mixture : MixtureNumbers
+    new : sequence of Unknown
+    n : int
+        Number of draws of each row.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    values : (n, m, q) array
+        Draws of equal weight, in the order of the draws of the posterior that they come from.
+    effective_draws : (m,) array
+    """
+    rows, n_asked = _Rows(mixture.views, new), sum(len(each.asked) for each in new)
+    log_known = np.array(
+        [logsumexp(rows.log_joint(partition), axis=1) for partition in mixture.partitions(rows.values)]
+    )
+    weights, effective = _normalized(log_known)
+    counts = _stratified(rng, weights, n)
+    first = np.cumsum(counts, axis=0) - counts
+    values = np.empty((n, rows.n_rows, n_asked))
+    for s, partition in enumerate(mixture.partitions(rows.values)):
+        row = np.repeat(np.arange(rows.n_rows), counts[s])
+        if not len(row):
+            continue
+        cumulated = np.cumsum(softmax(rows.log_joint(partition), axis=1), axis=1)[row]
+        u = rng.random(len(row)) * cumulated[:, -1]
+        labels = np.minimum(np.sum(cumulated <= u[:, None], axis=1), cumulated.shape[1] - 1)
+        drawn = [
+            clusters.draw_unknown(rng, labels, each.values[row])[:, each.asked]
+            for clusters, each in zip(partition.views, new, strict=True)
+            if len(each.asked)
+        ]
+        # The draws of a row from one draw of the posterior are next to each other.
+        before = np.cumsum(counts[s]) - counts[s]
+        place = first[s, row] + np.arange(len(row)) - before[row]
+        values[place, row] = np.concatenate(drawn, axis=1)
+    return values, effective
+
+
+def _stratified(rng: np.random.Generator, weights: np.ndarray, n: int) -> np.ndarray:
+    """Return how often each draw is drawn, (S, m), by stratified sampling of n for each of m rows.
+
+    Draws of equal weight are drawn once or twice or not at all. (One random number for all strata, systematic
+    sampling, would go wrong where weights are periodic.)
+    """
+    above = np.cumsum(weights, axis=0)
+    counts = np.empty(weights.shape, dtype=np.int64)
+    for i, of_row in enumerate(above.T):
+        points = (np.arange(n) + rng.random(n)) * (of_row[-1] / n)
+        chosen = np.minimum(np.searchsorted(of_row, points, side="right"), len(of_row) - 1)
+        counts[:, i] = np.bincount(chosen, minlength=len(of_row))
+    return counts
+
+
+def densities_given(
+    mixture: MixtureNumbers,
+    new: Sequence[Unknown],
+    points: np.ndarray,
+    probability: float,
+    rng: np.random.Generator,
+) -> Answer:
+    """Return densities of one or several columns at points (g, q) given what is known, with bands: (m, g).
+
+    All columns that are asked for are in one view.
+    """
+    rows, n_points = _Rows(mixture.views, new), len(points)
+    (asking,) = (v for v, each in enumerate(new) if len(each.asked))
+    completed = np.repeat(new[asking].values, n_points, axis=0)
+    completed[:, new[asking].asked] = np.tile(points, (rows.n_rows, 1))
+    known = rows.known[asking]
+    values = list(rows.values)
+    values[asking] = completed if not len(known) else np.concatenate([rows.values[asking], completed])
+    log_known = np.empty((mixture.n_draws, rows.n_rows))
+    means, curves = (np.empty((mixture.n_draws, rows.n_rows, n_points)) for _ in range(2))
+    for s, partition in enumerate(mixture.partitions(values)):
+        clusters = partition.views[asking]
+        others = rows.log_joint(partition, without=asking)
+        log_known[s], means[s] = _density(others, clusters.log_predictives(), known, n_points)
+        measure = draw_measure(rng, partition)
+        others = rows.log_joint_given(partition, measure, without=asking)
+        of_view = _log_density(clusters, measure.drawn[asking], values[asking])
+        _, curves[s] = _density(others, of_view, known, n_points)
+    return _answer(log_known, means, curves, probability)
+
+
+def _density(
+    others: np.ndarray, of_view: np.ndarray, known: np.ndarray, n_points: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return log densities of what is known (m,), and densities of points given it (m, g).
+
+    Parameters
+    ----------
+    others : (m, K) array
+        Log probabilities of each cluster, and of what other views know.
+    of_view : (m known + m g, K) array
+        Log densities in each cluster of what this view knows, and of the rows with each of the points.
+    known : (m known,) integer array
+        The rows of which this view knows something.
+    n_points : int
+    """
+    before = others.copy()
+    before[known] += of_view[: len(known)]
+    log_known = logsumexp(before, axis=1)
+    completed = of_view[len(known) :].reshape(len(others), n_points, -1)
+    with np.errstate(invalid="ignore"):
+        joint = logsumexp(others[:, None, :] + completed, axis=2)
+        return log_known, np.nan_to_num(np.exp(joint - log_known[:, None]), nan=0.0)

@@ -1,0 +1,324 @@
+"""Some columns of new rows given the others."""
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+
+from pymc_dpgmm.integration.internals.bars import Bar
+from pymc_dpgmm.posterior.arrays.density import grid
+from pymc_dpgmm.posterior.arrays.predictions import (
+    Answer,
+    Unknown,
+    densities_given,
+    draws_given,
+    means_given,
+)
+from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.questions import Column, Question, read_question
+from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.names import coordinates
+
+KINDS = ("mean", "draws", "quantiles", "density", "probability")
+# Numbers that one block of rows holds: a matrix of draws by rows by columns or points.
+_NUMBERS_OF_A_BLOCK = 5_000_000
+# Quantiles are those of so many draws of each row, or of as many as the posterior has.
+_DRAWS_FOR_QUANTILES = 4_000
+# Points of a density.
+_POINTS = 200
+# A row that is left with fewer draws than this is named in a warning.
+_FEW_DRAWS = 5.0
+
+
+def predict(
+    idata: Any,
+    name: str,
+    new: Any = None,
+    *,
+    of: Any = None,
+    kind: str = "mean",
+    given: Mapping[str, Any] | None = None,
+    group: Any = None,
+    x: Any = None,
+    quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+    probability: float = 0.95,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+    progressbar: bool = True,
+) -> xr.Dataset:
+    r"""Predict some columns of new rows given the others: regression, classification and imputation by a mixture.
+
+    A mixture is a joint model of its columns. Given the known entries of a new row, the row belongs to each
+    cluster of a draw, or to a new one, with a probability in proportion to its seating probability and to the
+    predictive density of these entries there. Its unknown entries follow the predictive of the cluster given them:
+    the conditional t distribution of :class:`NormalInverseWishart`, the regression line of
+    :class:`LinearRegression`, and columns as they are where these are independent within clusters. All of it has a
+    closed form, which is averaged over the draws of the posterior. Draws count in proportion to the density of the
+    known entries, which makes the answer conditional on these and on the data.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the mixture, of one of its views, or of its labels.
+    new : (m, d) array_like or frame, (m,) for one column, or dict of these, optional
+        New rows with gaps: NaN, or columns that are left out of a frame. With several views, a frame with columns
+        of any of them, or a dict by view. Each row is treated separately, as the next row after the data. Without
+        it, only covariates (``given``) are known.
+    of : str, int or list of these, optional
+        Columns, or views, that are asked for. Their entries in ``new``, if there are any, are not used. By default
+        the columns that are missing in some row; where they are not missing, the answer is the entry itself.
+    kind : str
+        ``"mean"``: the expected entries, with a band of the conditional mean.
+        ``"draws"``: draws of the entries.
+        ``"quantiles"``: quantiles of the entries, by draws.
+        ``"density"``: the density of one column at points, with a band.
+        ``"probability"``: the probability of each level of one column of categories, or of 0 and 1, with a band.
+    given : dict, optional
+        Covariates, exposure or trials of every row, under the name of the base measure's argument; with several
+        views, a dict of such dicts.
+    group : str or int, optional
+        For rows in groups, the name of the group of the new rows. By default each is in a new group without rows.
+    x : (g,) array_like, optional
+        Points of a density, by default a grid over the range of the data.
+    quantiles : sequence of float, in (0, 1)
+    probability : float, in (0, 1)
+        Probability of the bands, which have equal tails. They are bands for the conditional mean or density of the
+        random mixture, not for a new row, and narrow with more data; ``kind="quantiles"`` is for a new row.
+    random_seed : int or numpy.random.Generator, optional
+        Seed of the draws behind bands, draws and quantiles.
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+    progressbar : bool
+        Whether to show progress where there are so many rows that they are answered in several blocks.
+
+    Returns
+    -------
+    Dataset
+        ``"mean"``: ``mean``, ``lower`` and ``upper`` (new_row, column). ``"quantiles"``: ``quantiles`` (quantile,
+        new_row, column). Both without the dimension ``column`` if ``of`` is the name of a single column.
+        ``"density"``: ``mean``, ``lower`` and ``upper`` (new_row, x). ``"probability"``: the same over
+        ``category``. ``"draws"``: each column under its own name, (chain, draw, new_row), categories as their
+        levels. ``effective_draws`` (new_row,) tells how many draws of equal weight the weighed draws are worth.
+        Values are without an offset, as in :func:`sample_new_rows`. New rows of a frame keep their index.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture or column, rows are of the wrong kind, or a kind does not suit the columns.
+    NotImplementedError
+        For parameters under a :func:`DirichletProcess`.
+
+    Notes
+    -----
+    See Mueller, Erkanli and West (1996), section 3, and Ding (2016) for the conditional t distribution. Where the
+    tails of a cluster are so heavy that it has no mean (one degree of freedom or less), its location stands in.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> data = dp.datasets.load_old_faithful()
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.predict(idata, "y", data[["duration"]].iloc[:2], of="waiting", random_seed=1)
+    >>> found["mean"].round().to_numpy()
+    array([76., 55.])
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
+    check_probability(probability)
+    draws = mixture_draws(idata, name, model, group)
+    draws.refuse_atoms("dp.predict")
+    is_of_one = kind in ("density", "probability")
+    question = read_question(draws, new, of, given, fills_gaps=not is_of_one)
+    _check_kind(question, kind)
+    rng = np.random.default_rng(random_seed)
+    if kind == "draws":
+        return _draws(question, rng, progressbar)
+    if kind == "quantiles":
+        return _quantiles(question, _checked_quantiles(quantiles), rng, progressbar)
+    if kind == "mean":
+        return _means(question, probability, rng, progressbar)
+    return _densities(question, kind, x, probability, rng, progressbar)
+
+
+def _check_kind(question: Question, kind: str) -> None:
+    """Raise ValueError if columns that are asked for have no answer of this kind."""
+    names = [column.name for column in question.columns]
+    if kind in ("density", "probability"):
+        if len(names) != 1:
+            raise ValueError(f"kind={kind!r} is for one column: choose one of {listed(names)} with of=")
+        (column,) = question.columns
+        if kind == "probability" and column.levels is None and not column.is_binary:
+            raise ValueError(f"{column.name} has no categories: ask for kind='density', 'mean' or 'quantiles'")
+        return
+    if kind == "draws":
+        return
+    coded = [column.name for column in question.columns if column.levels is not None]
+    if coded:
+        others = [name for name in names if name not in coded]
+        raise ValueError(
+            f"categories have no {kind}: ask for {listed(coded)} with kind='probability' or 'draws'"
+            + (f", and for the others with of={others}" if others else "")
+        )
+    unfit = [column.view.family for column in question.columns if column.view.family.component.mean is None]
+    if kind == "mean" and unfit:
+        raise ValueError(f"the family {unfit[0].name} does not declare means: ask for kind='draws' or 'quantiles'")
+
+
+def _checked_quantiles(quantiles: Sequence[float]) -> list[float]:
+    found = np.atleast_1d(np.asarray(quantiles, dtype=np.float64)).tolist()
+    if not all(0.0 < q < 1.0 for q in found):
+        raise ValueError(f"quantiles must lie in (0, 1), got {quantiles}")
+    return found
+
+
+def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[tuple[slice, list[Unknown]]]:
+    """Yield slices of rows, and these rows, so many that each row takes ``numbers`` numbers."""
+    size = max(_NUMBERS_OF_A_BLOCK // max(numbers, 1), 1)
+    starts = range(0, question.n_rows, size)
+    columns = TextColumn("row {task.completed} of {task.total}"), BarColumn(20), TimeElapsedColumn()
+    with Bar(*columns, is_shown=progressbar and len(starts) > 1) as bar:
+        task = bar.add_task("", total=question.n_rows)
+        for start in starts:
+            rows = slice(start, min(start + size, question.n_rows))
+            yield rows, [each.of_rows(rows) for each in question.new]
+            bar.advance(task, rows.stop - rows.start)
+
+
+def _answers(
+    question: Question, numbers: int, progressbar: bool, answer: Callable[[list[Unknown]], Answer]
+) -> Answer:
+    """Return the answers for all rows, block by block."""
+    found = [answer(new) for _, new in _blocks(question, numbers, progressbar)]
+    return Answer(*(np.concatenate(each) for each in zip(*found, strict=True)))
+
+
+def _means(question: Question, probability: float, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
+    numbers = question.draws.numbers
+
+    def answer(new: list[Unknown]) -> Answer:
+        return means_given(numbers, new, probability, rng)
+
+    found = _answers(question, numbers.n_draws * len(question.columns), progressbar, answer)
+    is_known = ~np.isnan(question.known)
+    values = {key: np.where(is_known, question.known, getattr(found, key)) for key in ("mean", "lower", "upper")}
+    return _of_columns(question, values, (), found.effective_draws, {"probability": probability})
+
+
+def _of_columns(
+    question: Question,
+    values: Mapping[str, np.ndarray],
+    first: tuple[str, ...],
+    effective: np.ndarray,
+    attrs: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return arrays (..., m, q), whose first dimensions are ``first``, with names of rows and columns."""
+    dims: tuple[str, ...] = (*first, "new_row", "column")
+    if question.is_single and len(question.columns) == 1:
+        values, dims = {key: each[..., 0] for key, each in values.items()}, dims[:-1]
+    result = xr.Dataset({key: (dims, each) for key, each in values.items()}, attrs=dict(attrs))
+    if "column" in dims:
+        result = result.assign_coords(column=[column.name for column in question.columns])
+    return _with_rows(question, result, effective)
+
+
+def _with_rows(question: Question, result: xr.Dataset, effective: np.ndarray) -> xr.Dataset:
+    """Add the names of the rows and the worth of the draws, with a warning where it is small."""
+    few = np.flatnonzero(effective < _FEW_DRAWS)
+    if len(few) and question.draws.numbers.n_draws >= 4 * _FEW_DRAWS:
+        names = question.row_names()[few]
+        warnings.warn(
+            f"the known entries of the rows {listed(names.tolist())} are so unusual that only few draws of the "
+            "posterior have clusters for them (see effective_draws): check these rows, or take more draws",
+            UserWarning,
+            stacklevel=4,
+        )
+    result["effective_draws"] = ("new_row", effective)
+    return result.assign_coords(new_row=question.row_names())
+
+
+def _draws(question: Question, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
+    numbers = question.draws.numbers
+    values, effective = _drawn(question, numbers.n_draws, rng, progressbar)
+    by_chain, per_draw = question.draws.drawn.by_chain(values), question.draws.drawn.per_draw()
+    taken = {*per_draw, "new_row", "effective_draws"}
+    variables = {}
+    for j, column in enumerate(question.columns):
+        name = f"{column.view.name}_{column.name}" if column.name in taken else column.name
+        variables[name] = (("chain", "draw", "new_row"), _decoded(column, by_chain[..., j]))
+    return _with_rows(question, xr.Dataset(variables, coords=per_draw), effective)
+
+
+def _drawn(
+    question: Question,
+    n: int,
+    rng: np.random.Generator,
+    progressbar: bool,
+    summed_up: Callable[[np.ndarray], np.ndarray] = lambda drawn: drawn,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``n`` draws of each row, or what they are summed up to, (..., m, q), and the worth of the draws."""
+    found, effective = [], []
+    for _, new in _blocks(question, n * len(question.columns), progressbar):
+        values, worth = draws_given(question.draws.numbers, new, n, rng)
+        found.append(summed_up(values))
+        effective.append(worth)
+    values = np.concatenate(found, axis=1)
+    return np.where(np.isnan(question.known), values, question.known), np.concatenate(effective)
+
+
+def _decoded(column: Column, codes: np.ndarray) -> np.ndarray:
+    """Return the levels that codes stand for."""
+    return codes if column.levels is None else coordinates(column.levels)[codes.astype(np.int64)]
+
+
+def _quantiles(
+    question: Question, quantiles: list[float], rng: np.random.Generator, progressbar: bool
+) -> xr.Dataset:
+    n = max(_DRAWS_FOR_QUANTILES, question.draws.numbers.n_draws)
+    values, effective = _drawn(question, n, rng, progressbar, lambda drawn: np.quantile(drawn, quantiles, axis=0))
+    result = _of_columns(question, {"quantiles": values}, ("quantile",), effective, {})
+    return result.assign_coords(quantile=quantiles)
+
+
+def _densities(
+    question: Question, kind: str, x: Any, probability: float, rng: np.random.Generator, progressbar: bool
+) -> xr.Dataset:
+    (column,), numbers = question.columns, question.draws.numbers
+    points, shown = _points(column, x, numbers.n_draws)
+
+    def answer(new: list[Unknown]) -> Answer:
+        return densities_given(numbers, new, points[:, None], probability, rng)
+
+    found = _answers(question, numbers.n_draws * len(points), progressbar, answer)
+    dim = "category" if kind == "probability" else "x"
+    values = {key: (("new_row", dim), getattr(found, key)) for key in ("mean", "lower", "upper")}
+    attrs = {"probability": probability, "column": column.name}
+    return _with_rows(question, xr.Dataset(values, coords={dim: shown}, attrs=attrs), found.effective_draws)
+
+
+def _points(column: Column, x: Any, n_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points of a density as they are stored, (g,), and as they are shown."""
+    if column.levels is not None:
+        shown = coordinates(column.levels) if x is None else np.atleast_1d(np.asarray(x))
+        levels = list(column.levels)
+        unknown = [] if x is None else [level for level in shown.tolist() if level not in levels]
+        if unknown:
+            raise ValueError(f"x must be some of the levels {listed(levels)} of {column.name}, got {unknown}")
+        codes = range(len(levels)) if x is None else (levels.index(level) for level in shown.tolist())
+        return np.array(list(codes), dtype=np.float64), shown
+    if x is None:
+        points = np.array([0.0, 1.0]) if column.is_binary else grid(column.view, column.position, _POINTS, n_draws)
+        return points, points
+    points = np.atleast_1d(np.asarray(x, dtype=np.float64))
+    if points.ndim != 1 or not len(points) or not np.isfinite(points).all():
+        raise ValueError(f"x must be finite points, of shape (g,), got shape {points.shape}")
+    return points, points

@@ -1,0 +1,311 @@
+"""What a user asks of new rows: which entries are known, and which columns are wanted.
+
+The entries of new rows are read for each view of a mixture; those that are not there are NaN.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from pymc_dpgmm.families import BASE_MEASURES
+from pymc_dpgmm.posterior.arrays.predictions import Unknown
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.tables.checks import is_sparse, listed
+from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
+from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
+
+
+class Column(NamedTuple):
+    """A column that is asked for: its view, its position there, and its name among all that are asked for."""
+
+    view: NamedView
+    position: int
+    name: str
+
+    @property
+    def levels(self) -> list[Any] | None:
+        """The levels that codes of the column stand for, if it has categories."""
+        named = None if self.view.levels is None else self.view.levels[self.position]
+        if named is not None or not BASE_MEASURES[self.view.family.name].takes_categories:
+            return named
+        return list(range(int(self.view.params(0).levels[self.position])))
+
+    @property
+    def is_binary(self) -> bool:
+        """Whether entries are 0 or 1."""
+        return self.view.family.name == "BetaBernoulli"
+
+
+class Question(NamedTuple):
+    """New rows and what is asked of them, in the views that matter.
+
+    Parameters
+    ----------
+    draws : MixtureDraws
+        All draws, with only those views.
+    new : list of Unknown
+        The rows in each of these views.
+    columns : list of Column
+        What is asked for, in the order of the answers.
+    known : (m, q) array
+        Entries of these columns that are known and therefore not asked for; NaN where they are.
+    rows : Rows
+        Names of the rows.
+    is_single : bool
+        Whether the user asked for one column by its name.
+    """
+
+    draws: MixtureDraws
+    new: list[Unknown]
+    columns: list[Column]
+    known: np.ndarray
+    rows: Rows
+    is_single: bool
+
+    @property
+    def n_rows(self) -> int:
+        """Number of new rows."""
+        return int(self.known.shape[0])
+
+    def row_names(self) -> np.ndarray:
+        """Return the coordinates of the rows."""
+        return np.arange(self.n_rows) if self.rows.names is None else coordinates(self.rows.names)
+
+
+def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_gaps: bool = True) -> Question:
+    """Read new rows, and the columns that are asked for.
+
+    Parameters
+    ----------
+    draws : MixtureDraws
+    new : table, dict of tables by view, or None
+        None if nothing but covariates is known.
+    of : str, int, list of these, or None
+        Columns or views, by default the columns that are missing somewhere.
+    given : dict or None
+        Covariates.
+    fills_gaps : bool
+        Whether entries of columns that are asked for by default count as known where they are there.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If rows, columns or covariates are not those of the mixture.
+    """
+    rows = Rows("the new rows")
+    entries = _entries(draws, new, rows)
+    if not entries:
+        n_rows = _rows_given(draws, given)
+    else:
+        counts = {name: x.shape[0] for name, x in entries.items()}
+        if len(set(counts.values())) > 1:
+            raise ValueError(f"all views must have the same number of new rows, got {counts}")
+        n_rows = next(iter(counts.values()))
+    if n_rows == 0:
+        raise ValueError("there must be at least one new row")
+    for view in draws.views:
+        if view.name not in entries:
+            entries[view.name] = np.full((n_rows, view.d), np.nan)
+    asked = _chosen(draws, of) if of is not None else _missing(draws, entries, given)
+    if not asked:
+        raise ValueError("the new rows have no gaps: name the columns that are wanted, with of=")
+    names = _names(draws, asked)
+    known = np.full((n_rows, len(names)), np.nan)
+    used: list[NamedView] = []
+    questions: list[Unknown] = []
+    columns: list[Column] = []
+    for view in draws.views:
+        positions, values = asked.get(view.name, []), entries[view.name]
+        if is_sparse(values):
+            if positions:
+                raise NotImplementedError(f"columns of {view.name}, which is sparse, cannot be asked for")
+        else:
+            if fills_gaps and of is None:
+                known[:, len(columns) : len(columns) + len(positions)] = values[:, positions]
+            else:
+                values[:, positions] = np.nan
+            if not positions and np.isnan(values).all():
+                # Nothing is known of this view, and nothing is asked of it.
+                continue
+        columns += [Column(view, j, names[view.name, j]) for j in positions]
+        used.append(view)
+        questions.append(Unknown(_with_given(draws, view, values, given, rows), np.array(positions, dtype=int)))
+    some = draws.of_views([view.name for view in used])
+    return Question(some, questions, columns, known, rows, isinstance(of, str | int | np.integer))
+
+
+def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
+    """Return the known entries of new rows by the names of views: (m, d) arrays with NaN, or sparse matrices."""
+    if new is None:
+        return {}
+    if isinstance(new, Mapping) and not hasattr(new, "columns"):
+        views = {draws.view_name(view): view for view in draws.views} | {view.name: view for view in draws.views}
+        unknown = [key for key in new if key not in views]
+        if unknown:
+            raise ValueError(
+                f"new rows must be a table, or a dict of some of the views "
+                f"{sorted(draws.view_name(view) for view in draws.views)}, got {listed(unknown)}. One row as a dict "
+                "of its columns becomes a table with pandas.DataFrame([row])"
+            )
+        return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
+    if isinstance(new, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
+        # One row of a table.
+        new = new.to_frame().T.infer_objects()
+    if len(draws.views) == 1 and not _has_columns(new):
+        return {draws.views[0].name: _read(draws, draws.views[0], new, rows)}
+    table = read_table(new, "new rows")
+    if table.columns is None or table.is_vector:
+        draws.sole()
+    return _divided(draws, table, rows)
+
+
+def _has_columns(new: Any) -> bool:
+    return hasattr(new, "columns") or (isinstance(new, Table) and new.columns is not None)
+
+
+def _named(draws: MixtureDraws, view: NamedView) -> list[str]:
+    """Return the names of a view's columns as text, or nothing if they have only positions."""
+    names = draws.column_names(view)
+    return [] if not view.is_vector and isinstance(names[0], int) else [as_text(name) for name in names]
+
+
+def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
+    """Return the entries of new rows in one view."""
+    names = _named(draws, view)
+    if _has_columns(new) and names and not view.is_vector:
+        there = [as_text(name) for name in plain_names(new.columns)]
+        chosen = [j for j, name in enumerate(names) if name in there]
+        if not chosen:
+            raise ValueError(
+                f"new rows of {view.name} have none of its columns {listed(names)}, only {listed(there)}"
+            )
+        return _read_columns(draws, view, read_table(new, f"new rows of {view.name}"), chosen, rows)
+    table = rows.arrange(draws.read_new(view, new))
+    return view.codes(table)
+
+
+def _read_columns(
+    draws: MixtureDraws, view: NamedView, table: Table, chosen: Sequence[int], rows: Rows
+) -> np.ndarray:
+    """Return the entries of new rows that have some of a view's columns."""
+    names = draws.column_names(view)
+    wanted = [as_text(names[j]) for j in chosen]
+    table = replace(table, columns=tuple(as_text(name) for name in plain_names(table.columns or ())))
+    some, dim = view.of_columns(chosen), draws.axis(view, "d", view.d)[0]
+    of_view = table.of_columns(wanted[0] if some.is_vector else wanted)
+    read = rows.arrange(some.read_new(of_view, wanted, dim, f"new rows of {view.name}", are_named=True))
+    values = np.full((read.values.shape[0], view.d), np.nan)
+    values[:, list(chosen)] = some.codes(read)
+    return values
+
+
+def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
+    """Divide the columns of a table among the views; other views and columns are unknown."""
+    there = [as_text(name) for name in plain_names(table.columns or ())]
+    found: dict[str, Any] = {}
+    taken: set[str] = set()
+    for view in draws.views:
+        names = _named(draws, view)
+        chosen = [j for j, name in enumerate(names) if name in there]
+        if chosen:
+            found[view.name] = _read_columns(draws, view, table, chosen, rows)
+            taken |= {names[j] for j in chosen}
+    others = [name for name in there if name not in taken]
+    every = [name for view in draws.views for name in _named(draws, view)]
+    if not found:
+        raise ValueError(
+            f"new rows have none of the columns {listed(every) if every else 'of the data, which have no names'}, "
+            f"only {listed(there)}"
+        )
+    if others:
+        warnings.warn(
+            f"the columns {listed(others)} of the new rows are not used: they are none of {listed(every)}",
+            UserWarning,
+            stacklevel=5,
+        )
+    return found
+
+
+def _rows_given(draws: MixtureDraws, given: Any) -> int:
+    """Return the number of new rows of which only covariates are known."""
+    for view in draws.views:
+        own = draws.given_of(view, given)
+        if isinstance(own, Mapping):
+            for value in own.values():
+                if np.ndim(value):
+                    return len(value)
+    return 1
+
+
+def _is_complete(draws: MixtureDraws, view: NamedView, given: Any) -> bool:
+    """Tell whether what is given with the rows of a view is there, or not needed."""
+    needs = [field for field in view.family.given if np.ndim(view.given.get(field, 1.0))]
+    return not needs or draws.given_of(view, given) is not None
+
+
+def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dict[str, list[int]]:
+    """Return the columns that are missing in some row, by view."""
+    found = {}
+    for view in draws.views:
+        values = entries[view.name]
+        if is_sparse(values):
+            continue
+        absent = np.flatnonzero(np.isnan(values).any(axis=0)).tolist()
+        if absent and (_is_complete(draws, view, given) or not np.isnan(values).all()):
+            found[view.name] = absent
+    return found
+
+
+def _chosen(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
+    """Return the columns that a user asks for by the names of columns or views, by view."""
+    found: dict[str, list[int]] = {}
+    is_one = isinstance(of, str | int | np.integer)
+    for wanted in [of] if is_one else list(of):
+        owners = [view for view in draws.views if as_text(wanted) in _named(draws, view)]
+        whole = [view for view in draws.views if wanted in (view.name, draws.view_name(view))]
+        if len(owners) > 1:
+            raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
+        if owners:
+            view = owners[0]
+            positions = [_named(draws, view).index(as_text(wanted))]
+        elif whole:
+            view = whole[0]
+            positions = list(range(view.d))
+        elif len(draws.views) == 1:
+            view = draws.views[0]
+            positions = draws.positions(view, wanted)
+        else:
+            every = [name for view in draws.views for name in _named(draws, view)]
+            raise ValueError(
+                f"there is no column or view {wanted!r}, only the columns {listed(every)} and the views "
+                f"{listed(draws.view_name(view) for view in draws.views)}"
+            )
+        found[view.name] = found.get(view.name, []) + [j for j in positions if j not in found.get(view.name, [])]
+    return found
+
+
+def _names(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dict[tuple[str, int], str]:
+    """Return names for columns, with that of the view where two views have columns of the same name."""
+    found = {}
+    for view in draws.views:
+        for j in asked.get(view.name, []):
+            found[view.name, j] = as_text(draws.column_names(view)[j])
+    repeated = {name for name in found.values() if list(found.values()).count(name) > 1}
+    return {key: f"{key[0]}_{name}" if name in repeated else name for key, name in found.items()}
+
+
+def _with_given(draws: MixtureDraws, view: NamedView, values: Any, given: Any, rows: Rows) -> Any:
+    """Return new rows with columns for their covariates, after checks."""
+    of_view = draws.given_of(view, given)
+    if is_sparse(values) or not np.isnan(values).all():
+        return view.check_new(values, of_view, rows)
+    # What a family computes from rows, such as totals, is not there for rows that are unknown.
+    complete = np.concatenate([values, view.check_given(len(values), of_view)], axis=1)
+    view.family.check_values(view.params(0), np.nan_to_num(complete, nan=0.0))
+    return complete

@@ -1,0 +1,460 @@
+"""Some columns of new rows given the others, against quadrature over complete rows by separate code."""
+
+import sys
+
+import exact
+import numpy as np
+import pandas as pd
+import pymc as pm
+import pytest
+import xarray as xr
+from drawn import results
+from scipy import stats
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.posterior.arrays import predictions
+
+pytestmark = pytest.mark.interpreted
+
+RNG = np.random.default_rng(6)
+PAIRS = np.array([[0.1, 0.4], [1.4, 1.1], [1.2, 0.3], [-2.0, -1.0], [0.9, 1.3], [-1.5, -2.2]])
+LABELS = np.array([[0, 1, 1, 2, 1, 2], [0, 0, 0, 1, 0, 1], [0, 0, 0, 0, 0, 0]])
+ALPHAS = np.array([0.4, 1.7, 0.9])
+COUNTS = RNG.poisson([2.0, 6.0], size=(6, 2)).astype(float)
+TRIALS = np.array([3.0, 8.0, 5.0, 9.0, 4.0, 6.0])
+SUCCESSES = RNG.binomial(TRIALS[:, None].astype(int), [0.3, 0.6], size=(6, 2)).astype(float)
+BITS = (RNG.random((6, 2)) < 0.5).astype(float)
+CODES = np.column_stack([RNG.integers(2, size=6), [0, 1, 2, 2, 1, 0]]).astype(float)
+X = np.array([0.2, 1.1, 1.6, -1.7, 0.8, -1.1])
+DESIGN = np.column_stack([np.ones(6), X])
+NIG = {"mu": 0.3, "kappa": 0.4, "a": 3.0, "b": 1.2}
+
+
+class Case:
+    """A mixture of one view, and one new row of it with the second column unknown."""
+
+    def __init__(self, base, rows, row, support=None, given=None):
+        self.base, self.rows, self.row, self.support, self.given = base, rows, row, support, given
+
+
+CASES = {
+    "niw": Case(dp.NormalInverseWishart([0.2, -0.1], 0.4, 4.5, [[1.0, 0.6], [0.6, 0.9]]), PAIRS, 1.0),
+    "spherical": Case(dp.SphericalNormalInverseGamma([0.2, -0.1], 0.4, 2.5, 0.9, [1.0, 0.6]), PAIRS, 1.0),
+    "nig": Case(dp.NormalInverseGamma([0.2, -0.1], 0.4, 2.5, [0.9, 0.5]), PAIRS, 1.0),
+    "poisson": Case(dp.GammaPoisson([1.5, 3.0], [0.6, 0.5]), COUNTS, 2.0, np.arange(150.0)),
+    "exposed": Case(
+        dp.GammaPoisson([1.5, 3.0], [0.6, 0.5], np.arange(1.0, 7.0)),
+        COUNTS,
+        2.0,
+        np.arange(400.0),
+        {"exposure": [2.5]},
+    ),
+    "binomial": Case(
+        dp.BetaBinomial([0.6, 2.0], [1.4, 0.8], TRIALS), SUCCESSES, 4.0, np.arange(8.0), {"trials": [7]}
+    ),
+    "bernoulli": Case(dp.BetaBernoulli([0.6, 2.0], [1.4, 0.8]), BITS, 1.0, np.arange(2.0)),
+    "categorical": Case(dp.DirichletCategorical([0.7, 1.2], [2, 3]), CODES, 1.0, np.arange(3.0)),
+}
+REAL = ["niw", "spherical", "nig"]
+# Nodes and weights over the real line, for integrands with heavy tails.
+T = np.linspace(-7.0, 7.0, 281)
+NODES = np.sinh(T)
+WEIGHTS = np.cosh(T) * (T[1] - T[0])
+
+
+def fitted(case, labels=LABELS, alphas=ALPHAS):
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 2.0, 2.0), case.base, observed=case.rows)
+    return results(model, {"y_labels": labels, "alpha": alphas}, n_chains=1)
+
+
+def stored(case, values):
+    """Rows as the exact marginals take them, with columns for what is given."""
+    if case.base.family.given:
+        (given,) = case.base.given.values() if case.given is None else case.given.values()
+        values = np.hstack([values, np.broadcast_to(np.asarray(given, float).reshape(-1, 1), values.shape)])
+    return values
+
+
+def stored_data(case):
+    if not case.base.family.given:
+        return case.rows
+    (given,) = case.base.given.values()
+    return np.hstack([case.rows, np.broadcast_to(np.asarray(given, float).reshape(-1, 1), case.rows.shape)])
+
+
+def log_joint(case, point):
+    """Log density of a new row and its cluster in every draw: a list of arrays, (K + 1, ) each, for one point."""
+    log_marginal = exact.LOG_MARGINALS[case.base.family.name]
+    params = case.base.numbers(2)._asdict()
+    row, data = stored(case, np.array([[case.row, point]])), stored_data(case)
+    found = []
+    for labels, alpha in zip(LABELS, ALPHAS, strict=True):
+        members = [data[labels == k] for k in range(labels.max() + 1)] + [data[:0]]
+        seats = np.array([len(own) for own in members[:-1]] + [alpha]) / (len(labels) + alpha)
+        with_row = np.array([log_marginal(np.vstack([own, row]), **params) for own in members])
+        found.append(np.log(seats) + with_row - np.array([log_marginal(own, **params) for own in members]))
+    return found
+
+
+def of_points(case):
+    """Points, quadrature weights, and the predictive density of the unknown entry, normalised: (g,) each."""
+    points, weights = (NODES, WEIGHTS) if case.support is None else (case.support, np.ones(len(case.support)))
+    density = np.array([np.sum([np.exp(own).sum() for own in log_joint(case, point)]) for point in points])
+    return points, weights, density / (weights @ density)
+
+
+ORACLES = {}
+
+
+def oracle(name):
+    if name not in ORACLES:
+        ORACLES[name] = of_points(CASES[name])
+    return ORACLES[name]
+
+
+def ask(name, kind="mean", **options):
+    case = CASES[name]
+    new = np.array([[case.row, np.nan]])
+    return dp.predict(fitted(case), "y", new, kind=kind, given=case.given, random_seed=1, **options)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "categorical"])
+def test_means(name):
+    """The conditional mean, averaged over draws that count by the density of what is known."""
+    points, weights, density = oracle(name)
+    assert ask(name)["mean"].item() == pytest.approx(weights @ (points * density), rel=1e-8)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_densities(name):
+    """Densities of one column given the other, at all points."""
+    points, _, density = oracle(name)
+    chosen = slice(40, 240, 10) if name in REAL else slice(0, 12)
+    found = ask(name, "density", x=points[chosen])["mean"].to_numpy()[0]
+    np.testing.assert_allclose(found, density[chosen], rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["categorical", "bernoulli"])
+def test_probabilities(name):
+    points, _, density = oracle(name)
+    found = ask(name, "probability")
+    np.testing.assert_allclose(found["mean"].to_numpy()[0], density, rtol=1e-8)
+    np.testing.assert_array_equal(found["category"], points)
+    assert np.all(found["lower"] <= found["upper"])
+
+
+def test_draws_and_quantiles():
+    """Draws have the density; repeated labels make draws that are independent given the partition."""
+    times = 500
+    for name in CASES:
+        case = CASES[name]
+        idata = fitted(case, np.tile(LABELS, (times, 1)), np.tile(ALPHAS, times))
+        new = np.array([[case.row, np.nan]])
+        found = dp.predict(idata, "y", new, kind="draws", given=case.given, random_seed=3)
+        values = found["1"].to_numpy().ravel()
+        points, weights, density = oracle(name)
+        if name in REAL:
+            below = np.cumsum(weights * density)
+            assert stats.kstest(values, lambda x, p=points, b=below: np.interp(x, p, b)).pvalue > 1e-4
+            asked = dp.predict(idata, "y", new, kind="quantiles", quantiles=[0.1, 0.5, 0.9], random_seed=4)
+            levels = np.interp(asked["quantiles"].to_numpy().ravel(), points, below)
+            np.testing.assert_allclose(levels, [0.1, 0.5, 0.9], atol=4 * 0.5 / np.sqrt(3 * times))
+            continue
+        counts = np.array([np.sum(values == point) for point in points])
+        kept = density * len(values) > 5
+        expected = density[kept] / density[kept].sum() * counts[kept].sum()
+        assert stats.chisquare(counts[kept], expected).pvalue > 1e-4
+
+
+def test_some_of_three_columns():
+    """Columns that are neither known nor asked for are integrated out: the mixture of the other two."""
+    rows = np.column_stack([PAIRS, RNG.normal(size=6)])
+    psi = np.array([[1.0, 0.6, -0.2], [0.6, 0.9, 0.1], [-0.2, 0.1, 0.7]])
+    three = Case(dp.NormalInverseWishart([0.2, -0.1, 0.0], 0.4, 5.5, psi), rows, 1.0)
+    two = CASES["niw"]
+    new = np.array([[1.0, np.nan, np.nan], [-0.7, np.nan, np.nan]])
+    of_three = dp.predict(fitted(three), "y", new, of=1, random_seed=1)["mean"]
+    of_two = dp.predict(fitted(two), "y", new[:, :2], of=1, random_seed=1)["mean"]
+    np.testing.assert_allclose(of_three, of_two, rtol=1e-12)
+    assert of_three.dims == ("new_row",)
+
+
+# A response with a line in each cluster, and the covariate as a view of its own.
+LINES = {
+    "x": dp.NormalInverseGamma(**NIG),
+    "y": dp.LinearRegression(0.1, 0.3, 3.0, 0.8, covariates=DESIGN),
+}
+NEW_X = np.array([-1.0, 0.4, 3.0])
+NEW_DESIGN = np.column_stack([np.ones(3), NEW_X])
+
+
+def fitted_lines(labels=LABELS, alphas=ALPHAS):
+    with pm.Model() as model:
+        observed = {"x": X, "y": PAIRS[:, 1]}
+        dp.DPMixture("m", pm.Gamma("alpha", 2.0, 2.0), LINES, observed=observed)
+    return results(model, {"m_labels": labels, "alpha": alphas}, n_chains=1)
+
+
+def ask_line(idata, kind="mean", **options):
+    given = {"y": {"covariates": NEW_DESIGN}}
+    return dp.predict(idata, "m", {"x": NEW_X}, of="y", kind=kind, given=given, random_seed=1, **options)
+
+
+def test_a_response_given_its_covariate():
+    """Weights by the view of the covariate, lines by the posterior of the coefficients, written out."""
+    y, total, weighed = PAIRS[:, 1], np.zeros(3), np.zeros(3)
+    precision = 0.3 * np.eye(2)
+    for labels, alpha in zip(LABELS, ALPHAS, strict=True):
+        for k in range(labels.max() + 2):
+            own = labels == k
+            seat = (own.sum() if own.any() else alpha) / (6 + alpha)
+            known = np.array(
+                [
+                    exact.nig_log_marginal(np.append(X[own], x)[:, None], **NIG)
+                    - exact.nig_log_marginal(X[own][:, None], **NIG)
+                    for x in NEW_X
+                ]
+            )
+            posterior = precision + DESIGN[own].T @ DESIGN[own]
+            line = np.linalg.solve(posterior, precision @ [0.1, 0.1] + DESIGN[own].T @ y[own])
+            weighed += seat * np.exp(known) * (NEW_DESIGN @ line)
+            total += seat * np.exp(known)
+    found = ask_line(fitted_lines())
+    np.testing.assert_allclose(found["mean"], weighed / total, rtol=1e-9)
+    assert found["mean"].dims == ("new_row",)
+
+
+def stick_breaking(rng, sizes, alpha):
+    """Weights of the clusters and of 60 more, by separate code."""
+    *weights, rest = rng.dirichlet([*sizes, alpha])
+    sticks = rng.beta(1.0, alpha, size=60)
+    return np.concatenate([weights, rest * sticks * np.cumprod(np.append(1.0, 1.0 - sticks[:-1]))])
+
+
+def simulated_lines(rng):
+    """The regression curve of a draw of the random measure, given the second partition: (3,)."""
+    labels, alpha = LABELS[1], ALPHAS[1]
+    weights = stick_breaking(rng, np.bincount(labels), alpha)
+    heights, log_known = np.empty((len(weights), 3)), np.empty((len(weights), 3))
+    for k in range(len(weights)):
+        x, y, design = X[labels == k], PAIRS[labels == k, 1], DESIGN[labels == k]
+        kappa, mean = NIG["kappa"] + len(x), (NIG["kappa"] * NIG["mu"] + x.sum()) / (NIG["kappa"] + len(x))
+        b = NIG["b"] + 0.5 * (NIG["kappa"] * NIG["mu"] ** 2 + (x**2).sum() - kappa * mean**2)
+        variance = b / rng.gamma(NIG["a"] + len(x) / 2)
+        mean = rng.normal(mean, np.sqrt(variance / kappa))
+        log_known[k] = np.log(weights[k] + 1e-300) + stats.norm.logpdf(NEW_X, mean, np.sqrt(variance))
+        precision = 0.3 * np.eye(2) + design.T @ design
+        line = np.linalg.solve(precision, 0.3 * np.array([0.1, 0.1]) + design.T @ y)
+        b = 0.8 + 0.5 * (y @ y + 0.3 * 0.02 - line @ precision @ line)
+        variance = b / rng.gamma(3.0 + len(x) / 2)
+        heights[k] = NEW_DESIGN @ rng.multivariate_normal(line, variance * np.linalg.inv(precision))
+    known = np.exp(log_known - log_known.max(axis=0))
+    return (known * heights).sum(axis=0) / known.sum(axis=0)
+
+
+def test_bands_are_those_of_the_random_measure():
+    """Quantiles of the regression curve, against stick-breaking by separate code."""
+    times, rng = 400, np.random.default_rng(5)
+    curves = np.array([simulated_lines(rng) for _ in range(times)])
+    found = ask_line(fitted_lines(np.tile(LABELS[1], (times, 1)), np.full(times, ALPHAS[1])), probability=0.8)
+    for key, level in (("lower", 0.1), ("upper", 0.9)):
+        below = np.mean(curves < found[key].to_numpy(), axis=0)
+        np.testing.assert_allclose(below, level, atol=4 * np.sqrt(2 * 0.09 / times))
+
+
+def forgets(partition_rows, partition, without=None):
+    seats = np.log(partition.seats.probabilities())
+    return np.repeat(seats[None], partition_rows.n_rows, axis=0)
+
+
+LOG_JOINT = predictions._Rows.log_joint
+
+
+def without_new_cluster(rows, partition, without=None):
+    found = LOG_JOINT(rows, partition, without)
+    found[:, -1] = -np.inf
+    return found
+
+
+def as_marginals(clusters):
+    drawn = PREDICTIVE(clusters)
+    return drawn | {"covariance": drawn["covariance"] * np.eye(2)}
+
+
+PREDICTIVE = predictions.Clusters.predictive
+MISTAKES = {
+    "known entries are forgotten": (predictions._Rows, "log_joint", forgets),
+    "no new cluster": (predictions._Rows, "log_joint", without_new_cluster),
+    "entries by the cluster's marginal": (predictions.Clusters, "predictive", as_marginals),
+    "draws count alike": (
+        predictions,
+        "_normalized",
+        lambda log_known: (np.full(log_known.shape, 1 / len(log_known)), np.ones(log_known.shape[1])),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistakes_are_seen(mistake, monkeypatch):
+    """The comparison of means can fail."""
+    monkeypatch.setattr(*MISTAKES[mistake])
+    points, weights, density = oracle("niw")
+    assert abs(ask("niw")["mean"].item() / (weights @ (points * density)) - 1.0) > 1e-3
+
+
+# How rows are read.
+
+
+def mixed():
+    """Two views of named columns, one with categories."""
+    table = pd.DataFrame(
+        {
+            "height": PAIRS[:, 0],
+            "weight": PAIRS[:, 1],
+            "kind": pd.Categorical(["a", "b", "b", "c", "b", "c"]),
+            "colour": ["red", "blue", "red", "blue", "red", "red"],
+        }
+    )
+    body, traits = table[["height", "weight"]], table[["kind", "colour"]]
+    with pm.Model() as model:
+        dp.DPMixture(
+            "m",
+            pm.Gamma("alpha", 2.0, 2.0),
+            {"body": CASES["niw"].base, "traits": dp.DirichletCategorical.from_data(traits)},
+            observed={"body": body, "traits": traits},
+        )
+    return table, results(model, {"m_labels": LABELS, "alpha": ALPHAS}, n_chains=1)
+
+
+def test_a_table_with_gaps():
+    """Known entries come back as they are; columns are found by name in any order."""
+    table, idata = mixed()
+    new = table.iloc[:3][["colour", "weight", "height"]].copy()
+    new.index = ["p", "q", "r"]
+    new.loc["q", "weight"] = np.nan
+    found = dp.predict(idata, "m", new, of=None, kind="draws", random_seed=1)
+    assert set(found) == {"weight", "kind", "effective_draws"}
+    np.testing.assert_array_equal(found["weight"].sel(new_row="p"), new.loc["p", "weight"])
+    assert set(np.unique(found["kind"])) <= {"a", "b", "c"}
+    assert len(np.unique(found["weight"].sel(new_row="q"))) == 3
+    means = dp.predict(idata, "m", new, of=["weight", "height"], random_seed=1)
+    assert means["column"].to_numpy().tolist() == ["weight", "height"]
+    # Entries of columns that are asked for by name are not used.
+    without = dp.predict(idata, "m", new[["colour"]], of=["weight", "height"], random_seed=1)
+    np.testing.assert_allclose(means["mean"], without["mean"])
+    by_view = dp.predict(idata, "m", {"traits": new[["colour"]]}, of="body", random_seed=1)
+    np.testing.assert_allclose(means["mean"], by_view["mean"].sel(column=means["column"]))
+    series = dp.predict(idata, "m", new[["colour"]].iloc[0], of="body", random_seed=1)
+    np.testing.assert_allclose(series["mean"].sel(column=means["column"]), means["mean"][:1])
+
+
+def test_a_category_given_numbers_and_back(tmp_path):
+    """Probabilities of levels by name, also from a saved file."""
+    table, idata = mixed()
+    new = table[["height", "weight"]].iloc[[1, 3]]
+    found = dp.predict(idata, "m", new, of="kind", kind="probability", random_seed=1)
+    assert found["category"].to_numpy().tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(found["mean"].sum("category"), 1.0)
+    assert found["new_row"].to_numpy().tolist() == [1, 3]
+    assert float(found["mean"].sel(new_row=1, category="b")) > float(found["mean"].sel(new_row=3, category="b"))
+    idata.to_netcdf(tmp_path / "fit.nc")
+    with xr.open_datatree(tmp_path / "fit.nc") as again:
+        read = dp.predict(again.load(), "m", new, of="kind", kind="probability", random_seed=1)
+    xr.testing.assert_allclose(found, read)
+    some = dp.predict(idata, "m", new, of="kind", kind="density", x=["c", "a"], random_seed=1)
+    np.testing.assert_allclose(some["mean"], found["mean"].sel(category=["c", "a"]))
+
+
+def test_nothing_known():
+    """Without new rows the answer is the marginal; all of a view by its name."""
+    case = CASES["nig"]
+    found = dp.predict(fitted(case), "y", of=[0, 1], random_seed=1)
+    assert found["mean"].shape == (1, 2)
+    density = dp.predict(fitted(case), "y", of=0, kind="density", x=[0.3, 1.0], random_seed=1)
+    marginal = dp.density(fitted(case), "y", [0.3, 1.0], columns=0, random_seed=1)
+    np.testing.assert_allclose(density["mean"][0], marginal["mean"])
+
+
+def test_rows_in_blocks(monkeypatch):
+    """Many rows are answered block by block, each as alone."""
+    idata, new = fitted(CASES["niw"]), np.column_stack([np.linspace(-2, 2, 7), np.full(7, np.nan)])
+    whole = dp.predict(idata, "y", new, random_seed=1)
+    monkeypatch.setattr(sys.modules["pymc_dpgmm.posterior.predict"], "_NUMBERS_OF_A_BLOCK", 6)
+    parts = dp.predict(idata, "y", new, random_seed=1, progressbar=False)
+    np.testing.assert_allclose(parts["mean"], whole["mean"], rtol=1e-10)
+
+
+def test_rows_of_groups_and_of_units():
+    """A group's weights serve its new rows; a new row of units is a unit of its own."""
+    with pm.Model() as model:
+        group = ["u", "u", "u", "v", "v", "v"]
+        dp.HDPMixture("y", 1.0, 1.0, CASES["niw"].base, group=group, observed=PAIRS)
+    labels = np.tile([0, 1, 1, 0, 0, 0], (2, 1))
+    idata = results(model, {"y_labels": labels, "y_openers": np.tile([1, 1, 0, 1, 0, 0], (2, 1))}, n_chains=1)
+    new = np.array([[0.5, np.nan]])
+    means = [dp.predict(idata, "y", new, group=own, random_seed=1)["mean"].item() for own in ("u", "v", None)]
+    assert len(set(means)) == 3
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, CASES["niw"].base, observed=PAIRS, unit=[0, 0, 1, 1, 2, 2])
+    idata = results(model, {"y_labels": np.tile([0, 1, 0], (2, 1))}, n_chains=1)
+    by_rows = with_labels(np.tile([0, 0, 1, 1, 0, 0], (2, 1)), alpha=1.0)
+    found = [dp.predict(one, "y", new, random_seed=1)["mean"].item() for one in (idata, by_rows)]
+    # Two units to one are not four rows to two.
+    assert found[0] != pytest.approx(found[1], rel=1e-6)
+
+
+def with_labels(labels, alpha):
+    with pm.Model() as model:
+        dp.DPMixture("y", alpha, CASES["niw"].base, observed=PAIRS)
+    return results(model, {"y_labels": labels}, n_chains=1)
+
+
+def test_what_is_refused():
+    table, idata = mixed()
+    rows = table[["height", "weight", "kind", "colour"]]
+    with pytest.raises(ValueError, match="no gaps: name the columns"):
+        dp.predict(idata, "m", rows)
+    with pytest.raises(ValueError, match="there is no column or view 'age', only the columns"):
+        dp.predict(idata, "m", rows, of="age")
+    with pytest.raises(ValueError, match=r"categories have no mean.*'probability' or 'draws'.*of=\['height'\]"):
+        dp.predict(idata, "m", rows, of=["kind", "height"])
+    with pytest.raises(ValueError, match="is for one column: choose one"):
+        dp.predict(idata, "m", rows, of=["height", "weight"], kind="density")
+    with pytest.raises(ValueError, match="height has no categories"):
+        dp.predict(idata, "m", rows, of="height", kind="probability")
+    with pytest.raises(ValueError, match="kind must be one of"):
+        dp.predict(idata, "m", rows, of="height", kind="median")
+    with pytest.raises(ValueError, match="none of the columns"):
+        dp.predict(idata, "m", pd.DataFrame({"hieght": [1.0]}))
+    with pytest.raises(ValueError, match=r"quantiles must lie in \(0, 1\)"):
+        dp.predict(idata, "m", rows, of="height", kind="quantiles", quantiles=[5, 95])
+    with pytest.raises(ValueError, match="x must be some of the levels"):
+        dp.predict(idata, "m", rows, of="kind", kind="density", x=["d"])
+    with pytest.raises(ValueError, match="a table, or a dict of some of the views"):
+        dp.predict(idata, "m", {"height": 1.0})
+    with pytest.warns(UserWarning, match="the columns \\['age'\\] of the new rows are not used"):
+        dp.predict(idata, "m", rows.assign(age=3.0), of="height")
+    with pytest.raises(ValueError, match="need \\['covariates'\\]"):
+        dp.predict(fitted_lines(), "m", {"x": NEW_X}, of="y")
+
+
+def test_unusual_rows_are_told(monkeypatch):
+    """Where known entries are far from all draws but few, the answer rests on these."""
+    times = 30
+    labels = np.tile(LABELS[2], (times, 1))
+    idata = fitted(CASES["niw"], labels, np.append(np.full(times - 1, 1e-12), 1.0))
+    with pytest.warns(UserWarning, match="the known entries of the rows \\[1\\] are so unusual"):
+        found = dp.predict(idata, "y", np.array([[0.0, np.nan], [900.0, np.nan]]), random_seed=1)
+    assert found["effective_draws"][0] > 20 > 5 > found["effective_draws"][1]
+
+
+def test_digits_of_a_long_exposure():
+    """Means of counts are those of the negative binomial at any exposure."""
+    case = CASES["exposed"]
+    new = np.array([[2.0, np.nan]])
+    short, long = (
+        dp.predict(fitted(case), "y", new, given={"exposure": [[2.5, e]]}, random_seed=1)["mean"].item()
+        for e in (1.0, 1e6)
+    )
+    assert long / short == pytest.approx(1e6, rel=1e-12)
