@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         summary,
         topics,
     )
+    from pymc_dpgmm.posterior.plot_predictions import plot_predict
     from pymc_dpgmm.posterior.plots import (
         plot_clusters,
         plot_co_clustering,
@@ -125,6 +126,7 @@ __all__ = [
     "plot_group_weights",
     "plot_groups",
     "plot_n_clusters",
+    "plot_predict",
     "plot_sensitivity",
     "plot_sizes",
     "plot_topics",
@@ -150,6 +152,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     plots = name.startswith("plot_")
     module = "variational.model" if name in _FITS else "posterior.plots" if plots else "posterior"
+    if name == "plot_predict":
+        module = "posterior.plot_predictions"
     # Kept, so that this function is asked once for each name.
     value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return value

@@ -458,3 +458,34 @@ def test_digits_of_a_long_exposure():
         for e in (1.0, 1e6)
     )
     assert long / short == pytest.approx(1e6, rel=1e-12)
+
+
+# Pictures.
+
+
+def test_a_picture_of_numbers_and_of_categories():
+    """A curve with two bands over the data, and probabilities of the levels."""
+    _, idata = mixed()
+    figure = dp.plot_predict(idata, "m", "height", of="weight", random_seed=1)
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("height", "weight")
+    (line,), (points,) = axes.lines, [own for own in axes.collections if own.get_label() == "data"]
+    across = line.get_xdata()
+    wanted = dp.predict(idata, "m", {"body": np.column_stack([across, np.full(len(across), np.nan)])}, of="weight")
+    np.testing.assert_allclose(line.get_ydata(), wanted["mean"], rtol=1e-10)
+    np.testing.assert_array_equal(points.get_offsets(), PAIRS)
+    (axes,) = dp.plot_predict(idata, "m", "weight", of="kind", random_seed=1).axes
+    heights = np.array([own.get_ydata() for own in axes.lines])
+    np.testing.assert_allclose(heights.sum(axis=0), 1.0)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="along must be one column"):
+        dp.plot_predict(idata, "m", "body", of="kind")
+
+
+def test_a_picture_of_a_line():
+    """Where covariates are given, rows are too."""
+    new = {"x": np.sort(NEW_X)}
+    given = {"y": {"covariates": NEW_DESIGN}}
+    (axes,) = dp.plot_predict(fitted_lines(), "m", "x", of="y", new=new, given=given, random_seed=1).axes
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), ask_line(fitted_lines())["mean"], rtol=1e-10)
+    assert len(axes.collections) == 3

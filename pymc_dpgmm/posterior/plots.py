@@ -1,9 +1,6 @@
 """Plots of the results of :mod:`pymc_dpgmm.posterior`. They need matplotlib."""
 
-import importlib
 from collections.abc import Sequence
-from functools import partial
-from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -16,6 +13,7 @@ from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.density import coordinate_of, density_of
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
+from pymc_dpgmm.posterior.figures import COLORS, GREY, MARKERS, make_axes, pyplot
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.panels import (
@@ -34,10 +32,6 @@ from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.posterior.topics import group_weights, topics
 from pymc_dpgmm.tables.checks import listed
 
-# The palette of Okabe and Ito (2008) for colour-blind readers, without its yellow, which is too pale on paper.
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#000000")
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_GREY = "0.55"
 _BINS, _MOST_BINS = 30, 150
 # Largest number of points in a plot of two columns; of more, every second or third, say, is shown.
 _MOST_POINTS = 5_000
@@ -103,7 +97,7 @@ def plot_clusters(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_clusters(idata, "y", [0, 0, 0, 1, 1, 1])
     """
-    plt = _pyplot()
+    plt = pyplot()
     check_probability(probability)
     draws = MixtureDraws(idata, name, model)
     rows = _Rows(draws, draws.sole(), draws.reference(partition), np.random.default_rng(random_seed))
@@ -153,7 +147,7 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
         raise ValueError(f"ax takes one or two columns, got {count}: choose some of {names} with columns=")
     n_rows, n_columns, size = grid_size(len(pairs))
     is_strip = pairs[0][1] is None
-    figure, grid = _axes(plt, ax, (7, 2.6) if is_strip else size, n_rows, n_columns)
+    figure, grid = make_axes(plt, ax, (7, 2.6) if is_strip else size, n_rows, n_columns)
     mean, covariance = (None, None) if is_strip else _moments(rows.components())
     jitter = _jitter(rows.data.shape[0], view.d + 1)
     is_discrete = view.family.component.is_discrete
@@ -194,7 +188,7 @@ def _draw_regressions(plt: Any, ax: Any, rows: _Rows, columns: Any) -> Any:
     chosen, title = chosen_covariates(values, names, columns)
     if ax is not None and len(chosen) > 1:
         raise ValueError(f"ax takes one covariate, got {len(chosen)}: choose one of {names} with columns=")
-    figure, grid = _axes(plt, ax, grid_size(len(chosen))[2], *grid_size(len(chosen))[:2])
+    figure, grid = make_axes(plt, ax, grid_size(len(chosen))[2], *grid_size(len(chosen))[:2])
     coefficients = rows.components()["coefficients"].mean(("chain", "draw")).to_numpy()
     y = rows.data[:, 0]
     for j, axes in zip(chosen, grid, strict=False):
@@ -259,7 +253,7 @@ def plot_co_clustering(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_co_clustering(idata, "y")
     """
-    plt = _pyplot()
+    plt = pyplot()
     drawn = drawn_labels(idata, name)
     matrix = co_clustering_of(drawn, rows, MOST_BYTES)
     together = matrix.to_numpy()
@@ -268,7 +262,7 @@ def plot_co_clustering(
     if rows is not None:
         labels = labels[rows]
     order = _order(together, labels)
-    figure, (axes,) = _axes(plt, ax, (6, 5))
+    figure, (axes,) = make_axes(plt, ax, (6, 5))
     image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
     for edge in np.flatnonzero(np.diff(labels[order])) + 0.5:
         axes.axhline(edge, color="white", lw=0.8)
@@ -326,11 +320,11 @@ def plot_density(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_density(idata, "y", random_seed=1)
     """
-    plt = _pyplot()
+    plt = pyplot()
     draws = MixtureDraws(idata, name, model, group)
     if draws.has_atoms:
         result = density_of_process(idata, draws, x, probability, random_seed, model)
-        figure, (axes,) = _axes(plt, ax, (7, 4))
+        figure, (axes,) = make_axes(plt, ax, (7, 4))
         (observed,) = result.attrs["columns"]
         data = idata["observed_data"].dataset[observed].to_numpy()
         axes.set_xlabel(observed)
@@ -351,7 +345,7 @@ def plot_density(
         of_rows = draws.groups.group == draws.groups.position(group)
     data = view.column_values(chosen, draws.numbers.n_draws, of_rows)
     label = "draws of the rows" if view.is_drawn else "data" if given is None else "all data, whatever is given"
-    figure, (axes,) = _axes(plt, ax, (7, 4))
+    figure, (axes,) = make_axes(plt, ax, (7, 4))
     labels = column_labels(view, names, "")
     axes.set_xlabel(labels[chosen[0]])
     is_discrete = view.family.component.is_discrete
@@ -385,7 +379,7 @@ def _draw_lines_of_height(
 ) -> None:
     """Draw contours of highest-density regions of two columns over the rows."""
     shown = data[:: 1 + len(data) // _MOST_POINTS]
-    axes.scatter(*shown.T, s=10, color=_GREY, alpha=0.6, linewidths=0, label=label)
+    axes.scatter(*shown.T, s=10, color=GREY, alpha=0.6, linewidths=0, label=label)
     ranked = np.sort(values.ravel())[::-1]
     mass = np.cumsum(ranked) / ranked.sum()
     inside = (0.95, 0.8, 0.5, 0.2)
@@ -463,7 +457,7 @@ def plot_n_clusters(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_n_clusters(idata, "y")
     """
-    plt = _pyplot()
+    plt = pyplot()
     draws = MixtureDraws(idata, name, model)
     try:
         pmf = n_clusters_of(draws, model, random_seed)
@@ -471,7 +465,7 @@ def plot_n_clusters(
         shares = np.trim_zeros(posterior_pmf(draws.numbers.labels)[1:], "b")
         numbers = np.arange(1, len(shares) + 1)
         pmf = xr.Dataset({"posterior": ("n_clusters", shares)}, coords={"n_clusters": numbers})
-    figure, (axes,) = _axes(plt, ax, (7, 3.5))
+    figure, (axes,) = make_axes(plt, ax, (7, 3.5))
     axes.bar(pmf["n_clusters"], pmf["posterior"], width=0.8, color=COLORS[0], alpha=0.8, label="posterior")
     if "prior" in pmf:
         prior = axes.plot(pmf["n_clusters"], pmf["prior"], "o-", color=COLORS[4], ms=4, lw=1, label="prior")
@@ -513,13 +507,13 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_sizes(idata, "y")
     """
-    plt = _pyplot()
+    plt = pyplot()
     check_probability(probability)
     shares = partition_diagnostics(idata, name, n_largest=n_largest, warn=False)["share"]
     tail = 0.5 - 0.5 * probability
     low, median, high = np.quantile(shares.to_numpy(), [tail, 0.5, 1.0 - tail], axis=(0, 1))
     used = np.flatnonzero(high > 0)
-    figure, (axes,) = _axes(plt, ax, (7, 3.5))
+    figure, (axes,) = make_axes(plt, ax, (7, 3.5))
     axes.vlines(
         used + 1, low[used], high[used], color=COLORS[0], lw=3, alpha=0.5, label=f"{probability:.0%} of draws"
     )
@@ -559,7 +553,7 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
     >>> report = dp.sensitivity(make_model, "y", {"alpha": 1.0}, {"alpha": [0.1, 2.0]}, **run)
     >>> figure = dp.plot_sensitivity(report)
     """
-    plt = _pyplot()
+    plt = pyplot()
     parameters = list(dict.fromkeys(str(p) for p in found["parameter"].to_numpy()[1:]))
     if not parameters:
         raise ValueError("found has only the baseline: pass variations to dp.sensitivity")
@@ -577,7 +571,7 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
         settings = found.isel(setting=[0, *np.flatnonzero(found["parameter"] == parameter)])
         value, axes = settings["value"].to_numpy().copy(), column[0]
         value[0] = found.attrs[f"baseline_{parameter}"]
-        axes.axhline(float(settings["mean"][0]), color=_GREY, lw=1, ls="--", label="baseline")
+        axes.axhline(float(settings["mean"][0]), color=GREY, lw=1, ls="--", label="baseline")
         axes.errorbar(
             value,
             settings["mean"],
@@ -589,7 +583,7 @@ def plot_sensitivity(found: xr.Dataset, *, distance: bool = True) -> Any:
         )
         axes.plot(value, settings["point_n_clusters"], "D", color=COLORS[1], ms=5, label="point partition")
         if distance:
-            column[1].axhline(0.0, color=_GREY, lw=1, ls="--")
+            column[1].axhline(0.0, color=GREY, lw=1, ls="--")
             column[1].plot(value, settings["distance"], "D", color=COLORS[1], ms=5)
         if np.all(value > 0) and value.max() > 5.0 * value.min():
             axes.set_xscale("log")
@@ -646,7 +640,7 @@ def plot_groups(
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_groups(idata, "y")
     """
-    plt = _pyplot()
+    plt = pyplot()
     draws = MixtureDraws(idata, name, model)
     view = draws.sole()
     if draws.groups is None:
@@ -714,7 +708,7 @@ def plot_group_weights(
     ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_group_weights(idata, "words")
     """
-    plt = _pyplot()
+    plt = pyplot()
     result = group_weights(idata, name, reference, model=model)
     group, cluster = result["weight"].dims
     by_size = np.argsort(-result["size"].to_numpy(), kind="stable")
@@ -725,7 +719,7 @@ def plot_group_weights(
         rows = np.lexsort((-weights.max(axis=1), weights.argmax(axis=1)))
     height = float(np.clip(0.25 * len(weights), 2.5, 8.0))
     size = (float(np.clip(0.35 * len(by_size) + 2.5, 4.0, 12.0)), height + 0.8)
-    figure, (axes,) = _axes(plt, ax, size)
+    figure, (axes,) = make_axes(plt, ax, size)
     image = axes.imshow(weights[rows], aspect="auto", cmap="Blues", vmin=0.0, interpolation="nearest")
     shown = range(0, len(by_size), 1 + len(by_size) // 25)
     axes.set_xticks(shown, [str(result[cluster].to_numpy()[by_size[k]]) for k in shown])
@@ -771,19 +765,19 @@ def plot_topics(
     ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_topics(idata, "words", n_words=2)
     """
-    plt = _pyplot()
+    plt = pyplot()
     result = topics(idata, name, n_words=n_words, relevance=relevance, reference=reference, model=model)
     result = result.isel(topic=slice(0, n_topics))
     count = result.sizes["topic"]
     n_columns = min(4, count)
     n_rows = -(-count // n_columns)
     size = (3.0 * n_columns, (0.24 * result.sizes["rank"] + 0.8) * n_rows)
-    figure, grid = _axes(plt, None, size, n_rows, n_columns)
+    figure, grid = make_axes(plt, None, size, n_rows, n_columns)
     places = np.arange(result.sizes["rank"])
     for k, axes in zip(range(count), grid, strict=False):
         words = result.isel(topic=k)
         axes.barh(
-            places, words["top_probability"], xerr=2.0 * words["top_sd"], color=COLORS[0], ecolor=_GREY, height=0.7
+            places, words["top_probability"], xerr=2.0 * words["top_sd"], color=COLORS[0], ecolor=GREY, height=0.7
         )
         axes.set_yticks(places, [str(word) for word in words["top_word"].to_numpy()])
         axes.invert_yaxis()
@@ -796,51 +790,6 @@ def plot_topics(
     return figure
 
 
-def _pyplot() -> Any:
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError('plots need matplotlib: pip install "pymc-dpgmm[demo]"') from None
-    return _Pyplot(plt)
-
-
-class _Pyplot:
-    """Matplotlib with the constrained layout, which leaves space for labels and legends."""
-
-    def __init__(self, plt: Any) -> None:
-        self.Line2D, self.MaxNLocator = plt.Line2D, plt.MaxNLocator
-        self._pyplot = plt
-
-    def subplots(self, *args: Any, **kwargs: Any) -> Any:
-        figure, axes = self._pyplot.subplots(*args, layout="constrained", **kwargs)
-        figure._ipython_display_ = partial(_display, figure)
-        return figure, axes
-
-
-def _display(figure: Any) -> None:
-    """Show a figure in a notebook once.
-
-    A notebook shows the value of a cell, and then all open figures. So the figure is closed here.
-    """
-    from matplotlib import pyplot
-
-    picture = BytesIO()
-    figure.savefig(picture, format="png")
-    shown: Any = importlib.import_module("IPython.display")
-    shown.display(shown.Image(picture.getvalue()))
-    pyplot.close(figure)
-
-
-def _axes(
-    plt: Any, ax: Any, size: tuple[float, float], n_rows: int = 1, n_columns: int = 1
-) -> tuple[Any, list[Any]]:
-    """Return a new figure and its axes, or those that the user passes."""
-    if ax is not None:
-        return ax.figure, [ax]
-    figure, array = plt.subplots(n_rows, n_columns, figsize=size, squeeze=False)
-    return figure, list(array.ravel())
-
-
 def _count_ticks(axis: Any) -> None:
     """Put ticks at integers only."""
     axis.get_major_locator().set_params(integer=True)
@@ -849,7 +798,7 @@ def _count_ticks(axis: Any) -> None:
 def _points(rank: int, is_single: bool) -> dict[str, Any]:
     """Return the style of the rows of a cluster: grey circles for single rows."""
     if is_single:
-        return {"s": 26, "facecolors": "none", "edgecolors": _GREY, "marker": "o", "linewidths": 1.0}
+        return {"s": 26, "facecolors": "none", "edgecolors": GREY, "marker": "o", "linewidths": 1.0}
     color, marker = _style(rank)
     return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
 
@@ -870,7 +819,7 @@ def _names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
     n_single = int(np.sum(sizes == 1))
     if n_single:
         label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
-        handles.append(plt.Line2D([], [], color=_GREY, marker="o", mfc="none", ls="", label=label))
+        handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
     return handles
 
 

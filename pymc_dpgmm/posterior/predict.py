@@ -129,8 +129,8 @@ def predict(
     ...     y = dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
     ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
     >>> found = dp.predict(idata, "y", data[["duration"]].iloc[:2], of="waiting", random_seed=1)
-    >>> found["mean"].round().to_numpy()
-    array([76., 55.])
+    >>> found["mean"].round(-1).to_numpy()
+    array([80., 50.])
     """
     if kind not in KINDS:
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
@@ -139,18 +139,18 @@ def predict(
     draws.refuse_atoms("dp.predict")
     is_of_one = kind in ("density", "probability")
     question = read_question(draws, new, of, given, fills_gaps=not is_of_one)
-    _check_kind(question, kind)
+    check_kind(question, kind)
     rng = np.random.default_rng(random_seed)
     if kind == "draws":
         return _draws(question, rng, progressbar)
     if kind == "quantiles":
-        return _quantiles(question, _checked_quantiles(quantiles), rng, progressbar)
+        return quantiles_of(question, _checked_quantiles(quantiles), rng, progressbar)
     if kind == "mean":
-        return _means(question, probability, rng, progressbar)
-    return _densities(question, kind, x, probability, rng, progressbar)
+        return means_of(question, probability, rng, progressbar)
+    return densities_of(question, kind, x, probability, rng, progressbar)
 
 
-def _check_kind(question: Question, kind: str) -> None:
+def check_kind(question: Question, kind: str) -> None:
     """Raise ValueError if columns that are asked for have no answer of this kind."""
     names = [column.name for column in question.columns]
     if kind in ("density", "probability"):
@@ -202,7 +202,8 @@ def _answers(
     return Answer(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
 
-def _means(question: Question, probability: float, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
+def means_of(question: Question, probability: float, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
+    """Return expected entries, with bands of the conditional mean."""
     numbers = question.draws.numbers
 
     def answer(new: list[Unknown]) -> Answer:
@@ -280,18 +281,20 @@ def _decoded(column: Column, codes: np.ndarray) -> np.ndarray:
     return codes if column.levels is None else coordinates(column.levels)[codes.astype(np.int64)]
 
 
-def _quantiles(
+def quantiles_of(
     question: Question, quantiles: list[float], rng: np.random.Generator, progressbar: bool
 ) -> xr.Dataset:
+    """Return quantiles of the entries of new rows."""
     n = max(_DRAWS_FOR_QUANTILES, question.draws.numbers.n_draws)
     values, effective = _drawn(question, n, rng, progressbar, lambda drawn: np.quantile(drawn, quantiles, axis=0))
     result = _of_columns(question, {"quantiles": values}, ("quantile",), effective, {})
     return result.assign_coords(quantile=quantiles)
 
 
-def _densities(
+def densities_of(
     question: Question, kind: str, x: Any, probability: float, rng: np.random.Generator, progressbar: bool
 ) -> xr.Dataset:
+    """Return densities of one column, or probabilities of its levels, with bands."""
     (column,), numbers = question.columns, question.draws.numbers
     points, shown = _points(column, x, numbers.n_draws)
 

@@ -112,7 +112,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
     for view in draws.views:
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
-    asked = _chosen(draws, of) if of is not None else _missing(draws, entries, given)
+    asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given)
     if not asked:
         raise ValueError("the new rows have no gaps: name the columns that are wanted, with of=")
     names = _names(draws, asked)
@@ -149,9 +149,9 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         unknown = [key for key in new if key not in views]
         if unknown:
             raise ValueError(
-                f"new rows must be a table, or a dict of some of the views "
-                f"{sorted(draws.view_name(view) for view in draws.views)}, got {listed(unknown)}. One row as a dict "
-                "of its columns becomes a table with pandas.DataFrame([row])"
+                "new rows must be a table, or a dict of some of the views "
+                f"{sorted(draws.view_name(view) for view in draws.views)}, got {listed(unknown)}. One row as a "
+                "dict of its columns becomes a table with pandas.DataFrame([row])"
             )
         return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
     if isinstance(new, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
@@ -262,7 +262,7 @@ def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dic
     return found
 
 
-def _chosen(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
+def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
     """Return the columns that a user asks for by the names of columns or views, by view."""
     found: dict[str, list[int]] = {}
     is_one = isinstance(of, str | int | np.integer)

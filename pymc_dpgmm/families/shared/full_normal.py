@@ -52,10 +52,16 @@ def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
 
     Rows without gaps are left out.
     """
-    different, of_row = np.unique(missing, axis=0, return_inverse=True)
-    for number, pattern in enumerate(different):
+    if np.all(missing == missing[:1]):
+        groups = [np.arange(len(missing))]
+    else:
+        bits = np.packbits(missing, axis=1)
+        _, of_row = np.unique(bits.view(f"V{bits.shape[1]}").ravel(), return_inverse=True)
+        order = np.argsort(of_row, kind="stable")
+        groups = np.split(order, np.flatnonzero(np.diff(of_row[order])) + 1)
+    for rows in groups:
+        pattern = missing[rows[0]]
         if pattern.any():
-            rows = np.flatnonzero(of_row.ravel() == number)
             yield rows, np.flatnonzero(~pattern), np.flatnonzero(pattern)
 
 
