@@ -460,6 +460,66 @@ def test_digits_of_a_long_exposure():
     assert long / short == pytest.approx(1e6, rel=1e-12)
 
 
+# Surprise and dependence.
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_log_densities_of_rows_and_entries(name):
+    """Of a row by the exact marginals, and of an entry given the other by quadrature."""
+    case, (points, _, density) = CASES[name], oracle(name)
+    at = 150 if name in REAL else 1
+    point = points[at]
+    found = dp.log_density(fitted(case), "y", np.array([[case.row, point]]), given=case.given)
+    wanted = np.log(np.mean([np.exp(own).sum() for own in log_joint(case, point)]))
+    assert found["row"].item() == pytest.approx(wanted, rel=1e-9)
+    assert found["entry"].isel(column=1).item() == pytest.approx(np.log(density[at]), rel=1e-7)
+    gap = dp.log_density(fitted(case), "y", np.array([[case.row, np.nan]]), given=case.given)
+    assert np.isnan(gap["entry"].to_numpy()).tolist() == [[False, True]]
+    # The chain rule.
+    total = gap["row"].item() + found["entry"].isel(column=1).item()
+    assert total == pytest.approx(found["row"].item(), rel=1e-9)
+
+
+def test_a_cell_that_looks_wrong():
+    """Columns of two views, with names."""
+    table, idata = mixed()
+    new = table.iloc[[1, 1]].copy()
+    new.iloc[1, 1] = -9.0
+    found = dp.log_density(idata, "m", new)
+    assert found["entry"].sel(column="weight")[1] < found["entry"].sel(column="weight")[0] - 3
+    assert found["column"].to_numpy().tolist() == ["height", "weight", "kind", "colour"]
+
+
+def test_dependence_of_normals_and_of_categories():
+    """Against the formula for one normal cluster, a table of probabilities, and independence."""
+    n, rng = 20_000, np.random.default_rng(0)
+    rows = rng.multivariate_normal(np.zeros(3), [[1.0, 0.6, 0.0], [0.6, 1.0, 0.0], [0.0, 0.0, 1.0]], size=n)
+    labels = (np.arange(n) % 2)[None]
+    codes = (rng.random((n, 2)) < np.where(labels[0][:, None] == 0, 0.9, 0.2)).astype(float)
+    observed = {"rows": rows, "codes": codes}
+    with pm.Model() as model:
+        base = {"rows": dp.NormalInverseWishart(0.0, 1.0, 5.0, np.eye(3)), "codes": dp.BetaBernoulli(1.0, 1.0)}
+        dp.DPMixture("m", 1e-6, base, observed=observed)
+    idata = results(model, {"m_labels": np.repeat(labels, 8, axis=0)}, n_chains=1)
+    found = dp.dependence(idata, "m", n_rows=20_000, random_seed=1)
+    assert found["mean"].shape == (5, 5)
+    bits = found["mean"].to_numpy()
+    assert bits[0, 1] == pytest.approx(-0.5 * np.log2(1 - np.corrcoef(rows[:, :2].T)[0, 1] ** 2), abs=0.01)
+    assert abs(bits[0, 2]) < 0.005
+    assert abs(bits[0, 3]) < 0.005
+    ones = np.array([codes[labels[0] == k].mean(axis=0) for k in (0, 1)])
+    table = 0.5 * sum(np.outer([1 - p, p], [1 - q, q]) for p, q in ones)
+    wanted = np.sum(table * np.log2(table / np.outer(table.sum(axis=1), table.sum(axis=0))))
+    assert bits[3, 4] == pytest.approx(wanted, abs=0.01)
+    np.testing.assert_array_equal(bits, bits.T)
+    some = dp.dependence(idata, "m", ["rows"], n_rows=50, random_seed=1)
+    assert some["mean"].shape == (3, 3)
+    with pytest.raises(ValueError, match="between two columns or more"):
+        dp.dependence(fitted(CASES["nig"]), "y", [0])
+    with pytest.raises(ValueError, match="depend on what is given"):
+        dp.dependence(fitted_lines(), "m", ["x", "y"])
+
+
 # Pictures.
 
 
@@ -489,3 +549,13 @@ def test_a_picture_of_a_line():
     (axes,) = dp.plot_predict(fitted_lines(), "m", "x", of="y", new=new, given=given, random_seed=1).axes
     np.testing.assert_allclose(axes.lines[0].get_ydata(), ask_line(fitted_lines())["mean"], rtol=1e-10)
     assert len(axes.collections) == 3
+
+
+def test_covariates_alone_say_nothing_of_clusters():
+    """What draws or weighs rows by covariates alone, where another view has them, says so."""
+    idata = fitted_lines()
+    told = r"does not know the columns of \['m_x'\].*dp.predict\(idata, 'm', {'x': ...}, of='y', given={'y': {'cov"
+    with pytest.warns(UserWarning, match=r"dp.sample_new_rows " + told):
+        dp.sample_new_rows(idata, "m", 3, given={"y": {"covariates": NEW_DESIGN}})
+    with pytest.warns(UserWarning, match=r"dp.density " + told):
+        dp.density(idata, "m_y", [0.1, 0.2, 0.3], given={"covariates": NEW_DESIGN})

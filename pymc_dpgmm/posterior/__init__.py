@@ -6,6 +6,7 @@ from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws
 from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
+from pymc_dpgmm.posterior.dependence import dependence, log_density
 from pymc_dpgmm.posterior.diagnostics import partition_diagnostics
 from pymc_dpgmm.posterior.log_likelihood import log_likelihood
 from pymc_dpgmm.posterior.n_clusters import n_clusters
@@ -26,8 +27,10 @@ __all__ = [
     "component_draws",
     "credible_ball",
     "density",
+    "dependence",
     "group_weights",
     "held_out_log_likelihood",
+    "log_density",
     "log_likelihood",
     "membership",
     "n_clusters",

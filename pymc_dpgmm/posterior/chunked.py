@@ -64,7 +64,7 @@ class ChunkedDraws(MixtureDraws):
         self.is_constrained, self.others_on_labels, self.groups = False, [], None
         source = Source(idata, self.drawn, model)
         self._prior = StoredPrior(source, record["chunked"], prior, int(record["rows"]))
-        self._records = [prior, record]
+        self._records, self._every_view = [prior, record], [name]
         ranges, names = parse_numbers(record["ranges"]), record["named"]
         is_vector = bool(record["is_vector"])
         view = NamedView(

@@ -111,6 +111,7 @@ def density_of(
     if columns is not None:
         full = np.full((len(points), view.d), np.nan)
         full[:, chosen] = points
+    draws.warn_of_covariates(given, "dp.density")
     values = view.check_new(full, draws.given_of(view, given), rows)
     bands = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
     shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)

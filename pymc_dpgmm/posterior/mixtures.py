@@ -5,6 +5,7 @@ them.
 """
 
 import copy
+import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as default
@@ -391,6 +392,8 @@ class MixtureDraws:
         if not chosen:
             raise ValueError(f"no mixture depends on the labels {self.labels_name}")
         self._records = [record, *(mixtures[view] for view in chosen)]
+        # All mixtures that depend on the labels, also those that were not asked for.
+        self._every_view = list(mixtures)
         self.views: list[Any] = [
             read_atoms(idata, self.drawn, view, mixtures[view])
             if "entries" in mixtures[view]
@@ -488,6 +491,28 @@ class MixtureDraws:
         if named and not named & set(view.family.given):
             return given[next(iter(named))]
         return given if len(self.views) == 1 else None
+
+    def warn_of_covariates(self, given: Any, what: str) -> None:
+        """Warn if covariates are given, and other views of the same rows are not known.
+
+        Covariates say nothing of clusters. If they are columns of another view, as in a regression by mixtures,
+        rows with these covariates belong to other clusters than ``what`` takes them to.
+        """
+        named = [
+            v.name for v in self.views if "p" in v.family.given.values() and self.given_of(v, given) is not None
+        ]
+        others = [view for view in self._every_view if view not in named]
+        if not named or not others:
+            return
+        mixture, short = self.labels_name.removesuffix("_labels"), others[0]
+        short, own = (name.removeprefix(f"{mixture}_") for name in (short, named[0]))
+        warnings.warn(
+            f"{what} does not know the columns of {listed(others)} here: covariates alone say nothing of "
+            f"clusters. If these columns are known, use dp.predict(idata, {mixture!r}, {{{short!r}: ...}}, "
+            f"of={own!r}, given={{{own!r}: {{'covariates': ...}}}})",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def depends_on(self) -> list[str]:
         """Return the names of the variables that the prior on partitions and the base measures depend on."""

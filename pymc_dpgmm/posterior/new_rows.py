@@ -76,6 +76,7 @@ def sample_new_rows(
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
+    draws.warn_of_covariates(given, "dp.sample_new_rows")
     covariates = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
     drawn = draw_new_rows(draws.numbers, int(n_rows), covariates, np.random.default_rng(random_seed))
     each = ("chain", "draw", "new_row")

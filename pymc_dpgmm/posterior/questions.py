@@ -113,9 +113,9 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         if view.name not in entries:
             entries[view.name] = np.full((n_rows, view.d), np.nan)
     asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given)
-    if not asked:
+    if not asked and of is None:
         raise ValueError("the new rows have no gaps: name the columns that are wanted, with of=")
-    names = _names(draws, asked)
+    names = names_of_columns(draws, asked)
     known = np.full((n_rows, len(names)), np.nan)
     used: list[NamedView] = []
     questions: list[Unknown] = []
@@ -290,7 +290,7 @@ def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
     return found
 
 
-def _names(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dict[tuple[str, int], str]:
+def names_of_columns(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dict[tuple[str, int], str]:
     """Return names for columns, with that of the view where two views have columns of the same name."""
     found = {}
     for view in draws.views:

@@ -104,7 +104,8 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     from_outside = [variable for variable in fgraph.inputs if not isinstance(variable, SharedVariable)]
     if _are_drawn(inputs.labels) and not from_outside:
         return PriorRowsRV(op.layout, inplace=op.inplace).make_node(*node.inputs).outputs
-    if of_units(inputs.labels)[0] not in from_outside or inputs.data is None:
+    labels = of_units(inputs.labels)[0]
+    if labels not in from_outside or inputs.data is None:
         return None
     if any(_is_drawn(variable) for variable in ancestors(inputs.beside_labels(), blockers=from_outside)):
         # Parameters, offsets or missing entries without posterior draws would be drawn from their prior.
@@ -119,7 +120,7 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
         behind=list(known.values()),
     )
     layout = op.layout.having(posterior_inputs)._replace(behind=tuple((name, a.ndim) for name, a in known.items()))
-    posterior = PosteriorRowsRV(layout, op.built)
+    posterior = PosteriorRowsRV(layout, op.built, (labels.name or "y").removesuffix("_labels"))
     next_rng, rows = posterior(*posterior_inputs.in_order(), rng=op.rng_param(node), return_next_rng=True)
     return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
 

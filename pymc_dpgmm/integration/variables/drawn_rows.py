@@ -8,7 +8,7 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.families.shared.counts import from_triplets
 from pymc_dpgmm.integration.variables.layout import Layout
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, drawable
-from pymc_dpgmm.integration.variables.snapshots import Snapshot, check_unchanged
+from pymc_dpgmm.integration.variables.snapshots import Snapshot, calls_for_later_rows, check_unchanged
 from pymc_dpgmm.partitions.priors import canonical_labels
 from pymc_dpgmm.sampler.state.table import Table
 
@@ -52,29 +52,33 @@ class PosteriorRowsRV(LabelsMixtureRV):
         Layout with the completed rows in place of the data, and with the data of the model behind the inputs.
     built : Snapshot
         The data that the mixture was built with.
+    mixture : str
+        Its name, for messages.
     """
 
     name = "PosteriorRows"
     dtype = "float64"
-    __props__ = ("name", "signature", "dtype", "inplace", "layout", "built")
+    __props__ = ("name", "signature", "dtype", "inplace", "layout", "built", "mixture")
     _print_name = ("PosteriorRows", "\\operatorname{PosteriorRows}")
 
-    def __init__(self, layout: Layout, built: Snapshot, **kwargs: Any) -> None:
+    def __init__(self, layout: Layout, built: Snapshot, mixture: str, **kwargs: Any) -> None:
         self.layout = layout
         self.built = built
+        self.mixture = mixture
         super().__init__(**kwargs | {"signature": layout.signature()})
 
     def rng_fn(self, rng: np.random.Generator, *params: Any) -> np.ndarray:
         layout, inputs = self.layout, self.layout.split(params[:-1])
-        check_unchanged(self.built, dict(zip([name for name, _ in layout.behind], inputs.behind, strict=True)))
+        behind = dict(zip([name for name, _ in layout.behind], inputs.behind, strict=True))
+        check_unchanged(self.built, behind, self.mixture)
         family, labels, values = layout.family, inputs.labels, np.asarray(inputs.rows)
         numbers = drawable(family, inputs.params)
         if layout.is_sparse:
             values = from_triplets(values, (len(labels), len(numbers[0])))
         if len(labels) != values.shape[0]:
             raise ValueError(
-                f"there are {len(labels)} labels, but the data has {values.shape[0]} rows: for rows that arrive "
-                "later use dp.membership, dp.density or dp.sample_new_rows"
+                f"there are {len(labels)} labels, but the data has {values.shape[0]} rows. "
+                + calls_for_later_rows(self.mixture)
             )
         canonical, n_clusters = canonical_labels(np.unique(labels, return_inverse=True)[1])
         table = Table(View(family, numbers, values), n_clusters, for_sampling=False)

@@ -56,13 +56,21 @@ def last_sampled(built: Snapshot) -> Snapshot:
     return _sampled.get(built, built)
 
 
-def check_unchanged(built: Snapshot, values: Mapping[str, Any]) -> None:
+def calls_for_later_rows(mixture: str) -> str:
+    """Return what a user calls for rows that arrive after sampling."""
+    return (
+        f"For rows that arrive later, dp.predict(idata, {mixture!r}, new) predicts what is missing in them, or "
+        f"the columns that of= names, and dp.membership(idata, {mixture!r}, new) tells their clusters"
+    )
+
+
+def check_unchanged(built: Snapshot, values: Mapping[str, Any], mixture: str) -> None:
     """Raise ValueError if data is known to differ from that with which the labels were sampled."""
     before = last_sampled(built).values
     for name, value in values.items():
         if not same_values(np.asarray(value), before[name]):
             raise ValueError(
                 f"{name} was changed by pm.set_data, or otherwise, after the labels were sampled, so that they "
-                "belong to other data. Sample again, or build the model with its data; for rows that arrive "
-                "later use dp.membership, dp.density or dp.sample_new_rows"
+                "belong to other data. Sample again, or build the model with its data. "
+                + calls_for_later_rows(mixture)
             )

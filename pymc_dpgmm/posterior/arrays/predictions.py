@@ -108,6 +108,15 @@ def _log_density(clusters: Clusters, drawn: Drawn, values: Any) -> np.ndarray:
     return np.where(np.isnan(found), -np.inf, found)
 
 
+def log_densities(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
+    """Return log posterior predictive densities of what is known of each row: (m,)."""
+    rows = _Rows(mixture.views, new)
+    total = np.full(rows.n_rows, -np.inf)
+    for partition in mixture.partitions(rows.values):
+        total = np.logaddexp(total, logsumexp(rows.log_joint(partition), axis=1))
+    return total - np.log(mixture.n_draws)
+
+
 def _mean_over_clusters(log_joint: np.ndarray, means: np.ndarray) -> np.ndarray:
     """Return averages (m, q) of means (m or 1, K, q), weighed by the clusters' probabilities."""
     weights = softmax(log_joint, axis=1)[:, :, None]

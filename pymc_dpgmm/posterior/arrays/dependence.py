@@ -1,0 +1,80 @@
+"""How much one column of a mixture tells of another: mutual information."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pymc_dpgmm.posterior.arrays.measures import draw_measure
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
+
+
+def mutual_information(
+    mixture: MixtureNumbers,
+    columns: Sequence[tuple[int, int]],
+    draws: Sequence[int],
+    n_rows: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    r"""Return the mutual information of pairs of columns under draws of the random mixing measure.
+
+    Of columns a and b it is :math:`E \log_2 p(a, b) / (p(a) p(b))` (Cover and Thomas 2006, eq. 2.28), here a mean
+    over rows that are drawn from the mixture. It is unbiased; of independent columns it scatters around 0.
+
+    Parameters
+    ----------
+    mixture : MixtureNumbers
+    columns : sequence of (view, column)
+    draws : sequence of int
+        The draws of the posterior that are used.
+    n_rows : int
+        Rows behind each mean.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    (len(draws), q, q) array, in bits, with NaN on the diagonal
+    """
+    wanted = set(draws)
+    return np.array(
+        [
+            _of_draw(partition, columns, n_rows, rng)
+            for partition in mixture.partitions()
+            if partition.draw in wanted
+        ]
+    )
+
+
+def _of_draw(
+    partition: Partition, columns: Sequence[tuple[int, int]], n_rows: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the mutual information of pairs of columns, (q, q), under a draw of the mixing measure."""
+    measure = draw_measure(rng, partition)
+    weights = measure.weights[0] / measure.weights[0].sum()
+    labels = rng.choice(len(weights), size=n_rows, p=weights)
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    components = [clusters.family.component for clusters in partition.views]
+    no_covariates = np.empty((n_rows, 0))
+    rows = [
+        component.draw_rows(rng, drawn, labels, no_covariates)
+        for component, drawn in zip(components, measure.drawn, strict=True)
+    ]
+
+    def in_clusters(v: int, *chosen: int) -> np.ndarray:
+        """Return log densities of some columns of a view in each cluster: (n, K)."""
+        values = np.full_like(rows[v], np.nan)
+        values[:, chosen] = rows[v][:, chosen]
+        log_p = components[v].log_density(measure.drawn[v], values)
+        return np.where(np.isnan(log_p), -np.inf, log_p)
+
+    alone = [in_clusters(v, j) for v, j in columns]
+    marginal = [logsumexp(log_weights + log_p, axis=1) for log_p in alone]
+    bits = np.full((len(columns), len(columns)), np.nan)
+    for a, b in itertools.combinations(range(len(columns)), 2):
+        (v, i), (w, j) = columns[a], columns[b]
+        both = in_clusters(v, i, j) if v == w else alone[a] + alone[b]
+        ratio = logsumexp(log_weights + both, axis=1) - marginal[a] - marginal[b]
+        bits[a, b] = bits[b, a] = ratio.mean() / np.log(2.0)
+    return bits

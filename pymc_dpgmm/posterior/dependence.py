@@ -1,0 +1,199 @@
+"""What rows and columns of a table say of each other: surprise, and mutual information."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.posterior.arrays.dependence import mutual_information
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
+from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.mixtures import NamedView
+from pymc_dpgmm.posterior.questions import chosen_columns, names_of_columns, read_question
+from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
+
+# Rows that are answered at once.
+_ROWS = 20_000
+
+
+def log_density(
+    idata: Any,
+    name: str,
+    new: Any,
+    *,
+    given: Mapping[str, Any] | None = None,
+    group: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    """Return log posterior predictive densities of rows, and of each entry given the rest of its row.
+
+    A row of low density is an outlier. An entry of low density given the others is a cell that looks wrong, also
+    where the row as a whole is no outlier. Each row is treated separately, as the next row after the data.
+
+    Parameters
+    ----------
+    idata, name, given, group, model
+        As in :func:`predict`.
+    new : table, array_like or dict of these
+        Rows, as in :func:`predict`. Entries that are missing are integrated out.
+
+    Returns
+    -------
+    Dataset
+        ``row`` (new_row,), the log density of what is known of each row; ``entry`` (new_row, column), the log
+        density of each entry given all others of its row, NaN where it is missing. Columns of
+        :class:`DirichletMultinomial`, which has no densities of single entries, are left out. Densities of counts
+        and categories are probabilities.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or rows are of the wrong kind.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> data = dp.datasets.load_old_faithful()
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.log_density(idata, "y", [[2.0, 54.0], [2.0, 85.0]])
+    >>> (found["entry"].sel(column="waiting") < -6.0).to_numpy()
+    array([False,  True])
+    """
+    draws = mixture_draws(idata, name, model, group)
+    draws.refuse_atoms("dp.log_density")
+    question = read_question(draws, new, [], given)
+    numbers, views = question.draws.numbers, question.draws.views
+    blocks = [slice(start, start + _ROWS) for start in range(0, question.n_rows, _ROWS)]
+
+    def log_p(rows: list[Unknown]) -> np.ndarray:
+        return np.concatenate([log_densities(numbers, [each.of_rows(block) for each in rows]) for block in blocks])
+
+    of_rows, of_entries = log_p(question.new), []
+    asked: dict[str, list[int]] = {}
+    for v, view in enumerate(views):
+        if is_sparse(question.new[v].values) or not has_single_entries(view):
+            continue
+        asked[view.name] = list(range(view.d))
+        for j in asked[view.name]:
+            values = question.new[v].values.copy()
+            is_known = ~np.isnan(values[:, j])
+            values[:, j] = np.nan
+            without = [*question.new]
+            without[v] = without[v]._replace(values=values)
+            of_entries.append(np.where(is_known, of_rows - log_p(without), np.nan))
+    names = list(names_of_columns(draws, asked).values())
+    entries = np.array(of_entries).reshape(len(names), question.n_rows).T
+    return xr.Dataset(
+        {"row": ("new_row", of_rows), "entry": (("new_row", "column"), entries)},
+        coords={"new_row": question.row_names(), "column": names},
+    )
+
+
+def has_single_entries(view: NamedView) -> bool:
+    """Tell whether there are densities of some of the columns of a row."""
+    family = view.family
+    return (
+        family.log_predictive_present is not None
+        or family.incomplete is not None
+        or family.takes_missing
+        or view.d == 1
+    )
+
+
+def dependence(
+    idata: Any,
+    name: str,
+    columns: Any = None,
+    *,
+    group: Any = None,
+    probability: float = 0.9,
+    n_draws: int = 200,
+    n_rows: int = 1_000,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+) -> xr.Dataset:
+    r"""Return how much columns tell of each other: their mutual information, in bits.
+
+    It is 0 if two columns are independent under the mixture, whatever their kinds, and sees dependence of any
+    form. Two normal columns with correlation r share :math:`-\log_2 \sqrt{1 - r^2}` bits: .05 at r = .25, .2 at
+    .5, and 1.2 at .9. Two columns of categories share at most the entropy of one of them.
+
+    Parameters
+    ----------
+    idata, name, group, model
+        As in :func:`predict`.
+    columns : list of str or int, optional
+        Columns or views, by default all columns that have neither covariates, exposure nor trials.
+    probability : float, in (0, 1)
+        Probability of the intervals, which have equal tails.
+    n_draws : int, >= 1
+        Draws of the posterior that are used, spread over all of them.
+    n_rows : int, >= 1
+        Rows that are drawn from the mixture in each of them. With few, simulation adds to the widths of the
+        intervals.
+    random_seed : int or numpy.random.Generator, optional
+
+    Returns
+    -------
+    Dataset
+        ``mean``, ``lower`` and ``upper`` (column, other), in bits, with NaN on the diagonal. Estimates for
+        independent columns scatter around 0 and may be a little below it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are fewer than two such columns.
+
+    Notes
+    -----
+    The mutual information of Cover and Thomas (2006, eq. 2.28), under draws of the random mixture from its
+    posterior, by simulation from each.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> data = dp.datasets.load_old_faithful()
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> found = dp.dependence(idata, "y", random_seed=1)
+    >>> found["mean"].sel(column="duration", other="waiting").round(1).item()
+    1.0
+    """
+    check_probability(probability)
+    check_count("n_draws", n_draws, 1)
+    check_count("n_rows", n_rows, 1)
+    draws = mixture_draws(idata, name, model, group)
+    draws.refuse_atoms("dp.dependence")
+    free = [view for view in draws.views if has_single_entries(view) and not view.has_triplets and not view.given]
+    chosen = {view.name: list(range(view.d)) for view in free}
+    if columns is not None:
+        chosen = chosen_columns(draws, columns)
+        others = [view for view in chosen if view not in [each.name for each in free]]
+        if others:
+            raise ValueError(
+                f"columns of {listed(others)} depend on what is given with each row, or are counts of one total: "
+                "leave them out"
+            )
+    names = names_of_columns(draws, chosen)
+    if len(names) < 2:
+        raise ValueError(f"dependence is between two columns or more, got {listed(names.values())}")
+    some = draws.of_views(list(chosen))
+    number, total = {view.name: v for v, view in enumerate(some.views)}, some.numbers.n_draws
+    used = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int)).tolist()
+    places = [(number[view], j) for view, j in names]
+    bits = mutual_information(some.numbers, places, used, n_rows, np.random.default_rng(random_seed))
+    lower, upper = np.quantile(bits, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    dims, labels = ("column", "other"), list(names.values())
+    return xr.Dataset(
+        {"mean": (dims, bits.mean(axis=0)), "lower": (dims, lower), "upper": (dims, upper)},
+        coords={"column": labels, "other": labels},
+        attrs={"probability": probability, "unit": "bits"},
+    )
