@@ -397,6 +397,13 @@ def test_densities_of_some_columns_are_those_of_rows_in_memory(family):
             dp.density(own, "y", x, columns=columns, random_seed=1)["mean"] for own in (idata, others)
         )
         np.testing.assert_allclose(found, wanted, rtol=1e-8)
+    gaps = rows[:3].copy()
+    gaps[:, 1] = np.nan
+    kind = "probability" if family == "DirichletCategorical" else "mean"
+    found, wanted = (dp.predict(own, "y", gaps, of=1, kind=kind, random_seed=1)["mean"] for own in (idata, others))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
+    found, wanted = (dp.log_density(own, "y", gaps)["row"] for own in (idata, others))
+    np.testing.assert_allclose(found, wanted, rtol=1e-8)
     assert dp.component_draws(idata, "y", ragged=True, random_seed=1).sizes["component"] > 11
     assert dp.sample_new_rows(idata, "y", 3, random_seed=1)["y"].shape == (1, 12, 3, rows.shape[1])
 

@@ -279,7 +279,7 @@ def without_new_cluster(rows, partition, without=None):
 
 def as_marginals(clusters):
     drawn = PREDICTIVE(clusters)
-    return drawn | {"covariance": drawn["covariance"] * np.eye(2)}
+    return drawn | {"factor": drawn["factor"] * np.eye(2)}
 
 
 PREDICTIVE = predictions.Clusters.predictive
@@ -366,6 +366,21 @@ def test_a_category_given_numbers_and_back(tmp_path):
     np.testing.assert_allclose(some["mean"], found["mean"].sel(category=["c", "a"]))
 
 
+def test_vague_base_measures():
+    """Covariances of new clusters that are singular to working precision."""
+    rows = np.column_stack([PAIRS, RNG.normal(size=6)])
+    with pm.Model() as model:
+        dp.DPMixture("y", 5.0, dp.NormalInverseWishart(0.0, 0.01, 2.0 + 1e-3, np.eye(3)), observed=rows)
+    idata = results(model, {"y_labels": np.tile(LABELS, (30, 1))}, n_chains=1)
+    new = np.array([[0.3, np.nan, np.nan], [0.3, np.nan, 1.0], [30.0, 1.0, np.nan]])
+    found = dp.predict(idata, "y", new, random_seed=1)
+    for key in ("mean", "lower", "upper"):
+        assert np.isfinite(found[key]).all()
+    density = dp.predict(idata, "y", new, of=1, kind="density", x=[0.0, 1.0], random_seed=1)
+    assert np.isfinite(density["upper"]).all()
+    assert np.isfinite(dp.density(idata, "y", [0.0, 1.0], columns=1, random_seed=1)["upper"]).all()
+
+
 def test_nothing_known():
     """Without new rows the answer is the marginal; all of a view by its name."""
     case = CASES["nig"]
@@ -383,6 +398,15 @@ def test_rows_in_blocks(monkeypatch):
     monkeypatch.setattr(sys.modules["pymc_dpgmm.posterior.predict"], "_NUMBERS_OF_A_BLOCK", 6)
     parts = dp.predict(idata, "y", new, random_seed=1, progressbar=False)
     np.testing.assert_allclose(parts["mean"], whole["mean"], rtol=1e-10)
+
+
+def test_some_of_the_draws():
+    """The first, the middle and the last of the draws are those of a run that has no others."""
+    labels, alphas = np.repeat(LABELS, 4, axis=0)[:9], np.linspace(0.5, 2.0, 9)
+    new = np.array([[0.4, np.nan]])
+    some = dp.predict(fitted(CASES["niw"], labels, alphas), "y", new, n_draws=3, random_seed=1)
+    few = dp.predict(fitted(CASES["niw"], labels[[0, 4, 8]], alphas[[0, 4, 8]]), "y", new, random_seed=1)
+    xr.testing.assert_allclose(some, few)
 
 
 def test_rows_of_groups_and_of_units():

@@ -6,6 +6,10 @@
 ``galaxies.csv``
     Velocities of 82 galaxies in the Corona Borealis region, in 1000 km/s. From R's ``MASS::galaxies`` / 1000
     (Roeder 1990, JASA 85, 617-624), as distributed there: its 26.69 is 26.96 in the paper.
+``lidar.csv``
+    221 pairs: the distance that light travelled before it was reflected, and the logarithm of the ratio of light
+    received from two laser sources (Sigrist 1994, Air Monitoring by Spectroscopic Techniques, Wiley; Ruppert, Wand
+    and Carroll 2003, Semiparametric Regression), as distributed with R's SemiPar and HRW.
 ``digits.csv``
     1,797 handwritten digits, binarised: the digit, and 8 x 8 pixels as 64 bits in hexadecimal, row by row, 1 where
     the pixel is at least 8 of 16. From the test set of the UCI Machine Learning Repository's *Optical Recognition
@@ -87,6 +91,21 @@ def load_galaxies() -> pd.Series:
     """
     with (files(__package__) / "galaxies.csv").open() as source:
         return pd.read_csv(source, header=None, names=["velocity"])["velocity"]
+
+
+def load_lidar() -> pd.DataFrame:
+    """Return the LIDAR measurements: 221 rows, columns ``range`` and ``logratio``.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_lidar().head(2)
+       range  logratio
+    0    390 -0.050356
+    1    391 -0.060097
+    """
+    with (files(__package__) / "lidar.csv").open() as source:
+        return pd.read_csv(source)
 
 
 def load_penguins() -> pd.DataFrame:

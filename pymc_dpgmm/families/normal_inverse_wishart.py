@@ -232,7 +232,7 @@ def _predictive(params: Any, s: Any) -> dict[str, np.ndarray]:
     mean, scale = _posterior(params, s)
     degrees = params.nu + s.n[:, 0] - len(params.mu) + 1.0
     spread = (1.0 + 1.0 / (params.kappa + s.n[:, 0])) / degrees
-    return {"mean": mean, "covariance": spread[:, None, None] * scale, "degrees": degrees}
+    return {"mean": mean, "factor": np.sqrt(spread)[:, None, None] * factors(scale), "degrees": degrees}
 
 
 def _expected(params: Any, s: Any) -> Quadratic:

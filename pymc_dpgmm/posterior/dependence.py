@@ -186,10 +186,10 @@ def dependence(
     if len(names) < 2:
         raise ValueError(f"dependence is between two columns or more, got {listed(names.values())}")
     some = draws.of_views(list(chosen))
-    number, total = {view.name: v for v, view in enumerate(some.views)}, some.numbers.n_draws
-    used = np.unique(np.linspace(0, total - 1, min(n_draws, total)).round().astype(int)).tolist()
+    number = {view.name: v for v, view in enumerate(some.views)}
     places = [(number[view], j) for view, j in names]
-    bits = mutual_information(some.numbers, places, used, n_rows, np.random.default_rng(random_seed))
+    rng = np.random.default_rng(random_seed)
+    bits = mutual_information(some.numbers.at_most(n_draws), places, n_rows, rng)
     lower, upper = np.quantile(bits, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
     dims, labels = ("column", "other"), list(names.values())
     return xr.Dataset(

@@ -13,8 +13,8 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
 from pymc_dpgmm.posterior.questions import Question, chosen_columns, read_question
 
-# Points of the curve, and largest number of rows that are shown.
-_POINTS, _MOST_ROWS = 100, 5_000
+# Points of the curve, and the largest numbers of rows that are shown and of draws that are used.
+_POINTS, _MOST_ROWS, _MOST_DRAWS = 100, 5_000, 1_000
 
 
 def plot_predict(
@@ -78,7 +78,7 @@ def plot_predict(
     known, position = _one(draws, along)
     if new is None:
         new = _along(draws, known, position)
-    question = read_question(draws, new, of, given, fills_gaps=False)
+    question = read_question(draws, new, of, given, fills_gaps=False).at_most(_MOST_DRAWS)
     (column,) = question.columns if len(question.columns) == 1 else (None,)
     if column is None:
         raise ValueError(f"plot_predict draws one column, got {len(question.columns)}: name one with of=")

@@ -21,7 +21,7 @@ from pymc_dpgmm.posterior.arrays.predictions import (
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.questions import Column, Question, read_question
-from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import coordinates
 
 KINDS = ("mean", "draws", "quantiles", "density", "probability")
@@ -47,6 +47,7 @@ def predict(
     x: Any = None,
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     probability: float = 0.95,
+    n_draws: int = 1_000,
     random_seed: Any = None,
     model: pm.Model | None = None,
     progressbar: bool = True,
@@ -91,6 +92,8 @@ def predict(
     probability : float, in (0, 1)
         Probability of the bands, which have equal tails. They are bands for the conditional mean or density of the
         random mixture, not for a new row, and narrow with more data; ``kind="quantiles"`` is for a new row.
+    n_draws : int, >= 1
+        Draws of the posterior that are used, spread over all of them. ``kind="draws"`` uses all.
     random_seed : int or numpy.random.Generator, optional
         Seed of the draws behind bands, draws and quantiles.
     model : pm.Model, optional
@@ -140,6 +143,9 @@ def predict(
     is_of_one = kind in ("density", "probability")
     question = read_question(draws, new, of, given, fills_gaps=not is_of_one)
     check_kind(question, kind)
+    check_count("n_draws", n_draws, 1)
+    if kind != "draws":
+        question = question.at_most(n_draws)
     rng = np.random.default_rng(random_seed)
     if kind == "draws":
         return _draws(question, rng, progressbar)

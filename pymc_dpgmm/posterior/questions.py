@@ -3,6 +3,7 @@
 The entries of new rows are read for each view of a mixture; those that are not there are NaN.
 """
 
+import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -72,6 +73,12 @@ class Question(NamedTuple):
     def n_rows(self) -> int:
         """Number of new rows."""
         return int(self.known.shape[0])
+
+    def at_most(self, n_draws: int) -> "Question":
+        """Return the same question to up to ``n_draws`` of the draws."""
+        some = copy.copy(self.draws)
+        some.numbers = self.draws.numbers.at_most(n_draws)
+        return self._replace(draws=some)
 
     def row_names(self) -> np.ndarray:
         """Return the coordinates of the rows."""

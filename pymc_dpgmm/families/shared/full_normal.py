@@ -30,21 +30,35 @@ def draw_full_rows(
 def log_full_density(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
     """Log densities (n, K) of the entries of rows that are there.
 
-    Given are ``mean`` (K, d), ``covariance`` (K, d, d), ``root`` (K, d, d), whose transpose times it is the
-    precision, and ``log_det`` (K,), the log of its determinant.
+    Given are ``mean`` (K, d), ``factor`` (K, d, d), ``root`` (K, d, d), whose transpose times it is the precision,
+    and ``log_det`` (K,), the log of its determinant.
     """
     missing = np.isnan(values)
     if not missing.any():
         return _log_normal(values, drawn["mean"], drawn["root"], drawn["log_det"])
     total = np.empty((len(values), len(drawn["mean"])))
-    patterns = missing[:1] if np.all(missing == missing[0]) else np.unique(missing, axis=0)
-    for pattern in patterns:
-        own, columns = np.all(missing == pattern, axis=1), np.flatnonzero(~pattern)
-        factor = np.linalg.cholesky(drawn["covariance"][:, columns[:, None], columns])
-        root = np.linalg.solve(factor, np.broadcast_to(np.eye(len(columns)), factor.shape))
-        mean = drawn["mean"][:, columns]
-        total[own] = _log_normal(values[np.ix_(own, columns)], mean, root, -log_diagonal(factor))
+    whole = np.flatnonzero(~missing.any(axis=1))
+    total[whole] = _log_normal(values[whole], drawn["mean"], drawn["root"], drawn["log_det"])
+    for rows, known, _ in patterns(missing):
+        _, inverse = _of_known(drawn["factor"], known)
+        root, mean = inverse.transpose(0, 2, 1), drawn["mean"][:, known]
+        total[rows] = _log_normal(values[rows[:, None], known], mean, root, log_diagonal(root))
     return total
+
+
+def _of_known(factor: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return Q (K, d, p) and the inverse of R (K, p, p), where R' Q' are the lines of known columns in ``factor``.
+
+    The covariance is never formed: drawn from a vague base measure, it can be singular to working precision.
+    """
+    q, r = np.linalg.qr(factor[:, known].transpose(0, 2, 1))
+    # Signs that make the diagonal positive.
+    diagonal = np.diagonal(r, axis1=1, axis2=2)
+    signs = np.where(diagonal < 0.0, -1.0, 1.0)
+    q, r = q * signs[:, None, :], r * signs[:, :, None]
+    each = np.arange(len(known))
+    r[:, each, each] = np.maximum(r[:, each, each], np.finfo(np.float64).tiny)
+    return q, np.linalg.solve(r, np.broadcast_to(np.eye(len(known)), r.shape))
 
 
 def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -68,12 +82,13 @@ def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
 def conditional_mean(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
     """Return the expected entries of rows in each cluster given those that are not NaN: (n, K, d).
 
-    Given are ``mean`` (K, d), and ``covariance`` (K, d, d) up to a factor.
+    Given are ``mean`` (K, d), and ``factor`` (K, d, d) of the covariance up to a number.
     """
-    mean, covariance = drawn["mean"], drawn["covariance"]
+    mean, factor = drawn["mean"], drawn["factor"]
     found = np.repeat(mean[None], len(values), axis=0)
     for rows, known, unknown in patterns(np.isnan(values)):
-        slopes = np.linalg.solve(covariance[:, known[:, None], known], covariance[:, known[:, None], unknown])
+        q, inverse = _of_known(factor, known)
+        slopes = inverse @ q.transpose(0, 2, 1) @ factor[:, unknown].transpose(0, 2, 1)
         offsets = values[rows[:, None], known][:, None, :] - mean[:, known]
         found[rows[:, None], :, unknown] += np.einsum("nkp,kpu->nuk", offsets, slopes)
     return found
@@ -84,21 +99,21 @@ def draw_conditional(
 ) -> np.ndarray:
     """Draw the entries of rows that are NaN given the others, from a multivariate t for each cluster: (n, d).
 
-    Given are ``mean`` (K, d), the scale matrix ``covariance`` (K, d, d), and ``degrees`` (K,).
+    Given are ``mean`` (K, d), the ``factor`` (K, d, d) of the scale matrix, and ``degrees`` (K,).
     """
-    found = np.array(values)
+    found, d = np.array(values), values.shape[1]
     for rows, known, unknown in patterns(np.isnan(values)):
+        q, inverse = _of_known(drawn["factor"], known)
         for k in np.unique(labels[rows]):
-            own, scale = rows[labels[rows] == k], drawn["covariance"][k]
-            offsets = values[np.ix_(own, known)] - drawn["mean"][k, known]
-            solved = np.linalg.solve(scale[np.ix_(known, known)], scale[np.ix_(known, unknown)])
-            of_known = np.linalg.solve(scale[np.ix_(known, known)], offsets.T).T
-            degrees, left = drawn["degrees"][k], scale[np.ix_(unknown, unknown)]
-            factor = np.linalg.cholesky(left - scale[np.ix_(unknown, known)] @ solved)
+            own, of_unknown = rows[labels[rows] == k], drawn["factor"][k, unknown]
+            # Coordinates of what is known, of unit scale, and what is left of the unknown without them.
+            whitened = (values[np.ix_(own, known)] - drawn["mean"][k, known]) @ inverse[k]
+            shared = of_unknown @ q[k]
+            degrees = drawn["degrees"][k]
             gamma = rng.standard_gamma(0.5 * (degrees + len(known)), size=len(own))
-            spread = np.sqrt((degrees + np.sum(offsets * of_known, axis=1)) / (2.0 * gamma))
-            noise = rng.standard_normal((len(own), len(unknown))) @ factor.T
-            found[np.ix_(own, unknown)] = drawn["mean"][k, unknown] + offsets @ solved + spread[:, None] * noise
+            spread = np.sqrt((degrees + np.sum(whitened**2, axis=1)) / (2.0 * gamma))
+            noise = rng.standard_normal((len(own), d)) @ (of_unknown - shared @ q[k].T).T
+            found[np.ix_(own, unknown)] = drawn["mean"][k, unknown] + whitened @ shared.T + spread[:, None] * noise
     return found
 
 

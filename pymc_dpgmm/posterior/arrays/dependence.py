@@ -13,7 +13,6 @@ from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition
 def mutual_information(
     mixture: MixtureNumbers,
     columns: Sequence[tuple[int, int]],
-    draws: Sequence[int],
     n_rows: int,
     rng: np.random.Generator,
 ) -> np.ndarray:
@@ -26,24 +25,15 @@ def mutual_information(
     ----------
     mixture : MixtureNumbers
     columns : sequence of (view, column)
-    draws : sequence of int
-        The draws of the posterior that are used.
     n_rows : int
         Rows behind each mean.
     rng : numpy.random.Generator
 
     Returns
     -------
-    (len(draws), q, q) array, in bits, with NaN on the diagonal
+    (S, q, q) array, in bits, with NaN on the diagonal
     """
-    wanted = set(draws)
-    return np.array(
-        [
-            _of_draw(partition, columns, n_rows, rng)
-            for partition in mixture.partitions()
-            if partition.draw in wanted
-        ]
-    )
+    return np.array([_of_draw(partition, columns, n_rows, rng) for partition in mixture.partitions()])
 
 
 def _of_draw(

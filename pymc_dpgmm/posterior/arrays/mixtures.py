@@ -18,6 +18,12 @@ from pymc_dpgmm.tables.checks import is_sparse
 MOST_POOLED = 500
 
 
+def spread(n_draws: int, most: int) -> list[int]:
+    """Return the numbers of up to ``most`` draws that are spread over all."""
+    found: list[int] = np.unique(np.linspace(0, n_draws - 1, min(n_draws, most)).round().astype(int)).tolist()
+    return found
+
+
 class Numbers(NamedTuple):
     """Numbers of every draw: a function of the draw's index, and whether they are the same for all."""
 
@@ -232,17 +238,24 @@ class MixtureNumbers(NamedTuple):
     views : sequence of ViewDraws
     group : (n,) int64 array, optional
         The group of each row, if weights differ between groups.
+    used : sequence of int, optional
+        Numbers of the draws that are used, by default all.
     """
 
     labels: np.ndarray
     seats: Callable[[int, np.ndarray, np.ndarray, np.ndarray], Seats]
     views: Sequence[ViewDraws]
     group: np.ndarray | None = None
+    used: Sequence[int] | None = None
 
     @property
     def n_draws(self) -> int:
-        """Number of draws of all chains."""
-        return len(self.labels)
+        """Number of draws of all chains, or of those that are used."""
+        return len(self.labels) if self.used is None else len(self.used)
+
+    def at_most(self, n_draws: int) -> "MixtureNumbers":
+        """Return up to ``n_draws`` of the draws, spread over all of them."""
+        return self._replace(used=spread(self.n_draws, n_draws))
 
     def only(self, names: Collection[str]) -> "MixtureNumbers":
         """Return the same draws with only the views of these names."""
@@ -258,7 +271,8 @@ class MixtureNumbers(NamedTuple):
         """
         rows = [None] * len(self.views) if new is None else new
         tables = [view.table(x) for view, x in zip(self.views, rows, strict=True)]
-        for s, drawn in enumerate(self.labels):
+        for s in range(len(self.labels)) if self.used is None else self.used:
+            drawn = self.labels[s]
             labels, n_clusters = canonical_labels(drawn)
             sizes = np.bincount(labels, minlength=n_clusters)
             seats = self.seats(s, labels, sizes, drawn)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.families import Family, View
-from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws, family_of_new
+from pymc_dpgmm.posterior.arrays.mixtures import Clusters, Partition, ViewDraws, family_of_new, spread
 from pymc_dpgmm.posterior.arrays.seats import Seats
 from pymc_dpgmm.sampler.state.table import Table
 
@@ -25,6 +25,8 @@ class SummedNumbers(NamedTuple):
         Origin that was subtracted from the rows.
     n_columns : int
         Columns of the rows, with those of their covariates.
+    used : sequence of int, optional
+        Numbers of the draws that are used, by default all.
     """
 
     sums: np.ndarray
@@ -32,18 +34,24 @@ class SummedNumbers(NamedTuple):
     views: Sequence[ViewDraws]
     origin: Any
     n_columns: int
+    used: Sequence[int] | None = None
 
     @property
     def n_draws(self) -> int:
-        """Number of draws of all chains."""
-        return len(self.sums)
+        """Number of draws of all chains, or of those that are used."""
+        return len(self.sums) if self.used is None else len(self.used)
+
+    def at_most(self, n_draws: int) -> "SummedNumbers":
+        """Return up to ``n_draws`` of the draws, spread over all of them."""
+        return self._replace(used=spread(self.n_draws, n_draws))
 
     def partitions(self, new: Sequence[Any] | None = None) -> Iterator[Partition]:
         """Yield the partition of each draw with its clusters; ``labels`` are empty."""
         (view,) = self.views
         no_labels = np.empty(0, dtype=np.int64)
         held = _HeldSums(view, None if new is None else new[0], self)
-        for s, sums in enumerate(self.sums):
+        for s in range(len(self.sums)) if self.used is None else self.used:
+            sums = self.sums[s]
             sizes = sums[sums[:, 0] > 0, 0].astype(np.int64)
             seats = self.seats(s, no_labels, sizes, no_labels)
             yield Partition(s, no_labels, sizes, seats, [held.at(s, sums[: len(sizes)])])
