@@ -132,7 +132,12 @@ def by_bart(train, test, response, seed):
         idata = pm.sample(1_000, tune=1_000, random_seed=seed, **RUN)
         pm.set_data({"x": w.drop(columns=response).to_numpy()})
         found = pm.sample_posterior_predictive(
-            idata, var_names=["mean"], predictions=True, progressbar=False, random_seed=seed
+            idata,
+            var_names=["mean"],
+            sample_vars=["mean"],
+            predictions=True,
+            progressbar=False,
+            random_seed=seed,
         )
     means = found["predictions"]["mean"].to_numpy().reshape(-1, len(w)).T
     deviations = idata["posterior"]["deviation"].to_numpy().ravel()

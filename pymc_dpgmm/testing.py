@@ -628,6 +628,32 @@ class Contract:
             densities = np.exp(table.predictives(sums, 0, self.n, absent))
             self._assert_mean_densities(drawn, values, densities[:, 0])
 
+    def check_means(self) -> None:
+        """Means of rows, and of some columns given others, are averages over drawn parameters."""
+        component, n_draws = self.family.component, 40_000
+        if component.mean is None or self.family.predictive is None:
+            return
+        rng, table = np.random.default_rng(3), self.table([range(self.n - 1)])
+        sums = table.sums(1, 2)
+        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
+        drawn = component.restore(component.draw(rng, table.shifted, repeated), table.origin)
+        predictive = component.restore(self.family.predictive(table.shifted, sums), table.origin)
+        entries = np.arange(self.n * self.d).reshape(self.n, self.d)
+        has_parts = self.d > 1 and self.family.log_predictive_present is not None
+        for absent in (entries >= 0, *([entries % self.d == 0] if has_parts else [])):
+            values = self.values.astype(np.float64)
+            values[:, : self.d][absent] = np.nan
+            # Of what is known, parameters that are more probable count more.
+            weights = np.ones((self.n, n_draws, 1))
+            if not absent.all():
+                weights = np.exp(component.log_density(drawn, values))[:, :, None]
+            weights = weights / weights.sum(axis=1, keepdims=True)
+            means = np.broadcast_to(component.mean(drawn, values), (self.n, n_draws, self.d))
+            wanted = np.sum(weights * means, axis=1)
+            errors = np.sqrt(np.sum((weights * (means - wanted[:, None, :])) ** 2, axis=1))
+            found = np.broadcast_to(component.mean(predictive, values), (self.n, 1, self.d))[:, 0]
+            np.testing.assert_array_less(np.abs(found - wanted)[absent], (4.5 * errors + 1e-12)[absent])
+
     def _assert_mean_densities(self, drawn: dict[str, Any], values: np.ndarray, wanted: Any) -> None:
         densities = np.exp(self.family.component.log_density(drawn, values))
         errors = densities.std(axis=1) / math.sqrt(densities.shape[1])

@@ -61,6 +61,28 @@ def test_the_contract_sees_mistakes(mistake):
         check_family(base, values, wrong, d=d, support=np.array(support))
 
 
+def without_correlations(drawn):
+    return drawn | {"factor": drawn["factor"] * np.eye(3)}
+
+
+def a_little_more(drawn):
+    return {name: values * 1.1 for name, values in drawn.items()}
+
+
+@pytest.mark.parametrize(
+    ("case", "change"), [("niw", without_correlations), ("poisson", a_little_more), ("regression", a_little_more)]
+)
+def test_the_contract_sees_wrong_means(case, change):
+    base, values, d, _ = CASES[case]
+    held = Contract(base, values, exact.LOG_MARGINALS[base.family.name], d)
+    right = base.family.predictive
+    held.family = replace(
+        base.family, name=f"{base.family.name}Wrong", predictive=lambda *given: change(right(*given))
+    )
+    with pytest.raises(AssertionError):
+        held.check_means()
+
+
 @pytest.mark.parametrize("case", ["niw", "niw-tight", "nig", "nig-columns", "spherical"])
 def test_a_lost_row_is_refused_rather_than_wrong(case):
     """One row so far out that the rest is rounding error: NaN, never a wrong number."""
