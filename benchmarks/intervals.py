@@ -23,13 +23,14 @@ import dask.array
 import numpy as np
 import pymc as pm
 from calibration import assigned_steps
-from scipy.stats import norm
+from scipy.stats import invwishart, norm
 
 import pymc_dpgmm as dp
 
 DRAWS, TUNE = 1_000, 400
 POINTS = np.array([-3.0, 0.0, 2.0])
 MU, KAPPA, A, B = 0.0, 0.1, 3.0, 2.0
+PAIR_NU, PAIR_PSI = 5.0, 2.0
 # Groups whose clusters lie far apart, so that draws can be matched to the truth.
 KAPPA_APART = 0.001
 N, N_GROUPS, PER_GROUP = 30, 3, 15
@@ -72,6 +73,27 @@ def truth_of_mixture(rng, concentration=None, kappa=KAPPA):
         "new": rows[-1],
         "new_label": of_rows[-1],
     }
+
+
+def truth_of_pairs(rng):
+    """Rows of two columns, from clusters with full covariances."""
+    weights = sticks(rng, rng.gamma(2.0))
+    covariances = invwishart(PAIR_NU, PAIR_PSI * np.eye(2)).rvs(len(weights), random_state=rng).reshape(-1, 2, 2)
+    noise = rng.standard_normal((len(weights), 2))
+    means = np.array([np.linalg.cholesky(c / KAPPA) @ z for c, z in zip(covariances, noise, strict=True)])
+    of_rows = rng.choice(len(weights), N + 1, p=weights)
+    rows = np.array([rng.multivariate_normal(means[k], covariances[k]) for k in of_rows])
+    return {"weights": weights, "means": means, "covariances": covariances, "y": rows[:-1], "new": rows[-1]}
+
+
+def second_given_first(truth, x):
+    """Mean of the second column where the first is x, and its density at 0."""
+    covariances, means = truth["covariances"], truth["means"]
+    known = truth["weights"] * norm.pdf(x, means[:, 0], np.sqrt(covariances[:, 0, 0]))
+    slopes = covariances[:, 0, 1] / covariances[:, 0, 0]
+    lines = means[:, 1] + slopes * (x - means[:, 0])
+    sds = np.sqrt(covariances[:, 1, 1] - slopes * covariances[:, 0, 1])
+    return known @ lines / known.sum(), known @ norm.pdf(0.0, lines, sds) / known.sum()
 
 
 def truth_of_groups(rng):
@@ -156,6 +178,24 @@ def ask_mixture(idata, truth):
             float(truth["new_label"] not in truth["labels"]),
         ),
         "certainty": (float(certain), float(truth["labels"][0] == truth["labels"][1])),
+    }
+
+
+def ask_pairs(idata, truth):
+    new = np.column_stack([POINTS, np.full(len(POINTS), np.nan)])
+    lines = dp.predict(idata, "y", new, random_seed=1, of=1)
+    heights = dp.predict(idata, "y", new, random_seed=1, of=1, kind="density", x=[0.0])
+    row = dp.predict(
+        idata, "y", truth["new"][None], random_seed=1, of=1, kind="quantiles", quantiles=[0.025, 0.975]
+    )
+    wanted = np.array([second_given_first(truth, x) for x in POINTS])
+    cells = zip(lines["lower"].to_numpy(), wanted[:, 0], lines["upper"].to_numpy(), strict=True)
+    tall = zip(heights["lower"].to_numpy()[:, 0], wanted[:, 1], heights["upper"].to_numpy()[:, 0], strict=True)
+    low, high = row["quantiles"].to_numpy()[:, 0]
+    return {
+        "mean of a column given another": [inside(*cell) for cell in cells],
+        "density of a column given another": [inside(*cell) for cell in tall],
+        "new entry given another": [inside(low, truth["new"][1], high)],
     }
 
 
@@ -249,6 +289,13 @@ def mixture(truth):
     return model
 
 
+def pairs(truth):
+    with pm.Model() as model:
+        of_pairs = dp.NormalInverseWishart(0.0, KAPPA, PAIR_NU, PAIR_PSI * np.eye(2))
+        dp.DPMixture("y", pm.Gamma("alpha", 2.0, 1.0), of_pairs, observed=pm.Data("data", truth["y"]))
+    return model
+
+
 def groups(truth):
     with pm.Model() as model:
         group = np.repeat(np.arange(N_GROUPS), PER_GROUP)
@@ -316,6 +363,7 @@ def ask_fit(idata, truth, model):
 fixed_truth = partial(truth_of_mixture, concentration=1.5)
 KINDS = {
     "mixture": refitted(mixture, truth_of_mixture, without_model(ask_mixture)),
+    "pairs": refitted(pairs, truth_of_pairs, without_model(ask_pairs)),
     "groups": refitted(groups, truth_of_groups, without_model(ask_groups)),
     "process": refitted(process, truth_of_process, ask_process),
     "topics": anew(topics, truth_of_topics, without_model(ask_topics)),

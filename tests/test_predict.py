@@ -391,6 +391,13 @@ def test_nothing_known():
     np.testing.assert_allclose(density["mean"][0], marginal["mean"])
 
 
+def test_rows_of_a_user_stay_as_they_are():
+    """Entries of columns that are asked for are not used, and not erased either."""
+    for rows in (PAIRS.copy(), pd.DataFrame(PAIRS.copy(), columns=["0", "1"])):
+        dp.predict(fitted(CASES["niw"]), "y", rows, of=1, random_seed=1)
+        np.testing.assert_array_equal(rows, PAIRS)
+
+
 def test_rows_in_blocks(monkeypatch):
     """Many rows are answered block by block, each as alone."""
     idata, new = fitted(CASES["niw"]), np.column_stack([np.linspace(-2, 2, 7), np.full(7, np.nan)])

@@ -136,6 +136,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
             if fills_gaps and of is None:
                 known[:, len(columns) : len(columns) + len(positions)] = values[:, positions]
             else:
+                values = np.array(values)
                 values[:, positions] = np.nan
             if not positions and np.isnan(values).all():
                 # Nothing is known of this view, and nothing is asked of it.
@@ -164,7 +165,7 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     if isinstance(new, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
         # One row of a table.
         new = new.to_frame().T.infer_objects()
-    if len(draws.views) == 1 and not _has_columns(new):
+    if len(draws.views) == 1 and not (_has_columns(new) and _named(draws, draws.views[0])):
         return {draws.views[0].name: _read(draws, draws.views[0], new, rows)}
     table = read_table(new, "new rows")
     if table.columns is None or table.is_vector:

@@ -35,7 +35,7 @@ class Unknown(NamedTuple):
     values : (m, c) array or sparse matrix
         NaN where an entry is unknown, with columns for what is given.
     asked : (q,) integer array
-        The columns that are asked for. Their entries are NaN.
+        The columns that are asked for. Of densities, all of their entries are NaN.
     """
 
     values: Any
