@@ -345,6 +345,10 @@ def test_a_table_with_gaps():
     np.testing.assert_allclose(means["mean"], without["mean"])
     by_view = dp.predict(idata, "m", {"traits": new[["colour"]]}, of="body", random_seed=1)
     np.testing.assert_allclose(means["mean"], by_view["mean"].sel(column=means["column"]))
+    of_dict = dp.predict(idata, "m", {"colour": new["colour"].tolist()}, of="body", random_seed=1)
+    np.testing.assert_allclose(of_dict["mean"], by_view["mean"])
+    of_row = dp.predict(idata, "m", {"colour": new["colour"].iloc[0]}, of="body", random_seed=1)
+    np.testing.assert_allclose(of_row["mean"], by_view["mean"][:1])
     series = dp.predict(idata, "m", new[["colour"]].iloc[0], of="body", random_seed=1)
     np.testing.assert_allclose(series["mean"].sel(column=means["column"]), means["mean"][:1])
 
@@ -462,8 +466,10 @@ def test_what_is_refused():
         dp.predict(idata, "m", rows, of="height", kind="quantiles", quantiles=[5, 95])
     with pytest.raises(ValueError, match="x must be some of the levels"):
         dp.predict(idata, "m", rows, of="kind", kind="density", x=["d"])
-    with pytest.raises(ValueError, match="a table, or a dict of some of the views"):
-        dp.predict(idata, "m", {"height": 1.0})
+    with pytest.raises(ValueError, match=r"a table, a dict of some of the views .* or a dict of some of the"):
+        dp.predict(idata, "m", {"hieght": 1.0})
+    with pytest.raises(ValueError, match="along and of must be different"):
+        dp.plot_predict(idata, "m", "height", of="height")
     with pytest.warns(UserWarning, match="the columns \\['age'\\] of the new rows are not used"):
         dp.predict(idata, "m", rows.assign(age=3.0), of="height")
     with pytest.raises(ValueError, match="need \\['covariates'\\]"):

@@ -82,6 +82,8 @@ def plot_predict(
     (column,) = question.columns if len(question.columns) == 1 else (None,)
     if column is None:
         raise ValueError(f"plot_predict draws one column, got {len(question.columns)}: name one with of=")
+    if (column.view.name, column.position) == (known.name, position):
+        raise ValueError(f"along and of must be different columns, got {along!r} for both")
     figure, (axes,) = make_axes(plt, ax, (7, 4))
     across = _values(question, known, position)
     rng = np.random.default_rng(random_seed)

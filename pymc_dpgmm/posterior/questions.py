@@ -155,13 +155,17 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     if isinstance(new, Mapping) and not hasattr(new, "columns"):
         views = {draws.view_name(view): view for view in draws.views} | {view.name: view for view in draws.views}
         unknown = [key for key in new if key not in views]
-        if unknown:
+        if not unknown:
+            return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
+        columns = [name for view in draws.views for name in _named(draws, view)]
+        if not {as_text(key) for key in new} <= set(columns):
             raise ValueError(
-                "new rows must be a table, or a dict of some of the views "
-                f"{sorted(draws.view_name(view) for view in draws.views)}, got {listed(unknown)}. One row as a "
-                "dict of its columns becomes a table with pandas.DataFrame([row])"
+                "new rows must be a table, a dict of some of the views "
+                f"{sorted(draws.view_name(view) for view in draws.views)}, or a dict of some of the columns "
+                f"{listed(columns)}, got a dict of {listed(new)}"
             )
-        return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
+        is_row = all(np.ndim(value) == 0 for value in new.values())
+        new = pd.DataFrame([dict(new)] if is_row else dict(new))
     if isinstance(new, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
         # One row of a table.
         new = new.to_frame().T.infer_objects()
