@@ -70,8 +70,8 @@ def predict(
         Name of the mixture, of one of its views, or of its labels.
     new : (m, d) array_like or frame, (m,) for one column, or dict of these, optional
         New rows with gaps: NaN, or columns that are left out of a frame. With several views, a frame with columns
-        of any of them, or a dict by view; a dict of columns is a frame, or one row. Each row is treated separately,
-        as the next row after the data. Without ``new``, only covariates (``given``) are known.
+        of any of them, or a dict by view; a dict of columns is a frame, or one row. Each row is treated
+        separately, as the next row after the data. Without ``new``, only covariates (``given``) are known.
     of : str, int or list of these, optional
         Columns, or views, that are asked for. Their entries in ``new``, if there are any, are not used. By default
         the columns that are missing in some row; where they are not missing, the answer is the entry itself.
