@@ -225,6 +225,27 @@ def test_a_response_given_its_covariate():
     assert found["mean"].dims == ("new_row",)
 
 
+def test_covariates_are_matched_by_name():
+    """In another order than the rows, and refused for other rows; whether or not entries of the view are known."""
+    idata, names = fitted_lines(), ["p", "q", "r"]
+    x, design = pd.Series(NEW_X, index=names), pd.DataFrame(NEW_DESIGN, index=names)
+    for kind, of, new in (("mean", "y", {"x": x}), ("mean", "x", {"y": x})):
+        by_name, by_position = (
+            dp.predict(idata, "m", new, of=of, kind=kind, given={"y": {"covariates": own}}, random_seed=1)["mean"]
+            for own in (design.iloc[::-1], NEW_DESIGN)
+        )
+        np.testing.assert_allclose(by_name, by_position, rtol=1e-12)
+        assert by_name["new_row"].to_numpy().tolist() == names
+        with pytest.raises(ValueError, match="the index of other rows"):
+            dp.predict(idata, "m", new, of=of, given={"y": {"covariates": design.set_axis(["p", "q", "s"])}})
+    views = {"x": x.iloc[::-1], "y": pd.Series([0.1, 0.2, 0.3], index=names)}
+    found = dp.log_density(idata, "m", views, given={"y": {"covariates": design}})["row"]
+    wanted = dp.log_density(
+        idata, "m", {"x": NEW_X, "y": [0.1, 0.2, 0.3]}, given={"y": {"covariates": NEW_DESIGN}}
+    )["row"]
+    np.testing.assert_allclose(found.sel(new_row=names), wanted, rtol=1e-12)
+
+
 def stick_breaking(rng, sizes, alpha):
     """Weights of the clusters and of 60 more, by separate code."""
     *weights, rest = rng.dirichlet([*sizes, alpha])

@@ -388,6 +388,7 @@ chains tune random_seed initvals step_options data idata loss costs max_clusters
 probability most_bytes round_to ax columns bins n_largest warn n_draws n_particles n_words relevance ragged
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
+along of kind quantiles n_draws
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
@@ -397,6 +398,10 @@ AFTERWARDS = {
     "plot_density": {"x", "given", "group"},
     "sample_new_rows": {"given", "group"},
     "component_draws": {"group"},
+    "predict": {"new", "given", "group"},
+    "plot_predict": {"new", "given", "group"},
+    "log_density": {"new", "given", "group"},
+    "dependence": {"group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
     "as_tokens": {"observed"},
     "chunked_labels": {"observed"},
@@ -414,7 +419,7 @@ def test_no_argument_with_rows_is_forgotten():
             is_table = key == "observed" and name not in AFTERWARDS
             assert covered or is_table or key in NO_ROWS or (name, key) in [
                 ("HDPMixture", "unit"), ("HDPMixture", "known_labels"), ("HDPMixture", "must_link"),
-                ("LDA", "initval"), ("SplitMerge", "others"),
+                ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"),
             ], (name, key)  # fmt: skip
 
 

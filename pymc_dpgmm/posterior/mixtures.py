@@ -144,8 +144,10 @@ class NamedView(ViewDraws):
                 base.given[field] = np.repeat(line, data.shape[0], axis=0)
         return base.given_columns(data.shape, data)
 
-    def check_given(self, n_rows: int, given: Mapping[str, Any] | None) -> np.ndarray:
+    def check_given(self, n_rows: int, given: Mapping[str, Any] | None, rows: Rows | None = None) -> np.ndarray:
         """Check the covariates of new rows that are to be drawn, and return them: (n_rows, c) array.
+
+        If ``rows`` have names, covariates are aligned by them.
 
         Raises
         ------
@@ -153,7 +155,7 @@ class NamedView(ViewDraws):
             If they are missing, or have another number of rows.
         """
         # Include what a family otherwise computes from the rows, such as totals: these rows do not exist yet.
-        base = self._base_of_new(given, Rows("the new rows"), self.family.given)
+        base = self._base_of_new(given, Rows("the new rows") if rows is None else rows, self.family.given)
         columns = self._given_columns(base, np.empty((n_rows, self.d)))
         return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
 

@@ -94,8 +94,8 @@ def fit(
 
     Notes
     -----
-    If the rows are a dask array, every step is one pass over its chunks by dask. Births look at up to 4,000 rows of
-    a component. ``responsibilities`` of the result is a dask array.
+    If the rows are a dask array, every step is one pass over its chunks by dask. Births look at up to 4,000 rows
+    of a component. ``responsibilities`` of the result is a dask array.
 
     :doc:`/variational` describes the approximate posterior, its updates and its limits. Sources: Blei and Jordan
     (2006) for the Dirichlet process, Sugiyama (2016), chapter 20, for finite mixtures, Hughes and Sudderth (2013)
