@@ -145,7 +145,11 @@ __all__ = [
 
 # What is done after sampling, or in place of it, is imported when it is first asked for: ArviZ and what it imports
 # take longer than all the rest.
-_FITS = ("VariationalFit", "fit")
+_MODULES = {
+    "VariationalFit": "variational.model",
+    "fit": "variational.model",
+    "plot_predict": "posterior.plot_predictions",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -155,9 +159,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     plots = name.startswith("plot_")
-    module = "variational.model" if name in _FITS else "posterior.plots" if plots else "posterior"
-    if name == "plot_predict":
-        module = "posterior.plot_predictions"
+    module = _MODULES.get(name, "posterior.plots" if plots else "posterior")
     # Kept, so that this function is asked once for each name.
     value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{module}"), name)
     return value

@@ -609,11 +609,7 @@ class Contract:
         """Densities averaged over drawn parameters equal the predictive, for all columns and for some of them."""
         n_draws, before = 40_000, range(self.n - 1)
         rng = np.random.default_rng(2)
-        table = self.table([before])
-        sums = table.sums(1, 2)
-        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
-        drawn = self.family.component.draw(rng, table.shifted, repeated)
-        drawn = self.family.component.restore(drawn, table.origin)
+        table, sums, drawn = self._drawn_often(rng, n_draws)
         nothing = self.family.component.draw(rng, table.shifted, self.family.no_sums(table.shifted, 0))
         for name, letters in self.family.component.axes.items():
             assert nothing[name].shape == (0, *drawn[name].shape[1:])
@@ -628,15 +624,20 @@ class Contract:
             densities = np.exp(table.predictives(sums, 0, self.n, absent))
             self._assert_mean_densities(drawn, values, densities[:, 0])
 
+    def _drawn_often(self, rng: np.random.Generator, n_draws: int) -> tuple[Table, Any, dict[str, Any]]:
+        """Return a cluster of all rows but the last, its sums, and draws of its parameters."""
+        table = self.table([range(self.n - 1)])
+        sums = table.sums(1, 2)
+        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
+        drawn = self.family.component.draw(rng, table.shifted, repeated)
+        return table, sums, self.family.component.restore(drawn, table.origin)
+
     def check_means(self) -> None:
         """Means of rows, and of some columns given others, are averages over drawn parameters."""
         component, n_draws = self.family.component, 40_000
         if component.mean is None or self.family.predictive is None:
             return
-        rng, table = np.random.default_rng(3), self.table([range(self.n - 1)])
-        sums = table.sums(1, 2)
-        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
-        drawn = component.restore(component.draw(rng, table.shifted, repeated), table.origin)
+        table, sums, drawn = self._drawn_often(np.random.default_rng(3), n_draws)
         predictive = component.restore(self.family.predictive(table.shifted, sums), table.origin)
         entries = np.arange(self.n * self.d).reshape(self.n, self.d)
         has_parts = self.d > 1 and self.family.log_predictive_present is not None

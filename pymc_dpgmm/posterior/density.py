@@ -251,10 +251,7 @@ def membership(
     """
     draws = MixtureDraws(idata, name, model, group)
     draws.refuse_atoms("dp.membership")
-    if isinstance(x, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
-        # One row of a table.
-        x = x.to_frame().T.infer_objects()
-    values, names = _new_rows(draws, x, given)
+    values, names = _new_rows(draws, draws.as_rows(x), given)
     labels = draws.reference(reference, random_seed)
     some = draws.numbers.only(values)
     members = membership_of(some, [values[view.name] for view in some.views], labels)

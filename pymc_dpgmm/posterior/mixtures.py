@@ -456,6 +456,12 @@ class MixtureDraws:
         """Return the name of a view without that of the mixture."""
         return view.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")
 
+    def as_rows(self, new: Any) -> Any:
+        """Return new rows: a Series is one row of a table, unless the data has a single column."""
+        if isinstance(new, pd.Series) and (len(self.views) > 1 or not self.views[0].is_vector):
+            return new.to_frame().T.infer_objects()
+        return new
+
     def by_view(self, table: Table) -> dict[str, Table]:
         """Divide the columns of a table among the views.
 

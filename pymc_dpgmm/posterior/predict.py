@@ -116,7 +116,7 @@ def predict(
     TypeError, ValueError
         If there is no such mixture or column, rows are of the wrong kind, or a kind does not suit the columns.
     NotImplementedError
-        For parameters under a :func:`DirichletProcess`.
+        For parameters under a :func:`DirichletProcess`, and for columns of new rows that are a sparse matrix.
 
     Notes
     -----
@@ -187,8 +187,8 @@ def _checked_quantiles(quantiles: Sequence[float]) -> list[float]:
     return found
 
 
-def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[tuple[slice, list[Unknown]]]:
-    """Yield slices of rows, and these rows, so many that each row takes ``numbers`` numbers."""
+def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[list[Unknown]]:
+    """Yield the rows in blocks, where each row takes ``numbers`` numbers."""
     size = max(_NUMBERS_OF_A_BLOCK // max(numbers, 1), 1)
     starts = range(0, question.n_rows, size)
     columns = TextColumn("row {task.completed} of {task.total}"), BarColumn(20), TimeElapsedColumn()
@@ -196,7 +196,7 @@ def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[tup
         task = bar.add_task("", total=question.n_rows)
         for start in starts:
             rows = slice(start, min(start + size, question.n_rows))
-            yield rows, [each.of_rows(rows) for each in question.new]
+            yield [each.of_rows(rows) for each in question.new]
             bar.advance(task, rows.stop - rows.start)
 
 
@@ -204,7 +204,7 @@ def _answers(
     question: Question, numbers: int, progressbar: bool, answer: Callable[[list[Unknown]], Answer]
 ) -> Answer:
     """Return the answers for all rows, block by block."""
-    found = [answer(new) for _, new in _blocks(question, numbers, progressbar)]
+    found = [answer(new) for new in _blocks(question, numbers, progressbar)]
     return Answer(*(np.concatenate(each) for each in zip(*found, strict=True)))
 
 
@@ -274,7 +274,7 @@ def _drawn(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``n`` draws of each row, or what they are summed up to, (..., m, q), and the worth of the draws."""
     found, effective = [], []
-    for _, new in _blocks(question, n * len(question.columns), progressbar):
+    for new in _blocks(question, n * len(question.columns), progressbar):
         values, worth = draws_given(question.draws.numbers, new, n, rng)
         found.append(summed_up(values))
         effective.append(worth)

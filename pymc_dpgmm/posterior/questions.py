@@ -131,7 +131,11 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         positions, values = asked.get(view.name, []), entries[view.name]
         if is_sparse(values):
             if positions:
-                raise NotImplementedError(f"columns of {view.name}, which is sparse, cannot be asked for")
+                # Unknown entries are NaN, which a sparse matrix has no place for.
+                raise NotImplementedError(
+                    f"columns of {view.name} cannot be asked for in new rows that are a sparse matrix: leave "
+                    "these rows out, or pass them as an array"
+                )
         else:
             if fills_gaps and of is None:
                 known[:, len(columns) : len(columns) + len(positions)] = values[:, positions]
@@ -166,9 +170,7 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
             )
         is_row = all(np.ndim(value) == 0 for value in new.values())
         new = pd.DataFrame([dict(new)] if is_row else dict(new))
-    if isinstance(new, pd.Series) and (len(draws.views) > 1 or not draws.views[0].is_vector):
-        # One row of a table.
-        new = new.to_frame().T.infer_objects()
+    new = draws.as_rows(new)
     if len(draws.views) == 1 and not (_has_columns(new) and _named(draws, draws.views[0])):
         return {draws.views[0].name: _read(draws, draws.views[0], new, rows)}
     table = read_table(new, "new rows")
