@@ -380,7 +380,7 @@ class Contract:
         letters = "".join([*self.family.axes.values(), *self.family.sums.values()])
         numbers = {
             name: value if np.ndim(value) == 0 else np.ravel(value)
-            for name, value in self.params._asdict().items()
+            for name, value in (self.params._asdict() | self._tables()).items()
         }
         params = SimpleNamespace(**numbers, **{letter: lengths[letter] for letter in set(letters)})
         sums = SimpleNamespace(
@@ -401,6 +401,11 @@ class Contract:
                 return
             if not isinstance(result, Real):
                 raise TypeError(f"{name} of {self.family.name} must return a number, got {result!r}")
+
+    def _tables(self) -> dict[str, Any]:
+        """Return the numbers beside the parameters that the log evidence may use."""
+        family = self.family
+        return family.tabulate(self.params, 1) if family.constants is None else family.constants(self.params)
 
     def table(self, clusters: Sequence[Sequence[int]], values: np.ndarray | None = None) -> Table:
         """Table with an empty slot 0, and one slot for each cluster from 1 on."""
@@ -651,7 +656,7 @@ class Contract:
             weights = weights / weights.sum(axis=1, keepdims=True)
             means = np.broadcast_to(component.mean(drawn, values), (self.n, n_draws, self.d))
             wanted = np.sum(weights * means, axis=1)
-            errors = np.sqrt(np.sum((weights * (means - wanted[:, None, :])) ** 2, axis=1))
+            errors = np.sqrt(np.sum(np.abs(weights * (means - wanted[:, None, :])) ** 2, axis=1))
             found = np.broadcast_to(component.mean(predictive, values), (self.n, 1, self.d))[:, 0]
             np.testing.assert_array_less(np.abs(found - wanted)[absent], (4.5 * errors + 1e-12)[absent])
 

@@ -65,11 +65,11 @@ def test_draws_are_those_of_threads(client):
 
 def test_a_family_of_a_notebook_gets_to_the_workers(client):
     # Workers cannot import what a notebook defines.
-    source = (Path(__file__).parents[1] / "docs" / "gamma_exponential.py").read_text()
+    source = (Path(__file__).parents[1] / "docs" / "waiting_times.py").read_text()
     own = {"__name__": "__main__"}
     exec(compile(source.split("\nif __name__")[0], "a cell", "exec"), own)
     times = np.random.default_rng(1).exponential(np.where(np.arange(6_000) % 2, 0.1, 5.0))
-    array, base = da.from_array(times[:, None], chunks=(1_000, 1)), own["GammaExponential"](1.0, 1.0)
+    array, base = da.from_array(times[:, None], chunks=(1_000, 1)), own["WaitingTimes"](1.0, 1.0)
     found = sample(array, base=base)
     client.close()
     with dask.config.set(scheduler="threads"):

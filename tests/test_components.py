@@ -23,6 +23,7 @@ ROWS = np.array([[0.1, 2.0], [1.4, 1.1], [1.2, 3.5], [-2.0, 0.3], [0.9, 1.9], [-
 COUNTS = np.array([[0.0, 3], [1, 2], [5, 0], [2, 2], [4, 1], [0, 6]])
 COVARIATES = np.column_stack([np.ones(6), [0.3, -1.2, 2.0, 0.1, 1.5, -0.4]])
 LABELS = np.array([0, 1, 1, 2, 1, 0])
+PSI = np.array([[1.2, 0.3], [0.3, 0.7]])
 BASES = {
     "NormalInverseWishart": (dp.NormalInverseWishart([0.3, 1.0], 0.5, 4.5, [[1.2, 0.3], [0.3, 0.7]]), ROWS),
     "NormalInverseGamma": (dp.NormalInverseGamma([0.3, 1.0], [0.5, 0.9], 2.0, [1.0, 0.4]), ROWS),
@@ -36,6 +37,16 @@ BASES = {
     "GammaPoisson": (dp.GammaPoisson(1.3, [0.4, 0.9], np.linspace(0.5, 2, 6)), COUNTS),
     "DirichletMultinomial": (dp.DirichletMultinomial([0.7, 1.4]), COUNTS),
     "DirichletCategorical": (dp.DirichletCategorical([0.7, 1.4], [6, 7]), COUNTS),
+    "NormalKnownVariance": (dp.NormalKnownVariance([0.3, 1.0], 1.5, np.linspace(0.1, 0.9, 6)), ROWS),
+    "NormalKnownCovariance": (
+        dp.NormalKnownCovariance([0.3, 1.0], [1.5, 0.8], np.linspace(0.5, 2, 6)[:, None, None] * PSI),
+        ROWS,
+    ),
+    "SharedCovariance": (dp.SharedCovariance([0.3, 1.0], 0.5, PSI), ROWS),
+    "GammaExponential": (dp.GammaExponential(1.5, [0.4, 0.9], np.arange(6) % 3 > 0), np.abs(ROWS)),
+    "GammaGamma": (dp.GammaGamma(1.5, [0.4, 0.9], np.linspace(0.5, 3, 6)), np.abs(ROWS)),
+    "BetaNegativeBinomial": (dp.BetaNegativeBinomial(2.5, [1.4, 3.0], np.linspace(0.5, 3, 6)), COUNTS),
+    "VonMises": (dp.VonMises(0.3, 0.5, [1.5, 4.0]), np.clip(ROWS, -3.0, 3.0)),
 }
 PRIORS = {
     "CRP": lambda name, **kwargs: dp.DPMixture(name, 0.8, **kwargs),

@@ -48,6 +48,13 @@ FAMILY_CASES = {
     "multinomial": "multinomial",
     "poisson": "poisson",
     "binomial": "binomial",
+    "known-variance": "known-variance",
+    "known-covariance": "known-covariance",
+    "shared-covariance": "shared-covariance",
+    "exponential": "exponential",
+    "gamma": "gamma",
+    "negative-binomial": "negative-binomial",
+    "directions": "directions",
 }
 # What the default run compiles and checks, with fewer draws; the rest is slow.
 BY_DEFAULT = {("nig", prior) for prior in PRIORS}

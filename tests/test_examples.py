@@ -27,11 +27,11 @@ def load(path):
 @pytest.mark.slow
 def test_a_family_of_ones_own_keeps_the_contract():
     """The guide's family passes all checks of check_family."""
-    own = load(ROOT / "docs" / "gamma_exponential.py")
-    check_family(own.GammaExponential(1.3, 0.4), own.TIMES, own.slow_log_marginal)
+    own = load(ROOT / "docs" / "waiting_times.py")
+    check_family(own.WaitingTimes(1.3, 0.4), own.TIMES, own.slow_log_marginal)
     with pytest.raises(AssertionError):
         check_family(
-            own.GammaExponential(1.3, 0.4),
+            own.WaitingTimes(1.3, 0.4),
             own.TIMES,
             lambda values, a, b: own.slow_log_marginal(values, a, 1.1 * b),
         )
@@ -39,10 +39,10 @@ def test_a_family_of_ones_own_keeps_the_contract():
 
 def in_a_cell(change=("", "")):
     """The same as a notebook defines it, where no other process can import it from."""
-    source = (ROOT / "docs" / "gamma_exponential.py").read_text().split("\nif __name__")[0]
+    source = (ROOT / "docs" / "waiting_times.py").read_text().split("\nif __name__")[0]
     own = {"__name__": "__main__"}
     exec(compile(source.replace(*change), "a cell", "exec"), own)
-    return own["GammaExponential"].family
+    return own["WaitingTimes"].family
 
 
 def test_a_family_of_a_notebook_gets_to_other_processes():
@@ -67,7 +67,7 @@ def test_a_family_of_a_notebook_gets_to_other_processes():
 def test_the_documented_family_as_a_program():
     """The guide's code runs as it is printed."""
     done = subprocess.run(
-        [sys.executable, ROOT / "docs" / "gamma_exponential.py"], capture_output=True, text=True, check=True
+        [sys.executable, ROOT / "docs" / "waiting_times.py"], capture_output=True, text=True, check=True
     )
     assert "agrees with the enumeration" in done.stdout
 

@@ -10,8 +10,9 @@ import pandas as pd
 import pymc as pm
 import pytest
 from exact import assert_matches, codes
+from scipy.linalg import block_diag
 from scipy.special import logsumexp, multigammaln
-from scipy.stats import kstest
+from scipy.stats import kstest, multivariate_normal
 from scipy.stats import t as student_t
 
 import pymc_dpgmm as dp
@@ -62,7 +63,21 @@ def made(seed, draw, given=None):
     return values if given is None else np.hstack([values, np.broadcast_to(given, values.shape)])
 
 
+def known_covariance(values, mu, covariance_of_means):
+    """Log marginal likelihood of the entries that are there, all at once."""
+    d, values = len(mu), np.asarray(values)
+    rows, covariance = values[:, :d], values[:, d:].reshape(-1, d, d)
+    whole = np.kron(np.ones((len(rows), len(rows))), covariance_of_means) + block_diag(*covariance)
+    own = np.flatnonzero(~np.isnan(rows.ravel()))
+    if not len(own):
+        return 0.0
+    return float(
+        multivariate_normal(np.tile(mu, len(rows))[own], whole[np.ix_(own, own)]).logpdf(rows.ravel()[own])
+    )
+
+
 TRIALS = np.array([4, 7, 3])
+COVARIANCE = np.array([[0.5, 0.3], [0.3, 0.8]])
 CASES = {
     "nig": (
         dp.NormalInverseGamma([0.3, -0.2], [0.4, 0.7], [1.6, 2.5], [0.7, 1.4]),
@@ -87,6 +102,42 @@ CASES = {
         made(3, lambda rng: rng.binomial(TRIALS, 0.4, size=(N, 3)), given=TRIALS),
         by_column(exact.LOG_MARGINALS["BetaBinomial"], n_given=1),
         3,
+    ),
+    "known-variance": (
+        dp.NormalKnownVariance([0.3, -0.2], [1.5, 0.7], variance=0.5),
+        made(5, lambda rng: rng.normal(size=(N, 2)) + rng.integers(2, size=(N, 1)), given=np.array([0.3, 0.8])),
+        by_column(exact.LOG_MARGINALS["NormalKnownVariance"], n_given=1),
+        2,
+    ),
+    "known-covariance": (
+        dp.NormalKnownCovariance([0.3, -0.2], [[1.5, 0.4], [0.4, 0.7]], np.repeat(COVARIANCE[None], N, axis=0)),
+        np.hstack([made(5, lambda rng: rng.normal(size=(N, 2))), np.tile(COVARIANCE.ravel(), (N, 1))]),
+        known_covariance,
+        2,
+    ),
+    "exponential": (
+        dp.GammaExponential([1.5, 3.0], [0.4, 2.0]),
+        made(6, lambda rng: rng.exponential([0.5, 4.0], size=(N, 2)), given=np.arange(N)[:, None] % 3 > 0),
+        by_column(exact.LOG_MARGINALS["GammaExponential"], n_given=1),
+        2,
+    ),
+    "gamma": (
+        dp.GammaGamma([1.5, 3.0], [0.4, 2.0], shape=2.0),
+        made(7, lambda rng: rng.exponential([0.5, 4.0], size=(N, 2)), given=np.array([0.7, 2.5])),
+        by_column(exact.LOG_MARGINALS["GammaGamma"], n_given=1),
+        2,
+    ),
+    "negative-binomial": (
+        dp.BetaNegativeBinomial([2.6, 3.0], [1.4, 4.0], size=2.0),
+        made(8, lambda rng: rng.poisson([2.0, 9.0], size=(N, 2)), given=np.array([0.7, 2.5])),
+        by_column(exact.LOG_MARGINALS["BetaNegativeBinomial"], n_given=1),
+        2,
+    ),
+    "directions": (
+        dp.VonMises([0.4, -1.0], [0.3, 2.0], [1.5, 6.0]),
+        made(9, lambda rng: rng.vonmises([3.0, 0.5], [1.0, 3.0], size=(N, 2))),
+        by_column(exact.LOG_MARGINALS["VonMises"]),
+        2,
     ),
     "categorical": (
         dp.DirichletCategorical([[0.4, 1.5, 0.9], [0.2, 0.7, 1.0], [1.1, 0.6, 0.3]], [3, 2, 3]),

@@ -348,6 +348,26 @@ ROW_ARGUMENTS |= {
         lambda v: mixture(INTEGER["p"], base=dp.BetaBinomial(1.0, 1.0, trials=v)),
         np.arange(9, N + 9),
     ),
+    ("NormalKnownVariance", "variance"): (
+        lambda v: mixture(base=dp.NormalKnownVariance(0.0, 1.0, variance=v)),
+        np.arange(1.0, N + 1),
+    ),
+    ("NormalKnownCovariance", "covariance"): (
+        lambda v: mixture(REAL[["u"]], base=dp.NormalKnownCovariance(0.0, [1.0], covariance=v)),
+        np.arange(1.0, N + 1),
+    ),
+    ("GammaExponential", "events"): (
+        lambda v: mixture(INTEGER["p"], base=dp.GammaExponential(1.0, 1.0, events=v)),
+        np.arange(N) % 2,
+    ),
+    ("GammaGamma", "shape"): (
+        lambda v: mixture(INTEGER["p"] + 1, base=dp.GammaGamma(1.0, 1.0, shape=v)),
+        np.arange(1.0, N + 1),
+    ),
+    ("BetaNegativeBinomial", "size"): (
+        lambda v: mixture(INTEGER["p"], base=dp.BetaNegativeBinomial(1.0, 1.0, size=v)),
+        np.arange(1.0, N + 1),
+    ),
     ("CollapsedMixture", "offset"): (
         lambda v: dp.CollapsedMixture(
             "y", dp.CRP("y_labels", 1.0, N), dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0),
@@ -388,7 +408,7 @@ chains tune random_seed initvals step_options data idata loss costs max_clusters
 probability most_bytes round_to ax columns bins n_largest warn n_draws n_particles n_words relevance ragged
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
-along of kind quantiles n_draws
+along of kind quantiles n_draws tau2 covariance_of_means concentration
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.

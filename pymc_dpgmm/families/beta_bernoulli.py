@@ -12,13 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.beta_binomial import BetaBinomial, gradient, log_bernoulli
+from pymc_dpgmm.families.beta_binomial import BetaBinomial
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.expected import Linear
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, refuse_where
-from pymc_dpgmm.families.shared.counts import log_beta_ratio, missing_as_nothing, sums_of_logs
+from pymc_dpgmm.families.shared.beta_probabilities import gradient, log_bernoulli
+from pymc_dpgmm.families.shared.counts import log_beta_ratio, sums_of_logs
+from pymc_dpgmm.families.shared.gaps import missing_as_nothing
 from pymc_dpgmm.native.arithmetic import fast_log
 from pymc_dpgmm.native.special import digamma
 

@@ -14,55 +14,16 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
-from pymc_dpgmm.families.contract.expected import Linear
-from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.supports import positive, refuse_where
-from pymc_dpgmm.families.shared.counts import check_counts, log_beta_ratio, missing_as_nothing, with_missing
-from pymc_dpgmm.native.special import digamma, digamma_rises, gammaln
-
-
-def _update(p, n, s, x, sign):
-    for j in range(p.d):
-        s.successes[j] += sign * x[j]
-        s.failures[j] += sign * x[p.d + j]
-    s.constant[0] += sign * x[2 * p.d]
-    return 1.0
-
-
-def _log_evidence(p, n, s):
-    total = s.constant[0]
-    for j in range(p.d):
-        total += log_beta_ratio(p.a[j], p.b[j], s.successes[j], s.failures[j])
-    return total
-
-
-def _log_predictive(p, n, s, c, x):
-    # A difference of two log evidences would lose digits where counts are large.
-    total = x[2 * p.d]
-    for j in range(p.d):
-        total += log_beta_ratio(p.a[j] + s.successes[j], p.b[j] + s.failures[j], x[j], x[p.d + j])
-    return total, 0.0, 1.0
-
-
-def gradient(params: Any, successes: np.ndarray, failures: np.ndarray) -> Drawn:
-    """Gradient of the log evidence in a and b, summed over clusters with these successes and failures, (K, d)."""
-    common = digamma_rises(params.a + params.b, successes + failures)
-    return {
-        "a": np.sum(digamma_rises(params.a, successes) - common, axis=0),
-        "b": np.sum(digamma_rises(params.b, failures) - common, axis=0),
-    }
+from pymc_dpgmm.families.contract.supports import refuse_where
+from pymc_dpgmm.families.shared.beta_probabilities import beta_probabilities, draw_probabilities, log_bernoulli
+from pymc_dpgmm.families.shared.counts import check_counts
+from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
+from pymc_dpgmm.native.special import gammaln
 
 
 def _predictive(params: Any, s: Any) -> Drawn:
     a_n, b_n = params.a + s.successes, params.b + s.failures
     return {"probability": a_n / (a_n + b_n)}
-
-
-def _expected(params: Any, s: Any) -> Linear:
-    a_n, b_n = params.a + s.successes, params.b + s.failures
-    total = digamma(a_n + b_n)
-    factors = {"successes": digamma(a_n) - total, "failures": digamma(b_n) - total}
-    return Linear(np.zeros(len(s.n)), factors | {"constant": np.ones(len(s.n))})
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
@@ -83,19 +44,8 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     return np.column_stack([successes, failures, _log_coefficients(successes, failures)]), None
 
 
-def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
-    return {"probability": rng.beta(params.a + s.successes, params.b + s.failures)}
-
-
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     return rng.binomial(given.astype(np.int64), drawn["probability"][labels]).astype(np.float64)
-
-
-def log_bernoulli(drawn: Drawn, successes: np.ndarray, failures: np.ndarray) -> np.ndarray:
-    """Log densities (n, K) of rows of successes and failures, without the binomial coefficients."""
-    # Draws of p can round to 0 or 1. Without a lower bound, a count of 0 times log 0 would be NaN.
-    smallest, p = np.finfo(np.float64).tiny, drawn["probability"]
-    return successes @ np.log(np.maximum(p, smallest)).T + failures @ np.log(np.maximum(1.0 - p, smallest)).T
 
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
@@ -122,6 +72,10 @@ class BetaBinomial(BaseMeasure):
         Number of trials of each row, the same for all columns or one for each: whole numbers. Rows without trials
         are allowed; only the prior decides about their cluster.
 
+    Notes
+    -----
+    ``from_data(data, trials=...)`` sets a = b = 1, so probabilities are uniform.
+
     Examples
     --------
     >>> import pymc_dpgmm as dp
@@ -132,23 +86,16 @@ class BetaBinomial(BaseMeasure):
     """
 
     family = with_missing(
-        Family(
-            name="BetaBinomial",
-            parameters={"a": positive("d"), "b": positive("d")},
+        beta_probabilities(
+            "BetaBinomial",
             check_values=_check_values,
-            sums={"successes": "d", "failures": "d", "constant": ""},
-            update=_update,
-            log_evidence=_log_evidence,
-            gradient=lambda params, s: gradient(params, s.successes, s.failures),
-            predictive=_predictive,
-            expected=_expected,
-            cache={},
-            log_predictive=_log_predictive,
             represent=_represent,
             component=Component(
-                {"probability": "d"}, _draw, _draw_rows, _log_density, is_discrete=True, mean=_mean
+                {"probability": "d"}, draw_probabilities, _draw_rows, _log_density, is_discrete=True, mean=_mean
             ),
+            predictive=_predictive,
             given={"trials": "d"},
+            from_data=lambda rows, **given: {"a": np.ones(rows.shape[1]), "b": np.ones(rows.shape[1])},
         )
     )
 

@@ -306,8 +306,9 @@ class DirichletCategorical(BaseMeasure):
         super().check_shape(shape)
 
     @classmethod
-    def from_data(cls, data: Any) -> "DirichletCategorical":
+    def from_data(cls, data: Any, **given: Any) -> "DirichletCategorical":
         """Make a base measure from columns of categories, text or codes; see the class."""
+        cls.check_given(given)
         return cls(1.0, numbers_of_levels(read_table(data, "data")))
 
     def read(self, table: Table) -> Coded:

@@ -30,7 +30,6 @@ from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
-from pymc_dpgmm.families.shared.conditional_t import draw_absent, log_predictive_present
 from pymc_dpgmm.families.shared.full_normal import (
     conditional_mean,
     draw_conditional,
@@ -40,6 +39,7 @@ from pymc_dpgmm.families.shared.full_normal import (
 )
 from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
+from pymc_dpgmm.families.shared.some_columns import draw_absent, log_predictive_present
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising, log_risings
 from pymc_dpgmm.native.triangles import (

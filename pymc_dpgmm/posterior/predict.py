@@ -17,6 +17,7 @@ from pymc_dpgmm.posterior.arrays.predictions import (
     densities_given,
     draws_given,
     means_given,
+    quantiles_about,
 )
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
@@ -108,8 +109,10 @@ def predict(
         new_row, column). Both without the dimension ``column`` if ``of`` is the name of a single column.
         ``"density"``: ``mean``, ``lower`` and ``upper`` (new_row, x). ``"probability"``: the same over
         ``category``. ``"draws"``: each column under its own name, (chain, draw, new_row), categories as their
-        levels. ``effective_draws`` (new_row,) tells how many draws of equal weight the weighed draws are worth.
-        Values are without an offset, as in :func:`sample_new_rows`. New rows of a frame keep their index.
+        levels. ``effective_draws`` (new_row,) tells how many draws of equal weight the weighed draws are worth. Of
+        directions, means are those of unit vectors, and bands and quantiles count from the mean: within pi of it,
+        and so sometimes outside of [-pi, pi]. Values are without an offset, as in :func:`sample_new_rows`. New
+        rows of a frame keep their index.
 
     Raises
     ------
@@ -292,7 +295,16 @@ def quantiles_of(
 ) -> xr.Dataset:
     """Return quantiles of the entries of new rows."""
     n = max(_DRAWS_FOR_QUANTILES, question.draws.numbers.n_draws)
-    values, effective = _drawn(question, n, rng, progressbar, lambda drawn: np.quantile(drawn, quantiles, axis=0))
+    circular = np.array([column.view.family.component.is_circular for column in question.columns])
+
+    def summed_up(drawn: np.ndarray) -> np.ndarray:
+        found = np.quantile(drawn, quantiles, axis=0)
+        if not circular.any():
+            return found
+        centre = np.angle(np.mean(np.exp(1j * drawn), axis=0))
+        return np.where(circular, quantiles_about(centre, drawn, quantiles), found)
+
+    values, effective = _drawn(question, n, rng, progressbar, summed_up)
     result = _of_columns(question, {"quantiles": values}, ("quantile",), effective, {})
     return result.assign_coords(quantile=quantiles)
 

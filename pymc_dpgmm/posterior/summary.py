@@ -248,7 +248,8 @@ def _cluster_table(components: xr.Dataset, draws: MixtureDraws) -> pd.DataFrame:
     for view in draws.views:
         for parameter in view.family.component.axes:
             name = parameter if len(draws.views) == 1 else f"{view.name}_{parameter}"
-            columns |= _columns_of(components[name], name, draws.cluster_dim())
+            is_direction = parameter in view.family.component.directions
+            columns |= _columns_of(components[name], name, draws.cluster_dim(), is_direction)
     return pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())
 
 
@@ -261,8 +262,8 @@ def _top_words(components: xr.Dataset) -> list[str]:
     return [", ".join(map(str, names[ranked[:_MOST_NAMED]])) for ranked in order]
 
 
-def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.ndarray]:
-    """Return posterior means of a parameter as named columns of a table."""
+def _columns_of(values: xr.DataArray, name: str, cluster: str, is_direction: bool) -> dict[str, np.ndarray]:
+    """Return posterior means of a parameter as named columns of a table; of directions, those of unit vectors."""
     if name.endswith("covariance"):
         values = xr.DataArray(
             np.diagonal(values.to_numpy(), axis1=-2, axis2=-1), dims=values.dims[:-1], coords=_without_last(values)
@@ -270,7 +271,10 @@ def _columns_of(values: xr.DataArray, name: str, cluster: str) -> dict[str, np.n
     if name.endswith("variance"):
         values = values**0.5
         name = f"{name.removesuffix('covariance').removesuffix('variance')}sd"
-    mean = values.mean(("chain", "draw"))
+    draws = ("chain", "draw")
+    mean = values.mean(draws)
+    if is_direction:
+        mean = mean.copy(data=np.angle(values.copy(data=np.exp(1j * values.to_numpy())).mean(draws)))
     dims = [str(dim) for dim in mean.dims if dim != cluster]
     if not dims:
         return {name: mean.to_numpy()}

@@ -7,8 +7,18 @@ import json
 from pathlib import Path
 
 import numpy as np
+from scipy.linalg import block_diag
 from scipy.special import betaln, gammaln, logsumexp
-from scipy.stats import betabinom, dirichlet_multinomial, multivariate_t, nbinom
+from scipy.stats import (
+    betabinom,
+    betaprime,
+    dirichlet_multinomial,
+    lomax,
+    multivariate_normal,
+    multivariate_t,
+    nbinom,
+    vonmises,
+)
 from scipy.stats import t as student_t
 
 from pymc_dpgmm import testing
@@ -141,7 +151,88 @@ def categorical_log_marginal(codes, a, levels):
     return total
 
 
+def gamma_exponential_log_marginal(values, a, b):
+    """Lomax densities of events, and survival functions of censored times, one row after another."""
+    times, events = np.hsplit(values, 2)
+    total = 0.0
+    for i in range(len(values)):
+        law = lomax(a + events[:i].sum(axis=0), scale=b + times[:i].sum(axis=0))
+        total += np.where(events[i] == 1, law.logpdf(times[i]), law.logsf(times[i])).sum()
+    return total
+
+
+def gamma_gamma_log_marginal(values, a, b):
+    """Compound gamma (beta prime) densities, one row after another."""
+    rows, shape = np.hsplit(values, 2)
+    total = 0.0
+    for i in range(len(values)):
+        law = betaprime(shape[i], a + shape[:i].sum(axis=0), scale=b + rows[:i].sum(axis=0))
+        total += law.logpdf(rows[i]).sum()
+    return total
+
+
+def beta_negative_binomial_log_marginal(values, a, b):
+    """One row after another (Johnson, Kemp and Kotz 2005, section 6.2.3); SciPy's sizes are whole numbers."""
+    counts, size = np.hsplit(values, 2)
+    total = 0.0
+    for i, (k, r) in enumerate(zip(counts, size, strict=True)):
+        a_n, b_n = a + size[:i].sum(axis=0), b + counts[:i].sum(axis=0)
+        coefficient = gammaln(r + k) - gammaln(r) - gammaln(k + 1.0)
+        total += np.sum(coefficient + betaln(a_n + r, b_n + k) - betaln(a_n, b_n))
+    return float(total)
+
+
+def normal_known_variance_log_marginal(values, mu, tau2):
+    """All rows of a column at once: they are a multivariate normal."""
+    rows, variance = np.hsplit(values, 2)
+    if not len(rows):
+        return 0.0
+    mu, tau2 = np.broadcast_to(mu, rows.shape[1]), np.broadcast_to(tau2, rows.shape[1])
+    return sum(
+        float(multivariate_normal(np.full(len(x), m), np.diag(v) + t).logpdf(x))
+        for x, v, m, t in zip(rows.T, variance.T, mu, tau2, strict=True)
+    )
+
+
+def normal_known_covariance_log_marginal(values, mu, covariance_of_means):
+    """All rows at once."""
+    d = len(mu)
+    rows, covariance = values[:, :d], values[:, d:].reshape(-1, d, d)
+    if not len(rows):
+        return 0.0
+    whole = np.kron(np.ones((len(rows), len(rows))), covariance_of_means) + block_diag(*covariance)
+    return float(multivariate_normal(np.tile(mu, len(rows)), whole).logpdf(rows.ravel()))
+
+
+def shared_covariance_log_marginal(rows, mu, kappa, covariance):
+    """All rows at once."""
+    if not len(rows):
+        return 0.0
+    whole = np.kron(np.eye(len(rows)) + 1.0 / kappa, covariance)
+    return float(multivariate_normal(np.tile(mu, len(rows)), whole).logpdf(rows.ravel()))
+
+
+def von_mises_log_marginal(rows, mu, kappa, concentration):
+    """The prior times the likelihood, summed over a grid of directions, which converges exponentially."""
+    grid = np.linspace(-np.pi, np.pi, 4_000, endpoint=False)
+    total = 0.0
+    for x, m, k, c in zip(
+        rows.T, *(np.broadcast_to(v, rows.shape[1]) for v in (mu, kappa, concentration)), strict=True
+    ):
+        log_p = vonmises.logpdf(grid, k * c, loc=m)
+        log_p = log_p + sum((vonmises.logpdf(one, c, loc=grid) for one in x), start=np.zeros(len(grid)))
+        total += float(logsumexp(log_p)) + np.log(2.0 * np.pi / len(grid))
+    return total
+
+
 LOG_MARGINALS = {
+    "BetaNegativeBinomial": beta_negative_binomial_log_marginal,
+    "GammaExponential": gamma_exponential_log_marginal,
+    "GammaGamma": gamma_gamma_log_marginal,
+    "NormalKnownCovariance": normal_known_covariance_log_marginal,
+    "NormalKnownVariance": normal_known_variance_log_marginal,
+    "SharedCovariance": shared_covariance_log_marginal,
+    "VonMises": von_mises_log_marginal,
     "NormalInverseWishart": niw_log_marginal,
     "NormalInverseGamma": nig_log_marginal,
     "SphericalNormalInverseGamma": spherical_log_marginal,

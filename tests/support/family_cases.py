@@ -17,6 +17,13 @@ EXPOSURE = RNG.gamma(2.0, 1.0, size=9)
 TRIALS = np.array([3, 40, 0, 1, 7, 100, 12, 5, 2])
 SUCCESSES = RNG.binomial(TRIALS, 0.3).astype(float)
 WORDS = RNG.multinomial([3, 40, 0, 1, 7, 100, 12, 5, 2], [0.1, 0.2, 0.3, 0.4]).astype(float)
+VARIANCES = RNG.gamma(2.0, 0.3, size=(9, 2))
+COVARIANCES = np.einsum("nij,nkj->nik", *[RNG.normal(size=(9, 2, 2))] * 2) + 0.1 * np.eye(2)
+SEEN = (RNG.random((9, 2)) < 0.7).astype(float)
+SEEN[0] = 1.0
+TIMES = RNG.exponential([0.5, 4.0], size=(9, 2))
+SHAPES = RNG.uniform(0.5, 4.0, size=(9, 2))
+ANGLES = RNG.vonmises([3.0, 0.5], [1.0, 3.0], size=(9, 2))
 
 
 def multisets(d, total):
@@ -84,4 +91,58 @@ CASES = {
         2,
         list(np.ndindex(4, 4)),
     ),
+    "known-variance": (
+        dp.NormalKnownVariance([0.4, -1.0], [1.5, 0.7], VARIANCES),
+        np.column_stack([ROWS[:, :2], VARIANCES]),
+        2,
+        None,
+    ),
+    "known-variance-one-column": (
+        dp.NormalKnownVariance(0.4, 2.0, VARIANCES[:, 0]),
+        np.column_stack([ROWS[:, 0], VARIANCES[:, 0]]),
+        1,
+        None,
+    ),
+    "known-covariance": (
+        dp.NormalKnownCovariance([0.4, -1.0], [[1.5, 0.4], [0.4, 0.7]], COVARIANCES),
+        np.column_stack([ROWS[:, :2], COVARIANCES.reshape(9, 4)]),
+        2,
+        None,
+    ),
+    "known-covariance-three-columns": (
+        dp.NormalKnownCovariance(0.1, [1.5, 0.7, 2.0], np.repeat(np.array([SPREAD_PSI]), 9, axis=0)),
+        np.column_stack([ROWS, np.tile(np.ravel(SPREAD_PSI), (9, 1))]),
+        3,
+        None,
+    ),
+    "shared-covariance": (dp.SharedCovariance([0.4, -1.0, 2.0], 0.3, SPREAD_PSI), ROWS, 3, None),
+    "shared-covariance-one-column": (dp.SharedCovariance(0.3, 0.3, [[0.8]]), ROWS[:, :1], 1, None),
+    "exponential": (
+        dp.GammaExponential([1.5, 3.0], [0.4, 2.0], SEEN),
+        np.column_stack([TIMES, SEEN]),
+        2,
+        None,
+    ),
+    "exponential-one-column": (
+        dp.GammaExponential(1.5, 0.4, SEEN[:, 0]),
+        np.column_stack([TIMES[:, 0], SEEN[:, 0]]),
+        1,
+        None,
+    ),
+    "gamma": (dp.GammaGamma([1.5, 3.0], [0.4, 2.0], SHAPES), np.column_stack([TIMES, SHAPES]), 2, None),
+    "gamma-one-column": (dp.GammaGamma(1.5, 0.4, 2.5), np.column_stack([TIMES[:, 0], np.full(9, 2.5)]), 1, None),
+    "negative-binomial": (
+        dp.BetaNegativeBinomial([2.6, 3.0], [1.4, 4.0], SHAPES),
+        np.column_stack([COUNTS, SHAPES]),
+        2,
+        None,
+    ),
+    "negative-binomial-one-column": (
+        dp.BetaNegativeBinomial(9.0, 2.5, 3.5),
+        np.column_stack([COUNTS[:, 0], np.full(9, 3.5)]),
+        1,
+        np.arange(3_000.0)[:, None],
+    ),
+    "directions": (dp.VonMises([0.4, -1.0], [0.3, 2.0], [1.5, 6.0]), ANGLES, 2, None),
+    "directions-one-column": (dp.VonMises(3.0, 0.3, 2.5), ANGLES[:, :1], 1, None),
 }

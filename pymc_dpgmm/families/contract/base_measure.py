@@ -154,13 +154,15 @@ class BaseMeasure:
         return {name: list(table.columns) for name, table in found.items() if table.columns is not None}
 
     @classmethod
-    def from_data(cls, data: Any) -> Self:
+    def from_data(cls, data: Any, **given: Any) -> Self:
         """Make a weakly informative base measure from data; the class states which.
 
         Parameters
         ----------
         data : (n,) or (n, d) array_like of finite numbers
             The data. Missing entries (NaN) are ignored. Families of sparse data accept it here too.
+        **given
+            What comes with every row, such as ``exposure``, under its name in the class.
 
         Warns
         -----
@@ -175,6 +177,7 @@ class BaseMeasure:
         """
         if cls.family.from_data is None:
             raise ValueError(f"{cls.family.name} has no default parameters; give them all")
+        cls.check_given(given)
         table = read_table(data, "data")
         if is_sparse(table.values):
             if not cls.family.takes_sparse:
@@ -193,8 +196,18 @@ class BaseMeasure:
         if not cls.family.component.is_discrete:
             names = range(rows.shape[1]) if table.columns is None else table.columns
             warn_of_scales(cls.family.name, rows, [str(name) for name in names])
-        defaults: dict[str, Any] = cls.family.from_data(rows)
-        return cls(**defaults)
+        columns = dict.fromkeys(given, None if table.is_vector else table.columns)
+        own = cls.given_for(given, Rows("the data", table.rows), columns)
+        defaults: dict[str, Any] = cls.family.from_data(rows, **{name: _as_columns(own[name]) for name in own})
+        return cls(**defaults, **given)
+
+    @classmethod
+    def check_given(cls, given: Mapping[str, Any]) -> None:
+        """Raise TypeError unless all of this comes with every row in the family."""
+        unknown = [name for name in given if name not in cls.family.given]
+        if unknown:
+            known = " and ".join(["data", *cls.family.given])
+            raise TypeError(f"{cls.__name__}.from_data takes {known}, got {unknown[0]}")
 
     def lengths(self, d: int) -> dict[str, int]:
         """Return the lengths of the axes that the family names by letters, for ``d`` columns of data."""
@@ -344,6 +357,12 @@ class BaseMeasure:
             for name, value in self.parameters.items()
             if not is_variable(value) and np.ndim(value) > 0
         }
+
+
+def _as_columns(value: Any) -> Any:
+    """Return what is given with every row as a number or a matrix."""
+    value = value.get_value() if is_variable(value) else value
+    return value[:, None] if np.ndim(value) == 1 else value
 
 
 def _is_square(letters: str) -> bool:

@@ -45,7 +45,14 @@ class Component:
         ``(drawn, origin) -> drawn``: undoes what ``represent`` of the family has done to the data.
     mean : callable or None
         ``(drawn, values) -> (n, K, d) array`` or (1, K, d): expected entries of rows in each cluster, given those
-        entries of ``values`` that are known. Unknown ones are NaN. None for categories, which have no mean.
+        entries of ``values`` that are known. Unknown ones are NaN. None for categories, which have no mean. Of
+        circular rows it is the expected unit vector as a complex number.
+    is_discrete, bounds
+        Whether rows are whole numbers, and the least and the largest value.
+    is_circular : bool
+        Whether rows are directions, angles in [-pi, pi] of which both ends are the same.
+    directions : tuple of str
+        Names of the parameters that are such angles: results average them as directions.
     draw_unknown : callable or None
         ``(rng, drawn, labels, values) -> (n, d) array``: the unknown entries of rows, drawn given the known ones;
         the others may be anything. Needed where the columns of a cluster tell of each other. ``drawn`` are then
@@ -67,6 +74,8 @@ class Component:
     quadratic: Callable[[Drawn], tuple[np.ndarray, np.ndarray]] | None = None
     is_discrete: bool = False
     bounds: tuple[float, float] = (-math.inf, math.inf)
+    is_circular: bool = False
+    directions: tuple[str, ...] = ()
     restore: Callable[[Drawn, Any], Drawn] = _as_drawn
     given_columns: Callable[[Drawn, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None
     mean: Callable[[Drawn, np.ndarray], np.ndarray] | None = None

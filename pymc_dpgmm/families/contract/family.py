@@ -205,7 +205,8 @@ class Family:
     given : dict of str to str
         What comes with every row, under the name of the user's argument, with a letter for its columns.
     from_data : callable or None
-        ``(rows) -> dict`` of default parameters.
+        ``(rows, **given) -> dict`` of default parameters. What is given with every row is passed where the user
+        has passed it: a number, or a matrix of n rows.
     takes : tuple of int
         Numbers of dimensions that the data may have: 1 for (n,), 2 for (n, d).
     incomplete : Family or None
@@ -268,7 +269,7 @@ class Family:
     represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
     shift: Callable[[Any, Any], Any] = _unshifted
     given: dict[str, str] = field(default_factory=dict)
-    from_data: Callable[[np.ndarray], dict[str, np.ndarray | float]] | None = None
+    from_data: Callable[..., dict[str, np.ndarray | float]] | None = None
     takes: tuple[int, ...] = (1, 2)
     takes_sparse: bool = False
     incomplete: "Family | None" = None

@@ -1,11 +1,10 @@
-"""What families of counts share: checks of values, missing ones, and ratios of gamma functions."""
+"""What families of counts share: checks of values, sparse rows, and ratios of gamma functions."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.family import Family, Ragged
+from pymc_dpgmm.families.contract.family import Ragged
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.tables.checks import is_sparse
@@ -21,28 +20,6 @@ def sums_of_logs(totals: np.ndarray, n: int) -> np.ndarray:
     """Return sums over columns of log(total + m), for m = 0..n rows: (n + 1,)."""
     rows = np.arange(n + 1.0)
     return sum((np.log(total + rows) for total in totals), start=np.zeros(n + 1))
-
-
-def missing_as_nothing(values: np.ndarray) -> np.ndarray:
-    """Return counts, and what is given with each of them, with 0 of 0 where counts are missing (NaN)."""
-    counts, given = np.hsplit(values, 2)
-    missing = np.isnan(counts)
-    return np.hstack([np.where(missing, 0.0, counts), np.where(missing, 0.0, given)])
-
-
-def with_missing(family: Family) -> Family:
-    """Return a family of counts out of what is given, together with that for rows with missing counts.
-
-    No counts of no exposure, or out of no trials, have probability 1 whatever the parameters are.
-    """
-    incomplete = replace(
-        family,
-        name=f"Incomplete{family.name}",
-        check_values=lambda params, values: family.check_values(params, np.nan_to_num(values, nan=0.0)),
-        represent=lambda params, values: family.represent(params, missing_as_nothing(values)),
-        takes_missing=True,
-    )
-    return replace(family, incomplete=incomplete)
 
 
 def as_triplets(matrix: Any) -> np.ndarray:

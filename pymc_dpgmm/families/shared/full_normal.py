@@ -66,6 +66,13 @@ def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
 
     Rows without gaps are left out.
     """
+    return (found for found in patterns_of(missing) if len(found[2]))
+
+
+def patterns_of(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Yield the same, and rows without gaps too."""
+    if not len(missing):
+        return
     if np.all(missing == missing[:1]):
         groups = [np.arange(len(missing))]
     else:
@@ -75,8 +82,7 @@ def patterns(missing: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.n
         groups = np.split(order, np.flatnonzero(np.diff(of_row[order])) + 1)
     for rows in groups:
         pattern = missing[rows[0]]
-        if pattern.any():
-            yield rows, np.flatnonzero(~pattern), np.flatnonzero(pattern)
+        yield rows, np.flatnonzero(~pattern), np.flatnonzero(pattern)
 
 
 def conditional_mean(drawn: dict[str, np.ndarray], values: np.ndarray) -> np.ndarray:
@@ -99,7 +105,8 @@ def draw_conditional(
 ) -> np.ndarray:
     """Draw the entries of rows that are NaN given the others, from a multivariate t for each cluster: (n, d).
 
-    Given are ``mean`` (K, d), the ``factor`` (K, d, d) of the scale matrix, and ``degrees`` (K,).
+    Given are ``mean`` (K, d), the ``factor`` (K, d, d) of the scale matrix, and ``degrees`` (K,), infinite ones
+    for a normal.
     """
     found, d = np.array(values), values.shape[1]
     for rows, known, unknown in patterns(np.isnan(values)):
@@ -109,9 +116,10 @@ def draw_conditional(
             # Coordinates of what is known, of unit scale, and what is left of the unknown without them.
             whitened = (values[np.ix_(own, known)] - drawn["mean"][k, known]) @ inverse[k]
             shared = of_unknown @ q[k]
-            degrees = drawn["degrees"][k]
-            gamma = rng.standard_gamma(0.5 * (degrees + len(known)), size=len(own))
-            spread = np.sqrt((degrees + np.sum(whitened**2, axis=1)) / (2.0 * gamma))
+            degrees, spread = drawn["degrees"][k], np.ones(len(own))
+            if np.isfinite(degrees):
+                gamma = rng.standard_gamma(0.5 * (degrees + len(known)), size=len(own))
+                spread = np.sqrt((degrees + np.sum(whitened**2, axis=1)) / (2.0 * gamma))
             noise = rng.standard_normal((len(own), d)) @ (of_unknown - shared @ q[k].T).T
             found[np.ix_(own, unknown)] = drawn["mean"][k, unknown] + whitened @ shared.T + spread[:, None] * noise
     return found

@@ -4,17 +4,39 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.families.contract.supports import refuse_where
 
-def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows with column means zero, and the means; missing entries (NaN) stay missing."""
+# Squared distance of a row from the mean of all rows, in units of its own variance, from which on a difference of
+# sums of such squares keeps too few digits.
+_LARGEST_SQUARE = 1e12
+
+
+def column_means_or_zero(values: np.ndarray) -> np.ndarray:
+    """Return the means of the entries of columns that are not missing (NaN), 0 where there are none."""
     means = values.sum(axis=0) / max(len(values), 1)
     if not np.isfinite(means).all():
         # Not np.nanmean, which warns of columns without entries.
         present = ~np.isnan(values)
         means = np.where(present, values, 0.0).sum(axis=0) / np.maximum(present.sum(axis=0), 1)
+    return means
+
+
+def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows with column means zero, and the means; missing entries (NaN) stay missing."""
+    means = column_means_or_zero(values)
     return np.ascontiguousarray(values - means), means
 
 
 def shift_mean(params: Any, origin: np.ndarray) -> Any:
     """Return parameters whose ``mu`` is relative to ``origin``."""
     return params._replace(mu=params.mu - origin)
+
+
+def refuse_lost_digits(squares: np.ndarray) -> None:
+    """Raise ValueError where rows are too far apart beside their own errors; ``squares`` are (n, columns)."""
+    refuse_where(
+        squares > _LARGEST_SQUARE,
+        "the error of a row must be at least a millionth of its distance from the mean of all rows (are these "
+        "variances, in the squared unit of the data?)",
+        np.sqrt(squares),
+    )

@@ -133,7 +133,7 @@ def _answer(log_known: np.ndarray, means: np.ndarray, curves: np.ndarray, probab
     """Return the result from conditional means, and those of random measures, of all draws: (S, m, ...)."""
     weights, effective = _normalized(log_known)
     shape = weights.shape + (1,) * (means.ndim - 2)
-    limits = np.quantile(curves, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    limits = np.quantile(curves, _tails(probability), axis=0)
     return Answer(np.sum(weights.reshape(shape) * means, axis=0), limits[0], limits[1], effective)
 
 
@@ -144,9 +144,11 @@ def means_given(
 
     ``q`` are the columns asked for in all views, one view after the other.
     """
-    rows, n_asked = _Rows(mixture.views, new), sum(len(each.asked) for each in new)
+    rows = _Rows(mixture.views, new)
+    circular = _is_circular(mixture, new)
     log_known = np.empty((mixture.n_draws, rows.n_rows))
-    means, curves = (np.empty((mixture.n_draws, rows.n_rows, n_asked)) for _ in range(2))
+    kind = np.complex128 if circular.any() else np.float64
+    means, curves = (np.empty((mixture.n_draws, rows.n_rows, len(circular)), dtype=kind) for _ in range(2))
     for s, partition in enumerate(mixture.partitions(rows.values)):
         log_joint = rows.log_joint(partition)
         log_known[s] = logsumexp(log_joint, axis=1)
@@ -158,7 +160,38 @@ def means_given(
         measure = draw_measure(rng, partition)
         log_joint = rows.log_joint_given(partition, measure)
         curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
-    return _answer(log_known, means, curves, probability)
+    found = _answer(log_known, means.real, curves.real, probability)
+    if not circular.any():
+        return found
+    weights, effective = _normalized(log_known)
+    mean = np.sum(weights[:, :, None] * means, axis=0)
+    lower, upper = quantiles_about(np.angle(mean), np.angle(curves), _tails(probability))
+    numbers = found.mean, found.lower, found.upper
+    mean, lower, upper = (
+        np.where(circular, own, other) for own, other in zip((np.angle(mean), lower, upper), numbers, strict=True)
+    )
+    return Answer(mean, lower, upper, effective)
+
+
+def _is_circular(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
+    """Tell which of the columns that are asked for are directions: (q,)."""
+    flags = [
+        np.full(len(each.asked), view.family.component.is_circular)
+        for view, each in zip(mixture.views, new, strict=True)
+    ]
+    return np.concatenate(flags)
+
+
+def quantiles_about(centre: np.ndarray, angles: np.ndarray, shares: Sequence[float]) -> np.ndarray:
+    """Return quantiles of angles (n, ...) on the circle cut opposite to ``centre`` (...): (number, ...).
+
+    They are within pi of the centre, and may so lie outside of [-pi, pi].
+    """
+    return centre + np.quantile(np.angle(np.exp(1j * (angles - centre))), shares, axis=0)
+
+
+def _tails(probability: float) -> list[float]:
+    return [0.5 - 0.5 * probability, 0.5 + 0.5 * probability]
 
 
 def _means(partition: Partition, new: Sequence[Unknown], parameters: Sequence[Drawn]) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""The multivariate t predictive of a cluster when some entries of a row are absent.
+"""Multivariate t and normal predictives of a cluster when some entries of a row are absent.
 
-The cluster keeps the factor A and the mean mu_n of :mod:`pymc_dpgmm.families.normal_inverse_wishart`, whose
-predictive has the argument 1 + |A (x - mu_n)|^2.
+Both are functions of |A (x - mu_n)|^2 with a lower triangular factor A: see
+:mod:`pymc_dpgmm.families.normal_inverse_wishart` and :mod:`pymc_dpgmm.families.shared_covariance`.
 """
 
 import math
@@ -12,21 +12,20 @@ from pymc_dpgmm.native.special import log_rising
 
 
 @inlined
-def _condition(p, c, x, absent, residual, root, delta):
+def condition(d, factor, mean, x, absent, residual, root, delta):
     """Condition the predictive of a cluster on the entries of ``x`` that are not absent.
 
-    With A the factor, its argument 1 + |A (x - mu_n)|^2 is least, 1 + q, where the absent entries are at their
+    With A the factor and mu_n the mean, |A (x - mu_n)|^2 is least, q, where the absent entries are at their
     conditional mean: mu_n + delta, with B' B delta = -B' r, B the absent columns of A, and r = A (x - mu_n) with
     the absent entries at mu_n. ``root`` becomes the Cholesky factor of B' B, and ``delta`` that of the absent
     entries in their order; returned are their number and q.
     """
-    d = p.d
     squared = 0.0
     for i in range(d):
         residual[i] = 0.0
         for j in range(i + 1):
             if absent[j] == 0:
-                residual[i] += c.factor[i * (i + 1) // 2 + j] * (x[j] - c.mean[j])
+                residual[i] += factor[i * (i + 1) // 2 + j] * (x[j] - mean[j])
         squared += residual[i] * residual[i]
     # The Cholesky factor of B' B row by row, and forward substitution with it.
     m = 0
@@ -39,7 +38,7 @@ def _condition(p, c, x, absent, residual, root, delta):
                 continue
             value = 0.0
             for i in range(j, d):
-                value += c.factor[i * (i + 1) // 2 + j] * c.factor[i * (i + 1) // 2 + k]
+                value += factor[i * (i + 1) // 2 + j] * factor[i * (i + 1) // 2 + k]
             for u in range(b):
                 value -= root[m * (m + 1) // 2 + u] * root[b * (b + 1) // 2 + u]
             at = m * (m + 1) // 2 + b
@@ -47,7 +46,7 @@ def _condition(p, c, x, absent, residual, root, delta):
             b += 1
         value = 0.0
         for i in range(j, d):
-            value -= c.factor[i * (i + 1) // 2 + j] * residual[i]
+            value -= factor[i * (i + 1) // 2 + j] * residual[i]
         for u in range(m):
             value -= root[m * (m + 1) // 2 + u] * delta[u]
         delta[m] = value / root[m * (m + 1) // 2 + m]
@@ -61,7 +60,7 @@ def log_predictive_present(p, n, s, c, x, absent, scratch):
     # The marginal of a t is a t with as many degrees of freedom.
     d = p.d
     residual, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
-    m, squared = _condition(p, c, x, absent, residual, root, delta)
+    m, squared = condition(d, c.factor, c.mean, x, absent, residual, root, delta)
     freedom = p.nu + n - d + 1.0
     log_det = 0.0
     for j in range(d):
@@ -78,7 +77,7 @@ def log_predictive_present(p, n, s, c, x, absent, scratch):
 
 
 @inlined
-def _solve_transposed(root, vector, m):
+def solve_transposed(root, vector, m):
     """Replace ``vector[:m]`` by inv(root') vector, for a packed lower triangular root."""
     for k in range(m - 1, -1, -1):
         for u in range(k + 1, m):
@@ -91,12 +90,12 @@ def draw_absent(p, n, s, c, x, absent, scratch, bits):
     # Given the present entries, u = x_absent - mean is a t: (1 + q + |root' u|^2)^(-(freedom + d) / 2).
     d = p.d
     step, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
-    m, squared = _condition(p, c, x, absent, step, root, delta)
+    m, squared = condition(d, c.factor, c.mean, x, absent, step, root, delta)
     freedom = p.nu + n + 1.0 - m
     scale = math.sqrt((1.0 + squared) / (2.0 * standard_gamma(bits, 0.5 * freedom)))
     for k in range(m):
         step[k] = delta[k] + scale * standard_normal(bits)
-    _solve_transposed(root, step, m)
+    solve_transposed(root, step, m)
     k = 0
     for j in range(d):
         if absent[j] != 0:

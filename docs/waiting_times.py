@@ -5,7 +5,7 @@ For each column :math:`\lambda \sim \mathrm{Gamma}(a, b)`, b a rate, and :math:`
 
 .. math:: \frac{\Gamma(a + n)}{\Gamma(a)} \frac{b^a}{(b + S)^{a + n}}.
 
-Copy this file, and replace the formulas. ``python docs/gamma_exponential.py`` runs the contract test, and the
+Copy this file, and replace the formulas. ``python docs/waiting_times.py`` runs the contract test, and the
 sampler against an enumeration of all partitions of six rows.
 """
 
@@ -63,11 +63,11 @@ COMPONENT = Component(
 )
 
 
-class GammaExponential(dp.BaseMeasure):
+class WaitingTimes(dp.BaseMeasure):
     """Base measure of exponential waiting times: ``rate ~ Gamma(a, b)`` for each cluster and column."""
 
     family = Family(
-        name="GammaExponential",
+        name="WaitingTimes",
         parameters={"a": positive("d"), "b": positive("d")},
         sums={"total": "d"},
         update=update,
@@ -89,8 +89,8 @@ def slow_log_marginal(values, a, b):
 TIMES = np.array([[0.3], [0.1], [2.5], [4.0], [0.2], [1.1], [0.7]])
 
 if __name__ == "__main__":
-    check_family(GammaExponential(1.3, 0.4), TIMES, slow_log_marginal)
-    check_family(GammaExponential([1.3, 0.5], 2.0), np.hstack([TIMES, TIMES[::-1]]), slow_log_marginal)
+    check_family(WaitingTimes(1.3, 0.4), TIMES, slow_log_marginal)
+    check_family(WaitingTimes([1.3, 0.5], 2.0), np.hstack([TIMES, TIMES[::-1]]), slow_log_marginal)
     print("the contract is kept")
-    check_sampler(GammaExponential(1.3, 0.4), TIMES[:6], slow_log_marginal, n_draws=200_000)
+    check_sampler(WaitingTimes(1.3, 0.4), TIMES[:6], slow_log_marginal, n_draws=200_000)
     print("the sampler agrees with the enumeration")
