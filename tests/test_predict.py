@@ -28,13 +28,20 @@ CODES = np.column_stack([RNG.integers(2, size=6), [0, 1, 2, 2, 1, 0]]).astype(fl
 X = np.array([0.2, 1.1, 1.6, -1.7, 0.8, -1.1])
 DESIGN = np.column_stack([np.ones(6), X])
 NIG = {"mu": 0.3, "kappa": 0.4, "a": 3.0, "b": 1.2}
+ERRORS = np.einsum("nij,nkj->nik", *[RNG.normal(size=(6, 2, 2))] * 2) + 0.2 * np.eye(2)
+TIMES = RNG.exponential([0.8, 3.0], size=(6, 2))
+SEEN = np.array([1, 1, 0, 1, 0, 1])
+# Nodes and weights over the positive numbers.
+POSITIVE = np.exp(np.linspace(-40.0, 24.0, 2_401))
+OF_POSITIVE = POSITIVE * 64.0 / 2_400
 
 
 class Case:
     """A mixture of one view, and one new row of it with the second column unknown."""
 
-    def __init__(self, base, rows, row, support=None, given=None):
+    def __init__(self, base, rows, row, support=None, given=None, weights=None):
         self.base, self.rows, self.row, self.support, self.given = base, rows, row, support, given
+        self.weights = weights
 
 
 CASES = {
@@ -52,10 +59,41 @@ CASES = {
     "binomial": Case(
         dp.BetaBinomial([0.6, 2.0], [1.4, 0.8], TRIALS), SUCCESSES, 4.0, np.arange(8.0), {"trials": [7]}
     ),
+    "known-variance": Case(
+        dp.NormalKnownVariance([0.2, -0.1], [1.5, 0.8], np.linspace(0.2, 0.9, 6)),
+        PAIRS,
+        1.0,
+        given={"variance": [0.5]},
+    ),
+    "known-covariance": Case(
+        dp.NormalKnownCovariance([0.2, -0.1], [[1.5, 0.4], [0.4, 0.8]], ERRORS),
+        PAIRS,
+        1.0,
+        given={"covariance": ERRORS[:1].reshape(1, 4)},
+    ),
+    "shared": Case(dp.SharedCovariance([0.2, -0.1], 0.4, [[1.0, 0.6], [0.6, 0.9]]), PAIRS, 1.0),
+    "exponential": Case(
+        dp.GammaExponential([1.6, 2.5], [0.6, 0.5], SEEN), TIMES, 1.0, POSITIVE, {"events": [1]}, OF_POSITIVE
+    ),
+    "gamma": Case(
+        dp.GammaGamma([1.6, 2.5], [0.6, 0.5], np.linspace(0.5, 3.0, 6)),
+        TIMES,
+        1.0,
+        POSITIVE,
+        {"shape": [1.5]},
+        OF_POSITIVE,
+    ),
+    "negative-binomial": Case(
+        dp.BetaNegativeBinomial([6.0, 9.0], [1.4, 2.5], np.linspace(0.5, 3.0, 6)),
+        COUNTS,
+        2.0,
+        np.arange(4_000.0),
+        {"size": [1.5]},
+    ),
     "bernoulli": Case(dp.BetaBernoulli([0.6, 2.0], [1.4, 0.8]), BITS, 1.0, np.arange(2.0)),
     "categorical": Case(dp.DirichletCategorical([0.7, 1.2], [2, 3]), CODES, 1.0, np.arange(3.0)),
 }
-REAL = ["niw", "spherical", "nig"]
+REAL = [name for name, case in CASES.items() if case.support is None or case.weights is not None]
 # Nodes and weights over the real line, for integrands with heavy tails.
 T = np.linspace(-7.0, 7.0, 281)
 NODES = np.sinh(T)
@@ -72,15 +110,20 @@ def stored(case, values):
     """Rows as the exact marginals take them, with columns for what is given."""
     if case.base.family.given:
         (given,) = case.base.given.values() if case.given is None else case.given.values()
-        values = np.hstack([values, np.broadcast_to(np.asarray(given, float).reshape(-1, 1), values.shape)])
+        values = np.hstack([values, as_columns(given, values.shape)])
     return values
+
+
+def as_columns(given, shape):
+    given = np.asarray(given, float)
+    return given if given.ndim == 2 else np.broadcast_to(given.reshape(-1, 1), shape)
 
 
 def stored_data(case):
     if not case.base.family.given:
         return case.rows
     (given,) = case.base.given.values()
-    return np.hstack([case.rows, np.broadcast_to(np.asarray(given, float).reshape(-1, 1), case.rows.shape)])
+    return np.hstack([case.rows, as_columns(given, case.rows.shape)])
 
 
 def log_joint(case, point):
@@ -100,6 +143,7 @@ def log_joint(case, point):
 def of_points(case):
     """Points, quadrature weights, and the predictive density of the unknown entry, normalised: (g,) each."""
     points, weights = (NODES, WEIGHTS) if case.support is None else (case.support, np.ones(len(case.support)))
+    weights = weights if case.weights is None else case.weights
     density = np.array([np.sum([np.exp(own).sum() for own in log_joint(case, point)]) for point in points])
     return points, weights, density / (weights @ density)
 
@@ -130,7 +174,7 @@ def test_means(name):
 def test_densities(name):
     """Densities of one column given the other, at all points."""
     points, _, density = oracle(name)
-    chosen = slice(40, 240, 10) if name in REAL else slice(0, 12)
+    chosen = slice(len(points) // 5, -len(points) // 5, len(points) // 28) if name in REAL else slice(0, 12)
     found = ask(name, "density", x=points[chosen])["mean"].to_numpy()[0]
     np.testing.assert_allclose(found, density[chosen], rtol=1e-8)
 
@@ -157,7 +201,9 @@ def test_draws_and_quantiles():
         if name in REAL:
             below = np.cumsum(weights * density)
             assert stats.kstest(values, lambda x, p=points, b=below: np.interp(x, p, b)).pvalue > 1e-4
-            asked = dp.predict(idata, "y", new, kind="quantiles", quantiles=[0.1, 0.5, 0.9], random_seed=4)
+            asked = dp.predict(
+                idata, "y", new, kind="quantiles", quantiles=[0.1, 0.5, 0.9], given=case.given, random_seed=4
+            )
             levels = np.interp(asked["quantiles"].to_numpy().ravel(), points, below)
             np.testing.assert_allclose(levels, [0.1, 0.5, 0.9], atol=4 * 0.5 / np.sqrt(3 * times))
             continue
@@ -165,6 +211,44 @@ def test_draws_and_quantiles():
         kept = density * len(values) > 5
         expected = density[kept] / density[kept].sum() * counts[kept].sum()
         assert stats.chisquare(counts[kept], expected).pvalue > 1e-4
+
+
+def test_directions_are_averaged_as_unit_vectors():
+    """Beside an independent column, against sums over a grid of the circle; bands and quantiles across its cut."""
+    angles = np.array([3.0, -3.1, 2.9, 0.4, -3.0, 0.2])
+    bases = {"x": dp.NormalInverseGamma(**NIG), "angle": dp.VonMises(3.0, 0.5, 4.0)}
+    times = 400
+    with pm.Model() as model:
+        dp.DPMixture("m", pm.Gamma("alpha", 2.0, 2.0), bases, observed={"x": X, "angle": angles})
+    values = {"m_labels": np.tile(LABELS, (times, 1)), "alpha": np.tile(ALPHAS, times)}
+    idata = results(model, values, n_chains=1)
+    grid = np.linspace(-np.pi, np.pi, 720, endpoint=False)
+    density = np.zeros(len(grid))
+    for labels, alpha in zip(LABELS, ALPHAS, strict=True):
+        for k in range(labels.max() + 2):
+            own = labels == k
+            x, at = X[own][:, None], angles[own][:, None]
+            seat = (own.sum() if own.any() else alpha) / (6 + alpha)
+            known = np.exp(
+                exact.nig_log_marginal(np.vstack([x, [[0.9]]]), **NIG) - exact.nig_log_marginal(x, **NIG)
+            )
+            before = exact.von_mises_log_marginal(at, 3.0, 0.5, 4.0)
+            each = [exact.von_mises_log_marginal(np.vstack([at, [[g]]]), 3.0, 0.5, 4.0) for g in grid]
+            density += seat * known * np.exp(np.array(each) - before)
+    density /= density.sum()
+    new = {"x": np.array([0.9])}
+    wanted = np.angle(density @ np.exp(1j * grid))
+    found = dp.predict(idata, "m", new, of="angle", random_seed=1, n_draws=3 * times)
+    assert found["mean"].item() == pytest.approx(wanted, abs=1e-7)
+    assert found["lower"].item() < found["mean"].item() < found["upper"].item() < found["lower"].item() + np.pi
+    asked = dp.predict(idata, "m", new, of="angle", kind="quantiles", quantiles=[0.1, 0.5, 0.9], random_seed=1)
+    turned = np.angle(np.exp(1j * (grid - wanted)))
+    order = np.argsort(turned)
+    below = np.interp(asked["quantiles"].to_numpy().ravel() - wanted, turned[order], np.cumsum(density[order]))
+    np.testing.assert_allclose(below, [0.1, 0.5, 0.9], atol=4 * 0.5 / np.sqrt(3 * times))
+    # The mean direction of the cluster on both sides of the cut is not 0.
+    table = dp.summary(idata, "m", LABELS[1], random_seed=1).clusters
+    assert np.abs(table["m_angle_direction"]).max() > 2.5
 
 
 def test_some_of_three_columns():

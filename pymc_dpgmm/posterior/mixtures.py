@@ -273,7 +273,7 @@ class NamedView(ViewDraws):
         if not is_sparse(values):
             values = np.concatenate([values, *self._given_columns(base, values)], axis=1)
         # Missing entries pass any check.
-        self.family.check_values(self.params(0), values if is_sparse(values) else np.nan_to_num(values, nan=0.0))
+        self.family.check_with_gaps(self.params(0), values)
         return values
 
 

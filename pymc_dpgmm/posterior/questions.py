@@ -321,5 +321,5 @@ def _with_given(draws: MixtureDraws, view: NamedView, values: Any, given: Any, r
         return view.check_new(values, of_view, rows)
     # What a family computes from rows, such as totals, is not there for rows that are unknown.
     complete = np.concatenate([values, view.check_given(len(values), of_view, rows)], axis=1)
-    view.family.check_values(view.params(0), np.nan_to_num(complete, nan=0.0))
+    view.family.check_with_gaps(view.params(0), complete)
     return complete

@@ -143,6 +143,6 @@ CASES = {
         1,
         np.arange(3_000.0)[:, None],
     ),
-    "directions": (dp.VonMises([0.4, -1.0], [0.3, 2.0], [1.5, 6.0]), ANGLES, 2, None),
+    "directions": (dp.VonMises([3.0, 0.4], [0.3, 0.5], [1.5, 6.0]), ANGLES, 2, None),
     "directions-one-column": (dp.VonMises(3.0, 0.3, 2.5), ANGLES[:, :1], 1, None),
 }

@@ -285,6 +285,15 @@ class Family:
                 raise TypeError(f"{name} of {self.name} must be a function, got {getattr(self, name)!r}")
         KNOWN[self.name] = self
 
+    def check_with_gaps(self, params: Any, values: Any) -> None:
+        """Raise ValueError if values, of which some may be missing (NaN), are not data of this kind."""
+        if self.incomplete is not None:
+            self.incomplete.check_values(params, values)
+        elif self.takes_missing or not isinstance(values, np.ndarray):
+            self.check_values(params, values)
+        else:
+            self.check_values(params, np.nan_to_num(values, nan=0.0))
+
     def __deepcopy__(self, memo: Any) -> "Family":
         return self
 
