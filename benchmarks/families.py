@@ -21,7 +21,7 @@ from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.native.special import log_i0, log_rising
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.state import State
@@ -160,6 +160,73 @@ def binomial_floor(rows, a, b):
     return total
 
 
+@njit(**OPTIONS)
+def shared_floor(rows, factor, shifts):
+    """A triangular product."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(shifts.shape[0]):
+            squared = 0.0
+            for a in range(rows.shape[1]):
+                entry = -shifts[k, a]
+                for b in range(a + 1):
+                    entry += factor[a, b] * rows[i, b]
+                squared += entry * entry
+            total += math.exp(-squared)
+    return total
+
+
+@njit(**OPTIONS)
+def known_floor(rows, means, precisions):
+    """A quotient and a logarithm for each column: known variances."""
+    total = 0.0
+    d = means.shape[1]
+    for i in range(rows.shape[0]):
+        for k in range(means.shape[0]):
+            squared, product = 0.0, 1.0
+            for j in range(d):
+                difference = rows[i, j] - means[k, j]
+                growth = 1.0 + rows[i, d + j] / precisions[k, j]
+                squared += rows[i, d + j] / growth * difference * difference
+                product *= growth
+            total += math.exp(-squared - 0.5 * math.log(product))
+    return total
+
+
+@njit(**OPTIONS)
+def pairs_floor(rows, precisions, weighted):
+    """A 2 x 2 Cholesky factor and a solution with it: known covariances of two columns."""
+    total = 0.0
+    for i in range(rows.shape[0]):
+        for k in range(precisions.shape[0]):
+            a = math.sqrt(precisions[k, 0] + rows[i, 0])
+            b = (precisions[k, 1] + rows[i, 1]) / a
+            c = math.sqrt(precisions[k, 2] + rows[i, 2] - b * b)
+            u = (weighted[k, 0] + rows[i, 3]) / a
+            v = (weighted[k, 1] + rows[i, 4] - b * u) / c
+            total += math.exp(-math.log(a * c) - u * u - v * v)
+    return total
+
+
+@njit(**OPTIONS)
+def directions_floor(rows, lengths, concentration):
+    """A square root and the log of a Bessel function for each column."""
+    total = 0.0
+    d = lengths.shape[1] // 2
+    for i in range(rows.shape[0]):
+        for k in range(lengths.shape[0]):
+            value = 0.0
+            for j in range(d):
+                cosine, sine = lengths[k, j] + rows[i, j], lengths[k, d + j] + rows[i, d + j]
+                value += log_i0(concentration * math.sqrt(cosine * cosine + sine * sine))
+            total += math.exp(-abs(value))
+    return total
+
+
+def of_rates(t, s, c):
+    return t.rows, t.shifted.a + s.events, t.shifted.b + s.exposure
+
+
 def square(triangles, d):
     """Packed lower triangles as matrices: (K, d, d)."""
     matrices = np.zeros((len(triangles), d, d))
@@ -226,7 +293,7 @@ def cases(n, n_clusters, rng, labels):
             f"gamma-Poisson, counts about {y.mean():.0f}", dp.GammaPoisson(1.0, 0.05),
             np.column_stack([y, np.ones(n)]),
             poisson_floor,
-            lambda t, s, c: (t.rows, t.shifted.a + s.counts, t.shifted.b + s.exposure),
+            of_rates,
         )  # fmt: skip
     trials = rng.poisson(80, size=n).astype(float)
     won = rng.binomial(trials.astype(int), (labels + 0.5) / n_clusters).astype(float)
@@ -235,11 +302,57 @@ def cases(n, n_clusters, rng, labels):
         binomial_floor,
         lambda t, s, c: (t.rows, t.shifted.a + s.successes, t.shifted.b + s.failures),
     )  # fmt: skip
+    counts, size = rng.poisson(2.0 * (1.0 + labels) ** 2).astype(float), np.full(n, 4.0)
+    yield (
+        "beta-negative-binomial, size 4", dp.BetaNegativeBinomial.from_data(counts, size=4.0),
+        np.column_stack([counts, size]),
+        binomial_floor,
+        lambda t, s, c: (t.rows, t.shifted.a + s.successes, t.shifted.b + s.failures),
+    )  # fmt: skip
+    times = rng.exponential(10.0 ** (labels / 2.0))
+    seen = (rng.random(n) < 0.7).astype(float)
+    yield (
+        "gamma-exponential, 30 % censored", dp.GammaExponential.from_data(times, events=seen),
+        np.column_stack([times, seen]), poisson_floor, of_rates,
+    )  # fmt: skip
+    yield (
+        "gamma-gamma, shape 4.5", dp.GammaGamma.from_data(times, shape=4.5),
+        np.column_stack([times, np.full(n, 4.5)]), poisson_floor, of_rates,
+    )  # fmt: skip
+    rows = np.column_stack([labels % 4, labels // 4]) * 15.0 + rng.normal(size=(n, 2))
+    variance = rng.gamma(4.0, 0.25, size=(n, 2))
+    yield (
+        "normal, known variances, d = 2", dp.NormalKnownVariance.from_data(rows, variance=variance),
+        np.column_stack([rows, variance]), known_floor, lambda t, s, c: (t.rows, c("mean"), c("precision")),
+    )  # fmt: skip
+    covariance = np.einsum("ni,nj->nij", variance, 0.5 * variance) + 0.5 * np.eye(2)
+    covariance = 0.5 * (covariance + covariance.transpose(0, 2, 1))
+    yield (
+        "normal, known covariances, d = 2", dp.NormalKnownCovariance.from_data(rows, covariance=covariance),
+        np.column_stack([rows, covariance.reshape(n, 4)]), pairs_floor,
+        lambda t, s, c: (t.rows, s.precision + 1e-3, s.weighted),
+    )  # fmt: skip
+    for d in (2, 16):
+        rows = np.where(np.arange(d) % 2, labels[:, None] % 4, labels[:, None] // 4) * 15.0 + rng.normal(
+            size=(n, d)
+        )
+        yield (
+            f"shared covariance, d = {d}", dp.SharedCovariance(rows.mean(axis=0), 0.05, np.eye(d)), rows,
+            shared_floor, lambda t, s, c: (t.rows, np.eye(t.rows.shape[1]), c("shift")),
+        )  # fmt: skip
+    angles = rng.vonmises(labels[:, None] * 2.0 * np.pi / n_clusters - np.pi, 100.0, size=(n, 2))
+    yield (
+        "von Mises, d = 2", dp.VonMises(0.0, 0.01, 100.0), angles,
+        directions_floor, lambda t, s, c: (t.rows, np.hstack([s.cosines, s.sines]), 100.0),
+    )  # fmt: skip
 
 
 def measure(name, base, values, floor, arguments, n, labels, rng):
     d = len(next(iter(base.parameters.values()))) if name.startswith("Dirichlet-cat") else values.shape[1]
-    d //= 2 if base.family.name in ("GammaPoisson", "BetaBinomial") else 1
+    if set(base.family.given.values()) == {"d"}:
+        d //= 1 + len(base.family.given)
+    elif base.family.name == "NormalKnownCovariance":
+        d = 2
     state = State([View(base.family, base.numbers(d), values)], labels)
     state.set_prior(chinese_restaurant(0.1))
     sweep(rng, state, 10, 1, 0, 0)

@@ -600,3 +600,23 @@ def test_densities_of_some_columns_while_clusters_become_more(family):
     new = np.array([[1.0, np.nan], [np.nan, 2.0]])
     found = dp.membership(idata, "y", new, np.arange(30) % 2)
     np.testing.assert_allclose(found["probability"].sum("cluster") + found["new_cluster"], 1.0)
+
+
+def test_parameters_of_rows_are_those_of_their_clusters():
+    """Rows of a cluster share them in every draw, and their mean is the posterior mean of the cluster."""
+    base, data = BASES["NormalKnownVariance"]
+    times = 4_000
+    idata = fixed(base, data, n_draws=times)
+    found = dp.row_parameters(idata, "y", n_draws=times, random_seed=1)
+    of_rows = found["mean"].transpose("sample", ...).to_numpy()
+    np.testing.assert_array_equal(of_rows[:, [1, 2]], of_rows[:, [4, 1]])
+    precision = 1.0 / np.linspace(0.1, 0.9, 6)[:, None]
+    for k in range(3):
+        own = k == LABELS
+        total = 1.0 / 1.5 + precision[own].sum()
+        weighted = (precision[own] * data[own]).sum(axis=0)
+        wanted = (np.array([0.3, 1.0]) / 1.5 + weighted) / total
+        error = 4.0 * np.sqrt(1.0 / total / found.sizes["sample"])
+        assert np.all(np.abs(of_rows[:, own].mean(axis=0) - wanted) < error)
+    few = dp.row_parameters(idata, "y", n_draws=7, random_seed=1)
+    assert few.sizes["sample"] == 7

@@ -10,6 +10,10 @@
     221 pairs: the distance that light travelled before it was reflected, and the logarithm of the ratio of light
     received from two laser sources (Sigrist 1994, Air Monitoring by Spectroscopic Techniques, Wiley; Ruppert, Wand
     and Carroll 2003, Semiparametric Regression), as distributed with R's SemiPar and HRW.
+``beta_blockers.csv``
+    Deaths and patients in the control groups and the treated groups of 22 trials of beta blockers after heart
+    attacks (Yusuf, Peto, Lewis, Collins and Sleight 1985, Progress in Cardiovascular Diseases 27, 335-371; Gelman
+    et al. 2013, Bayesian Data Analysis, table 5.4).
 ``digits.csv``
     1,797 handwritten digits, binarised: the digit, and 8 x 8 pixels as 64 bits in hexadecimal, row by row, 1 where
     the pixel is at least 8 of 16. From the test set of the UCI Machine Learning Repository's *Optical Recognition
@@ -55,6 +59,27 @@ def load_old_faithful() -> pd.DataFrame:
     """
     with (files(__package__) / "old_faithful.csv").open() as source:
         return pd.read_csv(source, header=None, names=["duration", "waiting"])
+
+
+def load_beta_blockers() -> pd.DataFrame:
+    """Return the trials of beta blockers.
+
+    Returns
+    -------
+    frame of 22 rows
+        ``control_deaths``, ``control``, ``treated_deaths`` and ``treated``: integers.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_beta_blockers().head(2)
+       control_deaths  control  treated_deaths  treated
+    0               3       39               3       38
+    1              14      116               7      114
+    """
+    names = ["control_deaths", "control", "treated_deaths", "treated"]
+    with (files(__package__) / "beta_blockers.csv").open() as source:
+        return pd.read_csv(source, header=None, names=names)
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray]:

@@ -68,7 +68,7 @@ class BetaBinomial(BaseMeasure):
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Prior numbers of successes and of failures.
-    trials : scalar, (n,) or (n, d) array_like or pm.Data, >= 0
+    trials : scalar, (n,), (1, d) or (n, d) array_like or pm.Data, >= 0
         Number of trials of each row, the same for all columns or one for each: whole numbers. Rows without trials
         are allowed; only the prior decides about their cluster.
 

@@ -80,7 +80,7 @@ class BetaNegativeBinomial(BaseMeasure):
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Parameters of the prior of p.
-    size : scalar, (n,) or (n, d) array_like or pm.Data, > 0
+    size : scalar, (n,), (1, d) or (n, d) array_like or pm.Data, > 0
         Known size of each row, the same for all columns or one for each: ``alpha`` of ``pm.NegativeBinomial``.
         Small sizes stand for much overdispersion, large ones for almost Poisson counts.
 

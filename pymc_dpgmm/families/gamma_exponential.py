@@ -67,7 +67,7 @@ class GammaExponential(BaseMeasure):
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Shape and rate of the prior.
-    events : scalar, (n,) or (n, d) array_like or pm.Data, >= 0
+    events : scalar, (n,), (1, d) or (n, d) array_like or pm.Data, >= 0
         How many events the time of each row ends with, the same for all columns or one number for each: 1 (by
         default) where the event was seen, 0 where the time is censored. More than one stands for several times in
         one row, whose sum is observed.

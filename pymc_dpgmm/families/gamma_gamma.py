@@ -24,6 +24,9 @@ from pymc_dpgmm.families.shared.gamma_rates import (
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
 from pymc_dpgmm.native.special import gammaln
 
+# Values are positive: zero itself is none of them.
+_SMALLEST = float(np.finfo(np.float64).tiny)
+
 
 def _check_values(params: Any, values: np.ndarray) -> None:
     numbers, shape = np.hsplit(values, 2)
@@ -55,8 +58,7 @@ def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    smallest = np.finfo(np.float64).tiny
-    return np.maximum(rng.gamma(given) / np.maximum(drawn["rate"][labels], smallest), smallest)
+    return np.maximum(rng.gamma(given) / np.maximum(drawn["rate"][labels], _SMALLEST), _SMALLEST)
 
 
 def _from_data(rows: np.ndarray, shape: np.ndarray | float = 1.0) -> dict[str, np.ndarray | float]:
@@ -75,7 +77,7 @@ class GammaGamma(BaseMeasure):
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Shape and rate of the prior of the rate.
-    shape : scalar, (n,) or (n, d) array_like or pm.Data, > 0
+    shape : scalar, (n,), (1, d) or (n, d) array_like or pm.Data, > 0
         Known shape of each row, the same for all columns or one for each. 1 by default, for exponential values.
         For the variance of m normal values it is (m - 1) / 2.
 
@@ -104,7 +106,7 @@ class GammaGamma(BaseMeasure):
                 draw=draw_rates,
                 draw_rows=_draw_rows,
                 log_density=_log_density,
-                bounds=(0.0, math.inf),
+                bounds=(_SMALLEST, math.inf),
                 mean=_mean,
             ),
             predictive=rate_at_mean_of_inverse,

@@ -67,7 +67,7 @@ class GammaPoisson(BaseMeasure):
     ----------
     a, b : scalar or (d,) array_like or variable, > 0
         Shape and rate of the prior.
-    exposure : scalar, (n,) or (n, d) array_like or variable, > 0
+    exposure : scalar, (n,), (1, d) or (n, d) array_like or variable, > 0
         Exposure of each row, such as person-years, area or total depth, the same for all columns or one for each.
         1 by default.
 

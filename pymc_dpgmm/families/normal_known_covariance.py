@@ -257,14 +257,14 @@ class NormalKnownCovariance(BaseMeasure):
         Prior mean of the means.
     covariance_of_means : (d, d) or (d,) array_like or variable
         Prior covariance of the means, symmetric positive definite, or the diagonal of one that is diagonal.
-    covariance : (n, d, d) array_like, or (n, d * d) array_like or pm.Data
-        Known covariance of each row, symmetric positive definite.
+    covariance : (n, d, d) or (d, d) array_like, or (n, d * d) array_like or pm.Data
+        Known covariance of each row, symmetric positive definite, or one for all rows.
 
     Notes
     -----
     ``from_data(data, covariance=...)`` sets mu and covariance_of_means to the means and variances of the columns.
-    For new rows, ``given={"covariance": ...}`` takes matrices as (n, d * d). Where errors are independent,
-    :class:`NormalKnownVariance` is faster.
+    For new rows, ``given={"covariance": ...}`` takes matrices as (n, d * d), or one as (1, d * d). Where
+    errors are independent, :class:`NormalKnownVariance` is faster.
 
     Examples
     --------
@@ -290,12 +290,16 @@ class NormalKnownCovariance(BaseMeasure):
 
 
 def _as_columns(covariance: Any) -> Any:
-    """Return matrices (n, d, d) as (n, d * d), and anything else as it is."""
-    if is_variable(covariance) or np.ndim(covariance) != 3:
+    """Return one matrix (d, d) as (1, d * d), matrices (n, d, d) as (n, d * d), and anything else as it is."""
+    if is_variable(covariance) or np.ndim(covariance) < 2:
+        return covariance
+    shape = np.shape(covariance)
+    is_one = len(shape) == 2 and shape[0] == shape[1] > 1
+    if not is_one and len(shape) == 2:
         return covariance
     if hasattr(covariance, "dims"):
         raise TypeError(
             "covariance must be an array (n, d, d) in the order of the rows, or a frame (n, d * d) whose index "
             "has their names; got a labelled array"
         )
-    return np.asarray(covariance, dtype=np.float64).reshape(len(covariance), -1)
+    return np.asarray(covariance, dtype=np.float64).reshape(1 if is_one else shape[0], -1)

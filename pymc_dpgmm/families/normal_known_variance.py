@@ -157,7 +157,7 @@ class NormalKnownVariance(BaseMeasure):
         Prior mean of the means.
     tau2 : scalar or (d,) array_like or variable, > 0
         Prior variance of the means.
-    variance : scalar, (n,) or (n, d) array_like or pm.Data, > 0
+    variance : scalar, (n,), (1, d) or (n, d) array_like or pm.Data, > 0
         Known variance of each row, the same for all columns or one for each: squares of standard errors.
 
     Notes

@@ -183,6 +183,7 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     shape = len(mean), len(root), len(root)
     return {
         "mean": mean + noise @ factor.T,
+        "covariance": np.broadcast_to(params.covariance, shape),
         # With factor factor' the covariance, and root' root its inverse.
         "factor": np.broadcast_to(factor, shape),
         "root": np.broadcast_to(root, shape),
@@ -214,7 +215,7 @@ FAMILY = Family(
     draw_absent=_draw_absent,
     scratch=_scratch,
     component=Component(
-        axes={"mean": "d"},
+        axes={"mean": "d", "covariance": "dd"},
         draw=_draw,
         draw_rows=draw_full_rows,
         log_density=log_full_density,

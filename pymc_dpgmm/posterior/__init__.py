@@ -3,7 +3,7 @@
 from pymc_dpgmm.posterior.certainty import certainty
 from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership
 from pymc_dpgmm.posterior.co_clustering import co_clustering
-from pymc_dpgmm.posterior.component_draws import component_draws
+from pymc_dpgmm.posterior.component_draws import component_draws, row_parameters
 from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.dependence import dependence, log_density
@@ -37,6 +37,7 @@ __all__ = [
     "partition_diagnostics",
     "point_partition",
     "predict",
+    "row_parameters",
     "sample_new_rows",
     "sample_replicates",
     "sensitivity",

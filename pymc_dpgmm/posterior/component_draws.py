@@ -1,4 +1,4 @@
-"""Draws of the weights and parameters of clusters."""
+"""Draws of the weights and parameters of clusters, and of the parameters of rows."""
 
 from typing import Any
 
@@ -6,9 +6,10 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_ragged
+from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_of_rows, draw_ragged
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.tables.checks import check_count
 
 
 def component_draws(
@@ -110,6 +111,61 @@ def aligned_components(
     coords |= {dim: np.arange(len(sizes)), "size": (dim, sizes), "reference": (draws.row, reference)}
     parameters = {key: by_chain(values) for key, values in components.parameters.items()}
     return _with_parameters(draws, (*each, dim), parameters, variables, coords)
+
+
+def row_parameters(
+    idata: Any, name: str, *, n_draws: int = 1000, random_seed: Any = None, model: pm.Model | None = None
+) -> xr.Dataset:
+    """Draw for every row the parameters of its cluster: effects of rows, which shrink towards each other.
+
+    In each draw of the partition, the parameters of the clusters are drawn from their posterior, and each row, or
+    unit, has those of its cluster. Nothing needs to be aligned across draws, since rows keep their names.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        The result of ``pm.sample``, or one that was read from a file.
+    name : str
+        Name of the mixture, of one of its views, or of its labels.
+    n_draws : int, >= 1
+        Draws of the posterior that are used, spread over all of them.
+    random_seed : int or numpy.random.Generator, optional
+    model : pm.Model, optional
+        Needed in the cases that :func:`component_draws` names.
+
+    Returns
+    -------
+    Dataset
+        (sample, row, ...) the parameters of the family, such as ``mean`` and ``variance``, under the names of
+        :func:`component_draws`. ``sample`` has the coordinates ``chain`` and ``draw``; the rows have the dimension
+        and the names of the labels.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there is no such mixture, or a variable that is needed was not stored.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> dp.row_parameters(idata, "y", random_seed=1)["mean"].median("sample").round().to_numpy()
+    array([-2., -2., -2.,  4.,  4.,  4.])
+    """
+    check_count("n_draws", n_draws, 1)
+    draws = MixtureDraws(idata, name, model)
+    used = draws.numbers.at_most(n_draws)
+    parameters = draw_of_rows(used, np.random.default_rng(random_seed))
+    per_draw, taken = draws.drawn.per_draw(), np.asarray(used.used)
+    chains, positions = np.divmod(taken, draws.drawn.shape[1])
+    coords = draws.drawn.coords() | {
+        "chain": ("sample", per_draw["chain"][chains]),
+        "draw": ("sample", per_draw["draw"][positions]),
+    }
+    return _with_parameters(draws, ("sample", draws.row), parameters, {}, coords)
 
 
 def ragged_components(draws: MixtureDraws, rng: np.random.Generator) -> xr.Dataset:

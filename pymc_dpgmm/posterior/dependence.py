@@ -184,7 +184,11 @@ def dependence(
             )
     names = names_of_columns(draws, chosen)
     if len(names) < 2:
-        raise ValueError(f"dependence is between two columns or more, got {listed(names.values())}")
+        left_out = [view.name for view in draws.views if view not in free] if columns is None else []
+        raise ValueError(
+            f"dependence is between two columns or more, got {listed(names.values())}"
+            + (f": columns of {listed(left_out)} depend on what is given with each row" if left_out else "")
+        )
     some = draws.of_views(list(chosen))
     number = {view.name: v for v, view in enumerate(some.views)}
     places = [(number[view], j) for view, j in names]

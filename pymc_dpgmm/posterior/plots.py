@@ -838,6 +838,8 @@ def _moments(components: xr.Dataset) -> tuple[np.ndarray | None, np.ndarray | No
     mean = components["mean"].mean(("chain", "draw")).to_numpy()
     if "covariance" in components:
         return mean, components["covariance"].mean(("chain", "draw")).to_numpy()
+    if "variance" not in components:
+        return None, None
     variance = components["variance"].mean(("chain", "draw")).to_numpy()
     return mean, variance[:, :, None] * np.eye(variance.shape[1])
 

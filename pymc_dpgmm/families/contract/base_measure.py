@@ -310,6 +310,9 @@ class BaseMeasure:
         if value.ndim == 0:
             return np.broadcast_to(value, (n, width or 1))
         if not is_variable(value):
+            if value.ndim == 2 and len(value) == 1:
+                # One row stands for all rows.
+                value = np.repeat(value, n, axis=0)
             if len(value) != n:
                 raise ValueError(f"{name} has {len(value)} rows, but the data has {n}")
             if value.ndim == 2 and width is not None and value.shape[1] not in (1, width):

@@ -13,9 +13,10 @@ _LETTERS = "defgh"
 
 
 class AtomComponent(NamedTuple):
-    """Names of the values of an atom, and letters for the dimensions of each."""
+    """Names of the values of an atom, letters for the dimensions of each, and which of them are directions."""
 
     axes: dict[str, str]
+    directions: tuple[str, ...] = ()
 
 
 class AtomFamily(NamedTuple):

@@ -98,3 +98,18 @@ def draw_ragged(mixture: MixtureNumbers, rng: np.random.Generator) -> RaggedComp
     draw, label = np.array(of_draw).T
     parameters = {key: np.concatenate(values) for key, values in drawn_values.items()}
     return RaggedComponents(draw, label, np.array(weights), np.array(sizes), new_weight, parameters)
+
+
+def draw_of_rows(mixture: MixtureNumbers, rng: np.random.Generator) -> Parameters:
+    """Draw for each row, in every draw, the parameters of its cluster: (n_draws, n, ...) arrays."""
+    parameters: Parameters = {}
+    for s, partition in enumerate(mixture.partitions()):
+        for clusters in partition.views:
+            drawn = clusters.draw(rng)
+            for parameter in clusters.family.component.axes:
+                key = (clusters.view.name, parameter)
+                of_rows = drawn[parameter][partition.labels]
+                if key not in parameters:
+                    parameters[key] = np.empty((mixture.n_draws, *of_rows.shape))
+                parameters[key][s] = of_rows
+    return parameters
