@@ -29,13 +29,13 @@ angle = np.angle(np.exp(1j * np.radians(degrees)))  # from -pi to pi
 
 # %% [markdown]
 # Each turtle has a direction and a concentration, and turtles share them in pairs: a dict of distributions ties
-# parameters together.
+# parameters together. `directions` says that results are to average `mu` as a direction.
 
 # %%
 with pm.Model() as model:
     alpha = pm.Gamma("alpha", 1.0, 1.0)
     base = {"mu": pm.Uniform.dist(-np.pi, np.pi), "kappa": pm.Gamma.dist(2.0, 0.5)}
-    turtle = dp.DirichletProcess("turtle", alpha, base, shape=len(angle))
+    turtle = dp.DirichletProcess("turtle", alpha, base, shape=len(angle), directions=["mu"])
     pm.VonMises("angle", turtle["mu"], turtle["kappa"], observed=angle)
     idata = pm.sample(1000, tune=1000, chains=4, random_seed=1, progressbar=False)
 

@@ -321,13 +321,26 @@ def test_groups_are_found_among_columns_of_noise():
 
 
 def test_more_than_fifty_columns_are_independent_by_default():
-    rows = np.random.default_rng(0).normal(size=(30, 51))
+    rows = np.random.default_rng(0).normal(size=(160, 51))
     with pm.Model() as model, pytest.warns(UserWarning, match="observed has 51 columns: without base="):
         y = dp.DPMixture("y", 1.0, observed=rows)
     assert y.owner.op.layout.family_name == "NormalInverseGamma"
     assert len(learnt_scales(model)) == 1
     with pm.Model():
         assert dp.DPMixture("y", 1.0, observed=rows[:, :50]).owner.op.layout.family_name == "NormalInverseWishart"
+
+
+def test_few_rows_for_full_covariances_are_told_of():
+    """By default only, and what the message says silences it."""
+    few, enough = np.random.default_rng(1).normal(size=(17, 6)), np.random.default_rng(1).normal(size=(18, 6))
+    with (
+        pm.Model(),
+        pytest.warns(UserWarning, match=r"17 rows of 6 columns, few for .*base=dp.NormalInverseGamma"),
+    ):
+        dp.DPMixture("y", 1.0, observed=few)
+    for rows, base in ((enough, None), (few, dp.NormalInverseGamma), (few, dp.NormalInverseWishart)):
+        with pm.Model():
+            dp.DPMixture("y", 1.0, base, observed=rows)
 
 
 def test_a_square_matrix_may_be_given_by_its_diagonal():

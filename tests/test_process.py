@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 import sampled
 import ties
+from drawn import results
 from scipy import stats
 from scipy.special import logsumexp
 
@@ -817,6 +818,10 @@ def trials(make):
     return build
 
 
+def located(base, likelihood):
+    return lambda: likelihood(dp.DirichletProcess("m", 1.0, base, shape=3))
+
+
 @pytest.mark.parametrize(
     ("build", "family"),
     [
@@ -828,6 +833,24 @@ def trials(make):
         (counts(observed=[[1, 0, 5], [2, 2, 2]]), None),
         (trials(lambda: 4), "dp.BetaBinomial"),
         (trials(lambda: 2 + pm.Poisson("more", 1.0)), None),
+        (
+            located(pm.Normal.dist(0.0, 1.0), lambda m: pm.Normal("y", m, SQUARED_ERRORS, observed=np.ones(3))),
+            "dp.NormalKnownVariance",
+        ),
+        (
+            located(
+                pm.Normal.dist(0.0, 1.0), lambda m: pm.Normal("y", m, pm.HalfNormal("sd"), observed=np.ones(3))
+            ),
+            None,
+        ),
+        (
+            located(pm.VonMises.dist(0.0, 1.0), lambda m: pm.VonMises("y", m, 2.0, observed=np.ones(3))),
+            "dp.VonMises",
+        ),
+        (
+            located(pm.Beta.dist(1.0, 1.0), lambda p: pm.NegativeBinomial("y", p=p, n=4.0, observed=np.ones(3))),
+            "dp.BetaNegativeBinomial",
+        ),
         (normal_rows(), "dp.NormalInverseGamma"),
         (normal_rows(lambda s2: s2**0.5, lambda s2: 3.0 * s2**0.5), "dp.NormalInverseGamma"),
         (normal_rows(lambda s2: pm.Deterministic("sd", sqrt(s2))), "dp.NormalInverseGamma"),
@@ -870,6 +893,27 @@ def test_fixed_labels_are_refused_in_words(fix):
     fixed = fix(model, {"theta_labels": np.zeros(3, dtype=model["theta_labels"].dtype)})
     with pytest.raises(NotImplementedError, match="the labels of theta are fixed"), fixed:
         pm.sample(5, tune=5, chains=1, progressbar=False)
+
+
+def test_directions_of_atoms_are_averaged_as_unit_vectors():
+    angles = np.array([3.1, -3.1, 3.0, -3.0, 0.1, 0.0])
+    for base, given in (
+        (pm.VonMises.dist(0.0, 0.1), {}),
+        (pm.Uniform.dist(-np.pi, np.pi), {"directions": ["m"]}),
+    ):
+        with pm.Model() as model:
+            m = dp.DirichletProcess("m", 1.0, base, shape=6, **given)
+            pm.VonMises("y", m, 20.0, observed=angles)
+        labels = np.tile([0, 0, 0, 0, 1, 1], (4, 1))
+        signs = np.array([1.0, -1.0, 1.0, -1.0])
+        atoms = np.where(labels == 0, 3.05 * signs[:, None], 0.05)
+        table = dp.summary(
+            results(model, {"m_labels": labels, "m": atoms}), "m", labels[0], random_seed=1
+        ).clusters
+        assert abs(table["m"][0]) > 3.0
+        assert table["m"][1] == pytest.approx(0.05)
+    with pm.Model(), pytest.raises(ValueError, match=r"directions must be a sequence of names among \['m'\]"):
+        dp.DirichletProcess("m", 1.0, base, shape=6, directions=["mu"])
 
 
 def test_the_hint_is_logged(caplog):

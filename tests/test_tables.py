@@ -409,6 +409,7 @@ probability most_bytes round_to ax columns bins n_largest warn n_draws n_particl
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
 along of kind quantiles n_draws tau2 covariance_of_means concentration
+directions
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
@@ -439,7 +440,7 @@ def test_no_argument_with_rows_is_forgotten():
             is_table = key == "observed" and name not in AFTERWARDS
             assert covered or is_table or key in NO_ROWS or (name, key) in [
                 ("HDPMixture", "unit"), ("HDPMixture", "known_labels"), ("HDPMixture", "must_link"),
-                ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"),
+                ("LDA", "initval"), ("SplitMerge", "others"), ("predict", "x"), ("SharedCovariance", "covariance"),
             ], (name, key)  # fmt: skip
 
 

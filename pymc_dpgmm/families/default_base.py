@@ -14,6 +14,8 @@ from pymc_dpgmm.tables.table import Table
 
 # With more columns, by default, covariances are diagonal.
 MOST_FULL_COLUMNS = 50
+# With fewer rows for each column, and not just a few columns, covariances of clusters are mostly the prior's.
+FEWEST_ROWS_PER_COLUMN, FEW_COLUMNS = 3, 4
 
 
 def default_base(table: Table) -> BaseMeasure:
@@ -52,4 +54,13 @@ def default_base(table: Table) -> BaseMeasure:
             stacklevel=2,
         )
         return NormalInverseGamma.from_data(table)
+    n = table.values.shape[0]
+    if d > FEW_COLUMNS and 1 < n < FEWEST_ROWS_PER_COLUMN * d:
+        warnings.warn(
+            f"{table.what} has {n} rows of {d} columns, few for clusters with full covariances, which are then "
+            "mostly those of the prior. base=dp.NormalInverseGamma takes columns as independent within clusters; "
+            "base=dp.NormalInverseWishart keeps full covariances, and silences this",
+            UserWarning,
+            stacklevel=2,
+        )
     return NormalInverseWishart.from_data(table)

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.tensor.random.basic import VonMisesRV
 
 from pymc_dpgmm.integration.variables import CRP, PartitionRV, partition_sizes
 from pymc_dpgmm.integration.variables.atoms import Template, atom_shape, draw_atoms, read_bases
@@ -27,6 +28,7 @@ def DirichletProcess(  # noqa: N802
     known_labels: Any = None,
     must_link: Any = None,
     initval: Any = None,
+    directions: Sequence[str] = (),
 ) -> Any:
     r"""Give each row a parameter from a distribution that has a Dirichlet process prior, for any likelihood.
 
@@ -65,6 +67,10 @@ def DirichletProcess(  # noqa: N802
         As in :class:`CRP`.
     initval : (n,) integer array_like, optional
         Starting labels, as in :class:`CRP`.
+    directions : sequence of str, optional
+        Entries of ``base`` that are directions, angles in radians; where ``base`` is a single distribution,
+        ``name``. Results average them as unit vectors. Entries with the base ``pm.VonMises`` are always
+        directions.
 
     Returns
     -------
@@ -98,6 +104,10 @@ def DirichletProcess(  # noqa: N802
     taken = [key for key in bases if key in RESERVED]
     if taken:
         raise ValueError(f"an entry of base cannot be named {taken[0]!r}, which the model needs for itself")
+    unknown = [key for key in directions if key not in (bases if several else (name,))]
+    if unknown or isinstance(directions, str):
+        known = list(bases) if several else [name]
+        raise ValueError(f"directions must be a sequence of names among {known}, got {directions!r}")
     with unchanged_on_error(model):
         entries = read_bases(model, bases)
         shapes = {key: atom_shape(key, atom) for key, (atom, _) in entries.items()}
@@ -122,10 +132,18 @@ def DirichletProcess(  # noqa: N802
             "labels": labels.name,
             "entries": {key or name: rows[key].name for key in bases},
             "parameters": {v.name: {"variable": v.name} for v in behind},
+            "directions": [
+                key or name for key in bases if (key or name) in directions or _is_von_mises(entries[key][0])
+            ],
             "digests": {row.name: digest_of(model, row) for row in rows.values()},
         }
         add_record(model, f"{name}_atoms", record)
     return {key: rows[key] for key in bases} if several else rows[""]
+
+
+def _is_von_mises(atom: Any) -> bool:
+    """Tell whether the base of an entry is a distribution on the circle."""
+    return isinstance(getattr(atom.owner, "op", None), VonMisesRV)
 
 
 def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int, ...] | None) -> int:

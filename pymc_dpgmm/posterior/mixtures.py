@@ -350,7 +350,8 @@ def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, A
         atoms[key] = array.to_numpy().reshape(-1, *array.shape[2:])
         if array.ndim == 4 and array.dims[3] in array.coords:
             columns = (str(array.dims[3]), array[array.dims[3]].to_numpy().tolist())
-    return AtomView(name=name, atoms=atoms, columns=columns)
+    directions = tuple(record.get("directions", ()))
+    return AtomView(name=name, atoms=atoms, columns=columns, directions=directions)
 
 
 def unit_in(mixture: Any) -> Any:

@@ -24,6 +24,10 @@ _PAIRS = {
     (basic.GammaRV, basic.PoissonRV): "dp.GammaPoisson(a, b)",
     (basic.BetaRV, basic.BernoulliRV): "dp.BetaBernoulli(a, b)",
     (basic.BetaRV, basic.BinomialRV): "dp.BetaBinomial(a, b)",
+    (basic.BetaRV, basic.NegBinomialRV): "dp.BetaNegativeBinomial(a, b, size)",
+    (basic.NormalRV, basic.NormalRV): "dp.NormalKnownVariance(mu, tau2, variance)",
+    (basic.MvNormalRV, basic.MvNormalRV): "dp.NormalKnownCovariance(mu, covariance_of_means, covariance)",
+    (basic.VonMisesRV, basic.VonMisesRV): "dp.VonMises(mu, kappa, concentration)",
     (basic.DirichletRV, basic.CategoricalRV): "dp.DirichletCategorical(a)",
     (basic.DirichletRV, basic.MultinomialRV): "dp.DirichletMultinomial(a)",
 }
@@ -79,9 +83,11 @@ def _family_of_one(parameter: Variable, data: Variable, data_params: Sequence[Va
         # Several entries of the data share a parameter.
         return None
     base = _template_of(parameter).base.owner.op
+    # Of a location, which comes first, the family integrates out the location and not what follows.
+    locations = (basic.NormalRV, basic.MvNormalRV, basic.VonMisesRV)
     for (of_base, likelihood), family in _PAIRS.items():
         if isinstance(base, of_base) and isinstance(op, likelihood):
-            return family
+            return family if position == 0 or not issubclass(likelihood, locations) else None
     return None
 
 

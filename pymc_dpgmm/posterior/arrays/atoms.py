@@ -37,16 +37,19 @@ class AtomView:
         The value of each row in each draw, by the name of the parameter.
     columns : tuple of str and list, optional
         Name of the dimension of vector-valued atoms, and the names of their entries.
+    directions : tuple of str
+        Names of the parameters that are angles.
     """
 
     name: str
     atoms: Mapping[str, np.ndarray]
     columns: tuple[str, list[Any]] | None = None
     is_vector: bool = False
+    directions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         axes = {key: _LETTERS[: values.ndim - 2] for key, values in self.atoms.items()}
-        self.family = AtomFamily(AtomComponent(axes))
+        self.family = AtomFamily(AtomComponent(axes, self.directions))
 
     def category_names(self, length: int) -> None:
         """Return None: an atom has no categories."""
