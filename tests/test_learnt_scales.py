@@ -243,7 +243,7 @@ def test_many_columns_are_drawn_with_the_labels():
     """Their number does not matter, unlike that of coordinates which are drawn by slices."""
     rows = np.random.default_rng(0).normal(size=(12, 25))
     with pm.Model() as model:
-        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), dp.NormalInverseWishart, observed=rows)
     (step,) = drawn_by(model)
     assert {v.name for v in step.vars} == {v.name for v in model.value_vars}
     assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]

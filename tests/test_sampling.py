@@ -197,7 +197,11 @@ def test_support_left_during_sampling(run):
     ids=["one-row", "constant", "duplicated", "wide", "one-number"],
 )
 # The warnings have a test of their own; here it is the sampler that such data must not stop.
-@pytest.mark.filterwarnings("ignore:.*is constant:UserWarning", "ignore:.*one row has none:UserWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*is constant:UserWarning",
+    "ignore:.*one row has none:UserWarning",
+    "ignore:.*few for clusters:UserWarning",
+)
 def test_unusual_data_works(rows):
     with pm.Model() as model:
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=rows)

@@ -60,7 +60,7 @@ def test_bound_is_below_the_enumerated_evidence(case, prior):
     make, log_prior = PRIORS[prior]
     rows, evidence = rows_of(case, n), log_evidence(case, n, log_prior)
     bounds = []
-    for n_components in (1, 2, 3):
+    for n_components in (1, 2, 3, 5):
         state = seeded(rows, make(), n_components, n_components)
         assert state.bound <= evidence + 1e-9
         bounds.append(ascend(rows, make(), state, ONE, 1e-9, 500).bound)

@@ -257,7 +257,7 @@ class NormalKnownCovariance(BaseMeasure):
         Prior mean of the means.
     covariance_of_means : (d, d) or (d,) array_like or variable
         Prior covariance of the means, symmetric positive definite, or the diagonal of one that is diagonal.
-    covariance : (n, d, d) or (d, d) array_like, or (n, d * d) array_like or pm.Data
+    covariance : (n, d, d) or (1, d, d) array_like, or (n, d * d) array_like or pm.Data
         Known covariance of each row, symmetric positive definite, or one for all rows.
 
     Notes
@@ -290,16 +290,12 @@ class NormalKnownCovariance(BaseMeasure):
 
 
 def _as_columns(covariance: Any) -> Any:
-    """Return one matrix (d, d) as (1, d * d), matrices (n, d, d) as (n, d * d), and anything else as it is."""
-    if is_variable(covariance) or np.ndim(covariance) < 2:
-        return covariance
-    shape = np.shape(covariance)
-    is_one = len(shape) == 2 and shape[0] == shape[1] > 1
-    if not is_one and len(shape) == 2:
+    """Return matrices (n, d, d) as (n, d * d), and anything else as it is."""
+    if is_variable(covariance) or np.ndim(covariance) != 3:
         return covariance
     if hasattr(covariance, "dims"):
         raise TypeError(
             "covariance must be an array (n, d, d) in the order of the rows, or a frame (n, d * d) whose index "
             "has their names; got a labelled array"
         )
-    return np.asarray(covariance, dtype=np.float64).reshape(1 if is_one else shape[0], -1)
+    return np.asarray(covariance, dtype=np.float64).reshape(len(covariance), -1)

@@ -17,8 +17,8 @@ EXPOSURE = RNG.gamma(2.0, 1.0, size=9)
 TRIALS = np.array([3, 40, 0, 1, 7, 100, 12, 5, 2])
 SUCCESSES = RNG.binomial(TRIALS, 0.3).astype(float)
 WORDS = RNG.multinomial([3, 40, 0, 1, 7, 100, 12, 5, 2], [0.1, 0.2, 0.3, 0.4]).astype(float)
-VARIANCES = RNG.gamma(2.0, 0.3, size=(9, 2))
-COVARIANCES = np.einsum("nij,nkj->nik", *[RNG.normal(size=(9, 2, 2))] * 2) + 0.1 * np.eye(2)
+VARIANCES = RNG.gamma(4.0, 0.3, size=(9, 2))
+COVARIANCES = np.einsum("nij,nkj->nik", *[RNG.normal(size=(9, 2, 2))] * 2) + 0.5 * np.eye(2)
 SEEN = (RNG.random((9, 2)) < 0.7).astype(float)
 SEEN[0] = 1.0
 TIMES = RNG.exponential([0.5, 4.0], size=(9, 2))
@@ -98,8 +98,8 @@ CASES = {
         None,
     ),
     "known-variance-one-column": (
-        dp.NormalKnownVariance(0.4, 2.0, VARIANCES[:, 0]),
-        np.column_stack([ROWS[:, 0], VARIANCES[:, 0]]),
+        dp.NormalKnownVariance(0.4, 1.5, 1.5 * VARIANCES[:, 0]),
+        np.column_stack([ROWS[:, 0], 1.5 * VARIANCES[:, 0]]),
         1,
         None,
     ),
