@@ -98,8 +98,8 @@ CASES = {
         None,
     ),
     "known-variance-one-column": (
-        dp.NormalKnownVariance(0.4, 1.5, 1.5 * VARIANCES[:, 0]),
-        np.column_stack([ROWS[:, 0], 1.5 * VARIANCES[:, 0]]),
+        dp.NormalKnownVariance(0.4, 1.5, 3.0 * VARIANCES[:, 0]),
+        np.column_stack([ROWS[:, 0], 3.0 * VARIANCES[:, 0]]),
         1,
         None,
     ),
