@@ -243,7 +243,7 @@ SHAPES = {
 
 @pytest.mark.interpreted
 @pytest.mark.interpreted(False)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", rest_slow(SHAPES, 2))
 def test_integrals_of_every_shape(shape):
     """With so large a concentration every row is alone, and its density is the integral."""
     base, likelihood, rows, exactly = SHAPES[shape]

@@ -100,10 +100,12 @@ def largest_score(base, n_draws):
     return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
 
 
-@pytest.mark.parametrize("base", rest_slow(BASES))
-def test_moves_leave_the_joint_distribution(base):
+@pytest.mark.parametrize(
+    ("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)])
+)
+def test_moves_leave_the_joint_distribution(base, n_draws):
     """A number that moves with the rows, from exact draws, for three families."""
-    assert largest_score(base, 3_000 if base == "normal" else 15_000) < 4.0
+    assert largest_score(base, n_draws) < 4.0
 
 
 RESTORE = standardized.restore
@@ -149,18 +151,20 @@ def posterior():
     return p.sum(axis=0), mean, of_slope @ (SLOPES - mean) ** 2
 
 
-def test_labels_and_a_slope_follow_the_posterior():
+@pytest.mark.parametrize(("n_draws", "tolerance"), rest_slow([(2_000, 0.2), (15_000, 0.08)]))
+def test_labels_and_a_slope_follow_the_posterior(n_draws, tolerance):
+    """Rows, their labels and a slope that they share, against enumeration and quadrature."""
     with pm.Model() as model:
         x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(**NIG), shape=4)
         slope = pm.Normal("slope")
         pm.Poisson("before", 8.0 * pt.exp(x), observed=BEFORE)
         pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
-    idata = sampled.sample(model, 6_000, tune=500, chains=2, cores=1, random_seed=4)
+    idata = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4)
     p, mean, variance = posterior()
     exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
     slopes = idata.posterior["slope"]
     assert abs(float(slopes.mean()) - mean) < 4.0 * float(az.mcse(slopes))
-    assert float(slopes.var()) == pytest.approx(variance, rel=0.12)
+    assert float(slopes.var()) == pytest.approx(variance, rel=tolerance)
 
 
 def test_what_rows_share_is_recognised():
