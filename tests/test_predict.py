@@ -337,7 +337,7 @@ def stick_breaking(rng, sizes, alpha):
     return np.concatenate([weights, rest * sticks * np.cumprod(np.append(1.0, 1.0 - sticks[:-1]))])
 
 
-def simulated_lines(rng):
+def simulated_lines(rng, at=NEW_X):
     """The regression curve of a draw of the random measure, given the second partition: (3,)."""
     labels, alpha = LABELS[1], ALPHAS[1]
     weights = stick_breaking(rng, np.bincount(labels), alpha)
@@ -348,7 +348,7 @@ def simulated_lines(rng):
         b = NIG["b"] + 0.5 * (NIG["kappa"] * NIG["mu"] ** 2 + (x**2).sum() - kappa * mean**2)
         variance = b / rng.gamma(NIG["a"] + len(x) / 2)
         mean = rng.normal(mean, np.sqrt(variance / kappa))
-        log_known[k] = np.log(weights[k] + 1e-300) + stats.norm.logpdf(NEW_X, mean, np.sqrt(variance))
+        log_known[k] = np.log(weights[k] + 1e-300) + stats.norm.logpdf(at, mean, np.sqrt(variance))
         precision = 0.3 * np.eye(2) + design.T @ design
         line = np.linalg.solve(precision, 0.3 * np.array([0.1, 0.1]) + design.T @ y)
         b = 0.8 + 0.5 * (y @ y + 0.3 * 0.02 - line @ precision @ line)
@@ -701,3 +701,45 @@ def test_covariates_alone_say_nothing_of_clusters():
         dp.sample_new_rows(idata, "m", 3, given={"y": {"covariates": NEW_DESIGN}})
     with pytest.warns(UserWarning, match=r"dp.density " + told):
         dp.density(idata, "m_y", [0.1, 0.2, 0.3], given={"covariates": NEW_DESIGN})
+
+
+def test_contrasts_are_differences_of_curves_averaged_over_rows():
+    """The mean and the band are those of one random measure for all rows, which another simulator draws."""
+    times = 300
+    idata = fitted_lines(np.tile(LABELS[1], (times, 1)), np.full(times, ALPHAS[1]))
+    given = {"y": {"covariates": NEW_DESIGN}}
+    arguments = {"of": "y", "random_seed": 1, "given": given, "n_draws": times}
+    found = dp.contrast(idata, "m", {"x": NEW_X}, {"x": NEW_X + 0.5}, **arguments)
+    rng, wanted = np.random.default_rng(2), []
+    curve = {"rng": rng}
+    for _ in range(times):
+        state = rng.bit_generator.state
+        before = simulated_lines(curve["rng"], NEW_X)
+        rng.bit_generator.state = state
+        wanted.append(np.mean(simulated_lines(curve["rng"], NEW_X + 0.5) - before))
+    error = 4.0 * np.std(wanted) * np.sqrt(2.0 / times)
+    assert found["mean"].item() == pytest.approx(np.mean(wanted), abs=error)
+    for key, level in (("lower", 0.05), ("upper", 0.95)):
+        assert np.mean(np.array(wanted) < found[key].item()) == pytest.approx(
+            level, abs=4 * np.sqrt(2 * 0.05 / times)
+        )
+    # Nothing changes nothing, exactly: both are of the same measure.
+    same = dp.contrast(idata, "m", {"x": NEW_X}, {"x": NEW_X}, **arguments)
+    assert same["lower"].item() == same["upper"].item() == 0.0
+
+
+def test_contrasts_do_not_depend_on_blocks(monkeypatch):
+    case = CASES["niw"]
+    new, shift = np.column_stack([np.linspace(-1.0, 1.0, 7), np.full(7, np.nan)]), np.array([1.0, 0.0])
+    arguments = {"of": [1], "random_seed": 3}
+    whole = dp.contrast(fitted(case), "y", new, new + shift, **arguments)
+    monkeypatch.setattr(sys.modules["pymc_dpgmm.posterior.predict"], "_NUMBERS_OF_A_BLOCK", 20)
+    parts = dp.contrast(fitted(case), "y", new, new + shift, progressbar=False, **arguments)
+    for key in ("mean", "lower", "upper"):
+        np.testing.assert_allclose(parts[key], whole[key], rtol=1e-12)
+    assert whole["mean"].dims == ("column",)
+    with pytest.raises(ValueError, match="the same number of rows, got 7 and 6"):
+        dp.contrast(fitted(case), "y", new, new[:6], **arguments)
+    codes = CASES["categorical"]
+    with pytest.raises(ValueError, match="categories have no mean"):
+        dp.contrast(fitted(codes), "y", codes.rows, codes.rows, of=1)

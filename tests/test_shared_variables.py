@@ -100,9 +100,7 @@ def largest_score(base, n_draws):
     return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
 
 
-@pytest.mark.parametrize(
-    ("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)])
-)
+@pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)]))
 def test_moves_leave_the_joint_distribution(base, n_draws):
     """A number that moves with the rows, from exact draws, for three families."""
     assert largest_score(base, n_draws) < 4.0

@@ -422,6 +422,7 @@ AFTERWARDS = {
     "predict": {"new", "given", "group"},
     "plot_predict": {"new", "given", "group"},
     "log_density": {"new", "given", "group"},
+    "contrast": {"baseline", "changed", "given", "given_changed", "group"},
     "dependence": {"group"},
     "held_out_log_likelihood": {"observed", "group", "reference"},
     "as_tokens": {"observed"},

@@ -4,6 +4,7 @@ from pymc_dpgmm.posterior.certainty import certainty
 from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws, row_parameters
+from pymc_dpgmm.posterior.contrast import contrast
 from pymc_dpgmm.posterior.credible_ball import credible_ball
 from pymc_dpgmm.posterior.density import density, membership
 from pymc_dpgmm.posterior.dependence import dependence, log_density
@@ -25,6 +26,7 @@ __all__ = [
     "chunked_membership",
     "co_clustering",
     "component_draws",
+    "contrast",
     "credible_ball",
     "density",
     "dependence",

@@ -190,17 +190,23 @@ def _checked_quantiles(quantiles: Sequence[float]) -> list[float]:
     return found
 
 
-def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[list[Unknown]]:
-    """Yield the rows in blocks, where each row takes ``numbers`` numbers."""
+def blocks_of(n_rows: int, numbers: int, progressbar: bool) -> Iterator[slice]:
+    """Yield the rows of each block, where each row takes ``numbers`` numbers."""
     size = max(_NUMBERS_OF_A_BLOCK // max(numbers, 1), 1)
-    starts = range(0, question.n_rows, size)
+    starts = range(0, n_rows, size)
     columns = TextColumn("row {task.completed} of {task.total}"), BarColumn(20), TimeElapsedColumn()
     with Bar(*columns, is_shown=progressbar and len(starts) > 1) as bar:
-        task = bar.add_task("", total=question.n_rows)
+        task = bar.add_task("", total=n_rows)
         for start in starts:
-            rows = slice(start, min(start + size, question.n_rows))
-            yield [each.of_rows(rows) for each in question.new]
+            rows = slice(start, min(start + size, n_rows))
+            yield rows
             bar.advance(task, rows.stop - rows.start)
+
+
+def _blocks(question: Question, numbers: int, progressbar: bool) -> Iterator[list[Unknown]]:
+    """Yield the rows in blocks, where each row takes ``numbers`` numbers."""
+    for rows in blocks_of(question.n_rows, numbers, progressbar):
+        yield [each.of_rows(rows) for each in question.new]
 
 
 def _answers(

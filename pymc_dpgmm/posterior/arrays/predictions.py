@@ -173,6 +173,20 @@ def means_given(
     return Answer(mean, lower, upper, effective)
 
 
+def curves_given(mixture: MixtureNumbers, new: Sequence[Unknown], rng: np.random.Generator) -> np.ndarray:
+    """Return expected entries of what is asked under a draw of the random measure from each partition: (S, m, q).
+
+    What is drawn does not depend on the rows.
+    """
+    rows = _Rows(mixture.views, new)
+    curves = np.empty((mixture.n_draws, rows.n_rows, sum(len(each.asked) for each in new)))
+    for s, partition in enumerate(mixture.partitions(rows.values)):
+        measure = draw_measure(rng, partition)
+        log_joint = rows.log_joint_given(partition, measure)
+        curves[s] = _mean_over_clusters(log_joint, _means(partition, new, measure.drawn))
+    return curves
+
+
 def _is_circular(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
     """Tell which of the columns that are asked for are directions: (q,)."""
     flags = [

@@ -1,0 +1,142 @@
+"""The difference that some columns make to others, averaged over rows."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import xarray as xr
+
+from pymc_dpgmm.posterior.arrays.predictions import Unknown, curves_given
+from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.predict import blocks_of, check_kind
+from pymc_dpgmm.posterior.questions import Question, read_question
+from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
+
+
+def contrast(
+    idata: Any,
+    name: str,
+    baseline: Any,
+    changed: Any,
+    *,
+    of: Any,
+    given: Mapping[str, Any] | None = None,
+    given_changed: Mapping[str, Any] | None = None,
+    group: Any = None,
+    probability: float = 0.9,
+    n_draws: int = 1000,
+    random_seed: Any = None,
+    model: pm.Model | None = None,
+    progressbar: bool = True,
+) -> xr.Dataset:
+    r"""Return by how much the expected entries of some columns change when others do, averaged over rows.
+
+    Each row of ``baseline`` is compared with the row of ``changed`` in the same place, as in
+    ``table.assign(dose=0)`` and ``table.assign(dose=1)``. If the known columns are all that the dose and the
+    response have in common as causes, the result is the average effect of setting the dose (standardisation, or
+    the g-formula).
+
+    Parameters
+    ----------
+    idata, name, group, model
+        As in :func:`predict`.
+    baseline, changed : table, array_like or dict of these
+        Rows, as in :func:`predict`, equally many. Entries of the columns ``of`` are not used. Missing entries of
+        others are integrated out.
+    of : str, int or list of these
+        Columns, or views, whose expected entries are compared. Of columns of 0 and 1 these are probabilities.
+    given, given_changed : dict, optional
+        Covariates, exposure or trials of the rows of both, by default the same.
+    probability : float, in (0, 1)
+        Probability of the intervals, which have equal tails.
+    n_draws : int, >= 1
+        Draws of the posterior that are used, spread over all of them.
+    random_seed : int or numpy.random.Generator, optional
+    progressbar : bool
+        Whether to show progress where rows are answered in several blocks.
+
+    Returns
+    -------
+    Dataset
+        ``mean``, ``lower`` and ``upper`` (column,), or scalars where ``of`` is the name of a single column: of
+        :math:`\frac1m \sum_i E_G(y \mid x'_i) - E_G(y \mid x_i)`, a functional of the random mixture G.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If rows or columns are not those of the mixture, or columns have no means.
+
+    Notes
+    -----
+    See Robins (1986) for the g-formula, and Mueller, Erkanli and West (1996) for regression by a mixture.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> data = dp.datasets.load_old_faithful()
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, dp.NormalInverseWishart.from_data(data), observed=data)
+    ...     idata = pm.sample(50, tune=50, chains=1, random_seed=1, progressbar=False)
+    >>> few = data.iloc[:20]
+    >>> short, long = (few.assign(duration=minutes) for minutes in (2.0, 4.0))
+    >>> found = dp.contrast(idata, "y", short, long, of="waiting", random_seed=1)
+    >>> found["mean"].round(-1).item()
+    20.0
+    """
+    check_probability(probability)
+    check_count("n_draws", n_draws, 1)
+    draws = mixture_draws(idata, name, model, group)
+    draws.refuse_atoms("dp.contrast")
+    pair = [
+        read_question(draws, new, of, covariates, fills_gaps=False).at_most(n_draws)
+        for new, covariates in ((baseline, given), (changed, given if given_changed is None else given_changed))
+    ]
+    first, second = pair
+    for question in pair:
+        check_kind(question, "mean")
+    circular = [c.name for c in first.columns if c.view.family.component.is_circular]
+    if circular:
+        raise ValueError(f"{listed(circular)} are directions, whose differences have no mean: use dp.predict")
+    if first.n_rows != second.n_rows:
+        raise ValueError(
+            f"baseline and changed must have the same number of rows, got {first.n_rows} and {second.n_rows}"
+        )
+    differences = _differences(pair, np.random.default_rng(random_seed), progressbar)
+    lower, upper = np.quantile(differences, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
+    dims: tuple[str, ...] = ("column",)
+    values = {"mean": differences.mean(axis=0), "lower": lower, "upper": upper}
+    if first.is_single and len(first.columns) == 1:
+        values, dims = {key: each[0] for key, each in values.items()}, ()
+    result = xr.Dataset({key: (dims, each) for key, each in values.items()}, attrs={"probability": probability})
+    return result.assign_coords(column=[c.name for c in first.columns]) if dims else result
+
+
+def _differences(pair: list[Question], rng: np.random.Generator, progressbar: bool) -> np.ndarray:
+    """Return the mean difference in every draw: (S, q)."""
+    # The same random measure for all blocks of rows: an average over rows is one functional of it.
+    seed = int(rng.integers(2**63))
+    numbers, n_rows = pair[0].draws.numbers, pair[0].n_rows
+    total = np.zeros((numbers.n_draws, len(pair[0].columns)))
+    joined = pair[0]._replace(
+        new=[_below(*both) for both in zip(pair[0].new, pair[1].new, strict=True)],
+        known=np.concatenate([pair[0].known, pair[1].known]),
+    )
+    for rows in blocks_of(n_rows, 2 * total.size, progressbar):
+        both = np.concatenate([np.arange(n_rows)[rows], n_rows + np.arange(n_rows)[rows]])
+        new = [each.of_rows(both) for each in joined.new]
+        curves = curves_given(numbers, new, np.random.default_rng(seed))
+        before, after = np.split(curves, 2, axis=1)
+        total += np.sum(after - before, axis=1)
+    return total / n_rows
+
+
+def _below(first: Unknown, second: Unknown) -> Unknown:
+    """Return the rows of one question followed by those of another."""
+    if is_sparse(first.values):
+        from scipy.sparse import vstack
+
+        return first._replace(values=vstack([first.values, second.values], format="csr"))
+    return first._replace(values=np.concatenate([first.values, second.values]))
