@@ -23,9 +23,22 @@ def contract(case):
     return Contract(base, values, exact.LOG_MARGINALS[base.family.name], d, support)
 
 
-@pytest.mark.parametrize("check", CHECKS)
-@pytest.mark.parametrize("case", CASES)
+# Draws of one real column are compared with integrals, which take ten seconds for a family: by default for one.
+ONE_REAL_COLUMN = [case for case, (_, _, d, support) in CASES.items() if d == 1 and support is None]
+
+
+@pytest.mark.parametrize(
+    ("case", "check"),
+    [
+        pytest.param(case, check, marks=pytest.mark.slow)
+        if check == "check_prior_draws" and case in ONE_REAL_COLUMN and case != "nig-one-column"
+        else (case, check)
+        for case in CASES
+        for check in CHECKS
+    ],
+)
 def test_contract(case, check):
+    """Each check of the contract, for each family."""
     getattr(contract(case), check)()
 
 
