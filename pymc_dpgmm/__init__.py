@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from pymc_dpgmm import posterior as posterior
     from pymc_dpgmm.posterior import (
         certainty,
+        chain_differences,
         chunked_labels,
         chunked_membership,
         co_clustering,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     )
     from pymc_dpgmm.posterior.plot_predictions import plot_predict
     from pymc_dpgmm.posterior.plots import (
+        plot_chains,
         plot_clusters,
         plot_co_clustering,
         plot_density,
@@ -124,6 +126,7 @@ __all__ = [
     "VonMises",
     "as_tokens",
     "certainty",
+    "chain_differences",
     "chunked_labels",
     "chunked_membership",
     "co_clustering",
@@ -141,6 +144,7 @@ __all__ = [
     "membership",
     "n_clusters",
     "partition_diagnostics",
+    "plot_chains",
     "plot_clusters",
     "plot_co_clustering",
     "plot_density",

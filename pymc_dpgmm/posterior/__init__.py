@@ -1,6 +1,7 @@
 """Analysis of draws after sampling. The functions here label with xarray what :mod:`.arrays` computes."""
 
 from pymc_dpgmm.posterior.certainty import certainty
+from pymc_dpgmm.posterior.chains import chain_differences
 from pymc_dpgmm.posterior.chunked import chunked_labels, chunked_membership
 from pymc_dpgmm.posterior.co_clustering import co_clustering
 from pymc_dpgmm.posterior.component_draws import component_draws, row_parameters
@@ -22,6 +23,7 @@ from pymc_dpgmm.posterior.topics import group_weights, held_out_log_likelihood, 
 __all__ = [
     "MixtureSummary",
     "certainty",
+    "chain_differences",
     "chunked_labels",
     "chunked_membership",
     "co_clustering",

@@ -16,10 +16,13 @@ from pymc_dpgmm.posterior.arrays.partitions import (
     largest_shares,
     sizes_of_draws,
 )
+from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 
 # Chains count as being at different partitions if the R-hat of a distance is larger.
 WORST_R_HAT = 1.05
+# The clusters in which they differ are named for up to so many numbers of chains, rows and clusters together.
+_MOST_NUMBERS = 50_000_000
 
 
 def partition_diagnostics(
@@ -52,7 +55,8 @@ def partition_diagnostics(
         log density of labels and data given everything else, if it is among the sampler statistics; (chain, draw,
         largest) ``share``, zero if there are fewer clusters; (chain, draw, reference) ``distance``, the variation
         of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
-        distance; it is infinite if no chain leaves its partition and these differ.
+        distance; it is infinite if no chain leaves its partition and these differ. Where it is above 1.05,
+        ``differ`` names the clusters in which chains differ most: see :func:`chain_differences`.
 
     Raises
     ------
@@ -105,7 +109,11 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
     result = xr.Dataset(variables, coords=coords)
     if n_chains > 1 and n_draws >= 4:
-        result.attrs["distance_r_hat"] = _worst_r_hat(distances)
+        result.attrs["distance_r_hat"] = worst_r_hat(distances)
+        labels = finest(references)
+        n_numbers = n_chains * drawn.n * (int(labels.max()) + 1)
+        if result.attrs["distance_r_hat"] > WORST_R_HAT and n_numbers <= _MOST_NUMBERS:
+            result.attrs["differ"] = words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
     return result
 
 
@@ -115,12 +123,12 @@ def warn_if_apart(diagnostics: xr.Dataset, warn: bool = True) -> None:
     if warn and worst > WORST_R_HAT:
         warnings.warn(
             f"the chains are at different partitions: R-hat of the distance to a partition of one of them is "
-            f"{worst:.2f}. Run longer, or look at each chain separately.",
+            f"{worst:.2f}. {diagnostics.attrs.get('differ', '')}Run longer, or look at each chain separately.",
             stacklevel=3,
         )
 
 
-def _worst_r_hat(distances: np.ndarray) -> float:
+def worst_r_hat(distances: np.ndarray) -> float:
     """Return the largest R-hat of distances (chain, draw, reference), or 1 if no distance varies."""
     array_stats = imported("arviz_stats.base").array_stats
     r_hats = [1.0]

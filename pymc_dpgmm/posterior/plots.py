@@ -9,6 +9,7 @@ import xarray as xr
 
 from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
+from pymc_dpgmm.posterior.chains import chain_differences
 from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.density import coordinate_of, density_of
@@ -30,7 +31,7 @@ from pymc_dpgmm.posterior.point_partition import reference_labels
 from pymc_dpgmm.posterior.processes import density_of_process
 from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.posterior.topics import group_weights, topics
-from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.checks import check_count, listed
 
 _BINS, _MOST_BINS = 30, 150
 # Largest number of points in a plot of two columns; of more, every second or third, say, is shown.
@@ -524,6 +525,57 @@ def plot_sizes(idata: Any, name: str, *, n_largest: int = 8, probability: float 
     axes.set_xlabel("clusters of a draw, largest first")
     axes.set_ylabel("share of the rows")
     axes.legend(frameon=False)
+    return figure
+
+
+def plot_chains(idata: Any, name: str, reference: Any = None, *, n_largest: int = 30) -> Any:
+    """Plot for each chain whether it keeps the clusters of a partition together, and others out of them.
+
+    Where the points of all chains lie on each other, chains agree on a cluster.
+
+    Parameters
+    ----------
+    idata, name, reference
+        As in :func:`chain_differences`.
+    n_largest : int, >= 1
+        Number of clusters to show.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dpgmm as dp
+    >>> with pm.Model():
+    ...     y = dp.DPMixture("y", 1.0, observed=[-2.1, -1.9, -2.0, 3.9, 4.1, 4.0])
+    ...     idata = pm.sample(50, tune=50, chains=2, cores=1, random_seed=1, progressbar=False)
+    >>> figure = dp.plot_chains(idata, "y")
+    """
+    plt = pyplot()
+    check_count("n_largest", n_largest, 1)
+    found = chain_differences(idata, name, reference)
+    order = np.argsort(-found["size"].to_numpy(), kind="stable")[:n_largest]
+    n_chains, at = found.sizes["chain"], np.arange(len(order))
+    figure, panels = make_axes(plt, None, (8, 4.6), 2, 1)
+    says = {"together": "its rows stay together", "alone": "no other rows join"}
+    for axes, (variable, label) in zip(panels, says.items(), strict=True):
+        for c, chain in enumerate(found["chain"].to_numpy()):
+            color, marker = _style(c)
+            shift = 0.5 * (c / max(n_chains - 1, 1) - 0.5)
+            values = found[variable].to_numpy()[c, order]
+            axes.plot(at + shift, values, marker, color=color, ms=5, label=f"chain {chain}", clip_on=False)
+        axes.set(ylim=(0, 1.03), ylabel=label, xlim=(-0.6, len(order) - 0.4))
+        for k in at[:-1]:
+            axes.axvline(k + 0.5, color="0.9", lw=0.8, zorder=0)
+    shown = at[:: 1 + len(at) // 16]
+    sizes = found["size"].to_numpy()
+    panels[0].set_xticks(shown, [])
+    panels[1].set_xticks(shown, [f"{order[k]}\n{sizes[order[k]]}" for k in shown])
+    panels[1].set_xlabel("cluster of the reference, and its number of rows")
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles[:12], names[:12], loc="outside right upper", frameon=False)
     return figure
 
 

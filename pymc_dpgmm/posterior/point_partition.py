@@ -1,16 +1,23 @@
 """Point estimates of the partition, by a search for the smallest posterior expected loss."""
 
+import warnings
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
+from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
-from pymc_dpgmm.posterior.arrays.losses import check_costs
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
+from pymc_dpgmm.posterior.arrays.losses import check_costs, losses_between
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, central
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
+from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
+from pymc_dpgmm.posterior.diagnostics import worst_r_hat
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 from pymc_dpgmm.tables.checks import check_count
+
+# Chains that have met have an R-hat below it also in short runs.
+_WORST_R_HAT = 1.2
 
 
 def point_partition(
@@ -87,6 +94,7 @@ def point_partition(
         random_seed,
     )
     canonical = canonical_draws(drawn.rows)
+    warn_if_chains_differ(drawn, canonical)
     note = "" if max_clusters is not None else note_of_overlap(labels, canonical)
     return xr.Dataset(
         {
@@ -98,6 +106,26 @@ def point_partition(
         coords=drawn.coords(),
         attrs={"loss": loss, "costs": list(checked)} | ({"note": note} if note else {}),
     )
+
+
+def warn_if_chains_differ(drawn: DrawnLabels, draws: np.ndarray) -> None:
+    """Warn if the chains have not met, so that a partition of all draws is a compromise between them."""
+    n_chains, n_draws, _ = drawn.shape
+    if n_chains < 2 or n_draws < 4:
+        return
+    with Threads(available_threads()) as threads:
+        # Not from the point partition, which may be as far from the one chain as from the other.
+        references = np.array([central(threads, chain) for chain in drawn.by_chain(draws)])
+        distances = drawn.by_chain(losses_between(threads, references, draws, "vi").T)
+    if worst_r_hat(distances) <= _WORST_R_HAT:
+        return
+    words = words_for(differences_of(drawn, drawn.by_chain(draws), finest(references)), drawn)
+    if words:
+        warnings.warn(
+            f"the chains are at different partitions, and this one is a compromise between them. {words}Run "
+            "longer, or take the point partition of each chain: idata.isel(chain=[0]), and so on",
+            stacklevel=3,
+        )
 
 
 def note_of_overlap(labels: np.ndarray, draws: np.ndarray) -> str:
