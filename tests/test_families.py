@@ -6,7 +6,7 @@ from dataclasses import replace
 import exact
 import numpy as np
 import pytest
-from family_cases import CASES, SPREAD_PSI
+from family_cases import CASES, FURTHER, SPREAD_PSI, with_further_slow
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
@@ -31,7 +31,8 @@ ONE_REAL_COLUMN = [case for case, (_, _, d, support) in CASES.items() if d == 1 
     ("case", "check"),
     [
         pytest.param(case, check, marks=pytest.mark.slow)
-        if check == "check_prior_draws" and case in ONE_REAL_COLUMN and case != "nig-one-column"
+        if case in FURTHER
+        or (check == "check_prior_draws" and case in ONE_REAL_COLUMN and case != "nig-one-column")
         else (case, check)
         for case in CASES
         for check in CHECKS
@@ -42,7 +43,7 @@ def test_contract(case, check):
     getattr(contract(case), check)()
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_further_slow(CASES))
 def test_functions_of_families_run_in_python(case):
     """What is wrong in a family of a user's own is told with its line before it is compiled."""
     held = contract(case)

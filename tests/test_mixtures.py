@@ -9,7 +9,7 @@ import pandas as pd
 import pymc as pm
 import pytest
 from drawn import value_at
-from family_cases import CASES
+from family_cases import CASES, with_further_slow
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
@@ -103,7 +103,7 @@ def test_sparse_counts_have_the_density_of_dense_ones():
         np.testing.assert_allclose(gradient, models[0][1], rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", [name for name in CASES if name not in ("niw-tight",)])
+@pytest.mark.parametrize("case", with_further_slow(name for name in CASES if name != "niw-tight"))
 def test_every_family_in_a_model(case):
     """The density of a model is the slow one, and its gradient that of finite differences."""
     base, values, d, _ = CASES[case]

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import xarray as xr
-from family_cases import CASES
+from family_cases import CASES, with_further_slow
 from scipy import stats
 from scipy.special import betaln, digamma, gammaln, logsumexp, softmax
 from slowly import rest_slow
@@ -53,7 +53,7 @@ def log_evidence(case, n, log_prior):
 
 
 @pytest.mark.parametrize("prior", PRIORS)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_further_slow(CASES))
 def test_bound_is_below_the_enumerated_evidence(case, prior):
     """The best of several fits stays below, and is not far below."""
     n = 5
@@ -68,8 +68,9 @@ def test_bound_is_below_the_enumerated_evidence(case, prior):
     assert max(bounds) > evidence - 4.0
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_further_slow(CASES))
 def test_finite_mixture_of_one_component_has_the_evidence_itself(case):
+    """With a single component nothing is approximated."""
     base, values, d, _ = CASES[case]
     slow = exact.LOG_MARGINALS[base.family.name](values, **base.numbers(d)._asdict())
     rows, prior = rows_of(case), DirichletWeights(1.3, 1)
@@ -97,7 +98,7 @@ def slow_sums(family, params, rows, weights):
     return n, s
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_further_slow(CASES))
 def test_responsibilities_and_sums_match_slow_ones(case):
     """Sums are those of the family's own update, and expected densities derivatives of its log evidence."""
     base, *_ = CASES[case]
@@ -460,8 +461,9 @@ def test_responsibilities_add_up_to_one():
     np.testing.assert_allclose(r.sum(axis=0), fit.sizes)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", with_further_slow(CASES))
 def test_every_base_measure_by_its_model_line(case):
+    """The fit of a model is that of its rows, for every family."""
     base, values, d, _ = CASES[case]
     observed = values[:, :d] if base.family.name != "DirichletMultinomial" else values[:, :-1]
     observed = observed[:, 0] if base.family.takes == (1,) else observed

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 
 import pymc_dpgmm as dp
 
@@ -146,3 +147,22 @@ CASES = {
     "directions": (dp.VonMises([3.0, 0.4], [0.3, 0.5], [1.5, 6.0]), ANGLES, 2, None),
     "directions-one-column": (dp.VonMises(3.0, 0.3, 2.5), ANGLES[:, :1], 1, None),
 }
+
+# Further cases of families that have one already: by default their checks are left to the slow suite.
+FURTHER = {
+    "known-variance-one-column",
+    "known-covariance-three-columns",
+    "shared-covariance-one-column",
+    "exponential-one-column",
+    "gamma-one-column",
+    "negative-binomial-one-column",
+    "directions-one-column",
+    "spherical-one-column",
+    "regression-line",
+    "niw-one-column",
+}
+
+
+def with_further_slow(names):
+    """Return names of cases as parameters of tests, of which further ones are slow."""
+    return [pytest.param(name, marks=pytest.mark.slow) if name in FURTHER else name for name in names]
