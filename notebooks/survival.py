@@ -124,8 +124,8 @@ axes.legend(frameon=False)
 figure
 
 # %% [markdown]
-# A draw takes a tenth of the time of a Dirichlet process over rates, with the same answers (see
-# [performance](../docs/performance.md)).
+# A draw takes a tenth of the time of a Dirichlet process over rates, and the answers are the same ([a
+# comparison](../docs/performance.md#a-closed-form-beside-a-dirichlet-process-of-parameters)).
 #
 # The likelihood may be any that PyMC has, with covariates, several observed variables or several rows per unit,
 # as long as each row depends on the parameters of one row or unit. See [any
