@@ -16,9 +16,11 @@ from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.counts import check_counts
 from pymc_dpgmm.families.shared.gamma_rates import (
+    draw_exposures,
     draw_rates,
     gamma_rates,
     log_densities_of_events,
+    mean_exposures,
     rate_at_mean_of_inverse,
 )
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
@@ -41,13 +43,11 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    return rng.gamma(np.maximum(given, 1.0)) / np.maximum(drawn["rate"][labels], np.finfo(np.float64).tiny)
+    return draw_exposures(rng, drawn, labels, np.maximum(given, 1.0))
 
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
-    events = np.maximum(np.hsplit(values, 2)[1], 1.0)
-    with np.errstate(divide="ignore"):
-        return events[:, None, :] / drawn["rate"]
+    return mean_exposures(drawn, np.maximum(np.hsplit(values, 2)[1], 1.0))
 
 
 def _from_data(rows: np.ndarray, events: np.ndarray | float = 1.0) -> dict[str, np.ndarray | float]:

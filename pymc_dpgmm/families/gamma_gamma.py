@@ -16,9 +16,11 @@ from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.gamma_rates import (
+    draw_exposures,
     draw_rates,
     gamma_rates,
     log_densities_of_events,
+    mean_exposures,
     rate_at_mean_of_inverse,
 )
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
@@ -52,13 +54,11 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
 
 
 def _mean(drawn: Drawn, values: np.ndarray) -> np.ndarray:
-    shape = np.hsplit(values, 2)[1]
-    with np.errstate(divide="ignore"):
-        return shape[:, None, :] / drawn["rate"]
+    return mean_exposures(drawn, np.hsplit(values, 2)[1])
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    return np.maximum(rng.gamma(given) / np.maximum(drawn["rate"][labels], _SMALLEST), _SMALLEST)
+    return np.maximum(draw_exposures(rng, drawn, labels, given), _SMALLEST)
 
 
 def _from_data(rows: np.ndarray, shape: np.ndarray | float = 1.0) -> dict[str, np.ndarray | float]:

@@ -37,7 +37,7 @@ from pymc_dpgmm.families.shared.full_normal import (
     log_diagonal,
     log_full_density,
 )
-from pymc_dpgmm.families.shared.moments import ROWS_AT_ONCE, gather_scatter, merge_scatter, update_scatter
+from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, scratch_of_scatters, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.families.shared.some_columns import draw_absent, log_predictive_present
 from pymc_dpgmm.native.compiled import inlined
@@ -58,19 +58,6 @@ _FEW_COLUMNS = 4
 
 def _update(p, n, s, x, sign):
     return update_scatter(n, p.d, s.mean, s.scatter, p.psi, x, sign)
-
-
-def _merge(p, n, s, m, t):
-    merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
-
-
-def _gather(p, n, s, data, stride, members, m, scratch):
-    return gather_scatter(n, p.d, s.mean, s.scatter, data, stride, members, m, scratch)
-
-
-def _scratch(params: Any) -> int:
-    d = len(params.mu)
-    return int(max(2 * d + d * (d + 1) // 2, (ROWS_AT_ONCE + 1) * d))
 
 
 @inlined
@@ -316,8 +303,8 @@ FAMILY = Family(
     check_together=_check_together,
     sums={"mean": "d", "scatter": "D"},
     update=_update,
-    merge=_merge,
-    gather=_gather,
+    merge=merge_scatters,
+    gather=gather_scatters,
     log_evidence=_log_evidence,
     gradient=_gradient,
     predictive=_predictive,
@@ -344,7 +331,7 @@ FAMILY = Family(
     log_predictive_without=_log_predictive_without,
     log_predictive_present=log_predictive_present,
     draw_absent=draw_absent,
-    scratch=_scratch,
+    scratch=scratch_of_scatters,
     component=Component(
         axes={"mean": "d", "covariance": "dd"},
         draw=_draw,

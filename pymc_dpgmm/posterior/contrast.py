@@ -120,13 +120,10 @@ def _differences(pair: list[Question], rng: np.random.Generator, progressbar: bo
     seed = int(rng.integers(2**63))
     numbers, n_rows = pair[0].draws.numbers, pair[0].n_rows
     total = np.zeros((numbers.n_draws, len(pair[0].columns)))
-    joined = pair[0]._replace(
-        new=[_below(*both) for both in zip(pair[0].new, pair[1].new, strict=True)],
-        known=np.concatenate([pair[0].known, pair[1].known]),
-    )
+    joined = [_below(*both) for both in zip(pair[0].new, pair[1].new, strict=True)]
     for rows in blocks_of(n_rows, 2 * total.size, progressbar):
         both = np.concatenate([np.arange(n_rows)[rows], n_rows + np.arange(n_rows)[rows]])
-        new = [each.of_rows(both) for each in joined.new]
+        new = [each.of_rows(both) for each in joined]
         curves = curves_given(numbers, new, np.random.default_rng(seed))
         before, after = np.split(curves, 2, axis=1)
         total += np.sum(after - before, axis=1)

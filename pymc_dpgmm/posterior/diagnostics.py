@@ -85,13 +85,9 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
         raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
     canonical = canonical_draws(drawn.rows)
-    with Threads(available_threads()) as threads:
-        if reference is None:
-            references = np.array([central(threads, chain) for chain in drawn.by_chain(canonical)])
-            of = drawn.labels["chain"].to_numpy()
-        else:
-            references, of = checked_partition("reference", reference, drawn)[None, :], np.array([0])
-        distances = drawn.by_chain(losses_between(threads, references, canonical, "vi").T)
+    own = None if reference is None else checked_partition("reference", reference, drawn)[None, :]
+    of = drawn.labels["chain"].to_numpy() if own is None else np.array([0])
+    references, distances = distances_of(drawn, canonical, own)
     sizes = sizes_of_draws(canonical)
     each = ("chain", "draw")
     variables: dict[str, Any] = {
@@ -115,6 +111,19 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
         if result.attrs["distance_r_hat"] > WORST_R_HAT and n_numbers <= _MOST_NUMBERS:
             result.attrs["differ"] = words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
     return result
+
+
+def distances_of(
+    drawn: DrawnLabels, canonical: np.ndarray, references: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return partitions, by default a central one of each chain, and the distances of all draws to them.
+
+    The distances are the variation of information in bits: (chain, draw, reference).
+    """
+    with Threads(available_threads()) as threads:
+        if references is None:
+            references = np.array([central(threads, chain) for chain in drawn.by_chain(canonical)])
+        return references, drawn.by_chain(losses_between(threads, references, canonical, "vi").T)
 
 
 def warn_if_apart(diagnostics: xr.Dataset, warn: bool = True) -> None:

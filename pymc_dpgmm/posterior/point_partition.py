@@ -6,13 +6,12 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
-from pymc_dpgmm.posterior.arrays.losses import check_costs, losses_between
-from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, central
+from pymc_dpgmm.posterior.arrays.losses import check_costs
+from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
-from pymc_dpgmm.posterior.diagnostics import worst_r_hat
+from pymc_dpgmm.posterior.diagnostics import distances_of, worst_r_hat
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
 from pymc_dpgmm.tables.checks import check_count
 
@@ -113,10 +112,8 @@ def warn_if_chains_differ(drawn: DrawnLabels, draws: np.ndarray) -> None:
     n_chains, n_draws, _ = drawn.shape
     if n_chains < 2 or n_draws < 4:
         return
-    with Threads(available_threads()) as threads:
-        # Not from the point partition, which may be as far from the one chain as from the other.
-        references = np.array([central(threads, chain) for chain in drawn.by_chain(draws)])
-        distances = drawn.by_chain(losses_between(threads, references, draws, "vi").T)
+    # Not from the point partition, which may be as far from the one chain as from the other.
+    references, distances = distances_of(drawn, draws)
     if worst_r_hat(distances) <= _WORST_R_HAT:
         return
     words = words_for(differences_of(drawn, drawn.by_chain(draws), finest(references)), drawn)

@@ -48,7 +48,8 @@ class Component:
         entries of ``values`` that are known. Unknown ones are NaN. None for categories, which have no mean. Of
         circular rows it is the expected unit vector as a complex number.
     is_discrete, bounds
-        Whether rows are whole numbers, and the least and the largest value.
+        Whether rows are whole numbers, and the least and the largest value. The least positive normal number
+        stands for 0 where 0 itself is no value.
     is_circular : bool
         Whether rows are directions, angles in [-pi, pi] of which both ends are the same.
     directions : tuple of str

@@ -76,6 +76,17 @@ def log_densities_of_events(drawn: Drawn, events: np.ndarray, exposure: np.ndarr
     return events @ np.log(rate).T - exposure @ rate.T
 
 
+def draw_exposures(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, events: np.ndarray) -> np.ndarray:
+    """Draw exposures up to so many events, (n, d) each, in the clusters ``labels``."""
+    return rng.gamma(events) / np.maximum(drawn["rate"][labels], np.finfo(np.float64).tiny)
+
+
+def mean_exposures(drawn: Drawn, events: np.ndarray) -> np.ndarray:
+    """Return their means in each cluster: (n, K, d)."""
+    with np.errstate(divide="ignore"):
+        return events[:, None, :] / drawn["rate"]
+
+
 def rate_at_mean_of_inverse(params: Any, s: Any) -> Drawn:
     """Return the rates at which 1 / rate is its mean given the rows.
 

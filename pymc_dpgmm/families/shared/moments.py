@@ -5,6 +5,8 @@ leaves (-1) a cluster of n rows (Welford 1962), and two clusters unite by Chan, 
 Both hold for fractions of rows as well: then ``sign`` is the weight of the row that joins.
 """
 
+from typing import Any
+
 from pymc_dpgmm.native.compiled import inlined, shifted
 
 
@@ -127,3 +129,22 @@ def gather_scatter(n, d, mean, scatter, data, stride, members, m, scratch):
             mean[j] += share * (center[j] - mean[j])
         done += ROWS_AT_ONCE
     return done
+
+
+# What families declare whose sums are ``mean`` and ``scatter``: how clusters merge, and how many rows join one.
+
+
+def merge_scatters(p, n, s, m, t):
+    """``merge`` of such a family."""
+    merge_scatter(n, p.d, s.mean, s.scatter, m, t.mean, t.scatter)
+
+
+def gather_scatters(p, n, s, data, stride, members, m, scratch):
+    """``gather`` of such a family."""
+    return gather_scatter(n, p.d, s.mean, s.scatter, data, stride, members, m, scratch)
+
+
+def scratch_of_scatters(params: Any) -> int:
+    """``scratch`` of such a family, which gathers rows and conditions on some of its columns."""
+    d = len(params.mu)
+    return int(max(2 * d + d * (d + 1) // 2, (ROWS_AT_ONCE + 1) * d))

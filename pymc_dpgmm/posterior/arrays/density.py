@@ -55,8 +55,9 @@ def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
     low, high = np.quantile(values, _MIDDLE) if view.is_drawn else (values.min(), values.max())
     beyond = _BEYOND * (high - low) or 1.0
     least, largest = component.bounds
-    # Where the least value is just above 0, a density may have no limit there.
-    least = least if least <= 0.0 else max(least, (high + beyond) / (2 * n))
+    if least == np.finfo(np.float64).tiny:
+        # Of positive numbers 0 is none, and a density may have no limit there: half a step from it is.
+        least = (high + beyond) / (2 * n)
     return np.linspace(max(low - beyond, least), min(high + beyond, largest), n)
 
 
