@@ -23,7 +23,7 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.ccallback import CFunc
 from numba.core.codegen import JITCodeLibrary
 from numba.core.errors import NumbaError
@@ -176,28 +176,42 @@ class _Compiling:
     def __init__(self) -> None:
         self._depth = 0
         self._started = 0.0
-        self._compiled = 0
+        self._is_told = False
+        # Functions that this process has compiled.
+        self.n_compiled = 0
+
+    def enter(self, what: str) -> None:
+        """Say from now on that this is compiled, if something is; in what has been entered already, nothing."""
+        self._depth += 1
+        if self._depth == 1:
+            self._what, self._is_told = what, False
+
+    def leave(self) -> None:
+        """End what has been entered, and say how long it took if something was compiled."""
+        self._depth -= 1
+        if self._depth == 0 and self._is_told:
+            seconds = time.perf_counter() - self._started
+            logger.info("Compiled in %.1f s; the code is kept on disk for later runs.", seconds)
 
     @contextlib.contextmanager
     def announced(self, what: str) -> Iterator[None]:
         """Say that the body compiles, if it does."""
-        self._depth += 1
-        if self._depth == 1:
-            self._what, self._compiled = what, 0
+        self.enter(what)
         try:
             yield
         finally:
-            self._depth -= 1
-            if self._depth == 0 and self._compiled:
-                seconds = time.perf_counter() - self._started
-                logger.info("Compiled in %.1f s; the code is kept on disk for later runs.", seconds)
+            self.leave()
 
     def begin(self) -> None:
-        """Note that a function is not on disk, and tell of the first one."""
-        if self._depth and not self._compiled:
-            self._started = time.perf_counter()
+        """Note that a function is compiled, and tell of the first one."""
+        self.n_compiled += 1
+        self.tell()
+
+    def tell(self) -> None:
+        """Say what has been entered, if that has not been said."""
+        if self._depth and not self._is_told:
+            self._started, self._is_told = time.perf_counter(), True
             logger.info("Compiling %s: some seconds, once ...", self._what)
-        self._compiled += 1
 
 
 compiling = _Compiling()
@@ -250,8 +264,14 @@ class CFunction:
                 self._compiled = compiled
 
     def is_at_hand(self) -> bool:
-        """Tell whether the function is compiled, or kept on disk."""
-        return self._compiled is not None or self._made().is_kept()
+        """Find the function on disk, if it is there and has not been; tell whether it is at hand, compiled."""
+        if self._compiled is None:
+            with interrupted_later():
+                made = self._made()
+                if made.is_kept():
+                    made.compile()
+                    self._compiled = made
+        return self._compiled is not None
 
     def __call__(self, *arguments: Any) -> Any:
         """Call the machine code."""
@@ -281,6 +301,17 @@ def _named(module: str, name: str) -> CFunction:
     return getattr(importlib.import_module(module), name)
 
 
+class _Read(NullCache):
+    """Machine code that has been read from disk, in the place of numba's cache of a function."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def load_overload(self, *_: Any) -> Any:
+        """Return it."""
+        return self._found
+
+
 class _Compiled(CFunc):
     """Numba's C callback, which tells when it has to be compiled, and optimises all that it calls at once."""
 
@@ -293,8 +324,11 @@ class _Compiled(CFunc):
     outside: tuple[Callable[..., Any], ...] = ()
 
     def is_kept(self) -> bool:
-        """Tell whether the machine code is on disk."""
-        return self._cache.load_overload(self._sig, self._targetdescr.target_context) is not None
+        """Tell whether the machine code is on disk. What has been read is not read again."""
+        found = self._cache.load_overload(self._sig, self._targetdescr.target_context)
+        if found is not None:
+            self._cache = _Read(found)
+        return found is not None
 
     def _compile_uncached(self) -> Any:
         compiling.begin()

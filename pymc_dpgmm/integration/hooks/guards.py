@@ -12,12 +12,14 @@ from pymc_dpgmm.integration.hooks.convergence import checked_without_labels
 from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
+from pymc_dpgmm.integration.steps.compilation import begin_to_compile
 from pymc_dpgmm.integration.steps.labels import DPMixtureStep
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import is_interrupt
+from pymc_dpgmm.sampler.tuning.preparation import finish
 
 # If the draws of labels take more bytes than this, the user is warned.
 LARGEST_TRACE = 2**30
@@ -130,6 +132,17 @@ def told_of_interrupted_tuning(function: Callable[..., Any]) -> Callable[..., An
     return choose_chains
 
 
+def compiled_meanwhile(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's assignment of steps, which begins to compile what the step of labels will call."""
+
+    def assign_step_methods(model: pm.Model, step: Any = None, *others: Any, **named: Any) -> Any:
+        if step is None:
+            begin_to_compile(model)
+        return function(model, step, *others, **named)
+
+    return assign_step_methods
+
+
 def with_step_of_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return PyMC's making of steps, in which hyperparameters and latent rows go to the labels' step or to NUTS.
 
@@ -179,7 +192,10 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
 
 
 def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return PyMC's set-up of traces, with a warning if those of labels need much memory."""
+    """Return PyMC's set-up of traces, with a warning if those of labels need much memory.
+
+    It is the last that PyMC compiles before chains begin, so that what is compiled meanwhile is waited for here.
+    """
 
     def init_traces(*, model: pm.Model, chains: int, expected_length: int, **others: Any) -> Any:
         variables, point = others.get("trace_vars"), others.get("initial_point") or {}
@@ -199,7 +215,10 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
                     UserWarning,
                     stacklevel=3,
                 )
-        return function(model=model, chains=chains, expected_length=expected_length, **others)
+        made = function(model=model, chains=chains, expected_length=expected_length, **others)
+        # Chains in processes of their own begin now.
+        finish()
+        return made
 
     return init_traces
 
@@ -264,6 +283,7 @@ def guard() -> None:
     """Wrap the functions of PyMC that are wrong for labels, except that of :func:`guard_results`."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
+    wrap("assign_step_methods", compiled_meanwhile)
     wrap("instantiate_steppers", with_step_of_labels)
     wrap("_sample", told_of_interrupted_chain)
     wrap("init_traces", told_of_large_labels)

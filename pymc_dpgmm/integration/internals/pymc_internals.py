@@ -86,7 +86,8 @@ JOINED_INPUTS = "joined_inputs"
 WRAPPED = {
     "run_convergence_checks": ("pymc.sampling.mcmc",),
     "_choose_chains": ("pymc.sampling.mcmc",),
-    # This module too, from which interrupted runs take it.
+    # This module too, from which interrupted runs take them.
+    "assign_step_methods": ("pymc.sampling.mcmc", __name__),
     "instantiate_steppers": ("pymc.sampling.mcmc", __name__),
     "init_traces": ("pymc.sampling.mcmc",),
     "compute_log_density": ("pymc.stats.log_density",),

@@ -21,7 +21,6 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     CompoundStep,
     MultiTrace,
     NDArray,
-    assign_step_methods,
     log_convergence,
     make_initial_point_fns_per_chain,
 )
@@ -108,7 +107,7 @@ class ResumableRun:
             self._chains.append({"point": point, "state": state, "done": 0, "draws": []})
 
     def _make_step(self, point: Any) -> Any:
-        _, selected = assign_step_methods(self._model)
+        _, selected = pymc_internals.assign_step_methods(self._model)
         step = pymc_internals.instantiate_steppers(
             self._model, [], selected, step_kwargs=self._options, initial_point=point, compile_kwargs={}
         )

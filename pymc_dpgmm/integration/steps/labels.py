@@ -40,7 +40,7 @@ from pymc_dpgmm.integration.variables.records import is_gamma
 from pymc_dpgmm.sampler.amounts import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
-from pymc_dpgmm.sampler.tuning.preparation import prepare
+from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, TopicSchedule, no_tally
 from pymc_dpgmm.tables.checks import check_count
 
@@ -176,7 +176,8 @@ class LabelsStep(PartitionStep):
         if not all(isinstance(target, TopicsTarget) for target in self.targets):
             others = dict.fromkeys(kernel for of in self.latent for one in of for kernel in one.kernels)
             others |= dict.fromkeys(kernel for group in self.hyperparameters for kernel in group.kernels)
-            prepare([m.sampled_family for m in mixtures], options, drawn_missing, list(others))
+            families = [m.sampled_family for m in mixtures]
+            begin(functions_of(families, options, drawn_missing, list(others)), families)
         drawn = [Concentration(model, value) for value in concentrations]
         strangers = [c.name for c in drawn if c.labels not in {t.name for t in self.targets}]
         if strangers:
@@ -193,6 +194,7 @@ class LabelsStep(PartitionStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain: its own random numbers, and nothing kept from the last one."""
+        finish()
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.prepared = [None] * len(self.targets)

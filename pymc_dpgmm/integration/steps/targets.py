@@ -44,6 +44,16 @@ class Prepared(NamedTuple):
     state: Any
 
 
+def sampled_family(model: pm.Model, mixture: Variable) -> Family:
+    """Return the family that samplers will use for a mixture, as far as it is known without the data."""
+    layout = mixture.owner.op.layout
+    family: Family = layout.family
+    n_rows = model.rvs_to_values[mixture].type.shape[0]
+    if family.wide is None or mixture_inputs(mixture).missing is not None or n_rows is None:
+        return family
+    return family.wide(n_rows, layout.n_columns) or family
+
+
 class MixtureTarget:
     """One mixture on the labels of a target: its family, and how to read its numbers from a point."""
 
@@ -56,7 +66,7 @@ class MixtureTarget:
         self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
         self._params = PointFunction(model, inputs.params)
         self.missing, self.positions = inputs.missing, inputs.positions
-        self.sampled_family = self._sampled_family(rows.type.shape, op.layout.n_columns)
+        self.sampled_family = sampled_family(model, mixture)
         self.offset = None if inputs.offset is None else PointFunction(model, [inputs.offset])
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
@@ -67,12 +77,6 @@ class MixtureTarget:
         self._checked: Any = None
         self._checked_unit: Any = None
         self._params_at: Callable[[dict[str, np.ndarray]], Any] = self.params_at
-
-    def _sampled_family(self, shape: Sequence[int | None], n_columns: int) -> Family:
-        """Return the family that samplers will use, as far as it is known without the data."""
-        if self.family.wide is None or self.missing is not None or shape[0] is None:
-            return self.family
-        return self.family.wide(shape[0], n_columns) or self.family
 
     def params_at(self, point: dict[str, np.ndarray]) -> Any:
         """Return the parameters of the base measure at a point, as numbers of the family."""

@@ -303,7 +303,8 @@ def of_shape(value: Any, shape: tuple[int, ...]) -> Any:
     """Return a parameter as a variable of this shape; a square matrix may be given by its diagonal."""
     variable = pt.as_tensor(value, dtype="float64")
     if variable.ndim == 1 and len(shape) == 2:
-        variable = pt.diag(variable)
+        # For pt.diag, PyTensor would compile its virtual machine, which takes half a second.
+        variable = variable * np.eye(shape[0])
     return variable if variable.type.shape == shape else pt.broadcast_to(variable, shape)
 
 

@@ -7,7 +7,6 @@ other where these rows could belong to both. ``docs/moves.md`` has the proof.
 """
 
 import numpy as np
-from scipy import sparse
 
 from pymc_dpgmm.sampler.amounts import MANY_CLUSTERS, MOST_CLUSTERS
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
@@ -65,6 +64,9 @@ def super_clusters(
     probabilities : (m, p) array
         With which the rows belong to them.
     """
+    # Imported only here, because the import takes a tenth of a second.
+    from scipy import sparse
+
     pairs = (np.repeat(places, places.shape[1], axis=1).ravel(), np.tile(places, places.shape[1]).ravel())
     products = (probabilities[:, :, None] * probabilities[:, None, :]).ravel()
     shared = sparse.coo_array((products, pairs), shape=(n_clusters, n_clusters)).tocsr()

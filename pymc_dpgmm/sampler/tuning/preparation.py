@@ -1,4 +1,9 @@
-"""Compiles what a sampler will call before it begins, so that chains in other processes do not do so each."""
+"""Compiles what a sampler will call before it begins, so that chains in other processes do not do so each.
+
+:func:`begin` starts a process that compiles while PyMC compiles its own functions, and :func:`finish` waits for it
+and helps. A run of ``pm.sample`` begins when steps are assigned and finishes when its traces are made; a step that
+a user makes begins when it is made, and finishes at its first chain.
+"""
 
 import contextlib
 import logging
@@ -8,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from pymc_dpgmm.families import Family
 from pymc_dpgmm.native.compiled import CFunction, compiling
@@ -29,16 +35,15 @@ FEWEST_FUNCTIONS = 4
 PATIENCE = 30.0
 
 
-def prepare(
+def functions_of(
     families: Sequence[Family],
     options: Options,
     imputed: Sequence[Family] = (),
     others: Sequence[CFunction] = (),
-) -> None:
-    """Compile the kernels that options ask for, and the functions of some families, or find them on disk.
+) -> list[CFunction]:
+    """Return the kernels that options ask for, and the functions of some families.
 
-    A line in PyMC's log tells of it where something has to be compiled. What is rarely used, such as scans of many
-    rows in threads, is compiled when it is used.
+    What is rarely used, such as scans of many rows in threads, is compiled when it is used.
 
     Parameters
     ----------
@@ -58,28 +63,110 @@ def prepare(
     functions += [*SEARCHES, redraw_once] if options.search else []
     functions += [accumulate_weights, allocate_in_turn, *(move.kernel for move in MOVES.values()), run_sweeps]
     functions += others
-    named = sorted({family.title for family in families})
-    missing = [function for function in functions if not function.is_at_hand()]
-    with compiling.announced(" and ".join(["the sampler", *named])):
-        _compile(missing)
-    for function in functions:
-        function.prepare()
+    return list(dict.fromkeys(functions))
 
 
-def _compile(functions: Sequence[CFunction]) -> None:
-    """Compile functions, some of them in a process of its own where there are many, and a core is free.
+class _Helper(NamedTuple):
+    """A process that compiles functions.
 
-    What does not come of it is compiled when it is needed, as if nothing had been tried.
+    Parameters
+    ----------
+    parent, child : int
+        The process that has started it, and itself.
+    left : int
+        A pipe with a byte for every function that is left.
+    n_shared : int
+        How many of the functions, the first ones, the two processes share.
     """
-    # Elsewhere libraries of the system do not survive a fork, or there is none.
-    if len(functions) < FEWEST_FUNCTIONS or available_cores() < 2 or sys.platform != "linux":
-        for function in functions:
-            function.prepare()
-        return
-    # Each process reads a byte for every function that it compiles, until none is left.
+
+    parent: int
+    child: int
+    left: int
+    n_shared: int
+
+
+class _Preparation:
+    """The functions that are being compiled, in the order in which this process takes them."""
+
+    def __init__(self) -> None:
+        self._functions: list[CFunction] = []
+        self._helper: _Helper | None = None
+
+    def begin(self, functions: Sequence[CFunction], what: str) -> None:
+        """Compile functions in a process of its own if there are many, and a core is free; do not wait."""
+        missing = [f for f in functions if not f.is_at_hand() and f not in self._functions]
+        if not missing:
+            return
+        if not self._functions:
+            compiling.enter(what)
+            compiling.tell()
+        is_worth_it = len(missing) >= FEWEST_FUNCTIONS and available_cores() >= 2
+        # Elsewhere libraries of the system do not survive a fork, or there is none.
+        if self._helper is None and is_worth_it and sys.platform == "linux":
+            self._helper = _helper(missing)
+            self._functions = missing + self._functions
+        else:
+            self._functions += missing
+
+    def finish(self) -> None:
+        """Compile what is left, wait for the process, and have all functions at hand."""
+        functions, helper = self._functions, self._helper
+        if not functions:
+            return
+        self._functions, self._helper = [], None
+        is_parent = helper is not None and helper.parent == os.getpid()
+        try:
+            if helper is not None and is_parent:
+                try:
+                    _compile_some(functions, helper.left)
+                    for function in functions[helper.n_shared :]:
+                        function.prepare()
+                    _wait(helper.child, PATIENCE)
+                except BaseException:
+                    _wait(helper.child, 0.0)
+                    raise
+            # What does not come of the process is compiled here.
+            for function in functions:
+                function.prepare()
+        finally:
+            if helper is not None and is_parent:
+                os.close(helper.left)
+            compiling.leave()
+
+
+_preparation = _Preparation()
+
+
+def begin(functions: Sequence[CFunction], families: Sequence[Family]) -> None:
+    """Begin to compile functions, or find them on disk. A line in PyMC's log tells of it if one is compiled.
+
+    Parameters
+    ----------
+    functions : sequence of CFunction
+    families : sequence of Family
+        Those that a user is told of.
+    """
+    named = sorted({family.title for family in families})
+    _preparation.begin(functions, " and ".join(["the sampler", *named]))
+
+
+def finish() -> None:
+    """Have all functions at hand that have been begun."""
+    _preparation.finish()
+
+
+def prepare(families: Sequence[Family], options: Options) -> None:
+    """Compile what some families and options need, or find it on disk, and wait for it."""
+    begin(functions_of(families, options), families)
+    finish()
+
+
+def _helper(functions: Sequence[CFunction]) -> _Helper:
+    """Start a process that compiles functions from the end, as long as its pipe has bytes left."""
     left, end = os.pipe()
     os.write(end, bytes(len(functions)))
     os.close(end)
+    parent = os.getpid()
     with warnings.catch_warnings():
         # Python and JAX warn of threads, which stay behind: they are of no use to the compiler.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -92,14 +179,7 @@ def _compile(functions: Sequence[CFunction]) -> None:
             _compile_some(functions[::-1], left)
         finally:
             os._exit(0)
-    try:
-        _compile_some(functions, left)
-        _wait(child, PATIENCE)
-    except BaseException:
-        _wait(child, 0.0)
-        raise
-    finally:
-        os.close(left)
+    return _Helper(parent, child, left, len(functions))
 
 
 def _compile_some(functions: Sequence[CFunction], left: int) -> None:
