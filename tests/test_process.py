@@ -19,6 +19,7 @@ from pymc_dpgmm.integration.process_density import ProcessModel, family_for
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
+from pymc_dpgmm.sampler.atoms.beside import Beside
 
 ALL_MOVES = {"n_sweeps": 1, "n_scans": 1, "hamiltonian": 1, "split_merge": 1}
 ALONE = {
@@ -163,7 +164,37 @@ def known():
     )
 
 
-CASES = {f.__name__: f for f in (poisson, censored, tied, discrete, mixed, units, known)}
+def profile():
+    """Counts, and a profile of two other columns of the same rows, whose parameters are integrated out."""
+    model, names, oracle = poisson()
+    rng = np.random.default_rng(8)
+    x, kinds = rng.normal(size=oracle.n), rng.integers(3, size=oracle.n)
+    given = {"mu": 0.3, "kappa": 0.4, "a": 2.0, "b": 0.8}
+    with model:
+        base = dp.NormalInverseGamma(**given)
+        dp.CollapsedMixture("x", model["rate_labels"], base, observed=x)
+        dp.CollapsedMixture("kind", model["rate_labels"], dp.DirichletCategorical(np.full(3, 0.7)), observed=kinds)
+    labels = exact.partitions(oracle.n)
+    log_x = exact.log_likelihoods(labels, x[:, None], exact.nig_log_marginal, **given)
+    of_kinds = {"a": np.full((1, 3), 0.7), "levels": (3,)}
+    log_kinds = exact.log_likelihoods(labels, kinds[:, None], exact.categorical_log_marginal, **of_kinds)
+    return model, names, oracle.given(log_x + log_kinds)
+
+
+def known_profile():
+    """Some rows are known to be together, and some apart; a profile of several rows of each unit."""
+    model, names, oracle = known()
+    unit = np.array([0, 0, 1, 2, 2, 2, 3, 4])
+    x = np.array([0.1, 0.7, -0.4, 1.9, 2.2, 1.2, 2.0, 0.3])
+    given = {"mu": 0.5, "kappa": 0.5, "a": 1.5, "b": 0.6}
+    with model:
+        dp.CollapsedMixture("x", model["theta_labels"][unit], dp.NormalInverseGamma(**given), observed=x)
+    labels = exact.partitions(oracle.n)
+    rows = [np.array(own)[unit] for own in labels]
+    return model, names, oracle.given(exact.log_likelihoods(rows, x[:, None], exact.nig_log_marginal, **given))
+
+
+CASES = {f.__name__: f for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile)}
 
 
 def after_one_draw(case, options, n_draws, seed=3):
@@ -208,7 +239,7 @@ def test_the_oracle_is_that_of_the_reference():
     np.testing.assert_allclose(oracle.means()[0], given["mean_theta"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["poisson", "known"])
+@pytest.mark.parametrize("case", ["poisson", "known_profile"])
 def test_a_draw_leaves_the_posterior_invariant(case):
     assert_invariant(*after_one_draw(case, ALL_MOVES, 1_500))
 
@@ -222,7 +253,7 @@ def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("move", ALONE)
-@pytest.mark.parametrize("case", ["poisson", "censored", "tied", "units", "known"])
+@pytest.mark.parametrize("case", ["poisson", "censored", "tied", "units", "known", "profile", "known_profile"])
 def test_each_move_alone_leaves_the_posterior_invariant_in_many_draws(case, move):
     """Each of its moves alone, so that two errors cannot cancel."""
     assert_invariant(*after_one_draw(case, ALONE[move], 40_000))
@@ -386,6 +417,94 @@ def test_the_twin_leaves_the_posterior_invariant():
 def test_mistakes_in_the_scan_are_seen(mistake):
     distance, bound = scanned_by_twin(mistake, m=1 if "serves" in mistake else 2)
     assert distance > bound
+
+
+def without_splits_of_the_profile(monkeypatch):
+    monkeypatch.setattr(Beside, "log_split", lambda self, one, other: 0.0)
+    return "split_merge"
+
+
+def with_a_view_that_counts_twice(monkeypatch):
+    made = Beside.__init__
+    monkeypatch.setattr(Beside, "__init__", lambda self, views, labels: made(self, [*views, views[0]], labels))
+    return "scan"
+
+
+@pytest.mark.parametrize("mistake", [without_splits_of_the_profile, with_a_view_that_counts_twice])
+def test_mistakes_beside_atoms_are_seen(monkeypatch, mistake):
+    move = mistake(monkeypatch)
+    oracle, labels, _ = after_one_draw("profile", ALONE[move] | {"n_sweeps": 3}, 2_500)
+    distance = exact.total_variation(exact.frequencies(exact.codes(labels), oracle.labels), oracle.p)
+    assert distance > exact.total_variation_bound(oracle.p, len(labels))
+
+
+def test_what_is_beside_atoms_has_their_labels_and_the_right_evidence():
+    model, _, _ = profile()
+    x, kinds = (model.rvs_to_values[model[name]].data for name in ("x", "kind"))
+    with model:
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(4), 0, 0)
+    step.stop_tuning()
+    point = model.initial_point()
+    met = set()
+    for _ in range(60):
+        point, (statistics,) = step.step(point)
+        labels, beside = np.asarray(point["rate_labels"]), step.beside[0].beside
+        np.testing.assert_array_equal(beside.state.labels(), labels)
+        own = {"mu": 0.3, "kappa": 0.4, "a": 2.0, "b": 0.8}
+        (log_x,) = exact.log_likelihoods([labels], x[:, None], exact.nig_log_marginal, **own)
+        of_kinds = {"a": np.full((1, 3), 0.7), "levels": (3,)}
+        (log_kinds,) = exact.log_likelihoods([labels], kinds[:, None], exact.categorical_log_marginal, **of_kinds)
+        assert beside.total_log_evidence() == pytest.approx(log_x + log_kinds, abs=1e-9)
+        # PyMC's density of everything but the labels' own atoms is in the statistic.
+        assert statistics["rate_labels_log_joint"] == pytest.approx(log_joint_of(model, point), abs=1e-8)
+        met.add(int(labels.max()))
+    assert len(met) > 2
+
+
+def log_joint_of(model, point):
+    """Log density of labels, the atoms of clusters, and data, without the Jacobian of a transformed value."""
+    return float(model.compile_logp(mode=SMALL_GRAPH)(point))
+
+
+def test_a_profile_in_a_whole_model():
+    """A response of any likelihood with fixed effects, and a table of covariates whose clusters it shares."""
+    rng = np.random.default_rng(3)
+    z = rng.integers(3, size=90)
+    x = np.array([[-3.0, 0.0], [3.0, 0.0], [0.0, 4.0]])[z] + rng.normal(size=(90, 2))
+    age = rng.normal(size=90)
+    y = rng.binomial(1, 1.0 / (1.0 + np.exp(-(np.array([-2.0, 0.0, 2.0])[z] + 0.8 * age))))
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", pm.Gamma("alpha", 1.0, 1.0), pm.Normal.dist(0.0, 2.0), shape=90)
+        beta, mu = pm.Normal("beta", 0.0, 1.0), pm.Normal("mu", 0.0, 3.0)
+        base = dp.NormalInverseGamma(mu, 0.1, 2.0, 1.0)
+        dp.CollapsedMixture("x", model["theta_labels"], base, observed=x)
+        pm.Bernoulli("y", logit_p=theta + beta * age, observed=y)
+    idata = run(model, 300, tune=300)
+    found = dp.point_partition(idata, "theta")["labels"].to_numpy()
+    # The groups are far apart in the profile: rows of one are rarely with rows of another.
+    assert all(np.bincount(z[found == k]).max() > 0.9 * np.sum(found == k) for k in set(found[found < 3]))
+    assert len(set(z[[np.flatnonzero(found == k)[0] for k in range(3)]])) == 3
+    summary = dp.summary(idata, "theta_labels")
+    assert {"theta", "x_mean[0]", "x_mean[1]"} <= set(summary.clusters.columns)
+    effects = summary.clusters["theta"].astype(float).to_numpy()[:3]
+    assert np.ptp(effects) > 1.5
+    # The view of the profile is asked like any other.
+    given = dp.membership(idata, "x", np.array([[0.0, 4.0]]))
+    assert np.all(np.isfinite(given["weight"] if "weight" in given else given.to_array()))
+    with pytest.raises(NotImplementedError, match="no pointwise log likelihoods"):
+        dp.log_likelihood(idata, "theta", model=model)
+
+
+def test_what_a_profile_cannot_have():
+    gaps = np.array([[1.0, np.nan], [0.0, 2.0], [1.5, 0.3]])
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+        base = dp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))
+        dp.CollapsedMixture("x", model["theta_labels"], base, observed=gaps)
+        pm.Normal("y", theta, 1.0, observed=np.zeros(3))
+    with pytest.raises(NotImplementedError, match="missing entries of x would have to be drawn"), model:
+        pm.sample(5, tune=5, chains=1, progressbar=False, quiet=True)
 
 
 # Everything in one model, through pm.sample.

@@ -92,6 +92,10 @@ class NamedView(ViewDraws):
     columns: tuple[str, list[Any]] | None = None
     given_names: Mapping[str, list[Any]] = default(default_factory=dict)
 
+    def named(self, parameter: str) -> str:
+        """Return the name of a parameter beside those of other views."""
+        return f"{self.name}_{parameter}"
+
     def category_names(self, length: int) -> np.ndarray | None:
         """Return the names of categories that are stored as codes.
 

@@ -256,6 +256,12 @@ def log_likelihood_of_process(
         raise ValueError(
             f"{', '.join(latent)} depends on the parameters and is not observed: its rows cannot be left out"
         )
+    if process.process.mixtures:
+        names = ", ".join(mixture.name for mixture in process.process.mixtures)
+        raise NotImplementedError(
+            f"{names} is on the same labels, so that a row is known in part where it is left out: there are no "
+            "pointwise log likelihoods of such rows. Compare models by the log density of rows held out"
+        )
     n_draws, n = draws.numbers.n_draws, draws.drawn.n
     log_p, errors = np.empty((n_draws, n)), np.zeros(n)
     new_atoms = NewAtoms(process, n, rng)

@@ -1,5 +1,6 @@
 """Posteriors of tiny models whose rows share atoms, by enumeration and quadrature, without the package."""
 
+import copy
 from typing import NamedTuple
 
 import exact
@@ -47,6 +48,16 @@ class Oracle:
         self.log_evidence = logsumexp(log_joint)
         self.joint = np.exp(log_joint - self.log_evidence)
         self.p = self.joint.sum(axis=1)
+
+    def given(self, log_likelihoods):
+        """The same, given other data that depends on the labels alone: its log density under all partitions."""
+        other = copy.copy(self)
+        with np.errstate(divide="ignore"):
+            log_joint = np.log(self.joint) + self.log_evidence + np.asarray(log_likelihoods)[:, None]
+        other.log_evidence = logsumexp(log_joint)
+        other.joint = np.exp(log_joint - other.log_evidence)
+        other.p = other.joint.sum(axis=1)
+        return other
 
     def draws(self, rng, n_draws):
         """Independent draws: labels, parameters of the rows, and the number of the hyperparameter's value."""

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.process_density.atom_densities import AtomDensities
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
-from pymc_dpgmm.integration.variables import dependents, fixed_rows
+from pymc_dpgmm.integration.variables import dependents, fixed_rows, is_plain_mixture, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.lengths import explain_lengths
 from pymc_dpgmm.integration.variables.models import with_densities
@@ -18,6 +18,8 @@ from pymc_dpgmm.integration.variables.models import with_densities
 
 class ProcessModel:
     """Labels, the parameters of rows on them, and the densities that depend on these parameters.
+
+    ``mixtures`` are the collapsed mixtures on the same labels.
 
     Parameters
     ----------
@@ -44,11 +46,24 @@ class ProcessModel:
             )
         self.parameters = [rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] is labels]
         parameters = set(self.parameters)
-        depending_names = [other.name for other in dependents(model, labels) if other not in parameters]
+        depending_names = []
+        self.mixtures: list[Variable] = []
+        for other in dependents(model, labels):
+            if is_plain_mixture(model, labels, other):
+                self.mixtures.append(other)
+            elif other not in parameters:
+                depending_names.append(other.name)
         if depending_names:
             raise NotImplementedError(
-                f"nothing but the parameters of dp.DirichletProcess can depend on {labels.name}, but "
-                f"{', '.join(depending_names)} does"
+                f"nothing but the parameters of dp.DirichletProcess, and a dp.CollapsedMixture, can depend on "
+                f"{labels.name}, but {', '.join(depending_names)} does"
+            )
+        drawn = [mixture.name for mixture in self.mixtures if mixture_inputs(mixture).missing is not None]
+        if drawn:
+            raise NotImplementedError(
+                f"missing entries of {', '.join(drawn)} would have to be drawn, which they cannot be on the "
+                "labels of a dp.DirichletProcess: use a family that integrates over them, such as "
+                "dp.NormalInverseGamma, and leave out impute="
             )
         depending = _depending_on_values(model, labels, self.parameters)
         self.dependents = list(depending)

@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     StepMethodState,
@@ -19,13 +20,15 @@ from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, 
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
-from pymc_dpgmm.integration.steps.targets import LabelsPrior, is_labels
+from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, is_labels, same_params, same_rows
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf, named_by_appearance
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms, Scales, move_atoms, move_discrete, split_or_merge
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, Rows, scan
+from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.tables.checks import check_count
 
 STATISTICS: dict[str, Any] = OF_PARTITIONS | {
@@ -84,6 +87,13 @@ class DirichletProcessStepState(StepMethodState):
     scales: Any
 
 
+class BesideAtPoint(NamedTuple):
+    """Collapsed mixtures beside atoms, and the numbers that they were made from."""
+
+    views: list[View]
+    beside: Beside
+
+
 class AtomsTarget(ProcessModel):
     """Labels, and the parameters of rows under a Dirichlet process on them, in a model and in its points."""
 
@@ -98,6 +108,35 @@ class AtomsTarget(ProcessModel):
         weights = np.ones(n) if blocks is None else np.ascontiguousarray(blocks.table[:, 0])
         known = np.zeros(n, dtype=np.int64) if blocks is None else (blocks.table[:, 1] >= 0).astype(np.int64)
         self.rows = Rows(weights, known)
+        self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
+        if self.mixtures:
+            # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
+            amend_record(model, labels.name, {"dependents": [rv.name for rv in self.parameters]})
+
+    def beside(
+        self, point: dict[str, np.ndarray], labels: np.ndarray, last: BesideAtPoint | None
+    ) -> BesideAtPoint | None:
+        """Return the collapsed mixtures on the labels at a point, None where they have no density.
+
+        Parameters
+        ----------
+        point : dict of arrays
+        labels : (n,) int64 array
+            Of blocks of rows.
+        last : BesideAtPoint, optional
+            Of the draw before, used again for what has not changed.
+        """
+        views = [mixture.view(point, self.n) for mixture in self._mixtures]
+        if self.of_row is not None:
+            views = [v._replace(unit=self.of_row if v.unit is None else self.of_row[v.unit]) for v in views]
+        if not all(view.family.supports(view.params) for view in views):
+            return None
+        if last is None or not all(map(same_rows, views, last.views)):
+            return BesideAtPoint(views, Beside(views, labels))
+        last.beside.set_labels(labels)
+        if not all(map(same_params, views, last.views)):
+            last.beside.state.set_params([view.params for view in views])
+        return last._replace(views=views)
 
     def read(self, point: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Atoms]:
         """Return the labels of blocks of rows, and the atoms, at a point.
@@ -185,6 +224,7 @@ class DirichletProcessStep(PartitionStep):
     ``pm.sample`` assigns it automatically. A draw consists of scans over the labels with auxiliary atoms (Neal
     2000, Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted
     separately, and splits and merges. Discrete parameters move by Metropolis steps, and have no splits and merges.
+    Collapsed mixtures on the same labels, such as a profile of covariates, weigh in all of these.
 
     Parameters
     ----------
@@ -207,7 +247,8 @@ class DirichletProcessStep(PartitionStep):
     TypeError, ValueError
         If a number is not an integer in its range.
     NotImplementedError
-        If rows are not independent given their parameters, or anything else depends on the labels.
+        If rows are not independent given their parameters, or anything but a collapsed mixture depends on the
+        labels too.
 
     Examples
     --------
@@ -293,6 +334,7 @@ class DirichletProcessStep(PartitionStep):
         sampled = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
         self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone]
         self.scales: list[Scales | None] = [None] * len(self.targets)
+        self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
@@ -304,6 +346,7 @@ class DirichletProcessStep(PartitionStep):
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.scales = [None] * len(self.targets)
+        self.beside = [None] * len(self.targets)
 
     def stop_tuning(self) -> None:
         """Fix the scales learnt while tuning."""
@@ -330,6 +373,10 @@ class DirichletProcessStep(PartitionStep):
             n_free = density.n_free if len(target.densities.discrete) < len(atoms) else 0
             scales = self.scales[position] = Scales(n_free)
         prior = target.prior.at(point, target.n)
+        beside = None
+        if target.mixtures:
+            made = self.beside[position] = target.beside(point, labels, self.beside[position])
+            prior, beside = (None, None) if made is None else (prior, made.beside)
         concentration = self.concentrations.get(target.name)
         # Labels have no posterior where the density of the rest is zero: they wait.
         n_sweeps = 0 if prior is None else self.options.sweeps_of(target.n)
@@ -339,13 +386,14 @@ class DirichletProcessStep(PartitionStep):
         for _ in range(n_sweeps):
             if concentration is not None:
                 prior = self._concentrated(concentration, point, prior, labels, target.n)
-            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream)
+            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream, beside)
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
         log_joint = -np.inf
         if n_sweeps:
             log_labels = log_eppf(prior, sizes.astype(np.int64), len(sizes))
             log_joint = log_labels + float(np.sum(density.log_density(atoms, labels)))
+            log_joint += 0.0 if beside is None else beside.total_log_evidence()
         return {
             **of_partition(sizes, moves.n_moved, log_joint),
             **moves.tally,
@@ -380,6 +428,7 @@ class DirichletProcessStep(PartitionStep):
         scales: Scales,
         moves: "Moves",
         stream: Stream,
+        beside: Beside | None,
     ) -> tuple[np.ndarray, Atoms]:
         """Make each move as often as the options say."""
         rng, options = self.rng, self.options
@@ -400,7 +449,7 @@ class DirichletProcessStep(PartitionStep):
                 pool = [np.concatenate(pair) for pair in zip(pool, added, strict=True)]
                 return density.by_row(added)
 
-            scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more)
+            scanned = scan(rng, target.rows, prior, labels, density.by_row(pool), m, more, beside)
             labels, atoms = scanned.labels, [values[scanned.chosen] for values in pool]
             moves.n_moved += scanned.n_moved
             fresh_rows = scanned.unseen
@@ -434,6 +483,7 @@ class DirichletProcessStep(PartitionStep):
                 scales,
                 density.to_free(fresh),
                 fresh_rows,
+                beside,
             )
             kind = "splits" if moved.is_split else "merges"
             moves.tally[f"{kind}_tried"] += 1

@@ -6,6 +6,7 @@ from pymc_dpgmm.integration.steps.hyperparameters import learnt_scales
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
 from pymc_dpgmm.integration.steps.targets import is_labels, sampled_family
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, mixture_inputs, of_units
+from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.tuning.preparation import begin, functions_of
 from pymc_dpgmm.sampler.tuning.schedule import Options
 
@@ -18,7 +19,7 @@ def begin_to_compile(model: pm.Model) -> None:
     families = [
         sampled_family(model, mixture)
         for mixture, of_rows in zip(mixtures, labels, strict=True)
-        if of_rows in free and is_labels(of_rows)
+        if of_rows in free and is_labels(of_rows) and not has_atoms(model, of_rows)
     ]
     if families:
         others = LearntScaleDraw.kernels if learnt_scales(model) else ()

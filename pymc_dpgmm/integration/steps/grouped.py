@@ -11,11 +11,10 @@ from pymc_dpgmm.integration.steps.targets import (
     LabelsTarget,
     MixtureTarget,
     Prepared,
-    is_plain_mixture,
     n_labels,
     same_rows,
 )
-from pymc_dpgmm.integration.variables import dependents
+from pymc_dpgmm.integration.variables import dependents, is_plain_mixture
 from pymc_dpgmm.integration.variables.grouped_labels import (
     GroupedLabelsRV,
     HDPLabelsRV,

@@ -25,15 +25,16 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.evidence import EvidenceOfMixture
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels, is_plain_mixture
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
     PartitionRV,
     dependents,
+    is_plain_mixture,
     mixture_inputs,
     of_units,
 )
-from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
@@ -51,7 +52,7 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     coefficients in an offset.
     """
     labels = {rv for rv in model.free_RVs if is_labels(rv) and isinstance(rv.owner.op, PartitionRV)}
-    labels = {rv for rv in labels if not any(is_atoms(other) for other in dependents(model, rv))}
+    labels = {rv for rv in labels if not has_atoms(model, rv)}
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
     governed = labels | mixtures
     of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
@@ -77,7 +78,9 @@ def learnt_scales(model: pm.Model) -> dict[Variable, LearntScale]:
     for mixture in model.basic_RVs:
         if isinstance(mixture.owner.op, CollapsedMixtureRV):
             labels, _ = of_units(mixture_inputs(mixture).labels)
-            if labels in model.free_RVs and is_labels(labels) and is_plain_mixture(model, labels, mixture):
+            if labels not in model.free_RVs or not is_labels(labels) or has_atoms(model, labels):
+                continue
+            if is_plain_mixture(model, labels, mixture):
                 scale = learnt_scale(model, mixture)
                 if scale is not None:
                     found[mixture] = scale

@@ -9,8 +9,15 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
-from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels, is_plain_mixture
-from pymc_dpgmm.integration.variables import CollapsedMixtureRV, PartitionRV, mixture_inputs, of_units
+from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
+from pymc_dpgmm.integration.variables import (
+    CollapsedMixtureRV,
+    PartitionRV,
+    is_plain_mixture,
+    mixture_inputs,
+    of_units,
+)
+from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.latent_rows import expansions, redraws, standardized, stretches
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
@@ -44,7 +51,7 @@ def _is_normal(model: pm.Model, rv: Variable) -> bool:
     if inputs.missing is not None or family.takes_missing or family.component.normal_rows is None:
         return False
     is_plain = labels in model.free_RVs and is_labels(labels) and is_plain_mixture(model, labels, rv)
-    return is_plain and isinstance(labels.owner.op, PartitionRV)
+    return is_plain and not has_atoms(model, labels) and isinstance(labels.owner.op, PartitionRV)
 
 
 def check_latent_rows(choice: Any) -> None:

@@ -6,14 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.families import Family, View, constrained
 from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
 from pymc_dpgmm.integration.steps.dependents import Dependents
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.variables import (
-    CollapsedMixtureRV,
     LabelsRV,
     MissingEntriesRV,
     PartitionRV,
@@ -21,6 +19,7 @@ from pymc_dpgmm.integration.variables import (
     as_numbers,
     constraints_on,
     dependents,
+    is_plain_mixture,
     mixture_inputs,
     mixture_values,
     note_sampling,
@@ -257,7 +256,7 @@ class LabelsTarget:
             labels is prepared.labels or np.array_equal(labels, prepared.labels)
         )
         if prepared is not None and same_labels and all(map(same_rows, views, prepared.views)):
-            if all(map(_same_params, views, prepared.views)):
+            if all(map(same_params, views, prepared.views)):
                 return prepared
             if not all(view.family.supports(view.params) for view in views):
                 return None
@@ -322,17 +321,6 @@ class LabelsTarget:
         return labels if self._blocks is None else labels[self._blocks.of_row]
 
 
-def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
-    """Tell whether a variable is a mixture on labels of rows or units that depends on them in no other way."""
-    if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
-        return False
-    inputs = mixture_inputs(other)
-    mixture_labels, unit = of_units(inputs.labels)
-    if mixture_labels is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
-        return False
-    return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
-
-
 def same_rows(view: View, other: View) -> bool:
     """Tell whether two views have the same data."""
     return same_values(view.values, other.values) and (
@@ -340,7 +328,8 @@ def same_rows(view: View, other: View) -> bool:
     )
 
 
-def _same_params(view: View, other: View) -> bool:
+def same_params(view: View, other: View) -> bool:
+    """Tell whether two views of a family have the same parameters."""
     pairs = zip(view.params, other.params, strict=True)
     return view.params is other.params or all(np.array_equal(new, old) for new, old in pairs)
 

@@ -3,6 +3,7 @@
 from pymc_dpgmm.integration.variables.collapsed_mixture import (
     CollapsedMixture,
     CollapsedMixtureRV,
+    is_plain_mixture,
     mixture_logp,
     mixture_support_point,
     mixture_values,
@@ -41,6 +42,7 @@ __all__ = [
     "constraints_on",
     "dependents",
     "fixed_rows",
+    "is_plain_mixture",
     "missing_logp",
     "missing_support_point",
     "mixture_inputs",

@@ -178,6 +178,11 @@ def is_atoms(var: Any) -> bool:
     return var.owner is not None and isinstance(var.owner.op, AtomsRV)
 
 
+def has_atoms(model: pm.Model, labels: Variable) -> bool:
+    """Tell whether labels are those of a Dirichlet process of parameters."""
+    return any(is_atoms(rv) and atoms_inputs(rv)[0] is labels for rv in model.free_RVs)
+
+
 def atoms_logp(op: AtomsRV, values: Any, labels: Variable, *inputs: Variable, **_: Any) -> Variable:
     """Log density of the atoms of the clusters; minus infinity where rows of a cluster differ."""
     value = sampled_value(values[0])

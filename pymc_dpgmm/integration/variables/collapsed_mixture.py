@@ -125,6 +125,17 @@ def draw_rows(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [next_rng, pt.specify_shape(rows, node.outputs[1].type.shape)]
 
 
+def is_plain_mixture(model: pm.Model, labels: Variable, other: Variable) -> bool:
+    """Tell whether a variable is a mixture on labels of rows or units that depends on them in no other way."""
+    if other not in model.basic_RVs or not isinstance(other.owner.op, CollapsedMixtureRV):
+        return False
+    inputs = mixture_inputs(other)
+    mixture_labels, unit = of_units(inputs.labels)
+    if mixture_labels is not labels or labels in set(ancestors(inputs.beside_labels(), blockers=model.basic_RVs)):
+        return False
+    return unit is None or not set(ancestors([unit])) & set(model.basic_RVs)
+
+
 class CollapsedMixture(pm.Distribution):
     """Data given the labels of its rows, with the parameters of every cluster integrated out.
 

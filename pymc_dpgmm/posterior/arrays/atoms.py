@@ -51,6 +51,11 @@ class AtomView:
         axes = {key: _LETTERS[: values.ndim - 2] for key, values in self.atoms.items()}
         self.family = AtomFamily(AtomComponent(axes, self.directions))
 
+    def named(self, parameter: str) -> str:
+        """Return the name of a parameter beside those of other views: that of its variable in the model."""
+        name = self.name.removesuffix("_atoms")
+        return name if parameter == name else f"{name}_{parameter}"
+
     def category_names(self, length: int) -> None:
         """Return None: an atom has no categories."""
 

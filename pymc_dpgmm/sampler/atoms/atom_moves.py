@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dpgmm.partitions.priors import GibbsType, log_split
+from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, log_split
+from pymc_dpgmm.sampler.atoms.beside import Beside
 
 Atoms = list[np.ndarray]
 
@@ -262,6 +263,7 @@ def split_or_merge(
     scales: Scales,
     pool: np.ndarray,
     pool_rows: np.ndarray,
+    beside: Beside | None = None,
 ) -> Moved:
     """Split the cluster of two rows, or merge their two clusters (Jain and Neal 2007, with proposals of our own).
 
@@ -286,6 +288,8 @@ def split_or_merge(
         Draws from the base, in free form, that the labels and atoms have not been chosen among.
     pool_rows : (m, n) float64 array
         Log density of the rows under them.
+    beside : Beside, optional
+        Collapsed mixtures on the same labels, which they have before and after.
 
     Returns
     -------
@@ -334,6 +338,8 @@ def split_or_merge(
         - log_allocated
         + whole.log_density(merged)
     )
+    if beside is not None:
+        ratio += beside.log_split(np.flatnonzero(own == 0), np.flatnonzero(own == 1))
     ratio = ratio if is_split else -ratio
     if not np.all(np.isfinite(two if is_split else single)):
         return nothing._replace(rows=fewest)
@@ -352,6 +358,8 @@ def split_or_merge(
         if other != n_clusters - 1:
             free[other] = free[-1] if one != n_clusters - 1 else merged[0]
         free = free[:-1]
+    if beside is not None:
+        beside.set_labels(canonical_labels(labels)[0])
     return Moved(labels, free, is_split, True, fewest)
 
 

@@ -5,6 +5,9 @@ with weight (n_k - discount) f(row | atom k), and an auxiliary atom with weight 
 weight of a new cluster. An auxiliary atom that is taken is replaced by a fresh draw; the atom of a cluster that
 loses its only row takes the place of one of the m, chosen at random (Favaro and Teh 2013, section 4.3, "ReUse").
 No atom serves two clusters, and the density of each row under each atom is computed once.
+
+Where there are collapsed mixtures on the same labels (:mod:`pymc_dpgmm.sampler.atoms.beside`), all weights are
+times the predictive of the row's other columns given the rows of the cluster; an auxiliary atom has none.
 """
 
 import math
@@ -15,10 +18,20 @@ import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits, below, uniform
-from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, named_by_appearance
+from pymc_dpgmm.sampler.atoms.beside import (
+    Beside,
+    call_join_beside,
+    call_leave_beside,
+    call_weigh_beside,
+    join_beside,
+    leave_beside,
+    weigh_beside,
+)
+from pymc_dpgmm.sampler.state.memory import CAPACITY, N_CLUSTERS
 
 # The memory of a scan.
 HEAD = Block(
@@ -50,8 +63,17 @@ HEAD = Block(
     # Log weights of a new cluster beside some number of others, and the weights from which one row draws.
     log_new=blocks.FLOATS,
     log_weights=blocks.FLOATS,
+    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; by atoms their slots
+    # there; by slots the log predictives of a row; and what is done with them.
+    beside=blocks.INTS,
+    slots_beside=blocks.INTS,
+    weights_beside=blocks.FLOATS,
+    leave_beside=FUNCTION,
+    weigh_beside=FUNCTION,
+    join_beside=FUNCTION,
 )
 ROW, N_ACTIVE, NEXT, STOP, N_MOVED = HEAD.places("row", "n_active", "next", "stop", "n_moved")
+BESIDE, LEAVE, WEIGH, JOIN = HEAD.places("beside", "leave_beside", "weigh_beside", "join_beside")
 
 
 class Scan(NamedTuple):
@@ -71,6 +93,9 @@ class Scan(NamedTuple):
     auxiliary: object
     log_new: object
     log_weights: object
+    beside: object
+    slots_beside: object
+    weights_beside: object
 
 
 scan_at = HEAD.reader(Scan, bits=f"Bits(head[{HEAD.place('next_double')}], head[{HEAD.place('bit_state')}])")
@@ -80,12 +105,16 @@ SPARE = 6
 
 @c_function(NOTHING(INTS, FLOAT))
 def _scan(head, discount):
-    """Let rows join clusters, from ``head[ROW]`` until all have or fresh atoms run out."""
+    """Let rows join clusters, from ``head[ROW]`` until all have, or fresh atoms or slots beside them run out."""
     s = scan_at(head)
     bits, n, m, log_weights = s.bits, s.n, s.n_auxiliary, s.log_weights
     labels, weights, sizes, known, known_slots = s.labels, s.weights, s.sizes, s.known, s.known_slots
     densities, active, places, auxiliary, log_new = s.densities, s.active, s.places, s.auxiliary, s.log_new
+    beside, slots_beside, weights_beside = s.beside, s.slots_beside, s.weights_beside
+    has_beside = head[BESIDE] != 0
     while head[ROW] < n and head[NEXT] < head[STOP]:
+        if has_beside and beside[N_CLUSTERS] + 1 >= beside[CAPACITY]:
+            break
         i = head[ROW]
         own = labels[i]
         weight = weights[i]
@@ -99,6 +128,11 @@ def _scan(head, discount):
             places[last] = places[own]
             n_active -= 1
             auxiliary[below(bits, m)] = own
+        alone = 0.0
+        if has_beside:
+            call_leave_beside(head[LEAVE], beside, i)
+            call_weigh_beside(head[WEIGH], beside, i, weights_beside)
+            alone = weights_beside[0]
         largest = -math.inf
         for k in range(n_active):
             slot = active[k]
@@ -109,8 +143,10 @@ def _scan(head, discount):
             if weight > 1.0:
                 seat = log_rising(sizes[slot] - discount, weight)
             log_weights[k] = seat + densities[slot * n + i]
+            if has_beside:
+                log_weights[k] += weights_beside[slots_beside[slot]]
             largest = max(largest, log_weights[k])
-        opened = log_new[n_active] - math.log(m)
+        opened = log_new[n_active] - math.log(m) + alone
         if weight > 1.0:
             opened += log_rising(1.0 - discount, weight - 1.0)
         for j in range(m):
@@ -135,7 +171,10 @@ def _scan(head, discount):
             active[n_active] = slot
             places[slot] = n_active
             sizes[slot] = 0.0
+            slots_beside[slot] = 0
             n_active += 1
+        if has_beside:
+            slots_beside[slot] = call_join_beside(head[JOIN], beside, i, slots_beside[slot])
         head[N_ACTIVE] = n_active
         head[N_MOVED] += slot != own
         labels[i] = slot
@@ -189,6 +228,7 @@ def scan(
     densities: np.ndarray,
     n_auxiliary: int,
     more: Callable[[], np.ndarray],
+    beside: Beside | None = None,
 ) -> Scanned:
     """Run one scan.
 
@@ -205,6 +245,8 @@ def scan(
         The number m of auxiliary atoms.
     more : callable
         Draws more atoms and returns their (spare, n) densities. They count as following those before.
+    beside : Beside, optional
+        Collapsed mixtures on the same labels, which they have before and after.
 
     Returns
     -------
@@ -224,7 +266,12 @@ def scan(
     next_double, bit_state = bits_of_generator(rng)
     densities = np.ascontiguousarray(densities)
     row, n_moved, n_active, next_atom = 0, 0, n_clusters, n_clusters + m
+    slots_beside = np.zeros(n_atoms, dtype=np.int64)
+    if beside is not None:
+        slots_beside[labels] = beside.state.slots
     while True:
+        state = None if beside is None else beside.roomy()
+        weights_beside = np.empty(0 if state is None else state.capacity + 1)
         reach = min(n_atoms, n) + 1
         log_new = np.append(log_new, [log_seat_new(prior, k) for k in range(len(log_new), reach)])
         log_weights = np.empty(n_atoms + m)
@@ -249,17 +296,27 @@ def scan(
             auxiliary=auxiliary,
             log_new=log_new,
             log_weights=log_weights,
+            beside=0 if state is None else state.head,
+            slots_beside=slots_beside,
+            weights_beside=weights_beside,
+            leave_beside=0 if state is None else leave_beside.address,
+            weigh_beside=0 if state is None else weigh_beside.address,
+            join_beside=0 if state is None else join_beside.address,
         )
         _scan(head.ctypes.data, prior.discount)
         row, n_moved, n_active, next_atom = head[[ROW, N_MOVED, N_ACTIVE, NEXT]].tolist()
         if row == n:
             break
+        if next_atom < n_atoms:
+            # There were too few slots.
+            continue
         fresh = more()
         densities = np.concatenate([densities, fresh])
         n_atoms += len(fresh)
         sizes = np.append(sizes, np.zeros(len(fresh)))
-        known_slots, active, places = (
-            np.append(array, np.zeros(len(fresh), dtype=np.int64)) for array in (known_slots, active, places)
+        known_slots, active, places, slots_beside = (
+            np.append(array, np.zeros(len(fresh), dtype=np.int64))
+            for array in (known_slots, active, places, slots_beside)
         )
     canonical, first = named_by_appearance(labels)
     return Scanned(canonical, labels[first], n_moved, densities[next_atom:])

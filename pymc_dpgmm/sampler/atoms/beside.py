@@ -1,0 +1,126 @@
+"""Collapsed mixtures beside atoms: other columns of the same rows, whose parameters are integrated out.
+
+A scan over labels with atoms (:mod:`pymc_dpgmm.sampler.atoms.auxiliary`) weighs each row also by the log
+predictive of these columns given the other rows of a cluster. They are a state like that of a mixture alone
+(:mod:`pymc_dpgmm.sampler.state`), of which the scan has the address. What it does with it is compiled where there
+are such columns only, and called by its address.
+"""
+
+import numpy as np
+from numba.extending import intrinsic
+
+from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at
+from pymc_dpgmm.sampler.state.memory import (
+    N_CLUSTERS,
+    free_slot,
+    gather,
+    join,
+    leave,
+    log_evidence,
+    memory_at,
+    take_slot,
+    weigh,
+)
+from pymc_dpgmm.sampler.state.state import State
+
+
+@c_function(NOTHING(INTS, INT))
+def leave_beside(head, i):
+    """Let row ``i`` leave its slot, which becomes a free one if it has no other rows."""
+    s = memory_at(head)
+    k = s.slots[i]
+    leave(s, i)
+    if s.sizes[k] == 0:
+        free_slot(s, k)
+
+
+@c_function(NOTHING(INTS, INT, FLOATS))
+def weigh_beside(head, i, found):
+    """Set ``found[k]`` to the log predictive of row ``i``, in no slot now, in each slot in use, and in slot 0."""
+    s = memory_at(head)
+    n_clusters = head[N_CLUSTERS]
+    for place in range(n_clusters):
+        s.log_weights[place] = 0.0
+    weigh(s, i, s.order, n_clusters, -1, s.log_weights)
+    for place in range(n_clusters):
+        found[s.order[place]] = s.log_weights[place]
+    found[0] = s.prior_predictive[i]
+
+
+@c_function(INT(INTS, INT, INT))
+def join_beside(head, i, k):
+    """Let row ``i`` join slot ``k``, a free one if it is 0; return the slot."""
+    s = memory_at(head)
+    slot = take_slot(s) if k == 0 else k
+    join(s, i, slot)
+    return slot
+
+
+@c_function(NOTHING(INTS, INTS, INT, FLOATS))
+def evidence_beside(head, rows, n_rows, found):
+    """Set ``found[0]`` to the log marginal likelihood of some rows in a cluster of their own."""
+    s = memory_at(head)
+    # The statistics of free slots mean nothing.
+    free = s.order[head[N_CLUSTERS]]
+    gather(s, free, rows, n_rows, 1)
+    found[0] = log_evidence(s, free)
+
+
+@intrinsic
+def call_leave_beside(typing_context, address, head, i):
+    """Call :func:`leave_beside` by its address."""
+    return called_at(leave_beside.signature)
+
+
+@intrinsic
+def call_weigh_beside(typing_context, address, head, i, found):
+    """Call :func:`weigh_beside` by its address."""
+    return called_at(weigh_beside.signature)
+
+
+@intrinsic
+def call_join_beside(typing_context, address, head, i, k):
+    """Call :func:`join_beside` by its address."""
+    return called_at(join_beside.signature)
+
+
+class Beside:
+    """Collapsed mixtures on the labels of atoms, at a point of a model.
+
+    Parameters
+    ----------
+    views : sequence of View
+        Parameters are inside their support.
+    labels : (n,) int64 array
+    """
+
+    def __init__(self, views: list[View], labels: np.ndarray) -> None:
+        self.state = State(views, labels)
+
+    def roomy(self) -> State:
+        """Return the state, with a slot for one more cluster and one to compute in."""
+        if self.state.n_clusters + 2 > self.state.capacity:
+            self.state.grow()
+        return self.state
+
+    def set_labels(self, labels: np.ndarray) -> None:
+        """Take another partition, if it is another one."""
+        if not np.array_equal(self.state.labels(), labels):
+            self.state.relabel(labels)
+
+    def log_evidence(self, rows: np.ndarray) -> float:
+        """Return the log marginal likelihood of some rows in a cluster of their own."""
+        found, members = np.empty(1), np.ascontiguousarray(rows, dtype=np.int64)
+        evidence_beside(self.roomy().address, members.ctypes.data, len(members), found.ctypes.data)
+        return float(found[0])
+
+    def log_split(self, one: np.ndarray, other: np.ndarray) -> float:
+        """Return by how much the log marginal likelihood is larger if rows are two clusters and not one."""
+        together = np.concatenate([one, other])
+        return self.log_evidence(one) + self.log_evidence(other) - self.log_evidence(together)
+
+    def total_log_evidence(self) -> float:
+        """Return the log marginal likelihood of all rows."""
+        slots = self.state.order[: self.state.n_clusters]
+        return sum(self.log_evidence(self.state.members(int(k))) for k in slots)
