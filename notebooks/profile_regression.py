@@ -11,14 +11,14 @@
 # %% [markdown]
 # # Profile regression: a response, fixed effects, and clusters of covariates
 #
-# Covariates that go together are hard to put into a regression one by one. Profile regression (Molitor et al. 2010,
-# Biostatistics 11, 484-498; Liverani et al. 2015, Journal of Statistical Software 64, 7) lets them form clusters, the
-# *profiles*, each with a risk of its own, while other covariates keep their coefficients. Response and profile say
-# together which rows are alike.
+# Covariates that go together are hard to put into a regression one by one. Profile regression (Molitor et al.
+# 2010, Biostatistics 11, 484-498; Liverani et al. 2015, Journal of Statistical Software 64, 7) lets them form
+# clusters, the *profiles*, each with a risk of its own, while other covariates keep their coefficients. Response
+# and profile say together which rows are alike.
 #
 # Here the response is whether a penguin is male, and the question is what its body mass tells of that. Heavy
-# penguins are mostly Gentoos, females as well as males, so that the mass must be compared within kinds of penguins.
-# The model is not told the species; bill and flipper are the profile.
+# penguins are mostly Gentoos, females as well as males, so that the mass must be compared within kinds of
+# penguins. The model is not told the species; bill and flipper are the profile.
 
 # %%
 import arviz as az
@@ -35,8 +35,8 @@ mass = (penguins["body_mass"] - penguins["body_mass"].mean()).to_numpy() / 500.0
 profile = penguins[["bill_length", "bill_depth", "flipper_length"]]
 
 # %% [markdown]
-# The log odds of each row come from a Dirichlet process, by any distribution and for any likelihood. The profile is
-# a `dp.CollapsedMixture` on the labels of the same process: the parameters of its clusters are integrated out.
+# The log odds of each row come from a Dirichlet process, by any distribution and for any likelihood. The profile
+# is a `dp.CollapsedMixture` on the labels of the same process: the parameters of its clusters are integrated out.
 
 # %%
 with pm.Model() as model:
@@ -49,8 +49,8 @@ with pm.Model() as model:
     idata = pm.sample(3000, tune=1000, chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `pm.sample` gives labels and log odds to a step of their own, and the slope to NUTS. These two take turns, so that
-# the slope, which is correlated with the log odds of the profiles, has fewer effective draws than all else.
+# `pm.sample` gives labels and log odds to a step of their own, and the slope to NUTS. These two take turns, so
+# that the slope, which is correlated with the log odds of the profiles, has fewer effective draws than all else.
 
 # %%
 found = dp.summary(idata, "log_odds_labels", random_seed=1)
@@ -74,9 +74,9 @@ with pm.Model():
 
 figure, axes = plt.subplots(figsize=(6, 3))
 for label, draws in (("with profiles", idata), ("without", pooled)):
-    odds = np.exp(draws["posterior"]["slope"].to_numpy().ravel())
-    axes.hist(odds, bins=np.geomspace(1.0, 100.0, 90), density=True, histtype="stepfilled", alpha=0.6, label=label)
-axes.set(xscale="log", xlabel="odds ratio of being male for 500 g more", ylabel="density")
+    slopes = draws["posterior"]["slope"].to_numpy().ravel()
+    axes.hist(slopes, bins=np.linspace(0.0, 6.0, 90), density=True, alpha=0.7, label=label)
+axes.set(xlabel="log odds ratio of being male for 500 g more", ylabel="density")
 axes.legend()
 figure.tight_layout()
 
@@ -87,7 +87,21 @@ figure.tight_layout()
 az.summary(idata, var_names=["slope", "alpha"])
 
 # %% [markdown]
-# The profile is a view like any other: it can be asked for memberships and densities of new rows. Where the response
-# has a conjugate family and no fixed effects, `dp.DPMixture` with two views is the same model with everything
-# integrated out, mixes better, and answers `dp.predict`; see
-# [how to ask a table](../docs/howto/some_columns_given_others.md).
+# What is the sex of three new penguins of mean mass, of which the bill is known, and of one also the flipper?
+# Their log odds follow from the clusters that they may belong to:
+
+# %%
+new = pd.DataFrame(
+    {
+        "bill_length": [38.0, 45.0, 50.0],
+        "bill_depth": [18.0, 17.5, 15.0],
+        "flipper_length": [np.nan, np.nan, 220.0],
+    }
+)
+dp.predict(idata, "log_odds", new, of="log_odds", random_seed=1, model=model).to_pandas().round(2)
+
+# %% [markdown]
+# The profile is a view like any other: it can be asked for memberships and densities of new rows. Where the
+# response has a conjugate family and no fixed effects, `dp.DPMixture` with two views is the same model with
+# everything integrated out, and mixes better; see [how to ask a
+# table](../docs/howto/some_columns_given_others.md).

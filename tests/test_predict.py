@@ -743,3 +743,83 @@ def test_contrasts_do_not_depend_on_blocks(monkeypatch):
     codes = CASES["categorical"]
     with pytest.raises(ValueError, match="categories have no mean"):
         dp.contrast(fitted(codes), "y", codes.rows, codes.rows, of=1)
+
+
+def process_with_profile(n_draws):
+    """A few draws of a process of two parameters, with a profile of two columns on its labels."""
+    rng = np.random.default_rng(6)
+    x, y = rng.normal(size=(7, 2)), rng.poisson(3.0, size=7)
+    with pm.Model() as model:
+        # A base that is known without sampling.
+        base = {"rate": pm.LogNormal.dist(0.4, 1e-9), "shift": pm.Normal.dist(np.array([-2.0, 5.0]), 1e-9)}
+        theta = dp.DirichletProcess("theta", 1.3, base, shape=7)
+        of_columns = dp.NormalInverseGamma(0.2, 0.5, 2.0, 0.7)
+        dp.CollapsedMixture("x", model["theta_labels"], of_columns, observed=pd.DataFrame(x, columns=["a", "b"]))
+        pm.Poisson("y", theta["rate"], observed=y)
+        pm.Normal("z", theta["shift"], 1.0, observed=np.zeros((7, 2)))
+        idata = pm.sample(n_draws, tune=20, chains=1, random_seed=2, progressbar=False, quiet=True)
+    # Parameters of other values than those of the base, so that clusters can be told apart.
+    labels = idata["posterior"]["theta_labels"].to_numpy()
+    atoms = rng.normal(size=(n_draws, 7))
+    posterior = idata["posterior"].to_dataset()
+    for name in ("theta_rate", "theta_shift"):
+        values = np.exp(atoms) if name == "theta_rate" else np.stack([atoms, 10.0 + atoms], axis=-1)
+        rows = np.array([[values[s, k] for k in labels[0, s]] for s in range(n_draws)])
+        posterior[name] = posterior[name].copy(data=rows[None])
+    idata["posterior"] = xr.DataTree(posterior)
+    return model, idata, x
+
+
+def test_parameters_of_new_rows_are_those_of_clusters_that_they_may_belong_to():
+    model, idata, x = process_with_profile(12)
+    new = np.array([[0.5, -0.3], [np.nan, 1.2], [30.0, np.nan]])
+    found = dp.predict(idata, "theta", new, of="theta", kind="mean", model=model, random_seed=1)
+    assert found["column"].to_numpy().tolist() == ["theta_rate", "theta_shift[0]", "theta_shift[1]"]
+    labels = idata["posterior"]["theta_labels"].to_numpy()[0]
+    mean, weight = np.zeros((3, 3)), np.zeros(3)
+    fresh = np.array([np.exp(0.4), -2.0, 5.0])
+    for s, own in enumerate(labels):
+        joint = np.array([log_t(new, x[own == k]) for k in range(own.max() + 1)] + [log_t(new, x[:0])])
+        seats = np.append(np.bincount(own), 1.3) / (len(own) + 1.3)
+        joint = seats[:, None] * np.exp(joint)
+        atoms = [
+            np.append(idata["posterior"]["theta_rate"][0, s, i], idata["posterior"]["theta_shift"][0, s, i])
+            for i in [np.flatnonzero(own == k)[0] for k in range(own.max() + 1)]
+        ]
+        mean += joint.T @ np.vstack([*atoms, fresh])
+        weight += joint.sum(axis=0)
+    np.testing.assert_allclose(found["mean"], mean / weight[:, None], rtol=1e-7)
+    # What is asked for is what clusters have.
+    drawn = dp.predict(idata, "theta", new, of="theta_rate", kind="draws", model=model, random_seed=1)
+    rates = {*np.round(idata["posterior"]["theta_rate"].to_numpy().ravel(), 6), round(fresh[0], 6)}
+    assert {*np.round(drawn["theta_rate"].to_numpy().ravel(), 6)} <= rates
+    # A profile that nothing is known of leaves the weights of the clusters.
+    alone = dp.predict(idata, "theta", new, of="theta_rate", kind="quantiles", model=model, random_seed=1)
+    assert np.all(np.diff(alone["quantiles"], axis=0) >= 0.0)
+
+
+def log_t(new, rows):
+    """Log density of the known entries of new rows given the rows of a cluster, by SciPy."""
+    n, mean = len(rows), rows.mean(axis=0) if len(rows) else np.zeros(2)
+    kappa, a = 0.5 + n, 2.0 + 0.5 * n
+    location = (0.5 * 0.2 + n * mean) / kappa
+    b = 0.7 + 0.5 * np.sum((rows - mean) ** 2, axis=0) + 0.5 * 0.5 * n * (mean - 0.2) ** 2 / kappa
+    log_p = stats.t.logpdf(new, 2 * a, location, np.sqrt(b * (kappa + 1) / (a * kappa)))
+    return np.nansum(log_p, axis=1)
+
+
+def test_questions_about_parameters_that_have_no_answer():
+    model, idata, _ = process_with_profile(3)
+    new = np.zeros((1, 2))
+    with pytest.raises(ValueError, match="pass model="):
+        dp.predict(idata, "theta", new)
+    with pytest.raises(ValueError, match="theta_rate is a parameter, which has no density"):
+        dp.predict(idata, "theta", new, of="theta_rate", kind="density", model=model)
+    with pytest.raises(ValueError, match="is a parameter, which is never known"):
+        dp.predict(idata, "theta", pd.DataFrame({"a": [0.0], "theta_rate": [1.0]}), model=model)
+    with pm.Model() as alone:
+        theta = dp.DirichletProcess("theta", 1.0, pm.Normal.dist(0.0, 1.0), shape=3)
+        pm.Normal("y", theta, 1.0, observed=np.zeros(3))
+        idata = pm.sample(3, tune=3, chains=1, random_seed=2, progressbar=False, quiet=True)
+    with pytest.raises(NotImplementedError, match=r"without a dp\.CollapsedMixture on its labels"):
+        dp.predict(idata, "theta", new, model=alone)

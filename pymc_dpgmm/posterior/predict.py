@@ -21,6 +21,7 @@ from pymc_dpgmm.posterior.arrays.predictions import (
 )
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.parameters import ParametersView, with_parameters
 from pymc_dpgmm.posterior.questions import Column, Question, read_question
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import coordinates
@@ -119,7 +120,8 @@ def predict(
     TypeError, ValueError
         If there is no such mixture or column, rows are of the wrong kind, or a kind does not suit the columns.
     NotImplementedError
-        For parameters under a :func:`DirichletProcess`, and for columns of new rows that are a sparse matrix.
+        For parameters under a :func:`DirichletProcess` without other columns on its labels, and for columns of new
+        rows that are a sparse matrix.
 
     Notes
     -----
@@ -142,7 +144,8 @@ def predict(
         raise ValueError(f"kind must be one of {list(KINDS)}, got {kind!r}")
     check_probability(probability)
     draws = mixture_draws(idata, name, model, group)
-    draws.refuse_atoms("dp.predict")
+    if draws.has_atoms:
+        draws = with_parameters(idata, draws, model)
     is_of_one = kind in ("density", "probability")
     question = read_question(draws, new, of, given, fills_gaps=not is_of_one)
     check_kind(question, kind)
@@ -162,6 +165,15 @@ def predict(
 def check_kind(question: Question, kind: str) -> None:
     """Raise ValueError if columns that are asked for have no answer of this kind."""
     names = [column.name for column in question.columns]
+    parameters, directions = [], []
+    for column in question.columns:
+        if isinstance(column.view, ParametersView):
+            parameters.append(column.name)
+            directions += [column.name] if column.view.directions[column.position] else []
+    if parameters and kind in ("density", "probability"):
+        raise ValueError(f"{parameters[0]} is a parameter, which has no {kind}: ask for kind='draws'")
+    if directions and kind != "draws":
+        raise ValueError(f"{listed(directions)} are directions: ask for kind='draws', and average unit vectors")
     if kind in ("density", "probability"):
         if len(names) != 1:
             raise ValueError(f"kind={kind!r} is for one column: choose one of {listed(names)} with of=")

@@ -15,6 +15,7 @@ import pandas as pd
 from pymc_dpgmm.families import BASE_MEASURES
 from pymc_dpgmm.posterior.arrays.predictions import Unknown
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.parameters import ParametersView
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import read_table
@@ -25,7 +26,7 @@ from pymc_dpgmm.tables.table import Table
 class Column(NamedTuple):
     """A column that is asked for: its view, its position there, and its name among all that are asked for."""
 
-    view: NamedView
+    view: Any
     position: int
     name: str
 
@@ -33,7 +34,8 @@ class Column(NamedTuple):
     def levels(self) -> list[Any] | None:
         """The levels that codes of the column stand for, if it has categories."""
         named = None if self.view.levels is None else self.view.levels[self.position]
-        if named is not None or not BASE_MEASURES[self.view.family.name].takes_categories:
+        base = BASE_MEASURES.get(self.view.family.name)
+        if named is not None or base is None or not base.takes_categories:
             return named
         return list(range(int(self.view.params(0).levels[self.position])))
 
@@ -171,8 +173,9 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         is_row = all(np.ndim(value) == 0 for value in new.values())
         new = pd.DataFrame([dict(new)] if is_row else dict(new))
     new = draws.as_rows(new)
-    if len(draws.views) == 1 and not (_has_columns(new) and _named(draws, draws.views[0])):
-        return {draws.views[0].name: _read(draws, draws.views[0], new, rows)}
+    known = [view for view in draws.views if not isinstance(view, ParametersView)]
+    if len(known) == 1 and not (_has_columns(new) and _named(draws, known[0])):
+        return {known[0].name: _read(draws, known[0], new, rows)}
     table = read_table(new, "new rows")
     if table.columns is None or table.is_vector:
         draws.sole()
@@ -183,8 +186,10 @@ def _has_columns(new: Any) -> bool:
     return hasattr(new, "columns") or (isinstance(new, Table) and new.columns is not None)
 
 
-def _named(draws: MixtureDraws, view: NamedView) -> list[str]:
+def _named(draws: MixtureDraws, view: Any) -> list[str]:
     """Return the names of a view's columns as text, or nothing if they have only positions."""
+    if isinstance(view, ParametersView):
+        return view.columns
     names = draws.column_names(view)
     return [] if not view.is_vector and isinstance(names[0], int) else [as_text(name) for name in names]
 
@@ -227,6 +232,8 @@ def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
     for view in draws.views:
         names = _named(draws, view)
         chosen = [j for j, name in enumerate(names) if name in there]
+        if chosen and isinstance(view, ParametersView):
+            raise ValueError(f"{names[chosen[0]]} is a parameter, which is never known: leave it out of new rows")
         if chosen:
             found[view.name] = _read_columns(draws, view, table, chosen, rows)
             taken |= {names[j] for j in chosen}
@@ -276,13 +283,20 @@ def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dic
     return found
 
 
+def _names_of_view(draws: MixtureDraws, view: Any) -> tuple[str, ...]:
+    """Return the names by which a user may call a view: parameters by that of their process."""
+    if isinstance(view, ParametersView):
+        return (draws.labels_name.removesuffix("_labels"),)
+    return view.name, draws.view_name(view)
+
+
 def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
     """Return the columns that a user asks for by the names of columns or views, by view."""
     found: dict[str, list[int]] = {}
     is_one = isinstance(of, str | int | np.integer)
     for wanted in [of] if is_one else list(of):
         owners = [view for view in draws.views if as_text(wanted) in _named(draws, view)]
-        whole = [view for view in draws.views if wanted in (view.name, draws.view_name(view))]
+        whole = [view for view in draws.views if wanted in _names_of_view(draws, view)]
         if len(owners) > 1:
             raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
         if owners:
@@ -298,7 +312,7 @@ def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
             every = [name for view in draws.views for name in _named(draws, view)]
             raise ValueError(
                 f"there is no column or view {wanted!r}, only the columns {listed(every)} and the views "
-                f"{listed(draws.view_name(view) for view in draws.views)}"
+                f"{listed(_names_of_view(draws, view)[-1] for view in draws.views)}"
             )
         found[view.name] = found.get(view.name, []) + [j for j in positions if j not in found.get(view.name, [])]
     return found
@@ -309,13 +323,16 @@ def names_of_columns(draws: MixtureDraws, asked: Mapping[str, list[int]]) -> dic
     found = {}
     for view in draws.views:
         for j in asked.get(view.name, []):
-            found[view.name, j] = as_text(draws.column_names(view)[j])
+            parameters = isinstance(view, ParametersView)
+            found[view.name, j] = view.columns[j] if parameters else as_text(draws.column_names(view)[j])
     repeated = {name for name in found.values() if list(found.values()).count(name) > 1}
     return {key: f"{key[0]}_{name}" if name in repeated else name for key, name in found.items()}
 
 
-def _with_given(draws: MixtureDraws, view: NamedView, values: Any, given: Any, rows: Rows) -> Any:
+def _with_given(draws: MixtureDraws, view: Any, values: Any, given: Any, rows: Rows) -> Any:
     """Return new rows with columns for their covariates, after checks."""
+    if isinstance(view, ParametersView):
+        return values
     of_view = draws.given_of(view, given)
     if is_sparse(values) or not np.isnan(values).all():
         return view.check_new(values, of_view, rows)

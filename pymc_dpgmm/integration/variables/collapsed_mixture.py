@@ -25,7 +25,7 @@ from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords,
 from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, fixed_rows
-from pymc_dpgmm.integration.variables.records import add_record, product, stored
+from pymc_dpgmm.integration.variables.records import add_record, amend_record, product, stored
 from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.tables.names import as_plain, as_text
@@ -257,6 +257,10 @@ class CollapsedMixture(pm.Distribution):
                 },
             )
             _add_record(model, mixture, shape, base, offset, _names_in(checked))
+            if columns is not None and kwargs.get("dims") is None and not kwargs.get("is_sparse"):
+                # Without a dimension of the model, results take the names of the columns from the record.
+                named = {"column_dim": f"{name}_column", "columns_named": list(map(as_text, columns))}
+                amend_record(model, name, named)
             return mixture
 
     @classmethod
