@@ -58,7 +58,7 @@ EACH = [pytest.param(moves, marks=() if moves == "all" else pytest.mark.slow) fo
 @pytest.mark.parametrize(("family", "rows", "base", "prior"), list(hdp_cases()))
 def test_partition_frequencies(family, rows, base, prior, moves):
     case = Case(family, rows, base, **prior)
-    codes, tables = case.draw(MOVES[moves], N_DRAWS // 4)
+    codes, tables = case.draw(MOVES[moves], N_DRAWS // 8)
     check(case, codes, tables)
 
 
@@ -75,7 +75,7 @@ def test_partition_frequencies_long(family, rows, base, prior, moves):
 def test_partition_frequencies_of_finite_mixtures(moves):
     """Rows in groups under grouped finite mixtures, against enumeration."""
     case = Case("NormalInverseWishart", ROWS, NIW, **FINITE)
-    codes, _ = case.draw(MOVES[moves], N_DRAWS // 4)
+    codes, _ = case.draw(MOVES[moves], N_DRAWS // 8)
     assert_matches(codes, case.labels, case.p)
 
 
@@ -89,7 +89,7 @@ def test_mistakes_are_seen(mistake):
     case = Case(family, rows, base, **prior)
     if mistake == "a forgotten Stirling number":
         wrong = Case(family, rows, base, **prior, use_stirling=False)
-        codes, _ = case.draw(MOVES["all"], N_DRAWS // 4)
+        codes, _ = case.draw(MOVES["all"], N_DRAWS // 8)
         with pytest.raises(AssertionError, match="total variation"):
             assert_matches(codes, case.labels, wrong.p)
         return

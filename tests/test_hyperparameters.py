@@ -181,7 +181,7 @@ without_blas = pytest.mark.filterwarnings("ignore:PyTensor could not link to a B
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_hyperparameters_follow_the_posterior(case):
     """Slices of every kind of hyperparameter, against enumeration and quadrature."""
-    codes, values, _ = draws(case, 5_000)
+    codes, values, _ = draws(case, 2_000)
     check(case, codes, values)
 
 

@@ -9,6 +9,7 @@ from exact import assert_matches, log_pitman_yor
 from scipy.integrate import trapezoid
 from scipy.special import gammaln, logsumexp
 from scipy.stats import gamma, multivariate_normal, norm
+from slowly import rest_slow
 from small_posteriors import PRIORS_OF_EIGHT, N
 
 import pymc_dpgmm as dp
@@ -374,7 +375,7 @@ def random_mixture_of_finite(alpha, discount, **known):
 
 
 @pytest.mark.parametrize("known", [{}, {"known_labels": KNOWN, "must_link": LINKED}], ids=["free", "known"])
-@pytest.mark.parametrize("prior", [one_concentration, one_discount, finite, random_mixture_of_finite])
+@pytest.mark.parametrize("prior", rest_slow([one_concentration, one_discount, finite, random_mixture_of_finite]))
 def test_densities_are_the_same_whatever_was_evaluated_before(prior, known):
     """Sizes that are kept while labels stay the same were overwritten by the compiled density."""
     with pm.Model() as model:

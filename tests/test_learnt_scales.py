@@ -123,7 +123,7 @@ def check(case, n_draws):
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_scales_follow_the_posterior(case):
     """Labels, kappa, degrees of freedom and shares of three families, against enumeration and quadrature."""
-    check(case, 8_000)
+    check(case, 3_000)
 
 
 @pytest.mark.slow

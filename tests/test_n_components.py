@@ -111,7 +111,7 @@ def test_partition_and_number_follow_the_enumerated_posterior(kind, is_grouped):
     number, log_mass, read = NUMBERS[kind]
     group = GROUP if is_grouped else None
     everything, p = enumerated(log_mass, group)
-    idata = sample(made(number, group), 4_000, tune=300, chains=2, cores=1, random_seed=3)
+    idata = sample(made(number, group), 2_000, tune=300, chains=2, cores=1, random_seed=3)
     labels, m = (idata["posterior"][name].to_numpy() for name in ("y_labels", "m"))
     m = read(m.astype(int))
     assert np.all(m >= labels.max(axis=2) + 1)

@@ -1,5 +1,6 @@
 """Some columns of new rows given the others, against quadrature over complete rows by separate code."""
 
+import functools
 import sys
 
 import exact
@@ -10,6 +11,7 @@ import pytest
 import xarray as xr
 from drawn import results
 from scipy import stats
+from slowly import slow_but
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.posterior.arrays import predictions
@@ -163,7 +165,11 @@ def ask(name, kind="mean", **options):
     return dp.predict(fitted(case), "y", new, kind=kind, given=case.given, random_seed=1, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in CASES if name != "categorical"])
+# One by default of those whose columns depend on each other, of those that do not, and of counts.
+BY_DEFAULT = "niw", "nig", "poisson", "categorical"
+
+
+@pytest.mark.parametrize("name", slow_but([name for name in CASES if name != "categorical"], *BY_DEFAULT))
 def test_means(name):
     """The conditional mean, averaged over draws that count by the density of what is known."""
     points, weights, density = oracle(name)
@@ -188,29 +194,29 @@ def test_probabilities(name):
     assert np.all(found["lower"] <= found["upper"])
 
 
-def test_draws_and_quantiles():
+@pytest.mark.parametrize("name", slow_but(CASES, *BY_DEFAULT))
+def test_draws_and_quantiles(name):
     """Draws have the density; repeated labels make draws that are independent given the partition."""
     times = 500
-    for name in CASES:
-        case = CASES[name]
-        idata = fitted(case, np.tile(LABELS, (times, 1)), np.tile(ALPHAS, times))
-        new = np.array([[case.row, np.nan]])
-        found = dp.predict(idata, "y", new, kind="draws", given=case.given, random_seed=3)
-        values = found["1"].to_numpy().ravel()
-        points, weights, density = oracle(name)
-        if name in REAL:
-            below = np.cumsum(weights * density)
-            assert stats.kstest(values, lambda x, p=points, b=below: np.interp(x, p, b)).pvalue > 1e-4
-            asked = dp.predict(
-                idata, "y", new, kind="quantiles", quantiles=[0.1, 0.5, 0.9], given=case.given, random_seed=4
-            )
-            levels = np.interp(asked["quantiles"].to_numpy().ravel(), points, below)
-            np.testing.assert_allclose(levels, [0.1, 0.5, 0.9], atol=4 * 0.5 / np.sqrt(3 * times))
-            continue
-        counts = np.array([np.sum(values == point) for point in points])
-        kept = density * len(values) > 5
-        expected = density[kept] / density[kept].sum() * counts[kept].sum()
-        assert stats.chisquare(counts[kept], expected).pvalue > 1e-4
+    case = CASES[name]
+    idata = fitted(case, np.tile(LABELS, (times, 1)), np.tile(ALPHAS, times))
+    new = np.array([[case.row, np.nan]])
+    found = dp.predict(idata, "y", new, kind="draws", given=case.given, random_seed=3)
+    values = found["1"].to_numpy().ravel()
+    points, weights, density = oracle(name)
+    if name in REAL:
+        below = np.cumsum(weights * density)
+        assert stats.kstest(values, lambda x, p=points, b=below: np.interp(x, p, b)).pvalue > 1e-4
+        asked = dp.predict(
+            idata, "y", new, kind="quantiles", quantiles=[0.1, 0.5, 0.9], given=case.given, random_seed=4
+        )
+        levels = np.interp(asked["quantiles"].to_numpy().ravel(), points, below)
+        np.testing.assert_allclose(levels, [0.1, 0.5, 0.9], atol=4 * 0.5 / np.sqrt(3 * times))
+        return
+    counts = np.array([np.sum(values == point) for point in points])
+    kept = density * len(values) > 5
+    expected = density[kept] / density[kept].sum() * counts[kept].sum()
+    assert stats.chisquare(counts[kept], expected).pvalue > 1e-4
 
 
 def test_directions_are_averaged_as_unit_vectors():
@@ -745,6 +751,7 @@ def test_contrasts_do_not_depend_on_blocks(monkeypatch):
         dp.contrast(fitted(codes), "y", codes.rows, codes.rows, of=1)
 
 
+@functools.cache
 def process_with_profile(n_draws):
     """A few draws of a process of two parameters, with a profile of two columns on its labels."""
     rng = np.random.default_rng(6)
@@ -809,7 +816,7 @@ def log_t(new, rows):
 
 
 def test_questions_about_parameters_that_have_no_answer():
-    model, idata, _ = process_with_profile(3)
+    model, idata, _ = process_with_profile(12)
     new = np.zeros((1, 2))
     with pytest.raises(ValueError, match="pass model="):
         dp.predict(idata, "theta", new)
