@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.testing import Contract, check_family
 
 CHECKS = sorted(name for name in dir(Contract) if name.startswith("check_") and name != "check_all")
@@ -187,3 +188,39 @@ def test_defaults_follow_shifts_and_scales(kind):
     with pytest.warns(UserWarning, match="is constant"):
         constant = kind.from_data(np.full((5, 2), 7.0)).numbers(2)
     assert constant is not None
+
+
+@pytest.mark.parametrize("case", with_further_slow(CASES))
+def test_a_density_is_the_same_whatever_was_evaluated_before(case):
+    """Statistics that are kept from call to call follow labels, rows and parameters, also after an error."""
+    base, values, d, _ = CASES[case]
+    family, rng = base.family, np.random.default_rng(5)
+    params = family.params(*base.numbers(d))
+    other = family.params(*(np.asarray(value) * 1.0 if np.ndim(value) else value for value in params))
+    # Outside their support.
+    nowhere = params._replace(**{params._fields[0]: np.asarray(params[0]) * np.nan})
+    nowhere = family.params(
+        *(value.item() if np.ndim(value) == 0 else value for value in map(np.asarray, nowhere))
+    )
+    n = len(values)
+    labels = [np.zeros(n, dtype=np.int64), np.arange(n) % 3, rng.integers(4, size=n), np.full(n, n + 1)]
+    rows = [values, values[rng.permutation(n)], values[rng.permutation(n)]]
+    if family.has_data_gradient:
+        # As an offset moves them.
+        rows[2] = values + np.where(np.arange(values.shape[1]) < d, 0.7, 0.0)
+    kept = MarginalLikelihood(family)
+    for _ in range(40):
+        own, data, numbers = (
+            labels[rng.integers(4)],
+            rows[rng.integers(3)],
+            (params, other, nowhere)[rng.integers(3)],
+        )
+        found, fresh = kept.at(own, data, numbers), MarginalLikelihood(family).at(own, data, numbers)
+        assert found.value() == pytest.approx(fresh.value(), rel=1e-10, abs=1e-10)
+        for slope, expected in zip(found.gradient(), fresh.gradient(), strict=True):
+            np.testing.assert_allclose(slope, expected, rtol=1e-8, atol=1e-8)
+        if family.has_data_gradient:
+            np.testing.assert_allclose(found.data_gradient(), fresh.data_gradient(), rtol=1e-8, atol=1e-8)
+        if rng.random() < 0.3:
+            with pytest.raises(ValueError, match="labels, but the data has"):
+                kept.at(labels[0][1:], data, numbers)

@@ -66,11 +66,11 @@ class MarginalLikelihood:
         self._family = family
         self._labels = np.empty(0, dtype=np.int64)
         self._values: Any = None
-        self._canonical = np.empty(0, dtype=np.int64)
+        self._canonical = self._sizes = np.empty(0, dtype=np.int64)
         self._n_clusters = 0
         self._table: Table | None = None
         self._params: Any = None
-        self._supported = False
+        self._supported = self._has_params = False
 
     def at(self, labels: np.ndarray, values: Any, params: Any) -> "MarginalLikelihoodAt":
         """Return it at labels (n,), values (n, c) and the family's parameters, until it is asked for others."""
@@ -90,26 +90,35 @@ class MarginalLikelihood:
         if new_values:
             self._family.check_values(params, values)
             self._values = values.copy()
-            self._table = None
-        if new_values or not np.array_equal(labels, self._labels):
+            # An offset that changes leaves all else as it is.
+            is_array = isinstance(values, np.ndarray)
+            if self._table is not None and not (is_array and self._table.replace_rows(self._values)):
+                self._table = None
+            # They depend on the origin of the rows.
+            self._has_params = False
+        new_labels = not np.array_equal(labels, self._labels)
+        if new_labels:
             self._labels = labels.copy()
             self._n_clusters = len(cluster_sizes(labels))
             self._canonical = canonical_labels(labels)[0] if self._n_clusters else labels
-            if self._table is not None and self._n_clusters:
+            self._sizes = np.bincount(self._canonical) if self._n_clusters else np.empty(0, dtype=np.int64)
+        if (new_values or new_labels) and self._table is not None and self._n_clusters:
+            if new_labels:
                 self._table.resize(self._n_clusters)
-                self._sum_up(self._table)
+            self._sum_up(self._table)
         if not self._supported or not self._n_clusters:
             return False
         if self._table is None:
             view = View(self._family, self._params, self._values)
             self._table = Table(view, self._n_clusters, for_sampling=False)
             self._sum_up(self._table)
-        elif new_params or self._table.params is not self._params:
+        elif not self._has_params or new_params or self._table.params is not self._params:
             self._table.set_params_of_evidence(self._params)
+        self._has_params = True
         return True
 
     def _sum_up(self, table: Table) -> None:
-        table.sum_up(self._canonical, np.bincount(self._canonical))
+        table.sum_up(self._canonical, self._sizes)
 
 
 class MarginalLikelihoodAt:

@@ -276,6 +276,24 @@ class Table:
         self.values = np.concatenate([rows, self.values[:, d:]], axis=1)
         np.subtract(rows, self._subtracted[:, :d], out=self.rows[:, :d])
 
+    def replace_rows(self, values: np.ndarray) -> bool:
+        """Take other data of the same shape where nothing but log evidence and sums is asked for.
+
+        The caller sums up, and sets parameters, which depend on the origin of the rows.
+
+        Returns
+        -------
+        bool
+            False, and nothing is changed, if the family has these rows in another form.
+        """
+        rows, origin = self.family.represent(self.params, values)
+        if self.for_sampling or isinstance(rows, Ragged) or rows.shape != self.rows.shape:
+            return False
+        self.values, self.origin = values, origin
+        self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+        self.block[DATA] = self.rows.ctypes.data
+        return True
+
     def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
         if rows is not None:
