@@ -71,13 +71,20 @@ def positive_definite(axes: str) -> Parameter:
 
 def _check_finite(name: str, value: Any) -> None:
     # Samplers look at numbers many thousand times in a second.
-    if not (math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()):
+    is_finite = math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()
+    if not is_finite:
         raise ValueError(f"{name} must be finite, got {value}")
 
 
 def _check_positive(name: str, value: Any) -> None:
-    if isinstance(value, np.ndarray) and value.size and value.min() > 0 and value.max() < math.inf:
+    if isinstance(value, float) and 0.0 < value < math.inf:
         return
+    if isinstance(value, np.ndarray):
+        if value.size == 1:
+            if 0.0 < value.item() < math.inf:
+                return
+        elif value.size and value.min() > 0 and value.max() < math.inf:
+            return
     _check_finite(name, value)
     if not (value > 0.0 if isinstance(value, float) else (np.asarray(value) > 0).all()):
         raise ValueError(f"{name} must be > 0, got {value}")

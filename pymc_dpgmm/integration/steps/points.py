@@ -8,6 +8,7 @@ import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc
 
 from pymc_dpgmm.integration.internals.pymc_internals import LogTransform
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
@@ -29,7 +30,8 @@ class PointFunction:
         self._last: list[np.ndarray] | None = None
         self._last_shared: list[Any] = []
         if self._direct is not None:
-            self._names = [e.name for e in expressions if not isinstance(e, Constant)]
+            behind = set(ancestors(expressions, blockers=model.free_RVs))
+            self._names = [rv.name for rv in model.free_RVs if rv in behind]
             self._shared = []
             return
         outputs = model.replace_rvs_by_values(list(expressions))
@@ -62,13 +64,23 @@ class PointFunction:
 
 
 def _read_directly(model: pm.Model, expression: Variable) -> Callable[[dict[str, np.ndarray]], np.ndarray] | None:
-    """Return a function that reads a number or a free variable from a point; None for other expressions."""
+    """Return a function that reads a number or a free variable, or repeats it; None for other expressions."""
     if isinstance(expression, Constant):
         number = np.asarray(expression.data)
         return lambda point: number
-    if expression not in model.free_RVs:
+    if expression in model.free_RVs:
+        transform, name = model.rvs_to_transforms[expression], model.rvs_to_values[expression].name
+        if transform is None:
+            return lambda point: point[name]
+        return (lambda point: np.exp(point[name])) if isinstance(transform, LogTransform) else None
+    node = expression.owner
+    if node is None or not isinstance(node.op, Alloc) or not all(isinstance(n, Constant) for n in node.inputs[1:]):
         return None
-    transform, name = model.rvs_to_transforms[expression], model.rvs_to_values[expression].name
-    if transform is None:
-        return lambda point: point[name]
-    return (lambda point: np.exp(point[name])) if isinstance(transform, LogTransform) else None
+    repeated = _read_directly(model, node.inputs[0])
+    if repeated is None:
+        return None
+    shape = tuple(int(n.data) for n in node.inputs[1:])
+    if isinstance(node.inputs[0], Constant):
+        numbers = np.full(shape, node.inputs[0].data)
+        return lambda point: numbers
+    return lambda point: np.full(shape, repeated(point))
