@@ -13,6 +13,7 @@ import ties
 from drawn import results
 from scipy import stats
 from scipy.special import logsumexp
+from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.process_density import ProcessModel, family_for
@@ -1042,8 +1043,10 @@ def test_the_hint_is_logged(caplog):
     assert "dp.DPMixture with base=dp.GammaPoisson(a, b) integrates rate out" in caplog.text
 
 
-def test_a_restored_step_repeats_its_draws():
-    model, _, _ = CASES["tied"]()
+@pytest.mark.parametrize("case", rest_slow(["known_profile", "tied"]))
+def test_a_restored_step_repeats_its_draws(case):
+    """To the last bit, also where collapsed mixtures are beside the atoms."""
+    model, _, _ = CASES[case]()
     with model:
         step = dp.DirichletProcessStep()
     step.setup_chain(np.random.default_rng(1), 50, 50)

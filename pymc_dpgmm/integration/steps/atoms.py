@@ -133,9 +133,7 @@ class AtomsTarget(ProcessModel):
             return None
         if last is None or not all(map(same_rows, views, last.views)):
             return BesideAtPoint(views, Beside(views, labels))
-        last.beside.set_labels(labels)
-        if not all(map(same_params, views, last.views)):
-            last.beside.state.set_params([view.params for view in views])
+        last.beside.begin(labels, None if all(map(same_params, views, last.views)) else [v.params for v in views])
         return last._replace(views=views)
 
     def read(self, point: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Atoms]:

@@ -359,7 +359,7 @@ def split_or_merge(
             free[other] = free[-1] if one != n_clusters - 1 else merged[0]
         free = free[:-1]
     if beside is not None:
-        beside.set_labels(canonical_labels(labels)[0])
+        beside.begin(canonical_labels(labels)[0], None)
     return Moved(labels, free, is_split, True, fewest)
 
 

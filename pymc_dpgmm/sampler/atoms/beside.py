@@ -6,6 +6,8 @@ predictive of these columns given the other rows of a cluster. They are a state 
 are such columns only, and called by its address.
 """
 
+from typing import Any
+
 import numpy as np
 from numba.extending import intrinsic
 
@@ -104,10 +106,14 @@ class Beside:
             self.state.grow()
         return self.state
 
-    def set_labels(self, labels: np.ndarray) -> None:
-        """Take another partition, if it is another one."""
-        if not np.array_equal(self.state.labels(), labels):
-            self.state.relabel(labels)
+    def begin(self, labels: np.ndarray, params: list[Any] | None) -> None:
+        """Take a partition, and other parameters of the views unless they are None.
+
+        All sums are computed from the rows, so that a draw is the same to the last bit whatever was drawn before.
+        """
+        if params is not None:
+            self.state.set_params(params)
+        self.state.relabel(labels)
 
     def log_evidence(self, rows: np.ndarray) -> float:
         """Return the log marginal likelihood of some rows in a cluster of their own."""
