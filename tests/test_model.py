@@ -116,6 +116,17 @@ def test_parameters_outside_their_support_have_density_zero():
     assert np.isfinite(logp({"alpha": 1.0, "kappa": 0.5, "y_labels": LABELS}))
 
 
+def test_a_number_is_a_shape_too():
+    densities = []
+    for shape in (4, (4,), np.int64(4)):
+        with pm.Model() as model:
+            labels = dp.CRP("labels", 1.0, 4)
+            dp.CollapsedMixture("x", labels, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), shape=shape)
+        point = {"labels": np.array([0, 0, 1, 1]), "x": np.arange(4.0)}
+        densities.append(float(model.compile_logp()(point)))
+    assert densities[0] == densities[1] == densities[2]
+
+
 def test_latent_rows_have_a_gradient():
     with pm.Model() as model:
         dp.DPMixture("beta", 1.0, dp.NormalInverseWishart(**NIW), shape=(5, 2))

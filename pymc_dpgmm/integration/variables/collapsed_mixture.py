@@ -154,8 +154,8 @@ class CollapsedMixture(pm.Distribution):
         Prior of the parameters of every cluster.
     observed : (n,) or (n, d) array_like, pandas object or pm.Data, optional
         The data. Without it, the mixture is latent.
-    shape : tuple of int, optional
-        Shape (n,) or (n, d) of a latent mixture.
+    shape : int or tuple of int, optional
+        Shape n, (n,) or (n, d) of a latent mixture.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
         Subtracted from the rows before they are clustered, for example the mean of a regression. For matrices it
         may also be (1, d) or (n, 1). Only families of real numbers take an offset.
@@ -198,7 +198,7 @@ class CollapsedMixture(pm.Distribution):
         base: BaseMeasure,
         *,
         observed: Any = None,
-        shape: Sequence[int] | None = None,
+        shape: Any = None,
         offset: Any = None,
         impute: bool = False,
         **kwargs: Any,
@@ -206,6 +206,8 @@ class CollapsedMixture(pm.Distribution):
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
             check_base(base)
+            if isinstance(shape, int | np.integer):
+                shape = (int(shape),)
             rows = rows_of(model, labels, kwargs.get("dims"))
             checked, columns = None, None
             if observed is not None:
