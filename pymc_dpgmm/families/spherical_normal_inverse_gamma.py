@@ -215,6 +215,8 @@ class SphericalNormalInverseGamma(BaseMeasure):
     Notes
     -----
     As a class, ``base=dp.SphericalNormalInverseGamma`` in a mixture of several columns, it learns its scale.
+    Relative scales of columns stay those of the data: beside columns of noise, make them variables
+    (:doc:`/families`).
     ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5, b = 0.05 and scale = the standard deviations of
     the columns.
 
