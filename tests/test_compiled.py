@@ -7,6 +7,7 @@ import sys
 import time
 
 import numpy as np
+import pymc as pm
 import pytest
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.ccallback import CFunc
@@ -14,6 +15,8 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.registry import cpu_target
 from scipy.stats import gamma, kstest, norm
 
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps import compilation
 from pymc_dpgmm.native import compiled
 from pymc_dpgmm.native.arithmetic import (
     Bits,
@@ -414,6 +417,20 @@ def test_what_is_begun_later_is_finished_too(tmp_path):
     before = path.read_text()
     preparation.finish()
     assert path.read_text() == before
+
+
+def test_topics_begin_no_compilation(monkeypatch):
+    """They have functions of their own; those of mixtures would take seconds for nothing."""
+    begun = []
+    monkeypatch.setattr(compilation, "begin", lambda functions, families: begun.append(families))
+    with pm.Model() as model:
+        dp.LDA("w", 2, 1.0, np.full(3, 0.1), observed=np.array([0, 1, 2, 2]), group=np.array([0, 0, 1, 1]))
+    compilation.begin_to_compile(model)
+    assert not begun
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=[1.0, 2.0, 4.0])
+    compilation.begin_to_compile(model)
+    assert [family.name for family in begun[0]] == ["NormalInverseGamma"]
 
 
 def test_a_failure_to_compile_is_told(tmp_path):

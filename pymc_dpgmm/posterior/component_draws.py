@@ -210,6 +210,6 @@ def _with_parameters(
             if names is not None and names.ndim > 1:
                 # Categories differ between columns.
                 coords[f"{dims_of_parameter[-1]}_name"] = (dims_of_parameter[-2:], names)
-            name = parameter if len(draws.views) == 1 else view.named(parameter)
+            name = draws.name_of(view, parameter)
             variables[name] = (dims_of_parameter, values)
     return xr.Dataset(variables, coords=coords, attrs={"family": [view.family.name for view in draws.views]})

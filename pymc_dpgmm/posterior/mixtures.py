@@ -457,6 +457,10 @@ class MixtureDraws:
             some.numbers = self.numbers.only(names)
         return some
 
+    def name_of(self, view: Any, parameter: str) -> str:
+        """Return the name of a clusters' parameter in results: with that of its view if there are several."""
+        return parameter if len(self.views) == 1 else str(view.named(parameter))
+
     def view_name(self, view: NamedView) -> str:
         """Return the name of a view without that of the mixture."""
         return view.name.removeprefix(f"{self.labels_name.removesuffix('_labels')}_")

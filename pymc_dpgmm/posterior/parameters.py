@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 
+from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.processes import Process
 
@@ -53,7 +54,7 @@ class ParametersView:
     levels = None
 
     def __init__(self, draws: MixtureDraws, process: Process) -> None:
-        (self._atoms,) = (view for view in draws.views if not hasattr(view, "d"))
+        (self._atoms,) = (view for view in draws.views if isinstance(view, AtomView))
         self.name: str = self._atoms.name
         self._process = process
         self.columns: list[str] = []

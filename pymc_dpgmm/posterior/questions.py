@@ -158,8 +158,9 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     """Return the known entries of new rows by the names of views: (m, d) arrays with NaN, or sparse matrices."""
     if new is None:
         return {}
+    known = [view for view in draws.views if not isinstance(view, ParametersView)]
     if isinstance(new, Mapping) and not hasattr(new, "columns"):
-        views = {draws.view_name(view): view for view in draws.views} | {view.name: view for view in draws.views}
+        views = {draws.view_name(view): view for view in known} | {view.name: view for view in known}
         unknown = [key for key in new if key not in views]
         if not unknown:
             return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
@@ -167,13 +168,12 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         if not {as_text(key) for key in new} <= set(columns):
             raise ValueError(
                 "new rows must be a table, a dict of some of the views "
-                f"{sorted(draws.view_name(view) for view in draws.views)}, or a dict of some of the columns "
+                f"{sorted(draws.view_name(view) for view in known)}, or a dict of some of the columns "
                 f"{listed(columns)}, got a dict of {listed(new)}"
             )
         is_row = all(np.ndim(value) == 0 for value in new.values())
         new = pd.DataFrame([dict(new)] if is_row else dict(new))
     new = draws.as_rows(new)
-    known = [view for view in draws.views if not isinstance(view, ParametersView)]
     if len(known) == 1 and not (_has_columns(new) and _named(draws, known[0])):
         return {known[0].name: _read(draws, known[0], new, rows)}
     table = read_table(new, "new rows")

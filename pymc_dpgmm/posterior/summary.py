@@ -247,7 +247,7 @@ def _cluster_table(components: xr.Dataset, draws: MixtureDraws) -> pd.DataFrame:
         )
     for view in draws.views:
         for parameter in view.family.component.axes:
-            name = parameter if len(draws.views) == 1 else view.named(parameter)
+            name = draws.name_of(view, parameter)
             is_direction = parameter in view.family.component.directions
             columns |= _columns_of(components[name], name, draws.cluster_dim(), is_direction)
     return pd.DataFrame(columns, index=components[draws.cluster_dim()].to_index())

@@ -3,7 +3,7 @@
 import itertools
 
 import numpy as np
-import pytest
+from slowly import slow_but
 
 import pymc_dpgmm as dp
 
@@ -165,4 +165,4 @@ FURTHER = {
 
 def with_further_slow(names):
     """Return names of cases as parameters of tests, of which further ones are slow."""
-    return [pytest.param(name, marks=pytest.mark.slow) if name in FURTHER else name for name in names]
+    return slow_but(names, lambda name: name not in FURTHER)

@@ -71,8 +71,7 @@ def positive_definite(axes: str) -> Parameter:
 
 def _check_finite(name: str, value: Any) -> None:
     # Samplers look at numbers many thousand times in a second.
-    is_finite = math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()
-    if not is_finite:
+    if not (math.isfinite(value) if isinstance(value, float) else np.isfinite(value).all()):
         raise ValueError(f"{name} must be finite, got {value}")
 
 

@@ -20,7 +20,14 @@ from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, 
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
-from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, is_labels, same_params, same_rows
+from pymc_dpgmm.integration.steps.targets import (
+    LabelsPrior,
+    MixtureTarget,
+    is_labels,
+    of_blocks,
+    same_params,
+    same_rows,
+)
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
@@ -128,7 +135,7 @@ class AtomsTarget(ProcessModel):
         """
         views = [mixture.view(point, self.n) for mixture in self._mixtures]
         if self.of_row is not None:
-            views = [v._replace(unit=self.of_row if v.unit is None else self.of_row[v.unit]) for v in views]
+            views = of_blocks(views, self.of_row)
         if not all(view.family.supports(view.params) for view in views):
             return None
         if last is None or not all(map(same_rows, views, last.views)):

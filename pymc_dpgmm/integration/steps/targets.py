@@ -249,8 +249,7 @@ class LabelsTarget:
         labels = point[self.name]
         views = [mixture.view(point, len(labels)) for mixture in self.mixtures]
         if self._blocks is not None:
-            block = self._blocks.of_row
-            views = [v._replace(unit=block if v.unit is None else block[v.unit]) for v in views]
+            views = of_blocks(views, self._blocks.of_row)
             views.append(View(constrained.FAMILY, constrained.FAMILY.params(prior.discount), self._blocks.table))
         same_labels = prepared is not None and (
             labels is prepared.labels or np.array_equal(labels, prepared.labels)
@@ -319,6 +318,11 @@ class LabelsTarget:
         """Return the labels of rows from a state."""
         labels = state.labels().astype(self.dtype, copy=False)
         return labels if self._blocks is None else labels[self._blocks.of_row]
+
+
+def of_blocks(views: Sequence[View], of_row: np.ndarray) -> list[View]:
+    """Return views whose units are blocks of rows, or of units, that are in one cluster for certain."""
+    return [view._replace(unit=of_row if view.unit is None else of_row[view.unit]) for view in views]
 
 
 def same_rows(view: View, other: View) -> bool:

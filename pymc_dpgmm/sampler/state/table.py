@@ -286,8 +286,10 @@ class Table:
         bool
             False, and nothing is changed, if the family has these rows in another form.
         """
+        if self.for_sampling:
+            return False
         rows, origin = self.family.represent(self.params, values)
-        if self.for_sampling or isinstance(rows, Ragged) or rows.shape != self.rows.shape:
+        if isinstance(rows, Ragged) or rows.shape != self.rows.shape:
             return False
         self.values, self.origin = values, origin
         self.rows = np.ascontiguousarray(rows, dtype=np.float64)
