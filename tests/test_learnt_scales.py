@@ -11,6 +11,7 @@ from scipy.special import gammaln, logsumexp, multigammaln
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.families.contract.scale import COLUMNS
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.integration.steps import learnt_scales as steps
 from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt_scales
@@ -20,6 +21,7 @@ from pymc_dpgmm.sampler.state.table import Table
 
 ROWS = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])
 WITH_GAP = np.where([[False, True], *[[False, False]] * 4], np.nan, ROWS)
+NORMAL = [dp.NormalInverseWishart, dp.NormalInverseGamma, dp.SphericalNormalInverseGamma]
 PARTITIONS = exact.partitions(len(ROWS))
 ALPHA = 1.3
 
@@ -36,12 +38,12 @@ def full_evidence(rows, kappa, degrees, psi):
     return risen + dets + d / 2 * np.log(kappa / (kappa + n)) - n * d / 2 * np.log(np.pi)
 
 
-def column_evidence(squares, offset, n, repeats, kappa, degrees, psi):
-    """Of one column of a normal-inverse-gamma cluster with ``repeats`` numbers a row: Murphy (2007), eq. 203."""
-    a, b, m = degrees / 2, psi / 2, n * repeats
+def column_evidence(squares, offset, n, kappa, degrees, psi):
+    """Of one column of a normal-inverse-gamma cluster: Murphy (2007), eq. 203."""
+    a, b = degrees / 2, psi / 2
     after = b + 0.5 * (squares + kappa * n / (kappa + n) * offset)
-    constant = repeats / 2 * np.log(kappa / (kappa + n)) - m / 2 * np.log(2 * np.pi)
-    return gammaln(a + m / 2) - gammaln(a) + a * np.log(b) - (a + m / 2) * np.log(after) + constant
+    constant = np.log(kappa / (kappa + n)) / 2 - n / 2 * np.log(2 * np.pi)
+    return gammaln(a + n / 2) - gammaln(a) + a * np.log(b) - (a + n / 2) * np.log(after) + constant
 
 
 def columns_evidence(rows, kappa, degrees, psi):
@@ -50,23 +52,26 @@ def columns_evidence(rows, kappa, degrees, psi):
         own = rows[~np.isnan(rows[:, j]), j]
         if len(own):
             squares = np.sum((own - own.mean()) ** 2)
-            total = total + column_evidence(squares, own.mean() ** 2, len(own), 1, kappa, degrees, psi[:, j])
+            total = total + column_evidence(squares, own.mean() ** 2, len(own), kappa, degrees, psi[:, j])
     return total
 
 
 def spherical_evidence(rows, kappa, degrees, psi):
-    standardized = rows / ROWS.std(axis=0)
-    mean = standardized.mean(axis=0)
-    squares = np.sum((standardized - mean) ** 2)
-    return column_evidence(squares, np.sum(mean**2), len(rows), rows.shape[1], kappa, degrees, psi[:, 0])
+    """Of rows whose numbers, divided by scales, have one variance: eq. 203 with d numbers a row."""
+    (n, d), a, scales = rows.shape, degrees / 2, np.sqrt(psi / degrees[:, None])
+    means = rows.mean(axis=0)
+    about = np.sum((rows - means) ** 2, axis=0) + (kappa * n / (kappa + n))[:, None] * means**2
+    after = a + 0.5 * np.sum(about / scales**2, axis=1)
+    constant = d / 2 * np.log(kappa / (kappa + n)) - n * d / 2 * np.log(2 * np.pi) - n * np.log(scales).sum(axis=1)
+    return gammaln(a + n * d / 2) - gammaln(a) + a * np.log(a) - (a + n * d / 2) * np.log(after) + constant
 
 
-# A base measure, the rows, the evidence of a cluster, the median of its degrees of freedom, and numbers of shares.
+# A base measure, the rows, the evidence of a cluster, and the median of its degrees of freedom.
 CASES = {
-    "full": (None, ROWS, full_evidence, 5.0, 2),
-    "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 4.0, 2),
-    "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 4.0, 2),
-    "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 4.0, 1),
+    "full": (None, ROWS, full_evidence, 5.0),
+    "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 4.0),
+    "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 4.0),
+    "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 4.0),
 }
 
 
@@ -78,10 +83,9 @@ def known_shares(rows):
 
 def posterior(case):
     """Probabilities of the partitions, and means of the logarithms of kappa, degrees and the first share."""
-    _, rows, evidence, median, n_shares = CASES[case]
-    least = known_shares(rows) if n_shares > 1 else known_shares(rows).max(keepdims=True)
-    variances = np.nanvar(rows, axis=0) if n_shares > 1 else np.ones(1)
-    axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * n_shares]
+    _, rows, evidence, median = CASES[case]
+    least, variances = known_shares(rows), np.nanvar(rows, axis=0)
+    axes = [np.linspace(-4.5, 4.5, 17), np.linspace(-4.5, 4.5, 17), *[np.linspace(-9.0, 2.0, 26)] * 2]
     points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
     log_kappa, log_degrees, logs = np.log(0.01) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
     log_prior = stats.norm.logpdf(points[:2]).sum(axis=0) + np.sum(logs - 2.0 * np.exp(logs), axis=1)
@@ -107,8 +111,7 @@ def draws(case, n_draws):
     with pm.Model() as model:
         dp.DPMixture("y", ALPHA, base, observed=rows)
     found = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4).posterior
-    within = found["y_within"].to_numpy().reshape(*found["y_kappa"].shape, -1)
-    numbers = found["y_kappa"].to_numpy(), found["y_degrees"].to_numpy(), within[..., 0]
+    numbers = found["y_kappa"].to_numpy(), found["y_degrees"].to_numpy(), found["y_within"].to_numpy()[..., 0]
     return exact.codes(found["y_labels"].to_numpy()), np.log(numbers)
 
 
@@ -134,9 +137,9 @@ def test_many_draws_follow_the_posterior(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mistake", ["prior", "repeats"])
+@pytest.mark.parametrize("mistake", ["prior", "variances"])
 def test_mistakes_are_seen(mistake, monkeypatch):
-    """The comparison fails for another prior of shares, and for rows counted as single numbers."""
+    """The comparison fails for another prior of shares, and for spherical clusters taken for columns."""
     if mistake == "prior":
         draw = kernels.draw_scale
         monkeypatch.setattr(
@@ -144,14 +147,18 @@ def test_mistakes_are_seen(mistake, monkeypatch):
         )
     else:
         form = dp.SphericalNormalInverseGamma.family.scale
-        single = form._replace(clusters=lambda *given: form.clusters(*given)._replace(repeats=1))
-        monkeypatch.setattr(LearntScaleDraw, "form", property(lambda self: single))
+
+        def clusters(params, s):
+            found = form.clusters(params, s)
+            return found._replace(sizes=np.broadcast_to(found.sizes, found.offsets.shape), covariances=COLUMNS)
+
+        monkeypatch.setattr(LearntScaleDraw, "form", property(lambda self: form._replace(clusters=clusters)))
     with pytest.raises(AssertionError):
         check("full" if mistake == "prior" else "spherical", 15_000)
 
 
-@pytest.mark.parametrize("is_full", [True, False])
-def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(is_full, monkeypatch):
+@pytest.mark.parametrize("kind", NORMAL)
+def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch):
     """Points of a line have the probabilities that the family's own evidence and the priors give them.
 
     Draws are repeated from one state with lattices of one spacing; each changes kappa first.
@@ -160,7 +167,6 @@ def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(is_full, monkeypa
     rng = np.random.default_rng(3)
     d, labels = 3, np.repeat([0, 1], [4, 5])
     rows = rng.normal(size=(9, d)) + labels[:, None]
-    kind = dp.NormalInverseWishart if is_full else dp.NormalInverseGamma
     family = kind.family
     table = Table(View(family, at_scale(kind, rows, 0.2), rows), 2, for_sampling=False)
     table.sum_up(labels, np.bincount(labels))
@@ -196,7 +202,9 @@ def at_scale(kind, rows, kappa):
     typical = rows.var(axis=0) * 0.41
     if kind is dp.NormalInverseWishart:
         return kind(rows.mean(axis=0), kappa, d + 3.0, (d + 3.0) * typical).numbers(d)
-    return kind(rows.mean(axis=0), kappa, 2.0, 2.0 * typical).numbers(d)
+    if kind is dp.NormalInverseGamma:
+        return kind(rows.mean(axis=0), kappa, 2.0, 2.0 * typical).numbers(d)
+    return kind(rows.mean(axis=0), kappa, 2.0, 2.0, scale=np.sqrt(typical)).numbers(d)
 
 
 def names(build):
@@ -249,7 +257,7 @@ def test_many_columns_are_drawn_with_the_labels():
     assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
 
 
-@pytest.mark.parametrize("case", ["kappa squared", "one share for all columns"])
+@pytest.mark.parametrize("case", ["kappa squared", "one share for all columns", "b of its own"])
 def test_other_functions_of_such_variables_are_drawn_by_slices(case):
     """The graph looks alike, and the numbers do not."""
     with pm.Model() as model:
@@ -260,7 +268,11 @@ def test_other_functions_of_such_variables_are_drawn_by_slices(case):
             kappa = kappa**2
         else:
             typical = pm.Exponential("within", 2.0) * np.array([1.0, 3.0])
-        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(0.0, kappa, nu, nu * typical), observed=ROWS)
+        base = dp.NormalInverseWishart(0.0, kappa, nu, nu * typical)
+        if case == "b of its own":
+            # Only the ratio of b and a is that of typical variances.
+            base = dp.SphericalNormalInverseGamma(0.0, kappa, degrees / 2.0, degrees, pm.math.sqrt(typical))
+        dp.DPMixture("y", 1.0, base, observed=ROWS)
     assert len(learnt_scales(model)) == 1
     (step,) = drawn_by(model)
     assert [type(group).__name__ for group in step.hyperparameters] == ["Hyperparameters"]
@@ -276,7 +288,7 @@ def test_a_scale_of_a_users_own_is_recognised():
     assert [type(group).__name__ for group in step.hyperparameters] == ["LearntScaleDraw"]
 
 
-@pytest.mark.parametrize("kind", [dp.NormalInverseWishart, dp.NormalInverseGamma, dp.SphericalNormalInverseGamma])
+@pytest.mark.parametrize("kind", NORMAL)
 def test_scalings_of_columns_change_nothing(kind):
     """By powers of two, so that no digit is lost."""
     rng = np.random.default_rng(5)
@@ -302,7 +314,8 @@ def test_rounded_columns_have_a_least_scale():
     assert np.ptp(found.sample_stats["y_labels_log_joint"].to_numpy()) < 150.0
 
 
-def test_groups_are_found_among_columns_of_noise():
+@pytest.mark.parametrize("base", rest_slow([None, dp.SphericalNormalInverseGamma], 1))
+def test_groups_are_found_among_columns_of_noise(base):
     """Three groups that are eight standard deviations apart in two of fourteen columns."""
     rng = np.random.default_rng(14)
     labels = np.repeat(np.arange(3), 40)
@@ -310,7 +323,7 @@ def test_groups_are_found_among_columns_of_noise():
     centres[1, 0], centres[2, 1] = 8.0, 8.0
     table = pd.DataFrame(centres[labels] + rng.normal(size=(120, 14)), columns=list("abcdefghijklmn"))
     with pm.Model() as model:
-        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=table)
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=table)
     idata = sampled.sample(model, 100, tune=400, chains=2, random_seed=1)
     found = dp.point_partition(idata, "y")["labels"].to_numpy()
     assert len(np.unique(found)) == 3

@@ -28,7 +28,7 @@ from pymc_dpgmm.families.contract.component import Component, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import FULL, NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
 from pymc_dpgmm.families.shared.full_normal import (
     conditional_mean,
@@ -275,20 +275,8 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     }
 
 
-def _read_scale(params: Any) -> tuple[float, float, np.ndarray]:
-    diagonal = np.diag(params.psi)
-    is_diagonal = np.array_equal(params.psi, np.diag(diagonal))
-    typical = diagonal / params.nu if is_diagonal else diagonal * math.nan
-    return params.kappa, params.nu - (len(diagonal) - 1.0), typical
-
-
-def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
-    nu = len(typical) - 1.0 + degrees
-    return params._replace(kappa=kappa, nu=nu, psi=np.diag(nu * typical))
-
-
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    return ScatterOfClusters(s.n, s.mean - params.mu, s.scatter, is_full=True)
+    return ScatterOfClusters(s.n, s.mean - params.mu, s.scatter, FULL)
 
 
 def _wide(n: int, d: int) -> Family | None:
@@ -348,7 +336,7 @@ FAMILY = Family(
     draws_missing=True,
     takes=(2,),
     wide=_wide,
-    scale=NormalScale(("kappa", "nu", "psi"), lambda d: (d - 1.0, 1.0), _read_scale, _write_scale, _scatter),
+    scale=NormalScale(lambda d: (d - 1.0, 1.0), {"nu": (1, 0.0), "psi": (1, 1.0)}, _scatter),
 )
 
 

@@ -27,7 +27,7 @@ from pymc_dpgmm.families.contract.component import Drawn, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import SPHERICAL, NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, real
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio, log_t_norms
 from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
@@ -179,20 +179,8 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05, "scale": scale}
 
 
-def _read_scale(params: Any) -> tuple[float, float, np.ndarray]:
-    return params.kappa, 2.0 * params.a, np.array([params.b / params.a])
-
-
-def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
-    a = 0.5 * degrees
-    return params._replace(kappa=kappa, a=a, b=a * typical[0])
-
-
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    # One column, in which each row has d numbers about the same variance.
-    squares = np.sum(s.squares / params.scale**2, axis=1, keepdims=True)
-    offsets = np.sqrt(np.sum(((s.mean - params.mu) / params.scale) ** 2, axis=1, keepdims=True))
-    return ScatterOfClusters(s.n, offsets, squares, is_full=False, repeats=len(params.mu))
+    return ScatterOfClusters(s.n, s.mean - params.mu, s.squares, SPHERICAL)
 
 
 class SphericalNormalInverseGamma(BaseMeasure):
@@ -214,9 +202,8 @@ class SphericalNormalInverseGamma(BaseMeasure):
 
     Notes
     -----
-    As a class, ``base=dp.SphericalNormalInverseGamma`` in a mixture of several columns, it learns its scale.
-    Relative scales of columns stay those of the data: beside columns of noise, make them variables
-    (:doc:`/families`).
+    As a class, ``base=dp.SphericalNormalInverseGamma`` in a mixture of several columns, it learns its scale:
+    kappa, a with b = a, and the relative scales of the columns.
     ``from_data`` sets mu = column means, kappa = 0.01, a = 1.5, b = 0.05 and scale = the standard deviations of
     the columns.
 
@@ -258,7 +245,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         represent=centred,
         shift=shift_mean,
         from_data=_from_data,
-        scale=NormalScale(("kappa", "a", "b"), lambda d: (0.0, 0.5), _read_scale, _write_scale, _scatter),
+        scale=NormalScale(lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 0.0), "scale": (0, 0.5)}, _scatter),
     )
 
     def __init__(self, mu: Any, kappa: Any, a: Any, b: Any, scale: Any = 1.0) -> None:

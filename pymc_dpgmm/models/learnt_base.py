@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.families import BaseMeasure, SphericalNormalInverseGamma
+from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.families.contract.defaults import column_variances
 from pymc_dpgmm.integration.variables.learnt_scale import (
@@ -36,25 +36,24 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     column_dim : str, optional
         The dimension of the columns.
     """
-    d = rows.shape[1]
-    is_spherical = type(base) is SphericalNormalInverseGamma
+    d, scale = rows.shape[1], base.family.scale
+    assert scale is not None
     variances, least = column_variances(rows), _known_shares(rows)
-    if is_spherical:
-        variances, least = np.ones(()), np.max(least)
     kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
-    assert base.family.scale is not None
-    constant, slope = base.family.scale.degrees(d)
+    constant, slope = scale.degrees(d)
     median = 4.0 + constant
     degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
-    shape: dict[str, Any] = {} if is_spherical else {"dims": column_dim} if column_dim else {"shape": d}
+    shape: dict[str, Any] = {"dims": column_dim} if column_dim else {"shape": d}
     within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)
-    of_degrees, typical = Linear(degrees.name, constant, slope), Linear(within.name, variances * least, variances)
-    count = constant + slope * degrees
-    learnt = kappa, count, count * (typical.constant + variances * within)
-    names = base.family.scale.names
-    found = type(base)(**(base.parameters | dict(zip(names, learnt, strict=True))))
+    of_degrees, of_shares = Linear(degrees.name, constant, slope), (within.name, variances * least, variances)
+    count, typical = constant + slope * degrees, variances * least + variances * within
+    learnt = {parameter: scale.product(parameter, count, typical) for parameter in scale.powers}
+    found = type(base)(**(base.parameters | {"kappa": kappa} | learnt))
     # Results compute these from the variables, which are few numbers to keep.
-    found.products = {names[1]: [of_degrees], names[2]: [of_degrees, typical]}
+    found.products = {
+        parameter: [of_degrees] * of_count + ([Linear(*of_shares, of_typical)] if of_typical else [])
+        for parameter, (of_count, of_typical) in scale.powers.items()
+    }
     return found
 
 

@@ -101,11 +101,19 @@ class Source:
     def _product(self, parts: Sequence[Mapping[str, Any]]) -> Numbers:
         """Return the product of linear functions of variables."""
         factors = [
-            (self.variable(part["variable"]), parse_numbers(part["constant"]), parse_numbers(part["slope"]))
+            (
+                self.variable(part["variable"]),
+                parse_numbers(part["constant"]),
+                parse_numbers(part["slope"]),
+                part.get("power", 1.0),
+            )
             for part in parts
         ]
         return Numbers(
-            lambda s: math.prod(shift + slope * values.at(s) for values, shift, slope in factors), False
+            lambda s: math.prod(
+                (shift + slope * values.at(s)) ** power for values, shift, slope, power in factors
+            ),
+            False,
         )
 
     def _evaluated(self, model: pm.Model, expression: Any) -> Numbers:

@@ -15,6 +15,14 @@ where :math:`r_j \ge 0` is known, so that :math:`(E \, \Sigma^{-1})^{-1} = \math
           + \frac{\nu}{2} \log |\Psi| - \frac{\nu + n_k}{2} \log |\Psi + S_k + c_k o_k o_k'|
           + \frac{d}{2} \log \frac{\kappa}{\kappa + n_k} \Big], \qquad c_k = \frac{\kappa n_k}{\kappa + n_k}.
 
+A spherical cluster has one unknown variance, which multiplies :math:`v_j t_j` and has :math:`\nu = \delta` degrees
+of freedom. With :math:`q_{kj} = S_{kjj} + c_k o_{kj}^2` its evidence is, up to a constant (eq. 203, with d numbers
+a row),
+
+.. math:: \log \frac{\Gamma((\nu + n_k d) / 2)}{\Gamma(\nu / 2)} - \frac{n_k}{2} \log |\Psi|
+          - \frac{\nu + n_k d}{2} \log\Big(1 + \sum_j \frac{q_{kj}}{\Psi_{jj}}\Big)
+          + \frac{d}{2} \log \frac{\kappa}{\kappa + n_k}.
+
 Each draw is one of points on a line in the logarithms of the unknowns. The determinants of all these points come
 from one decomposition of each cluster's matrix:
 
@@ -24,6 +32,8 @@ from one decomposition of each cluster's matrix:
   inverse by Sherman and Morrison's formula;
 * a factor x of :math:`\Psi` changes all of its diagonal: :math:`|x \Psi + M| = x^d |\Psi| |I + T / x|` with T the
   tridiagonal form of :math:`\Psi^{-1/2} M \Psi^{-1/2}`.
+
+Of spherical clusters, all of these change sums over the columns.
 
 The points are a lattice through the present one: its spacing and the place of the present point in it do not
 depend on the state. From each of its points the same lattice is drawn with the same probability, so that a choice
@@ -35,7 +45,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.scale import ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import COLUMNS, FULL, SPHERICAL, ScatterOfClusters
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
 from pymc_dpgmm.native.special import log_rising
@@ -126,16 +136,29 @@ def _invert(matrix, d, out):
 
 
 @inlined
-def _draw_kappa(n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, kappa, law, work, bits):
+def _repeats(d, covariances):
+    """Return how many numbers of one row are about each unknown variance; full matrices count as one."""
+    return d if covariances == SPHERICAL else 1
+
+
+@inlined
+def _n_forms(d, covariances):
+    """Return how many parts a cluster has that are independent given its scale."""
+    return 1 if covariances != COLUMNS else d
+
+
+@inlined
+def _draw_kappa(n_clusters, d, covariances, sizes, offsets, scatter, psi, nu, kappa, law, work, bits):
     """Return kappa, drawn given all else. ``work`` has (d (d + 1) + K d + N_POINTS) numbers."""
-    length = d * (d + 1) // 2 if is_full else d
+    length = d * (d + 1) // 2 if covariances == FULL else d
     matrix, inverse = work, shifted(work, length)
     squares, log_p = shifted(work, 2 * length), shifted(work, 2 * length + n_clusters * d)
-    # Of a full matrix there is one size and one squared length, of columns one for each.
-    n_squares, power = (1, 0.5 * d) if is_full else (d, 0.5 * repeats)
+    # Of columns that are independent there are a size and a squared length for each, else there is one.
+    n_squares, repeats = _n_forms(d, covariances), _repeats(d, covariances)
+    power = 0.5 * d / n_squares
     for k in range(n_clusters):
         own, offset = shifted(scatter, k * length), shifted(offsets, k * d)
-        if is_full:
+        if covariances == FULL:
             for q in range(length):
                 matrix[q] = own[q]
             for j in range(d):
@@ -147,6 +170,12 @@ def _draw_kappa(n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeat
                 for j in range(i + 1):
                     squares[k] += (2.0 if j < i else 1.0) * inverse[at] * offset[i] * offset[j]
                     at += 1
+        elif covariances == SPHERICAL:
+            within, squares[k] = 1.0, 0.0
+            for j in range(d):
+                within += own[j] / psi[j]
+                squares[k] += offset[j] * offset[j] / psi[j]
+            squares[k] /= within
         else:
             for j in range(d):
                 squares[k * d + j] = offset[j] * offset[j] / (psi[j] + own[j])
@@ -165,10 +194,10 @@ def _draw_kappa(n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeat
 
 
 @inlined
-def _whole(k, d, is_full, sizes, offsets, scatter, kappa, out):
+def _whole(k, d, covariances, sizes, offsets, scatter, kappa, out):
     """Write the scatter of cluster ``k`` about the prior mean: a packed triangle, or its diagonal alone."""
     offset, at = shifted(offsets, k * d), 0
-    if is_full:
+    if covariances == FULL:
         weight = kappa * sizes[k] / (kappa + sizes[k])
         own = shifted(scatter, k * (d * (d + 1) // 2))
         for i in range(d):
@@ -178,14 +207,12 @@ def _whole(k, d, is_full, sizes, offsets, scatter, kappa, out):
     else:
         own = shifted(scatter, k * d)
         for j in range(d):
-            n = sizes[k * d + j]
+            n = sizes[k] if covariances == SPHERICAL else sizes[k * d + j]
             out[j] = own[j] + kappa * n / (kappa + n) * offset[j] * offset[j]
 
 
 @inlined
-def _draw_shares(
-    n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, kappa, shares, least, law, work, bits
-):
+def _draw_shares(n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, kappa, shares, least, law, work, bits):
     """Draw the shares one by one, each given all else; ``psi`` follows.
 
     ``work`` has ((K + 1) d (d + 1) / 2 + d + N_POINTS) numbers.
@@ -195,7 +222,7 @@ def _draw_shares(
     log_p = shifted(column, d)
     for k in range(n_clusters):
         own = shifted(inverses, k * length)
-        _whole(k, d, is_full, sizes, offsets, scatter, kappa, work)
+        _whole(k, d, FULL if is_full else COLUMNS, sizes, offsets, scatter, kappa, work)
         if is_full:
             for j in range(d):
                 work[j * (j + 1) // 2 + j] += psi[j]
@@ -217,7 +244,7 @@ def _draw_shares(
                 for k in range(n_clusters):
                     grown = 1.0 + change * inverses[k * length + diagonal]
                     n = sizes[k] if is_full else sizes[k * d + j]
-                    log_p[i] -= 0.5 * (nu + n * repeats) * math.log(grown)
+                    log_p[i] -= 0.5 * (nu + n) * math.log(grown)
         factor = math.exp((_chosen(log_p, bits) - before) * spacing)
         change = psi[j] * (factor - 1.0)
         if is_full and change != 0.0:
@@ -231,6 +258,43 @@ def _draw_shares(
                     for q in range(i + 1):
                         own[at] -= scale * column[i] * column[q]
                         at += 1
+        shares[j] *= factor
+        psi[j] *= factor
+
+
+@inlined
+def _draw_shares_of_spherical(
+    n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares, least, law, work, bits
+):
+    """Draw the shares one by one, each given all else; ``psi`` follows.
+
+    ``work`` has (K d + K + N_POINTS) numbers.
+    """
+    sums, log_p = shifted(work, n_clusters * d), shifted(work, n_clusters * d + n_clusters)
+    n_rows = 0.0
+    for k in range(n_clusters):
+        own = shifted(work, k * d)
+        _whole(k, d, SPHERICAL, sizes, offsets, scatter, kappa, own)
+        n_rows += sizes[k]
+        sums[k] = 1.0
+        for j in range(d):
+            sums[k] += own[j] / psi[j]
+    for j in range(d):
+        spacing = _spacing(bits)
+        before = int(N_POINTS * uniform(bits))
+        for i in range(N_POINTS):
+            log_p[i] = -math.inf
+            log_factor = (i - before) * spacing
+            factor = math.exp(log_factor)
+            if i == before or shares[j] * factor > least[j] * _ABOVE:
+                log_p[i] = (1.0 - 0.5 * n_rows) * log_factor - law[4] * shares[j] * factor
+                for k in range(n_clusters):
+                    change = work[k * d + j] / psi[j] * (1.0 / factor - 1.0)
+                    log_p[i] -= 0.5 * (nu + sizes[k] * d) * math.log1p(change / sums[k])
+        factor = math.exp((_chosen(log_p, bits) - before) * spacing)
+        for k in range(n_clusters):
+            # Sums are at least 1 in exact arithmetic.
+            sums[k] = max(sums[k] + work[k * d + j] / psi[j] * (1.0 / factor - 1.0), 1.0)
         shares[j] *= factor
         psi[j] *= factor
 
@@ -293,16 +357,16 @@ def _log_det(d, diagonal, squares, x):
 
 
 @inlined
-def _log_evidence(d, is_full, sizes, form, repeats, nu, x):
+def _log_evidence(d, covariances, sizes, form, nu, x):
     """Return the log evidence of a cluster where psi is x times what its form was made with, up to a constant."""
     total = 0.0
-    if is_full:
+    if covariances == FULL:
         for i in range(d):
             total += log_rising(0.5 * (nu - i), 0.5 * sizes[0])
         total -= 0.5 * sizes[0] * d * math.log(x)
         return total - 0.5 * (nu + sizes[0]) * _log_det(d, form, shifted(form, d), x)
-    for j in range(d):
-        m = sizes[j] * repeats
+    for j in range(_n_forms(d, covariances)):
+        m = sizes[j] * _repeats(d, covariances)
         total += log_rising(0.5 * nu, 0.5 * m) - 0.5 * m * math.log(x)
         total -= 0.5 * (nu + m) * math.log1p(form[j] / x)
     return total
@@ -314,7 +378,7 @@ _DEGREES, _SHARES = 0, 1
 
 @inlined
 def _draw_along(
-    direction, n_clusters, d, is_full, sizes, forms, extra, repeats, numbers, shares, least, psi, law, log_p, bits
+    direction, n_clusters, d, covariances, sizes, forms, extra, numbers, shares, least, psi, law, log_p, bits
 ):
     """Draw degrees, or all shares, along a line. ``numbers`` are kappa, degrees, and the factor of psi."""
     spacing = _spacing(bits)
@@ -336,9 +400,8 @@ def _draw_along(
                     log_p[i] = -math.inf
         if log_p[i] > -math.inf:
             for k in range(n_clusters):
-                own = shifted(sizes, k if is_full else k * d)
-                form = shifted(forms, 2 * k * d)
-                log_p[i] += _log_evidence(d, is_full, own, form, repeats, degrees + extra, x)
+                own, form = shifted(sizes, k * _n_forms(d, covariances)), shifted(forms, 2 * k * d)
+                log_p[i] += _log_evidence(d, covariances, own, form, degrees + extra, x)
     step = (_chosen(log_p, bits) - before) * spacing
     factor = math.exp(step if direction == _SHARES else 0.0)
     numbers[1] *= math.exp(0.0 if direction == _SHARES else step)
@@ -350,16 +413,13 @@ def _draw_along(
 
 
 @c_function(
-    NOTHING(
-        INT, INT, INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT
-    )
+    NOTHING(INT, INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT)
 )
 def draw_scales(
     n_rounds,
     n_clusters,
     d,
-    is_full,
-    repeats,
+    covariances,
     sizes,
     offsets,
     scatter,
@@ -379,10 +439,8 @@ def draw_scales(
     n_rounds : int
         How many times each is drawn.
     n_clusters, d : int
-    is_full : int
-        Whether clusters have full covariances (1) or those of columns that are independent (0).
-    repeats : int
-        Numbers in each row of a column: more than 1 where columns have one variance in common.
+    covariances : int
+        As in ``ScatterOfClusters``.
     sizes, offsets, scatter : (K,) or (K, d), (K, d), (K, d (d + 1) / 2) or (K, d)
         Of clusters: rows, means less the prior mean, and scatter about the mean.
     variances, shares, least : (d,)
@@ -398,43 +456,35 @@ def draw_scales(
     bits = Bits(next_double, bit_state)
     for _ in range(n_rounds):
         psi, rest = work, shifted(work, d)
-        extra = d - 1.0 if is_full else 0.0
+        extra = d - 1.0 if covariances == FULL else 0.0
         nu = numbers[1] + extra
         for j in range(d):
             psi[j] = nu * variances[j] * shares[j]
         numbers[0] = _draw_kappa(
-            n_clusters, d, is_full, sizes, offsets, scatter, psi, nu, repeats, numbers[0], law, rest, bits
+            n_clusters, d, covariances, sizes, offsets, scatter, psi, nu, numbers[0], law, rest, bits
         )
-        _draw_shares(
-            n_clusters,
-            d,
-            is_full,
-            sizes,
-            offsets,
-            scatter,
-            psi,
-            nu,
-            repeats,
-            numbers[0],
-            shares,
-            least,
-            law,
-            rest,
-            bits,
-        )
-        length = d * (d + 1) // 2 if is_full else d
+        data = sizes, offsets, scatter, psi, nu, numbers[0], shares, least, law, rest, bits
+        if covariances == SPHERICAL:
+            _draw_shares_of_spherical(n_clusters, d, *data)
+        else:
+            _draw_shares(n_clusters, d, covariances == FULL, *data)
+        length = d * (d + 1) // 2 if covariances == FULL else d
         forms, vector = shifted(rest, length), shifted(rest, length + 2 * n_clusters * d)
         log_p = shifted(vector, 2 * d)
         for k in range(n_clusters):
             form = shifted(forms, 2 * k * d)
-            _whole(k, d, is_full, sizes, offsets, scatter, numbers[0], rest)
-            if is_full:
+            _whole(k, d, covariances, sizes, offsets, scatter, numbers[0], rest)
+            if covariances == FULL:
                 at = 0
                 for i in range(d):
                     for j in range(i + 1):
                         rest[at] /= math.sqrt(psi[i] * psi[j])
                         at += 1
                 _tridiagonal(rest, d, form, shifted(form, d), vector, shifted(vector, d))
+            elif covariances == SPHERICAL:
+                form[0] = 0.0
+                for j in range(d):
+                    form[0] += rest[j] / psi[j]
             else:
                 for j in range(d):
                     form[j] = rest[j] / psi[j]
@@ -444,11 +494,10 @@ def draw_scales(
                 direction,
                 n_clusters,
                 d,
-                is_full,
+                covariances,
                 sizes,
                 forms,
                 extra,
-                repeats,
                 numbers,
                 shares,
                 least,
@@ -494,7 +543,6 @@ def draw_scale(
     own = [*arrays, shares, np.ascontiguousarray(least), numbers, np.array(prior, dtype=np.float64)]
     own.append(np.empty(_n_work(n_clusters, d, clusters.scatter.shape[1])))
     addresses = [array.ctypes.data for array in own]
-    flags = int(clusters.is_full), clusters.repeats
     n_rounds = min(max(_ROUNDS_OF_ONE // d, 1), _MOST_ROUNDS)
-    draw_scales(n_rounds, n_clusters, d, *flags, *addresses, *bits_of_generator(rng))
+    draw_scales(n_rounds, n_clusters, d, clusters.covariances, *addresses, *bits_of_generator(rng))
     return Scale(float(numbers[0]), float(numbers[1]), shares - least)

@@ -37,11 +37,12 @@ class Coded(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """A constant plus a multiple of a named variable."""
+    """A constant plus a multiple of a named variable, or a power of this."""
 
     variable: str
     constant: Any
     slope: Any
+    power: float = 1.0
 
 
 class BaseMeasure:

@@ -1,9 +1,12 @@
 """What normal families tell of the scale of their clusters, so that it can be learnt."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+
+# Covariances of clusters: full ones, those of independent columns, and one number times known variances.
+FULL, COLUMNS, SPHERICAL = 0, 1, 2
 
 
 class ScatterOfClusters(NamedTuple):
@@ -16,42 +19,63 @@ class ScatterOfClusters(NamedTuple):
     offsets : (K, d) float64 array
         Means less the prior mean.
     scatter : (K, d (d + 1) / 2) or (K, d) float64 array
-        Sums of squares and products about the means: triangles row after row or, of columns that are independent,
+        Sums of squares and products about the means: triangles row after row or, unless covariances are full,
         their diagonals.
-    is_full : bool
-        Whether clusters have full covariances.
-    repeats : int
-        Numbers in each row of a column: more than 1 where columns have one variance in common.
+    covariances : int
+        ``FULL``, ``COLUMNS`` or ``SPHERICAL``.
     """
 
     sizes: np.ndarray
     offsets: np.ndarray
     scatter: np.ndarray
-    is_full: bool
-    repeats: int = 1
+    covariances: int
 
 
 class NormalScale(NamedTuple):
     """How the parameters of a family make a scale: the precision kappa of means, degrees of freedom nu, and Psi.
 
+    The family has a parameter ``kappa``.
+
     Parameters
     ----------
-    names : tuple of three str
-        The parameters that kappa, the degrees of freedom and Psi are read from.
     degrees : callable
-        ``degrees(d) -> (constant, slope)``: the second of these parameters is constant + slope times the degrees
-        of freedom beyond d - 1, and the third is the second times the inverse of the expected precisions.
-    read : callable
-        Returns kappa (a float), the degrees of freedom nu beyond d - 1 (a float), and the diagonal of Psi over nu
-        (d,), the inverse of the expected precisions. They are NaN where the parameters have no such form.
-    write : callable
-        Returns parameters with other values of these, the inverse of ``read``.
+        ``degrees(d) -> (constant, slope)``: a count is constant + slope times the degrees of freedom beyond d - 1.
+    powers : dict of str to (int, float)
+        By parameter, the powers of the count and of typical variances (d,) whose product it is. Typical variances
+        are the inverse of the expected precisions.
     clusters : callable
         Returns :class:`ScatterOfClusters`, given the parameters and the sums of all clusters.
     """
 
-    names: tuple[str, str, str]
     degrees: Callable[[int], tuple[float, float]]
-    read: Callable[[Any], tuple[float, float, np.ndarray]]
-    write: Callable[[Any, float, float, np.ndarray], Any]
+    powers: Mapping[str, tuple[int, float]]
     clusters: Callable[[Any, Any], ScatterOfClusters]
+
+    def product(self, name: str, count: Any, typical: Any) -> Any:
+        """Return a parameter, as far as it is a product: a number, (d,) numbers, or a variable."""
+        of_count, of_typical = self.powers[name]
+        variances = 1.0 if of_typical == 0.0 else typical if of_typical == 1.0 else typical**of_typical
+        return count * variances if of_count else variances
+
+    def typical(self, params: Any, degrees: float) -> np.ndarray:
+        """Return the typical variances (d,) that parameters have with these degrees of freedom."""
+        name = next(name for name, (_, of_typical) in self.powers.items() if of_typical)
+        value = np.asarray(getattr(params, name))
+        of_count, of_typical = self.powers[name]
+        diagonal = np.diag(value) if value.ndim == 2 else value
+        constant, slope = self.degrees(len(diagonal))
+        return (diagonal / (constant + slope * degrees) ** of_count) ** (1.0 / of_typical)
+
+    def write(self, params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
+        """Return parameters with another scale; those that are not of the scale stay as they are."""
+        constant, slope = self.degrees(len(typical))
+        written = {"kappa": kappa}
+        written |= {name: self.product(name, constant + slope * degrees, typical) for name in self.powers}
+        return params._replace(**{name: _like(getattr(params, name), value) for name, value in written.items()})
+
+
+def _like(parameter: Any, value: Any) -> Any:
+    """Return a value in the shape of a parameter: a number, (d,) numbers, or a diagonal (d, d)."""
+    if np.ndim(parameter) == 0:
+        return float(value)
+    return np.diag(value) if np.ndim(parameter) == 2 else np.array(np.broadcast_to(value, np.shape(parameter)))

@@ -14,7 +14,7 @@ from pymc_dpgmm.families.contract.component import Drawn, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.scale import NormalScale, ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import COLUMNS, NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, real
 from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
@@ -133,20 +133,9 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
     return {"mu": column_means(rows), "kappa": 0.01, "a": 1.5, "b": 0.05 * column_variances(rows)}
 
 
-def _read_scale(params: Any) -> tuple[float, float, np.ndarray]:
-    is_common = all((values == values[0]).all() for values in (params.kappa, params.a))
-    return params.kappa[0] if is_common else math.nan, 2.0 * params.a[0], params.b / params.a
-
-
-def _write_scale(params: Any, kappa: float, degrees: float, typical: np.ndarray) -> Any:
-    # Of one column a = nu / 2 and b = Psi / 2.
-    a, d = 0.5 * degrees, len(typical)
-    return params._replace(kappa=np.full(d, kappa), a=np.full(d, a), b=a * typical)
-
-
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
     n = _entries(s)
-    return ScatterOfClusters(n, s.mean - params.mu, s.squares, is_full=False)
+    return ScatterOfClusters(n, s.mean - params.mu, s.squares, COLUMNS)
 
 
 # A family of such columns, but for its sums and the functions that run for every row.
@@ -161,5 +150,5 @@ ColumnsFamily = partial(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
-    scale=NormalScale(("kappa", "a", "b"), lambda d: (0.0, 0.5), _read_scale, _write_scale, _scatter),
+    scale=NormalScale(lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 1.0)}, _scatter),
 )

@@ -55,7 +55,7 @@ class LearntScaleDraw:
 
     def _known(self) -> tuple[bool, np.ndarray, np.ndarray]:
         """Return whether the parameters are those of a learnt scale, and its variances and known shares (d,)."""
-        none, one = self._typical_in_graph(1.0, 1.0, 0.0), self._typical_in_graph(1.0, 1.0, 1.0)
+        none, one = self._typical_in_graph(0.0), self._typical_in_graph(1.0)
         variances = one - none
         # One share for all columns is another variable.
         if not np.all(variances > 0.0) or np.size(variances) != math.prod(self._shape):
@@ -64,16 +64,16 @@ class LearntScaleDraw:
         for _ in range(3):
             kappa, degrees = rng.uniform(0.1, 9.0, size=2)
             within = rng.uniform(0.1, 2.0, size=self._shape)
-            expected = variances * (np.ravel(within) + least)
-            if not np.allclose(self._typical_in_graph(kappa, degrees, within), expected, rtol=1e-9, atol=0.0):
+            found = self._target.params_at(self._point_of(kappa, degrees, within))
+            expected = self.form.write(found, kappa, degrees, variances * (np.ravel(within) + least))
+            pairs = zip(found, expected, strict=True)
+            if not all(own is other or np.allclose(own, other, rtol=1e-9, atol=0.0) for own, other in pairs):
                 return False, variances, least
         return True, variances, least
 
-    def _typical_in_graph(self, kappa: float, degrees: float, within: np.ndarray | float) -> np.ndarray:
-        """Return Psi over nu, NaN unless kappa and the degrees of freedom are those that are given."""
-        params = self._target.params_at(self._point_of(kappa, degrees, within))
-        found, own_degrees, typical = self.form.read(params)
-        return typical if np.allclose([found, own_degrees], [kappa, degrees]) else typical * np.nan
+    def _typical_in_graph(self, within: float) -> np.ndarray:
+        """Return the typical variances (d,) for one share of all columns, if they are those of a learnt scale."""
+        return self.form.typical(self._target.params_at(self._point_of(1.0, 1.0, within)), 1.0)
 
     def _point_of(self, kappa: Any, degrees: Any, within: Any) -> dict[str, np.ndarray]:
         """Return the value variables, which are logarithms."""

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -57,14 +58,15 @@ def learnt_scale(model: pm.Model, mixture: Variable) -> LearntScale | None:
     layout, inputs = mixture.owner.op.layout, mixture_inputs(mixture)
     if layout.family.scale is None:
         return None
-    roles = layout.family.scale.names
+    powers = layout.family.scale.powers
     params = dict(zip(layout.family.parameters, inputs.params, strict=True))
     free = set(model.free_RVs)
     behind = {name: [a for a in ancestors([param], blockers=free) if a in free] for name, param in params.items()}
-    if any(behind[name] for name in params if name not in roles):
+    if any(behind[name] for name in params if name != "kappa" and name not in powers):
         return None
-    kappas, degrees = (behind[name] for name in roles[:2])
-    shares = [rv for rv in behind[roles[2]] if rv not in degrees]
+    kappas = behind["kappa"]
+    degrees = _distinct(behind[name] for name, (_, of_typical) in powers.items() if not of_typical)
+    shares = [rv for rv in _distinct(behind[name] for name in powers) if rv not in degrees]
     if len(kappas) != 1 or len(degrees) != 1 or len(shares) != 1 or kappas in (degrees, shares):
         return None
     found = kappas[0], degrees[0], shares[0]
@@ -83,3 +85,7 @@ def learnt_scale(model: pm.Model, mixture: Variable) -> LearntScale | None:
         return None
     *of_logs, scale = (float(number.item()) for number in law)
     return LearntScale(*found, (*of_logs, 1.0 / scale))
+
+
+def _distinct(lists: Iterable[list[Variable]]) -> list[Variable]:
+    return list(dict.fromkeys(variable for variables in lists for variable in variables))

@@ -92,7 +92,8 @@ def product(factors: Sequence[Linear]) -> dict[str, Any]:
     parts = []
     for factor in factors:
         shift, slope = numbers(np.asarray(factor.constant)), numbers(np.asarray(factor.slope))
-        parts.append({"variable": factor.variable, "constant": shift, "slope": slope})
+        part = {"variable": factor.variable, "constant": shift, "slope": slope}
+        parts.append(part if factor.power == 1.0 else part | {"power": factor.power})
     return {"product": parts, "of": [factor.variable for factor in factors]}
 
 
