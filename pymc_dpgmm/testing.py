@@ -30,6 +30,8 @@ from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
 from pymc_dpgmm.sampler.state.state import State, write_labels
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import function_of
+from pymc_dpgmm.sampler.state.templates import DERIVE
 from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]
@@ -541,6 +543,23 @@ class Contract:
                 for k, members in enumerate(([], range(3))):
                     table.gather(k, np.array(members, dtype=np.int64))
                     self.assert_slots_agree(table, k, expected, k)
+
+    def check_derived(self) -> None:
+        """Make sure that ``derive`` writes what ``constants`` returns, for parameters that fit together."""
+        if self.family.derive is None:
+            return
+        assert self.family.constants is not None, "derive needs constants"
+        table = Table(View(self.family, self.params, self.values), 1, for_sampling=False)
+        expected = {name: np.ravel(value) for name, value in self.family.constants(table.shifted).items()}
+        for name in expected:
+            start, stop = table.place_of(name)
+            table.shared[start:stop] = np.nan
+        assert function_of(self.family, DERIVE)(table.block.ctypes.data) == 1
+        for name in expected:
+            start, stop = table.place_of(name)
+            np.testing.assert_allclose(
+                table.shared[start:stop], expected[name], rtol=1e-10, atol=1e-12, err_msg=name
+            )
 
     def check_scale(self) -> None:
         """Make sure that a scale is read as it was written, and has the evidence of normal clusters."""

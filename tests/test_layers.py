@@ -26,6 +26,7 @@ ROOMS = [
     "families",
     "sampler",
     "sampler.state",
+    "sampler.hyperparameters",
     "sampler.moves",
     "sampler.many_rows",
     "sampler.latent_rows",

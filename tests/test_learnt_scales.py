@@ -16,7 +16,7 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.integration.steps import learnt_scales as steps
 from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt_scales
 from pymc_dpgmm.models import learnt_base
-from pymc_dpgmm.sampler import learnt_scales as kernels
+from pymc_dpgmm.sampler.hyperparameters import learnt_scales as kernels
 from pymc_dpgmm.sampler.state.table import Table
 
 ROWS = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])

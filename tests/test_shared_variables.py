@@ -17,9 +17,9 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
 from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
+from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
 from pymc_dpgmm.sampler.latent_rows import redraws, standardized
 from pymc_dpgmm.sampler.latent_rows.work import Work
-from pymc_dpgmm.sampler.slices import draw_slice
 from pymc_dpgmm.sampler.state.state import State
 
 NIG = {"mu": 0.4, "kappa": 0.3, "a": 2.5, "b": 0.8}

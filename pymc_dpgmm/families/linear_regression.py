@@ -37,6 +37,7 @@ from pymc_dpgmm.native.triangles import (
     factors,
     invert_in_place,
     lower_product,
+    pack,
     rank_one_inverse,
     scalar_product,
     squared_length,
@@ -146,6 +147,12 @@ def _log_predictive_without(p, n, s, c, x):
 
 def _constants(params: Any) -> dict[str, Any]:
     return {"half_log_det_precision": 0.5 * np.linalg.slogdet(params.precision)[1]}
+
+
+def _derive(p, t, scratch):
+    pack(p.precision, p.p, scratch)
+    t.half_log_det_precision[0] = cholesky_in_place(scratch, p.p)
+    return True
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
@@ -291,6 +298,7 @@ class LinearRegression(BaseMeasure):
         tables={"half_log_det_precision": "", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        derive=_derive,
         tabulated_by=("a",),
         cache={
             "factor": "P",

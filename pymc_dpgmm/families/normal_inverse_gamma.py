@@ -113,6 +113,14 @@ def _constants(params: Any) -> dict[str, Any]:
     return {"is_common": float((params.a == params.a[0]).all())}
 
 
+def _derive(p, t, scratch):
+    t.is_common[0] = 1.0
+    for j in range(1, p.d):
+        if p.a[j] != p.a[0]:
+            t.is_common[0] = 0.0
+    return True
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
     rows = np.arange(n + 1.0)[:, None]
     a_n, kappa_n = params.a + 0.5 * rows, params.kappa + rows
@@ -158,6 +166,7 @@ class NormalInverseGamma(BaseMeasure):
         tables={"is_common": "", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        derive=_derive,
         tabulated_by=("kappa", "a"),
         cache={"rate": "d", "shift": "d", "constant": "", "constant_without": ""},
         refresh=_refresh,

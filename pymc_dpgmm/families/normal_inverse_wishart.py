@@ -47,6 +47,7 @@ from pymc_dpgmm.native.triangles import (
     factors,
     invert_in_place,
     lower_product,
+    pack,
     rank_one_inverse,
     squared_distance,
     unpacked,
@@ -155,6 +156,12 @@ def _kept_evidence(p, n, s, c):
 
 def _constants(params: Any) -> dict[str, Any]:
     return {"half_log_det_psi": 0.5 * np.linalg.slogdet(params.psi)[1]}
+
+
+def _derive(p, t, scratch):
+    pack(p.psi, p.d, scratch)
+    t.half_log_det_psi[0] = cholesky_in_place(scratch, p.d)
+    return p.nu > p.d - 1.0
 
 
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
@@ -301,6 +308,7 @@ FAMILY = Family(
     tables={"half_log_det_psi": "", "norms": "n"},
     tabulate=_tabulate,
     constants=_constants,
+    derive=_derive,
     tabulated_by=("kappa", "nu"),
     cache={
         "mean": "d",

@@ -117,6 +117,12 @@ def _constants(params: Any) -> dict[str, Any]:
     return {"weight": 1.0 / params.scale**2}
 
 
+def _derive(p, t, scratch):
+    for j in range(p.d):
+        t.weight[j] = 1.0 / (p.scale[j] * p.scale[j])
+    return True
+
+
 def _tabulate(params: Any, n: int) -> dict[str, Any]:
     d, rows = len(params.mu), np.arange(n + 1.0)
     norms = log_t_norms(params.a + 0.5 * d * rows, d) - 0.5 * d * np.log1p(1.0 / (params.kappa + rows))
@@ -235,6 +241,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         tables={"weight": "d", "norms": "n"},
         tabulate=_tabulate,
         constants=_constants,
+        derive=_derive,
         tabulated_by=("kappa", "a", "scale"),
         cache={"mean": "d", "rate": "", "constant": ""},
         refresh=_refresh,

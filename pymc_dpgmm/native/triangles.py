@@ -14,6 +14,16 @@ from pymc_dpgmm.native.compiled import inlined, shifted
 
 
 @inlined
+def pack(matrix, d, out):
+    """Write the packed lower triangle of a symmetric matrix (d, d)."""
+    at = 0
+    for i in range(d):
+        for j in range(i + 1):
+            out[at] = matrix[i * d + j]
+            at += 1
+
+
+@inlined
 def cholesky_in_place(matrix, d):
     """Overwrite a packed triangle of a symmetric matrix by its Cholesky factor; return half its log determinant.
 

@@ -49,7 +49,8 @@ def _as_floats(params: Any, values: np.ndarray) -> tuple[Any, Any]:
     return np.ascontiguousarray(values, dtype=np.float64), None
 
 
-def _unshifted(params: Any, origin: Any) -> Any:
+def unshifted(params: Any, origin: Any) -> Any:
+    """Return parameters as they are."""
     return params
 
 
@@ -158,6 +159,10 @@ class Family:
     constants : callable or None
         ``constants(params) -> dict`` of the numbers that ``log_evidence`` uses, which come first in ``tables``. It
         saves time where only parameters change. By default they are made by ``tabulate`` for no rows.
+    derive : callable or None
+        ``derive(p, t, scratch) -> bool``: the same, compiled: writes these numbers to ``t``, pointers by their
+        names, and tells whether parameters, each in its support, fit together. With it, hyperparameters are drawn
+        without Python. Not needed where there are no such numbers and no ``check_together``.
     tabulated_by : tuple of str or None
         Names of the parameters on which all other numbers of ``tabulate`` depend; it is not called while these
         stay the same. Needs ``constants``. By default they may depend on any.
@@ -252,6 +257,7 @@ class Family:
     tables: dict[str, str] = field(default_factory=dict)
     tabulate: Callable[[Any, int], dict[str, Any]] = _nothing_more
     constants: Callable[[Any], dict[str, Any]] | None = None
+    derive: Callable[..., Any] | None = None
     tabulated_by: tuple[str, ...] | None = None
     cache: dict[str, str] = field(default_factory=lambda: {"evidence": ""})
     refresh: Callable[..., Any] | None = None
@@ -267,7 +273,7 @@ class Family:
     check_together: Callable[[Any], None] = _accept
     check_values: Callable[[Any, Any], None] = _accept
     represent: Callable[[Any, Any], tuple[Any, Any]] = _as_floats
-    shift: Callable[[Any, Any], Any] = _unshifted
+    shift: Callable[[Any, Any], Any] = unshifted
     given: dict[str, str] = field(default_factory=dict)
     from_data: Callable[..., dict[str, np.ndarray | float]] | None = None
     takes: tuple[int, ...] = (1, 2)
@@ -375,6 +381,12 @@ class Family:
         except ValueError:
             return False
         return True
+
+    def is_native(self, params: Any) -> bool:
+        """Tell whether compiled code can check parameters, and find the log evidence at others."""
+        numbers = self.tables if self.constants is None else self.constants(params)
+        is_enough = self.derive is not None or (not numbers and self.check_together is _accept)
+        return is_enough and all(parameter.support is not None for parameter in self.parameters.values())
 
     @property
     def has_data_gradient(self) -> bool:

@@ -10,6 +10,10 @@ import numpy as np
 _ROUNDING = 1e-10
 
 
+# Supports that compiled code knows.
+REAL, POSITIVE, DEFINITE = range(3)
+
+
 class Parameter(NamedTuple):
     """A parameter of a family.
 
@@ -32,6 +36,16 @@ class Parameter(NamedTuple):
 
     axes: str
     check: Callable[[str, np.ndarray], None]
+
+    @property
+    def support(self) -> int | None:
+        """``REAL``, ``POSITIVE`` or ``DEFINITE``; None for another one, which compiled code does not know."""
+        known: dict[Any, int] = {
+            _check_finite: REAL,
+            _check_positive: POSITIVE,
+            _check_positive_definite: DEFINITE,
+        }
+        return known.get(self.check)
 
 
 def real(axes: str = "") -> Parameter:

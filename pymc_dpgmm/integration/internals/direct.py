@@ -7,8 +7,11 @@ small function takes one. A draw calls such functions a hundred times.
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.integration.internals.native_call import NativeCall, native_call
 
 
 class DirectFunction:
@@ -45,6 +48,15 @@ class DirectFunction:
             return self._function(*arrays)
         outputs = self._code(*arrays, *(container.storage[0] for container in self._shared))
         return outputs[0] if self._is_single else outputs
+
+    @property
+    def shared(self) -> list[np.ndarray]:
+        """The present values of shared variables, which follow the inputs where compiled code is called."""
+        return [np.ascontiguousarray(container.storage[0]) for container in self._shared]
+
+    def native(self) -> NativeCall | None:
+        """Return how C functions call it, after it has been called; None where there is no such code."""
+        return None if self._code is None else native_call(self._code)
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.

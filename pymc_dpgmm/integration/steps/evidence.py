@@ -9,8 +9,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
 from pymc_dpgmm.integration.variables import as_numbers
+from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import function_of
+from pymc_dpgmm.sampler.state.templates import DERIVE, EVIDENCE_ANEW
 
 
 class ClustersOfMixture:
@@ -56,23 +59,29 @@ class EvidenceOfMixture:
     """
 
     def __init__(self, mixture: Variable, names: Sequence[str], targets: Sequence[LabelsTarget]) -> None:
-        self._names = names
+        self.names = names
         self._clusters = ClustersOfMixture(mixture, targets)
         self.target = self._clusters.target
-        self._table: Any = None
+        self.table: Any = None
+        self.n_clusters = 0
         self._params: Any = None
-        self._n_clusters = 0
+
+    @property
+    def kernels(self) -> list[CFunction]:
+        """What is called for draws without Python."""
+        family = self._clusters.family
+        return [function_of(family, verb) for verb in (EVIDENCE_ANEW, DERIVE)[: 1 if family.derive is None else 2]]
 
     def begin(self, state: State) -> None:
         """Take the clusters of a state."""
         self._params = state.tables[self._clusters.view].params
-        self._table, self._n_clusters = self._clusters.take(state)
+        self.table, self.n_clusters = self._clusters.take(state)
 
     def at(self, params: Sequence[np.ndarray]) -> float:
         """Return the log evidence at values of what changes; minus infinity outside their support."""
-        numbers = self._params._replace(**dict(zip(self._names, as_numbers(params), strict=True)))
-        if not self._clusters.family.supports(numbers, self._names):
+        numbers = self._params._replace(**dict(zip(self.names, as_numbers(params), strict=True)))
+        if not self._clusters.family.supports(numbers, self.names):
             return -math.inf
-        self._table.set_params_of_evidence(numbers)
-        evidence: float = self._table.total_log_evidence(self._n_clusters)
+        self.table.set_params_of_evidence(numbers)
+        evidence: float = self.table.total_log_evidence(self.n_clusters)
         return evidence

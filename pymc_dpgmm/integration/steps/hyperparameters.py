@@ -22,6 +22,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
+from pymc_dpgmm.integration.internals.native_call import NativeCall
 from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.evidence import EvidenceOfMixture
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
@@ -37,7 +38,9 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
-from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
+from pymc_dpgmm.native.compiled import CFunction
+from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices, draw_coordinates
+from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
 
@@ -198,8 +201,6 @@ class Hyperparameters:
     compile_kwargs : dict, optional
     """
 
-    kernels = ()
-
     def __init__(
         self,
         model: pm.Model,
@@ -222,7 +223,15 @@ class Hyperparameters:
         inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]
         self._positions = [self._inputs.index(name) for name in self.names]
+        self._shapes = [output.type.shape for output in outputs]
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
+        self._slices: CoordinateSlices | None = None
+        self._native: NativeCall | None = None
+
+    @property
+    def kernels(self) -> list[CFunction]:
+        """What is called for draws without Python."""
+        return [draw_coordinates, *(kernel for evidence in self._evidences for kernel in evidence.kernels)]
 
     def draw(
         self,
@@ -238,22 +247,65 @@ class Hyperparameters:
         by the names of variables, none before the first draw. In tuning they change.
         """
         arguments = [np.asarray(point[name]) for name in self._inputs]
+        for position in self._positions:
+            arguments[position] = np.array(arguments[position])
         for evidence in self._evidences:
             state = states[evidence.target]
             if state is None:
                 # There is no density to slice: the variables wait until labels and rows allow them.
                 return
             evidence.begin(state)
+        of_variables = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self.names]
+        if self._slices is not None:
+            self._draw_natively(self._slices, rng, arguments, of_variables, tuning)
+        else:
+            self._draw_in_python(rng, arguments, of_variables, tuning)
+            # PyTensor compiles its function at the first call.
+            self._slices = self._native_slices(arguments)
+        point.update({name: arguments[at] for name, at in zip(self.names, self._positions, strict=True)})
+
+    def _draw_in_python(
+        self, rng: np.random.Generator, arguments: list[np.ndarray], widths: list[np.ndarray], tuning: bool
+    ) -> None:
         log_p = self._log_density(arguments)
         if not log_p > -math.inf:
             return
-        for name, position in zip(self.names, self._positions, strict=True):
-            of_variable = widths.setdefault(name, np.ones(np.shape(point[name])))
-            current = np.array(arguments[position])
-            arguments[position] = current
+        for position, of_variable in zip(self._positions, widths, strict=True):
+            current = arguments[position]
             for place in np.ndindex(current.shape):
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
-            point[name] = current
+
+    def _draw_natively(
+        self,
+        slices: CoordinateSlices,
+        rng: np.random.Generator,
+        arguments: list[np.ndarray],
+        widths: list[np.ndarray],
+        tuning: bool,
+    ) -> None:
+        for position, evidence in enumerate(self._evidences):
+            first = self._ends[position]
+            slices.set_clusters(position, evidence.table, evidence.n_clusters, evidence.names, first)
+        shared = self._function.shared
+        values = [arguments[at] for at in self._positions]
+        if not slices.draw(rng, NativeCall.inputs([*arguments, *shared]), values, widths, tuning):
+            # What failed is in the arguments: PyTensor tells what it is.
+            self._function(*arguments)
+            raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
+
+    def _native_slices(self, arguments: Sequence[np.ndarray]) -> CoordinateSlices | None:
+        """Return what draws without Python, if all of it can."""
+        is_known = all(isinstance(n, int) for shape in self._shapes for n in shape)
+        are_floats = all(arguments[at].dtype == np.float64 for at in self._positions)
+        if not (is_known and are_floats and all(evidence.table.is_native for evidence in self._evidences)):
+            return None
+        native = self._function.native()
+        if native is None:
+            return None
+        results = [np.empty(shape) for shape in self._shapes]
+        # The entry must live as long as its address is used.
+        self._native = native
+        return CoordinateSlices(native.address, native.code, results, len(self._evidences))
 
     def _log_density(self, arguments: Sequence[np.ndarray]) -> float:
         """Return the log density of everything that hyperparameters govern, and of themselves."""

@@ -13,7 +13,7 @@ from pymc_dpgmm.integration.steps.evidence import ClustersOfMixture
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale
 from pymc_dpgmm.sampler.amounts import COLUMNS_FOR_EACH_SCALE, LEAST_SCALES, ROWS_FOR_EACH_SCALE
-from pymc_dpgmm.sampler.learnt_scales import Scale, ScalePrior, draw_scale, draw_scales
+from pymc_dpgmm.sampler.hyperparameters.learnt_scales import Scale, ScalePrior, draw_scale, draw_scales
 from pymc_dpgmm.sampler.state.state import State
 
 

@@ -14,9 +14,9 @@ from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
+from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
-from pymc_dpgmm.sampler.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """What a learnt scale of a base measure is: the priors of its variables, and how to find it in a model.
 
-:mod:`pymc_dpgmm.sampler.learnt_scales` has the density.
+:mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales` has the density.
 """
 
 import math

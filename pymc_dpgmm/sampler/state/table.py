@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.family import Family, Ragged, volume
+from pymc_dpgmm.families.contract.family import Family, Ragged, unshifted, volume
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
+from pymc_dpgmm.families.shared.origins import shift_mean
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, CFunction, c_function, compiling, shifted
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
@@ -19,6 +20,7 @@ from pymc_dpgmm.sampler.state.templates import (
     CACHE,
     CHANGE,
     DATA,
+    DERIVE,
     DRAW_ABSENT,
     EVIDENCE,
     EVIDENCE_ANEW,
@@ -411,6 +413,26 @@ class Table:
         """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
         function = function_of(self.family, EVIDENCE_ANEW)
         return float(_total(self.block.ctypes.data, function.address, n_clusters))
+
+    @property
+    def is_native(self) -> bool:
+        """Whether compiled code can take other parameters for log evidence."""
+        return self.family.shift in (unshifted, shift_mean) and self.family.is_native(self.shifted)
+
+    def evidence_functions(self) -> list[CFunction]:
+        """Return what gives log evidence at other parameters: ``EVIDENCE_ANEW``, and ``DERIVE`` if there is."""
+        verbs = (EVIDENCE_ANEW,) if self.family.derive is None else (EVIDENCE_ANEW, DERIVE)
+        return [function_of(self.family, verb) for verb in verbs]
+
+    def place_of(self, name: str) -> tuple[int, int]:
+        """Return where a parameter, or a number beside them, begins and ends in shared memory."""
+        names = [*self.family.parameters, *self.family.tables]
+        place: tuple[int, int] = self._places_of_params[names.index(name)]
+        return place
+
+    def subtracted_from(self, name: str) -> np.ndarray | None:
+        """Return what ``Family.shift`` subtracts from a parameter, (d,), None if nothing."""
+        return self.origin if name == "mu" and self.family.shift is shift_mean else None
 
     def for_evidence(self) -> "Table":
         """Return a table for log evidence of clusters of the same rows, see :meth:`take_clusters`."""

@@ -151,9 +151,13 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
     letters = letters_of(family)
     fields = {letter: f"view[{LENGTHS + q}]" for q, letter in enumerate(letters)}
     fields["data"], shared = VIEW.read("data", "view"), VIEW.read("shared", "view")
+    written = {}
     for q, (name, axes) in enumerate({**family.axes, **family.tables}.items()):
         place = f"view[{PARAMETERS + q}]"
-        fields[name] = f"shifted({shared}, {place})" if axes else f"{shared}[{place}]"
+        pointer = f"shifted({shared}, {place})"
+        fields[name] = pointer if axes else f"{shared}[{place}]"
+        if name in family.tables:
+            written[name] = pointer
     places = {name: VIEW.read(name, "view") for name in ("table", "width", "data", "stride", "starts", "scratch")}
     places |= {"is_ragged": f"view[{STARTS}] != 0", "n_kept": f"view[{N_KEPT}]"}
     places |= {f"sum_{name}": f"view[{SUMS + q}]" for q, name in enumerate(family.sums)}
@@ -162,6 +166,7 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
     kept = {name: f"shifted(row, w.kept_{name})" for name in family.cache}
     return {
         "parameters": _reader(f"{family.name}Numbers", ["view"], fields),
+        "tables": _reader(f"{family.name}Tables", ["view"], written),
         # Read once, before a loop over clusters: compiled code cannot know that memory stays what it is.
         "layout": _reader(f"{family.name}Layout", ["view"], places),
         "sums": _reader(f"{family.name}SumsAt", ["w", "row"], sums),
@@ -198,6 +203,7 @@ OWN_FUNCTIONS = (
     "log_predictive_without",
     "log_predictive_present",
     "draw_absent",
+    "derive",
 )
 
 
@@ -211,6 +217,8 @@ def _meaning(family: Family) -> dict[str, Any]:
             known[verb] = _jitable(own)
     if family.draw_absent is not None:
         known["draw_absent"] = _jitable(family.draw_absent)
+    if family.derive is not None:
+        known["derive_numbers"] = _jitable(family.derive)
     if family.merge is not None:
         known["merge_own"] = _jitable(family.merge)
     if family.gather is not None:

@@ -66,6 +66,7 @@ VIEW = Block(
     evidence_anew=FUNCTION,
     refresh=FUNCTION,
     add_up=FUNCTION,
+    derive=FUNCTION,
     # Lengths of axes, where each sum and each part of the cache begins in a row of the table, and each parameter
     # among all of them.
     lengths=7,
@@ -79,7 +80,20 @@ TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW
 UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT = VIEW.places(
     "unit_starts", "unit_rows", "spare", "room", "absent", "n_kept"
 )
-WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_ANEW, REFRESH, ADD_UP = VIEW.places(
+(
+    WEIGH,
+    CHANGE,
+    GATHER,
+    MERGE,
+    EVIDENCE,
+    PRESENT,
+    DRAW_ABSENT,
+    SUM_UP,
+    EVIDENCE_ANEW,
+    REFRESH,
+    ADD_UP,
+    DERIVE,
+) = VIEW.places(
     "weigh",
     "change",
     "gather",
@@ -91,6 +105,7 @@ WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, PRESENT, DRAW_ABSENT, SUM_UP, EVIDENCE_A
     "evidence_anew",
     "refresh",
     "add_up",
+    "derive",
 )
 LENGTHS, SUMS, CACHE, PARAMETERS = VIEW.places("lengths", "sums", "cache", "parameters")
 BLOCK_LENGTH = len(VIEW)
@@ -127,6 +142,16 @@ def layout(view):
 @_of_a_family
 def parameters(view):
     """Return the family's parameters, and pointers to those with axes (``Family.axes``)."""
+
+
+@_of_a_family
+def tables(view):
+    """Return pointers to the family's numbers beside its parameters (``Family.tables``)."""
+
+
+@_of_a_family
+def derive_numbers(p, t, scratch):
+    """``Family.derive``: write what the evidence needs beside the parameters; tell whether these fit together."""
 
 
 @_of_a_family
@@ -402,6 +427,11 @@ def set_absent(view, i, k, next_double, state):
     draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
 
 
+def derive(view):
+    """Write what the log evidence needs beside the parameters; return whether these fit together, 1 or 0."""
+    return 1 if derive_numbers(parameters(view), tables(view), layout(view).scratch) else 0
+
+
 TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
     WEIGH: (weigh, NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS)),
     CHANGE: (change, INT(INTS, INT, INT, FLOAT)),
@@ -414,6 +444,7 @@ TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
     SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
     ADD_UP: (add_up, NOTHING(INTS, INT, INT, INT)),
     DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
+    DERIVE: (derive, INT(INTS)),
 }
 # What every sampler calls; the others are compiled where they are needed.
 ALWAYS = (WEIGH, CHANGE, GATHER, MERGE, EVIDENCE, REFRESH)
@@ -453,6 +484,12 @@ def call_refresh(typing_context, address, view, k):
 def call_evidence(typing_context, address, view, k):
     """Call ``TEMPLATES[EVIDENCE]`` by its address."""
     return called_at(TEMPLATES[EVIDENCE][1])
+
+
+@intrinsic
+def call_derive(typing_context, address, view):
+    """Call ``TEMPLATES[DERIVE]`` by its address."""
+    return called_at(TEMPLATES[DERIVE][1])
 
 
 @intrinsic

@@ -1,5 +1,6 @@
 """Slices of a density of one number: Neal (2003, section 4 and figures 3 and 5)."""
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -7,6 +8,8 @@ import numpy as np
 
 # Widths of an interval, at most.
 MOST_STEPS = 16
+# Of an interval, beside 1 or the number that it is about: what rounding leaves.
+SMALLEST_INTERVAL = 1e-14
 # Weight of one draw in the widths that are learnt.
 LEARNING = 0.1
 
@@ -34,7 +37,7 @@ def draw_slice(
     width : float
         By which the interval grows.
     """
-    level = log_p - rng.standard_exponential()
+    level = log_p + math.log1p(-rng.random())
     left = before - width * rng.random()
     right = left + width
     to_left = int(MOST_STEPS * rng.random())
@@ -54,7 +57,7 @@ def draw_slice(
             left = drawn
         else:
             right = drawn
-        if not right - left > 1e-14 * (1.0 + abs(before)):
+        if not right - left > SMALLEST_INTERVAL * (1.0 + abs(before)):
             # Nothing but rounding is left of the interval, in which the present value lies.
             return Sliced(before, at(before), right - left)
 

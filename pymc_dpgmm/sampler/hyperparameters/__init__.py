@@ -1,0 +1,1 @@
+"""Draws of parameters of base measures and priors, given the labels."""

@@ -1,0 +1,151 @@
+"""Draws of hyperparameters without Python, beside the same draws in Python."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import sampled
+from pytensor.raise_op import Assert
+from slowly import rest_slow
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps.hyperparameters import Hyperparameters
+from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices
+
+RNG = np.random.default_rng(8)
+ROWS = RNG.normal(size=(25, 2)) + np.repeat([[50.0, 0.0], [54.0, 4.0]], [10, 15], axis=0)
+WITH_GAPS = np.where(RNG.random(ROWS.shape) < 0.1, np.nan, ROWS)
+COUNTS = RNG.poisson(3.0, size=(25, 2))
+COVARIATES = np.column_stack([np.ones(25), RNG.normal(size=25)])
+
+
+def columns():
+    base = dp.NormalInverseGamma(pm.Normal("mu", 52.0, 3.0, shape=2), 0.2, 2.0, pm.HalfNormal("b"))
+    return dp.DPMixture("y", 1.0, base, observed=ROWS)
+
+
+def columns_with_gaps():
+    base = dp.NormalInverseGamma(52.0, 0.2, pm.HalfNormal("a", 3.0, shape=2), pm.HalfNormal("b"))
+    return dp.DPMixture("y", 1.0, base, observed=WITH_GAPS)
+
+
+def full_covariances():
+    """With matrices that are not always positive definite, and too few degrees of freedom."""
+    correlation, nu = pm.Uniform("correlation", -1.5, 1.5), pm.HalfNormal("nu", 3.0)
+    psi = pt.stacklists([[1.0, correlation], [correlation, 1.0]]) * pm.HalfNormal("spread")
+    base = dp.NormalInverseWishart(pm.Normal("mu", 52.0, 3.0), 0.2, nu, psi)
+    return dp.DPMixture("y", 1.0, base, observed=ROWS)
+
+
+def spherical():
+    base = dp.SphericalNormalInverseGamma(52.0, pm.HalfNormal("kappa"), 2.0, 1.0, pm.HalfNormal("scale", shape=2))
+    return dp.DPMixture("y", 1.0, base, observed=ROWS)
+
+
+def regressions():
+    base = dp.LinearRegression(
+        pm.Normal("mu", shape=2), pm.HalfNormal("precision", shape=2) * np.eye(2), 2.0, 1.0, COVARIATES
+    )
+    return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0])
+
+
+def counts_and_numbers():
+    """Two mixtures on the same labels, with a variable in common, and alpha by slices."""
+    shared = pm.HalfNormal("shared")
+    y = dp.DPMixture("y", pm.LogNormal("alpha"), dp.GammaPoisson(shared, pm.HalfNormal("b")), observed=COUNTS)
+    labels = pm.modelcontext(None)["y_labels"]
+    dp.CollapsedMixture("z", labels, dp.NormalInverseGamma(52.0, shared, 2.0, 1.0), observed=ROWS)
+    return y
+
+
+def events():
+    base = dp.BetaBernoulli(pm.HalfNormal("a", shape=2), pm.HalfNormal("b"))
+    return dp.DPMixture("y", 1.0, base, observed=COUNTS > 2)
+
+
+def changing_data():
+    centre = pm.Data("centre", 50.0)
+    base = dp.NormalInverseGamma(centre + pm.Normal("mu", 0.0, 5.0), 1.0, 2.0, 1.0)
+    return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0])
+
+
+def of_other_supports():
+    """A family whose parameters must fit together, which only Python tells."""
+    a = pm.HalfNormal("a", shape=(2, 3)) * np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+    codes = np.column_stack([COUNTS[:, 0] % 2, COUNTS[:, 1] % 3])
+    return dp.DPMixture("y", 1.0, dp.DirichletCategorical(a, levels=[2, 3]), observed=codes)
+
+
+NATIVE = [
+    columns,
+    full_covariances,
+    counts_and_numbers,
+    columns_with_gaps,
+    spherical,
+    regressions,
+    events,
+    changing_data,
+]
+
+
+def draws(build, n_draws, **options):
+    with pm.Model() as model:
+        build()
+    options = {"tune": 10, "chains": 1, "random_seed": 3} | options
+    return sampled.sample(model, n_draws, **options).posterior
+
+
+@pytest.fixture
+def n_native(monkeypatch):
+    """How many draws were made without Python."""
+    found = []
+    draw = CoordinateSlices.draw
+    monkeypatch.setattr(CoordinateSlices, "draw", lambda *given: found.append(1) or draw(*given))
+    return found
+
+
+@pytest.mark.parametrize("build", rest_slow(NATIVE, 4))
+def test_draws_are_those_of_python(build, n_native, monkeypatch):
+    """The density, its support, the slices and their widths, from the same random numbers.
+
+    Up to rounding: after more draws, labels may part where two choices are equally probable.
+    """
+    native = draws(build, 15)
+    assert len(n_native) == 24
+    monkeypatch.setattr(Hyperparameters, "_native_slices", lambda *_: None)
+    in_python = draws(build, 15)
+    assert len(n_native) == 24
+    for name in native:
+        np.testing.assert_allclose(native[name], in_python[name], rtol=1e-7, atol=1e-9, err_msg=str(name))
+
+
+@pytest.mark.parametrize("build", [of_other_supports])
+def test_what_compiled_code_does_not_know_is_drawn_in_python(build, n_native):
+    draws(build, 5)
+    assert not n_native
+
+
+def test_errors_of_a_graph_are_those_of_pytensor():
+    """In a draw without Python, an error is raised as it would be in one with it."""
+
+    def refusing():
+        mu = pm.Normal("mu", 52.0, 3.0)
+        refused = Assert("mu is too large")(mu, pt.lt(mu, 52.4))
+        return dp.DPMixture("y", 1.0, dp.NormalInverseGamma(refused, 0.2, 2.0, 1.0), observed=ROWS)
+
+    with pytest.raises(AssertionError, match="mu is too large"):
+        draws(refusing, 400, tune=50)
+
+
+def test_data_that_changes_between_runs_is_read(n_native):
+    with pm.Model() as model:
+        changing_data()
+    means = []
+    for centre in (50.0, 60.0):
+        with model:
+            pm.set_data({"centre": centre})
+        found = sampled.sample(model, 100, tune=50, chains=1, random_seed=3).posterior
+        means.append(float(found["mu"].mean()))
+    # The base measure is in about the same place, so that mu makes up for it as far as its prior lets it.
+    assert n_native
+    assert means[0] - means[1] > 2.0
