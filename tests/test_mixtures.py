@@ -246,7 +246,7 @@ def test_random_parameters_of_a_pitman_yor_process():
     assert float(idata.posterior["discount"].mean()) == pytest.approx(means[1], abs=0.01)
 
 
-SHARED = ["observed", "shape", "dims", "offset", "unit", "known_labels", "must_link", "impute", "initval"]
+SHARED = ["observed", "shape", "dims", "offset", "unit", "known_labels", "must_link", "impute", "power", "initval"]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +266,7 @@ def test_users_see_all_arguments(mixture, own):
     keywords = [*own_keywords.get(mixture, []), *SHARED]
     assert list(parameters) == [*own.split(), *keywords]
     assert all(parameters[name].kind is inspect.Parameter.KEYWORD_ONLY for name in keywords)
-    assert [parameters[name].default for name in SHARED] == [None] * 7 + [False, None]
+    assert [parameters[name].default for name in SHARED] == [None] * 7 + [False, None, None]
     described = inspect.getdoc(mixture)
     assert all(re.search(rf"^(\w+, )*{name}\b.*( : |$)", described, re.MULTILINE) for name in parameters)
     assert "**arguments" not in described

@@ -464,6 +464,58 @@ def test_a_table_with_gaps():
     np.testing.assert_allclose(series["mean"].sel(column=means["column"]), means["mean"][:1])
 
 
+def test_a_density_given_other_columns_of_the_row():
+    """That of one column is a prediction, and that of two is the product of one and the other given it."""
+    table, idata = mixed()
+    known = {"colour": "blue", "weight": 0.4}
+    x = [-1.0, 0.3, 2.0]
+    found = dp.density(idata, "m_body", x, columns="height", known=known, random_seed=1)
+    expected = dp.predict(idata, "m", known, of="height", kind="density", x=x, random_seed=1)
+    for name in ("mean", "lower", "upper"):
+        np.testing.assert_allclose(found[name], expected[name][0])
+    assert found.attrs["columns"] == ["height"]
+    whole = dp.density(idata, "m", x, columns="height", known=pd.DataFrame([known]), random_seed=1)
+    np.testing.assert_array_equal(whole["mean"], found["mean"])
+    both = dp.density(idata, "m_body", [[0.3, 0.4], [2.0, 0.4]], known={"colour": "blue"}, random_seed=1)
+    of_weight = dp.density(idata, "m", [0.4], columns="weight", known={"colour": "blue"}, random_seed=1)
+    np.testing.assert_allclose(both["mean"], found["mean"][1:].to_numpy() * of_weight["mean"].to_numpy())
+    grid = dp.density(idata, "m_body", known={"colour": "blue"}, random_seed=1)
+    steps = [np.diff(grid[name])[0] for name in ("height", "weight")]
+    assert grid["mean"].sum() * np.prod(steps) == pytest.approx(
+        dp.density(idata, "m_body", random_seed=1)["mean"].sum().item() * np.prod(steps), abs=0.1
+    )
+    for wrong, message in (
+        (lambda: dp.density(idata, "m", x, columns="height", known=table), "known must be one row, got 6"),
+        (lambda: dp.density(idata, "m", columns=["height", "kind"], known=known), "columns must be of one view"),
+        (lambda: dp.density(idata, "m", x, known=known), "several views"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wrong()
+
+
+def test_rows_whose_gaps_are_drawn():
+    """The draws are those of a prediction; what is known comes back as it is, in every draw."""
+    table, idata = mixed()
+    new = table[["height", "weight", "colour"]].iloc[:3].copy()
+    new.loc[1, "weight"] = np.nan
+    rows = dp.sample_new_rows(idata, "m", known=new, random_seed=4)
+    drawn = dp.predict(idata, "m", new, kind="draws", random_seed=4)
+    body = rows["m_body"]
+    assert body.dims == ("chain", "draw", "new_row", "m_body_feature")
+    for name in ("height", "weight"):
+        own = body.sel(m_body_feature=name)
+        expected = drawn["weight"] if name == "weight" else np.broadcast_to(new["height"], own.shape)
+        np.testing.assert_array_equal(own, expected)
+    codes = rows["m_traits"].sel(m_traits_feature="kind").to_numpy().astype(int)
+    levels = np.array(rows["m_traits"].attrs["categories[kind]"])
+    np.testing.assert_array_equal(levels[codes], drawn["kind"])
+    np.testing.assert_array_equal(rows["effective_draws"], drawn["effective_draws"])
+    assert "cluster" not in rows
+    assert rows["new_row"].to_numpy().tolist() == [0, 1, 2]
+    with pytest.raises(TypeError, match="n_rows or known, not both"):
+        dp.sample_new_rows(idata, "m", 3, known=new)
+
+
 def test_a_category_given_numbers_and_back(tmp_path):
     """Probabilities of levels by name, also from a saved file."""
     table, idata = mixed()

@@ -166,7 +166,7 @@ def known():
 
 
 def profile():
-    """Counts, and a profile of two other columns of the same rows, whose parameters are integrated out."""
+    """Counts, and a profile of two other columns, one with a power, whose parameters are integrated out."""
     model, names, oracle = poisson()
     rng = np.random.default_rng(8)
     x, kinds = rng.normal(size=oracle.n), rng.integers(3, size=oracle.n)
@@ -174,12 +174,13 @@ def profile():
     with model:
         base = dp.NormalInverseGamma(**given)
         dp.CollapsedMixture("x", model["rate_labels"], base, observed=x)
-        dp.CollapsedMixture("kind", model["rate_labels"], dp.DirichletCategorical(np.full(3, 0.7)), observed=kinds)
+        of_kinds = dp.DirichletCategorical(np.full(3, 0.7))
+        dp.CollapsedMixture("kind", model["rate_labels"], of_kinds, observed=kinds, power=0.6)
     labels = exact.partitions(oracle.n)
     log_x = exact.log_likelihoods(labels, x[:, None], exact.nig_log_marginal, **given)
     of_kinds = {"a": np.full((1, 3), 0.7), "levels": (3,)}
     log_kinds = exact.log_likelihoods(labels, kinds[:, None], exact.categorical_log_marginal, **of_kinds)
-    return model, names, oracle.given(log_x + log_kinds)
+    return model, names, oracle.given(log_x + 0.6 * log_kinds)
 
 
 def known_profile():
@@ -456,7 +457,7 @@ def test_what_is_beside_atoms_has_their_labels_and_the_right_evidence():
         (log_x,) = exact.log_likelihoods([labels], x[:, None], exact.nig_log_marginal, **own)
         of_kinds = {"a": np.full((1, 3), 0.7), "levels": (3,)}
         (log_kinds,) = exact.log_likelihoods([labels], kinds[:, None], exact.categorical_log_marginal, **of_kinds)
-        assert beside.total_log_evidence() == pytest.approx(log_x + log_kinds, abs=1e-9)
+        assert beside.total_log_evidence() == pytest.approx(log_x + 0.6 * log_kinds, abs=1e-9)
         # PyMC's density of everything but the labels' own atoms is in the statistic.
         assert statistics["rate_labels_log_joint"] == pytest.approx(log_joint_of(model, point), abs=1e-8)
         met.add(int(labels.max()))

@@ -411,16 +411,16 @@ chains tune random_seed initvals step_options data idata loss costs max_clusters
 probability most_bytes round_to ax columns bins n_largest warn n_draws n_particles n_words relevance ragged
 distance extend_inferencedata method max_components tol max_steps point maximize progressbar make_model
 baseline variations sample found groups draws n_rows args kwargs
-along of kind quantiles n_draws tau2 covariance_of_means concentration
+along of kind quantiles n_draws power tau2 covariance_of_means concentration
 directions
 """
 NO_ROWS = set(OTHERS.split())
 # Those after sampling that have entries for rows: `x`, `given`, `group`, `reference`, `partition` and `observed`.
 AFTERWARDS = {
     "membership": {"x", "given", "group", "reference"},
-    "density": {"x", "given", "group"},
+    "density": {"x", "known", "given", "group"},
     "plot_density": {"x", "given", "group"},
-    "sample_new_rows": {"given", "group"},
+    "sample_new_rows": {"known", "given", "group"},
     "component_draws": {"group"},
     "predict": {"new", "given", "group"},
     "plot_predict": {"new", "given", "group"},

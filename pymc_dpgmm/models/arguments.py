@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypedDict, get_type_hints
 
 # Placeholder in the docstrings of mixtures, which is replaced by the description of the shared arguments.
@@ -50,6 +50,8 @@ class MixtureArguments(TypedDict, total=False):
     impute : bool
         Whether to draw missing entries of Gaussian data, as the variable ``{name}_missing``, even if they could be
         integrated out; see :class:`CollapsedMixture`. With views, this applies to the Gaussian ones.
+    power : dict of float, optional
+        For some of the views, what their log densities are multiplied by, see :class:`CollapsedMixture`.
     initval : (n,) integer array_like, optional
         Starting labels, see :class:`CRP`.
 
@@ -72,6 +74,7 @@ class MixtureArguments(TypedDict, total=False):
     known_labels: Any
     must_link: Any
     impute: bool
+    power: Mapping[str, float] | None
     initval: Any
 
 

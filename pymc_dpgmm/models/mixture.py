@@ -344,6 +344,7 @@ def LDA(  # noqa: N802
             known_labels=None,
             must_link=None,
             impute=False,
+            power=None,
             initval=initval,
         )
         prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
@@ -398,7 +399,7 @@ class _View:
     table : Table or None
         Its data.
     arguments : mapping
-        ``offset``, ``unit`` and ``impute``.
+        ``offset``, ``unit``, ``impute`` and ``power``.
     rows : Rows
         Names of its rows. The data is put into their order.
     """
@@ -408,6 +409,7 @@ class _View:
     ) -> None:
         self.name, self.rows = name, rows
         self.impute, self.offset = arguments["impute"], arguments["offset"]
+        self.power = 1.0 if arguments["power"] is None else arguments["power"]
         self.checked: Observed | None = None
         self.base, self._learns = base, False
         is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
@@ -464,6 +466,10 @@ def _add_mixture(request: _Request) -> Any:
             )
         if isinstance(request.base, Mapping):
             return _add_views(model, request)
+        if arguments["power"] is not None:
+            raise ValueError(
+                "power is for some of several views: with one, the labels would follow no posterior of the rows"
+            )
         shape, dims = arguments["shape"], arguments["dims"]
         table = None if observed is None else read_table(observed)
         dims = _own_dims(model, table, dims)
@@ -529,6 +535,7 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
     split = _split_views(request.base, arguments["observed"])
     offsets = _by_view("offset", arguments["offset"], split)
+    powers = _by_view("power", arguments["power"], split)
     unit = arguments["unit"]
     units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
     coords = coords_of(model, dims)
@@ -537,6 +544,7 @@ def _add_views(model: pm.Model, request: _Request) -> dict[str, Any]:
     for key, (base, table) in split.items():
         with _naming(key):
             of_view = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
+            of_view["power"] = powers.get(key, 1.0)
             rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
             views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
     if not views:
@@ -734,6 +742,7 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         dims=dims,
         offset=view.offset,
         impute=view.impute,
+        power=view.power,
     )
     if named is not None and named[1] in model.coords:
         names = np.asarray(model.coords[named[1]]).tolist()

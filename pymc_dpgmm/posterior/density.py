@@ -1,18 +1,20 @@
 """Posterior densities of the data, and cluster probabilities of new rows."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.posterior.arrays.density import density_bands, grid, membership_of
+from pymc_dpgmm.posterior.arrays.density import Bands, density_bands, grid, membership_of
+from pymc_dpgmm.posterior.arrays.predictions import densities_given
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.processes import density_of_process
+from pymc_dpgmm.posterior.questions import chosen_columns, read_question
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import read_table
@@ -29,6 +31,7 @@ def density(
     x: Any = None,
     *,
     columns: Any = None,
+    known: Any = None,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
     probability: float = 0.95,
@@ -53,8 +56,12 @@ def density(
     columns : str, int or list of these, optional
         Names or positions of the columns of a marginal density; ``x`` then has these columns. Not for families
         that describe whole rows, such as :class:`DirichletMultinomial`.
+    known : dict, or frame of one row, optional
+        Entries of other columns of the row, of this view or of others: the density is then conditional on them.
+        :func:`predict` is for many such rows.
     given : dict, optional
-        Covariates, exposure or trials of every point, under the name of the base measure's argument.
+        Covariates, exposure or trials of every point, under the name of the base measure's argument; with
+        ``known``, a dict of such dicts by view if there are several views.
     probability : float, in (0, 1)
         Probability of the bands, which have equal tails.
     group : str or int, optional
@@ -89,8 +96,44 @@ def density(
     """
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
+        if known is not None:
+            raise NotImplementedError("known= is not implemented for a dp.DirichletProcess: use dp.predict")
         return density_of_process(idata, draws, x, probability, random_seed, model)
-    return density_of(draws, x, columns, given, probability, random_seed)
+    if known is None:
+        return density_of(draws, x, columns, given, probability, random_seed)
+    check_probability(probability)
+    whole = mixture_draws(idata, draws.labels_name.removesuffix("_labels"), model, group)
+    return _density_given(draws, whole, x, columns, known, given, probability, random_seed)
+
+
+def _density_given(
+    draws: MixtureDraws,
+    whole: MixtureDraws,
+    x: Any,
+    columns: Any,
+    known: Any,
+    given: Any,
+    probability: float,
+    random_seed: Any,
+) -> xr.Dataset:
+    """Return the density of some columns of a row, of which ``whole`` has all views, given others."""
+    if columns is None:
+        view = draws.sole()
+        chosen = list(range(view.d))
+    else:
+        ((name, chosen), *others) = chosen_columns(draws, columns).items()
+        if others:
+            raise ValueError(f"columns must be of one view, got some of {name} and of {others[0][0]}")
+        (view,) = (view for view in draws.views if view.name == name)
+    names = draws.column_names(view)
+    of = view.name if view.is_vector else [names[j] for j in chosen]
+    question = read_question(whole, known, of, given, fills_gaps=False)
+    if question.n_rows != 1:
+        raise ValueError(f"known must be one row, got {question.n_rows}: dp.predict is for several")
+    at = _points(draws, view, x, chosen, names)
+    rng = np.random.default_rng(random_seed)
+    found = densities_given(question.draws.numbers, question.new, at.values, probability, rng)
+    return at.result(Bands(found.mean[0], found.lower[0], found.upper[0]), probability)
 
 
 def density_of(
@@ -104,32 +147,59 @@ def density_of(
     """Return the result of :func:`density` for draws that have been read already."""
     check_probability(probability)
     view = draws.sole()
+    draws.refuse_powers("dp.density", [view])
     names = draws.column_names(view)
     chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
-    points, dims, coords, rows = _points(draws, view, x, chosen, names)
-    full: Any = points
+    at = _points(draws, view, x, chosen, names)
+    full: Any = at.values
     if columns is not None:
-        full = np.full((len(points), view.d), np.nan)
-        full[:, chosen] = points
+        full = np.full((len(at.values), view.d), np.nan)
+        full[:, chosen] = at.values
     draws.warn_of_covariates(given, "dp.density")
-    values = view.check_new(full, draws.given_of(view, given), rows)
+    values = view.check_new(full, draws.given_of(view, given), at.rows)
     bands = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
-    shape = tuple(len(coords[dim]) for dim in dims) if len(dims) > 1 else (len(points),)
-    return xr.Dataset(
-        {key: (dims, value.reshape(shape)) for key, value in bands._asdict().items()},
-        coords=coords,
-        attrs={"probability": probability, "columns": [str(names[j]) for j in chosen]},
-    )
+    return at.result(bands, probability)
 
 
 # Names in the result of :func:`density` that no coordinate may have.
 _NAMES_OF_A_DENSITY = ("mean", "lower", "upper", "point")
 
 
-def _points(
-    draws: MixtureDraws, view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]
-) -> tuple[Any, tuple[str, ...], dict[str, Any], Rows]:
-    """Return points (m, c) in stored form, dimensions and coordinates of densities at them, and their names."""
+class _Points(NamedTuple):
+    """Points of a density.
+
+    Parameters
+    ----------
+    values : (m, c) array or sparse matrix
+        In stored form.
+    dims : tuple of str
+        Of a density at them.
+    coords : dict
+    rows : Rows
+        Their names.
+    columns : list of str
+    """
+
+    values: Any
+    dims: tuple[str, ...]
+    coords: dict[str, Any]
+    rows: Rows
+    columns: list[str]
+
+    def result(self, bands: Bands, probability: float) -> xr.Dataset:
+        """Return densities at the points."""
+        n = self.values.shape[0]
+        shape = tuple(len(self.coords[dim]) for dim in self.dims) if len(self.dims) > 1 else (n,)
+        return xr.Dataset(
+            {key: (self.dims, value.reshape(shape)) for key, value in bands._asdict().items()},
+            coords=self.coords,
+            attrs={"probability": probability, "columns": self.columns},
+        )
+
+
+def _points(draws: MixtureDraws, view: NamedView, x: Any, chosen: Sequence[int], names: Sequence[Any]) -> _Points:
+    """Return points over columns at some positions; ``names`` are those of all columns."""
+    columns = [str(names[j]) for j in chosen]
     chosen_names = [names[j] for j in chosen]
     if x is None:
         if len(chosen) > 2:
@@ -141,10 +211,10 @@ def _points(
         axes = [_axis(view, j, n, draws.numbers.n_draws) for j in chosen]
         shown = [_names_of_levels(view, j, axis) for j, axis in zip(chosen, axes, strict=True)]
         if len(axes) == 1:
-            return axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x")
+            return _Points(axes[0][:, None], ("x",), {"x": shown[0]}, Rows("x"), columns)
         points = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
         dims = (coordinate_of(view, chosen_names[0]), coordinate_of(view, chosen_names[1]))
-        return points, dims, dict(zip(dims, shown, strict=True)), Rows("x")
+        return _Points(points, dims, dict(zip(dims, shown, strict=True)), Rows("x"), columns)
     of_chosen = view.of_columns(chosen)
     dim, are_named = draws.axis(view, "d", view.d)[0], draws.has_column_names(view)
     table = of_chosen.read_new(x, chosen_names, dim, "x", are_named=are_named)
@@ -154,11 +224,11 @@ def _points(
     rows = Rows("x", table.rows)
     values = points if is_sparse(points) else table.values
     if len(chosen) == 1:
-        return points, ("x",), {"x": _shown(table, 0, values)}, rows
+        return _Points(points, ("x",), {"x": _shown(table, 0, values)}, rows, columns)
     coords = {
         coordinate_of(view, name): ("point", _shown(table, j, values)) for j, name in enumerate(chosen_names)
     }
-    return points, ("point",), coords, rows
+    return _Points(points, ("point",), coords, rows, columns)
 
 
 def coordinate_of(view: NamedView, name: Any) -> str:
@@ -229,8 +299,8 @@ def membership(
     -------
     Dataset
         ``probability`` (new_row, cluster) and ``new_cluster`` (new_row,), which together sum to one for each row;
-        ``log_density`` (new_row,), the log posterior predictive density of each row; and the coordinate
-        ``reference`` (n,). New rows of a pandas object keep their index.
+        ``log_density`` (new_row,), the log posterior predictive density of each row, NaN if a view has a power;
+        and the coordinate ``reference`` (n,). New rows of a pandas object keep their index.
 
     Raises
     ------
@@ -256,12 +326,13 @@ def membership(
     some = draws.numbers.only(values)
     members = membership_of(some, [values[view.name] for view in some.views], labels)
     n_new, n_clusters = members.probability.shape
+    is_density = all(view.power == 1.0 for view in some.views)
     dim = draws.cluster_dim()
     return xr.Dataset(
         {
             "probability": (("new_row", dim), members.probability),
             "new_cluster": ("new_row", members.new_cluster),
-            "log_density": ("new_row", members.log_density),
+            "log_density": ("new_row", members.log_density if is_density else members.log_density * np.nan),
         },
         coords=draws.drawn.coords()
         | {

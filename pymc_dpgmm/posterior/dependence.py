@@ -74,10 +74,10 @@ def log_density(
     def log_p(rows: list[Unknown]) -> np.ndarray:
         return np.concatenate([log_densities(numbers, [each.of_rows(block) for each in rows]) for block in blocks])
 
-    of_rows, of_entries = log_p(question.new), []
+    of_known, of_entries = log_p(question.new), []
     asked: dict[str, list[int]] = {}
     for v, view in enumerate(views):
-        if is_sparse(question.new[v].values) or not has_single_entries(view):
+        if is_sparse(question.new[v].values) or not has_single_entries(view) or view.power != 1.0:
             continue
         asked[view.name] = list(range(view.d))
         for j in asked[view.name]:
@@ -86,9 +86,15 @@ def log_density(
             values[:, j] = np.nan
             without = [*question.new]
             without[v] = without[v]._replace(values=values)
-            of_entries.append(np.where(is_known, of_rows - log_p(without), np.nan))
+            of_entries.append(np.where(is_known, of_known - log_p(without), np.nan))
     names = list(names_of_columns(draws, asked).values())
     entries = np.array(of_entries).reshape(len(names), question.n_rows).T
+    # Views with a power have no density of their own: all else is conditional on them.
+    given_alone = [
+        each if view.power != 1.0 else each.unknown(view.d) for view, each in zip(views, question.new, strict=True)
+    ]
+    is_conditional = any(view.power != 1.0 for view in views)
+    of_rows = of_known - log_p(given_alone) if is_conditional else of_known
     return xr.Dataset(
         {"row": ("new_row", of_rows), "entry": (("new_row", "column"), entries)},
         coords={"new_row": question.row_names(), "column": names},
@@ -172,6 +178,7 @@ def dependence(
     check_count("n_rows", n_rows, 1)
     draws = mixture_draws(idata, name, model, group)
     draws.refuse_atoms("dp.dependence")
+    draws.refuse_powers("dp.dependence")
     free = [view for view in draws.views if has_single_entries(view) and not view.has_triplets and not view.given]
     chosen = {view.name: list(range(view.d)) for view in free}
     if columns is not None:

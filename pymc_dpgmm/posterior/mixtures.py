@@ -325,6 +325,7 @@ def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: in
         missing=missing,
         offset=offset,
         unit=unit,
+        power=float(record.get("power", 1.0)),
         is_vector=bool(record["is_vector"]),
         categories=record["categories"],
         levels=record.get("levels", record["categories"]),
@@ -431,6 +432,16 @@ class MixtureDraws:
             raise NotImplementedError(
                 f"{what} is not implemented for parameters under a dp.DirichletProcess, only for mixtures of the "
                 "package's families"
+            )
+
+    def refuse_powers(self, what: str, views: Sequence[Any] | None = None) -> None:
+        """Raise ValueError if some views, by default all, count with a power, which makes their rows no data."""
+        powered = [view.name for view in (self.views if views is None else views) if view.power != 1.0]
+        if powered:
+            raise ValueError(
+                f"{what} needs a density of the rows, and {powered[0]}, which has power=, is none: what it tells "
+                "of the labels is all there is. Ask for other views given this one, with dp.predict or "
+                "dp.log_density"
             )
 
     def sole(self) -> NamedView:

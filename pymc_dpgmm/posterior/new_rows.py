@@ -1,6 +1,6 @@
 """Posterior predictive draws of new rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,17 +8,21 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
+from pymc_dpgmm.posterior.arrays.predictions import draws_given
 from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
 from pymc_dpgmm.posterior.processes import new_rows_of_process
-from pymc_dpgmm.tables.checks import check_count
+from pymc_dpgmm.posterior.questions import read_question
+from pymc_dpgmm.tables.checks import check_count, is_sparse
 from pymc_dpgmm.tables.names import as_text
 
 
 def sample_new_rows(
     idata: Any,
     name: str,
-    n_rows: int = 1,
+    n_rows: int | None = None,
     *,
+    known: Any = None,
     given: Mapping[str, Any] | None = None,
     group: Any = None,
     random_seed: Any = None,
@@ -37,8 +41,11 @@ def sample_new_rows(
         The result of ``pm.sample``, or one that was read from a file.
     name : str
         Name of the mixture, of one of its views, or of its labels.
-    n_rows : int, >= 1
-        Number of new rows in each draw.
+    n_rows : int, >= 1, optional
+        Number of new rows in each draw, 1 by default.
+    known : (m, d) array_like, frame or dict, optional
+        Rows with gaps, as in :func:`predict`, in place of a number of rows: the gaps are drawn given what is known
+        of their row. Each row is treated separately.
     given : dict, optional
         Covariates, exposure or trials of every row, see :func:`density`; with several views, a dict of such dicts.
     group : str or int, optional
@@ -54,7 +61,9 @@ def sample_new_rows(
         its offset. For a :func:`DirichletProcess`, the parameters of the new rows instead: atoms of clusters, or
         new ones from the base measure. And (chain, draw, new_row) ``cluster``, numbered as in the labels of the
         draw, with new clusters last. Categories are codes; ``attrs["categories"]`` of a view has their names, or
-        ``attrs["categories[column]"]`` if there are several columns.
+        ``attrs["categories[column]"]`` if there are several columns. With ``known``, the draws of the posterior
+        count by what is known; in place of ``cluster`` there is ``effective_draws`` (new_row,), and views of which
+        nothing is known or drawn are left out.
 
     Raises
     ------
@@ -72,17 +81,54 @@ def sample_new_rows(
     >>> rows["y"].shape, rows["cluster"].shape
     ((1, 50, 3), (1, 50, 3))
     """
-    check_count("n_rows", n_rows, 1)
     draws = mixture_draws(idata, name, model, group)
+    if known is not None:
+        if n_rows is not None:
+            raise TypeError("sample_new_rows takes n_rows or known, not both")
+        draws.refuse_atoms("sample_new_rows with known=")
+        return _completed(draws, known, given, np.random.default_rng(random_seed))
+    n_rows = 1 if n_rows is None else n_rows
+    check_count("n_rows", n_rows, 1)
     if draws.has_atoms:
         return new_rows_of_process(idata, draws, int(n_rows), random_seed, model)
+    draws.refuse_powers("dp.sample_new_rows")
     draws.warn_of_covariates(given, "dp.sample_new_rows")
     covariates = [view.check_given(int(n_rows), draws.given_of(view, given)) for view in draws.views]
     drawn = draw_new_rows(draws.numbers, int(n_rows), covariates, np.random.default_rng(random_seed))
+    cluster = {"cluster": (("chain", "draw", "new_row"), draws.drawn.by_chain(drawn.clusters))}
+    return _result(draws, draws.views, drawn.rows, np.arange(n_rows), cluster)
+
+
+def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Generator) -> xr.Dataset:
+    """Return rows with their gaps drawn given all else."""
+    question = read_question(draws, known, None, given)
+    numbers = question.draws.numbers
+    values, effective = draws_given(numbers, question.new, numbers.n_draws, rng)
+    values = np.where(np.isnan(question.known), values, question.known)
+    views = [v for v, each in enumerate(question.new) if not is_sparse(each.values)]
+    rows, first = [], 0
+    for v in views:
+        view, each = question.draws.views[v], question.new[v]
+        of_view = np.repeat(each.values[None, :, : view.d], len(values), axis=0)
+        of_view[:, :, each.asked] = values[:, :, first : first + len(each.asked)]
+        first += len(each.asked)
+        rows.append(of_view)
+    more = {"effective_draws": ("new_row", effective)}
+    return _result(draws, [question.draws.views[v] for v in views], rows, question.row_names(), more)
+
+
+def _result(
+    draws: MixtureDraws,
+    views: Sequence[NamedView],
+    rows_of_views: Sequence[np.ndarray],
+    names_of_rows: np.ndarray,
+    more: Mapping[str, Any],
+) -> xr.Dataset:
+    """Return rows (n_draws, m, d) of some views, with names, and further variables."""
     each = ("chain", "draw", "new_row")
-    variables: dict[str, Any] = {"cluster": (each, draws.drawn.by_chain(drawn.clusters))}
-    coords = draws.drawn.per_draw() | {"new_row": np.arange(n_rows)}
-    for view, rows in zip(draws.views, drawn.rows, strict=True):
+    variables: dict[str, Any] = dict(more)
+    coords = draws.drawn.per_draw() | {"new_row": names_of_rows}
+    for view, rows in zip(views, rows_of_views, strict=True):
         values = draws.drawn.by_chain(rows)
         if view.is_vector:
             variables[view.name] = (each, values[..., 0])
@@ -91,7 +137,7 @@ def sample_new_rows(
             variables[view.name] = ((*each, dim), values)
             coords[dim] = labels
     result = xr.Dataset(variables, coords=coords)
-    for view in draws.views:
+    for view in views:
         if view.categories is not None:
             names = draws.column_names(view)
             named = {

@@ -124,6 +124,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
     asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given)
     if not asked and of is None:
         raise ValueError("the new rows have no gaps: name the columns that are wanted, with of=")
+    draws.refuse_powers("a prediction", [view for view in draws.views if asked.get(view.name)])
     names = names_of_columns(draws, asked)
     known = np.full((n_rows, len(names)), np.nan)
     used: list[NamedView] = []
@@ -275,7 +276,7 @@ def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dic
     found = {}
     for view in draws.views:
         values = entries[view.name]
-        if is_sparse(values):
+        if is_sparse(values) or view.power != 1.0:
             continue
         absent = np.flatnonzero(np.isnan(values).any(axis=0)).tolist()
         if absent and (_is_complete(draws, view, given) or not np.isnan(values).all()):

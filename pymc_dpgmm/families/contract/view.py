@@ -19,6 +19,8 @@ class View(NamedTuple):
     origin : (c,) array, optional
         Where the family counts columns from, if it does so from somewhere; by default the means of these rows.
         Sums of parts of the rows can be added up if they have one origin.
+    power : float, > 0
+        Of the densities of rows and of the evidence: 1 unless the view counts for less, or more, than it is.
     """
 
     family: Family
@@ -26,3 +28,4 @@ class View(NamedTuple):
     values: Any
     unit: Any = None
     origin: Any = None
+    power: float = 1.0

@@ -60,6 +60,7 @@ class MixtureTarget:
         self.name = mixture.name
         op, inputs = mixture.owner.op, mixture_inputs(mixture)
         self.family: Family = op.layout.family
+        self.power: float = op.layout.power
         check_lengths(mixture, inputs.labels)
         rows = mixture if mixture in model.free_RVs else model.rvs_to_values[mixture]
         self._values = PointFunction(model, [mixture_values(op.layout, rows, inputs)])
@@ -124,7 +125,7 @@ class MixtureTarget:
                 )
             self.family.check_values(params, values)
             self._checked = values
-        return View(self.family, params, values, unit)
+        return View(self.family, params, values, unit, power=self.power)
 
     def absent(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return which entries are missing: an array of bools."""
@@ -217,9 +218,10 @@ class LabelsTarget:
 
     @property
     def takes_leaders(self) -> bool:
-        """Whether leader sweeps are possible: not with units, constraints or other dependents."""
-        has_units = any(mixture.has_unit for mixture in self.mixtures)
-        return self.dependents is None and self._blocks is None and not has_units
+        """Whether leader sweeps are possible: not with units, constraints, other dependents or powers."""
+        if any(mixture.has_unit or mixture.power != 1.0 for mixture in self.mixtures):
+            return False
+        return self.dependents is None and self._blocks is None
 
     @property
     def moves_latent_rows(self) -> bool:

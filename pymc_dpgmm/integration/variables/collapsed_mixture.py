@@ -1,5 +1,6 @@
 """The random variable of a mixture: data given the labels of its rows."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -163,6 +164,11 @@ class CollapsedMixture(pm.Distribution):
         Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
         Missing entries of a normal-inverse-Wishart are always drawn. Families of data that is not Gaussian cannot
         draw them.
+    power : float, > 0
+        The log density is multiplied by it. Below 1, the rows tell less of the labels than they would: so many
+        covariates do not drown a response that other mixtures describe. This is a coarsened similarity in the
+        terms of product partition models (Page and Quintana 2018). The rows must be observed; it is then no
+        density of theirs, so that nothing is predicted from it but the cluster.
     dims : tuple of str, optional
         Names of the dimensions of the data.
 
@@ -201,11 +207,13 @@ class CollapsedMixture(pm.Distribution):
         shape: Any = None,
         offset: Any = None,
         impute: bool = False,
+        power: float = 1.0,
         **kwargs: Any,
     ) -> Any:
         model = pm.modelcontext(kwargs.get("model"))
         with unchanged_on_error(model):
             check_base(base)
+            check_power(power, observed)
             if isinstance(shape, int | np.integer):
                 shape = (int(shape),)
             rows = rows_of(model, labels, kwargs.get("dims"))
@@ -235,6 +243,12 @@ class CollapsedMixture(pm.Distribution):
                 )
                 family = _family_for(base, checked.values, impute)
                 if count_missing(checked.values) and family.draws_missing:
+                    if power != 1.0:
+                        raise ValueError(
+                            f"{name} has missing entries, which {type(base).__name__} draws, and they have no law "
+                            "under power=: leave these rows out, or use a family that integrates over them, such "
+                            "as NormalInverseGamma"
+                        )
                     kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
                 if not is_variable(observed):
                     # PyMC would impute missing entries of an array.
@@ -245,6 +259,7 @@ class CollapsedMixture(pm.Distribution):
                     "is_sparse": is_sparse(checked.values),
                     "data": observed,
                     "family": family,
+                    "power": float(power),
                 }
             first_use.begin(first_use.MIXTURE)
             mixture = super().__new__(cls, name, labels, base, observed=observed, shape=shape, **kwargs)
@@ -283,6 +298,7 @@ class CollapsedMixture(pm.Distribution):
         missing: Any = None,
         data: Any = None,
         family: Any = None,
+        power: float = 1.0,
         **kwargs: Any,
     ) -> Any:
         labels = pt.as_tensor(labels)
@@ -311,7 +327,8 @@ class CollapsedMixture(pm.Distribution):
             data=data,
         )
         family_name = (family or base.family).name
-        layout = Layout(family_name, 1 if is_vector else int(shape[1]), is_vector, is_sparse).having(inputs)
+        n_columns = 1 if is_vector else int(shape[1])
+        layout = Layout(family_name, n_columns, is_vector, is_sparse, power=power).having(inputs)
         op = CollapsedMixtureRV(layout, snapshot([pt.as_tensor(value) for value in inputs.in_order()]))
         return super().dist(inputs.in_order(), op=op, **kwargs)
 
@@ -353,10 +370,21 @@ def _add_record(
             "rows": int(shape[0]) if inputs.data is None or isinstance(inputs.data, Constant) else None,
             "columns": layout.n_columns,
             "is_sparse": layout.is_sparse,
+            "power": layout.power,
             "is_vector": layout.is_vector,
         }
         | names,
     )
+
+
+def check_power(power: Any, observed: Any) -> None:
+    """Raise unless a power is a number > 0, and 1 where nothing is observed."""
+    if isinstance(power, bool) or not isinstance(power, int | float | np.integer | np.floating):
+        raise TypeError(f"power must be a number, got {type(power).__name__}")
+    if not 0.0 < power < math.inf:
+        raise ValueError(f"power must be > 0 and finite, got {power}")
+    if power != 1.0 and observed is None:
+        raise ValueError("power= is for observed data: the density of latent rows must be one")
 
 
 def _names_in(checked: Observed | None) -> dict[str, Any]:
@@ -465,7 +493,8 @@ def mixture_logp(op: CollapsedMixtureRV, values: Any, rng: Any, size: Any, *inpu
     """Log density of a collapsed mixture, for PyMC."""
     named = op.layout.split(inputs)
     rows = mixture_values(op.layout, values[0], named)
-    return MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(named.labels, rows, *named.params)
+    log_p = MarginalLikelihoodOp(op.layout.family_name, op.layout.is_sparse)(named.labels, rows, *named.params)
+    return log_p if op.layout.power == 1.0 else op.layout.power * log_p
 
 
 def mixture_support_point(op: CollapsedMixtureRV, rv: Any, *inputs: Any) -> Any:

@@ -35,6 +35,11 @@ class PriorRowsRV(LabelsMixtureRV):
         *values, size = params
         if size:
             raise NotImplementedError("a collapsed mixture has no batch dimensions")
+        if self.layout.power != 1.0:
+            raise NotImplementedError(
+                "a mixture with power= is no density of its rows, so that there are none to draw from the prior: "
+                "leave it out of var_names"
+            )
         inputs, family = self.layout.split(values), self.layout.family
         drawn = drawable(family, inputs.params)
         covariates = np.empty((len(inputs.labels), 0)) if inputs.given is None else np.asarray(inputs.given)

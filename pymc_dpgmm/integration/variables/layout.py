@@ -75,6 +75,8 @@ class Layout(NamedTuple):
         Names of the optional inputs that the mixture has, in their order.
     behind : tuple of (str, int)
         Names and numbers of dimensions of those data of the model that are inputs too.
+    power : float
+        Of the density.
     """
 
     family_name: str
@@ -83,6 +85,7 @@ class Layout(NamedTuple):
     is_sparse: bool
     present: tuple[str, ...] = ()
     behind: tuple[tuple[str, int], ...] = ()
+    power: float = 1.0
 
     @property
     def family(self) -> Family:

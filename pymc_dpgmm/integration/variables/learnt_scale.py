@@ -56,7 +56,7 @@ def learnt_scale(model: pm.Model, mixture: Variable) -> LearntScale | None:
     for numbers to tell.
     """
     layout, inputs = mixture.owner.op.layout, mixture_inputs(mixture)
-    if layout.family.scale is None:
+    if layout.family.scale is None or layout.power != 1.0:
         return None
     powers = layout.family.scale.powers
     params = dict(zip(layout.family.parameters, inputs.params, strict=True))

@@ -61,6 +61,8 @@ class ViewDraws:
     offset : Numbers, optional
     unit : (n,) int64 array, optional
         The unit of each row.
+    power : float
+        By which log densities are multiplied where clusters are weighed.
     """
 
     name: str
@@ -74,6 +76,7 @@ class ViewDraws:
     missing: Numbers | None = None
     offset: Numbers | None = None
     unit: np.ndarray | None = None
+    power: float = 1.0
 
     def __post_init__(self) -> None:
         # Which entries are missing and imputed: (n, d).
@@ -211,7 +214,10 @@ class Clusters:
         return values
 
     def log_predictives(self) -> np.ndarray:
-        """Return log predictive densities of the new rows in each cluster, and in a new cluster: (m, K + 1)."""
+        """Return log predictive densities of the new rows in each cluster, and in a new cluster: (m, K + 1).
+
+        They are multiplied by the view's power.
+        """
         data = self._table
         return data.table.predictives(self._sums, data.n_rows, data.n_new, data.all_absent)
 
@@ -329,7 +335,7 @@ class _DrawTable:
                 of_data = np.zeros((self.n_rows, self.view.d), dtype=np.bool_)
                 self.all_absent = np.concatenate([of_data, self.absent])
             self.values = self.view.with_given(data, self.view.base(s))
-            numbers = View(self.family, self._numbers, self._with_new(self.values))
+            numbers = View(self.family, self._numbers, self._with_new(self.values), power=self.view.power)
             self.table = Table(numbers, len(sizes), for_sampling=self._new is not None)
         elif new_params:
             self.table.set_params(self._numbers)

@@ -47,6 +47,12 @@ class Unknown(NamedTuple):
             return np.arange(self.values.shape[0])
         return np.flatnonzero(~np.isnan(self.values[:, :d]).all(axis=1))
 
+    def unknown(self, d: int) -> "Unknown":
+        """Return the same rows, of whose ``d`` columns nothing is known."""
+        values = np.full(self.values.shape, np.nan) if is_sparse(self.values) else self.values.copy()
+        values[:, :d] = np.nan
+        return self._replace(values=values)
+
     def of_rows(self, rows: Any) -> "Unknown":
         """Return the same of some of the rows."""
         return self._replace(values=self.values[rows])
@@ -102,8 +108,8 @@ class _Rows:
 
 
 def _log_density(clusters: Clusters, drawn: Drawn, values: Any) -> np.ndarray:
-    """Return log densities of rows in clusters with these parameters: (m, K)."""
-    found = clusters.family.component.log_density(drawn, values)
+    """Return log densities of rows in clusters with these parameters, times the view's power: (m, K)."""
+    found = clusters.view.power * clusters.family.component.log_density(drawn, values)
     # Parameters drawn from a vague base measure may overflow; no row is in such a cluster.
     return np.where(np.isnan(found), -np.inf, found)
 

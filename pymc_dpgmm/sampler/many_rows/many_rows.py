@@ -14,8 +14,11 @@ from pymc_dpgmm.sampler.state.state import State
 
 
 def takes_leaders(state: State) -> bool:
-    """Tell whether there can be leader sweeps: rows must be in no groups and no units, and the tables not wide."""
-    return not (state.uses_scratch or state.is_grouped)
+    """Tell whether there can be leader sweeps: rows must be in no groups and no units, and the tables not wide.
+
+    Parameters of clusters are drawn there, which have no posterior where evidence is raised to a power.
+    """
+    return not (state.uses_scratch or state.is_grouped) and all(table.power == 1.0 for table in state.tables)
 
 
 def scan_some(rng: np.random.Generator, state: State) -> int:

@@ -31,6 +31,7 @@ from pymc_dpgmm.sampler.state.templates import (
     N_BEFORE_SUMS,
     N_KEPT,
     PARAMETERS,
+    POWER,
     PRESENT,
     ROOM,
     SCRATCH,
@@ -112,6 +113,8 @@ class Table:
         if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
             self.family = self.family.wide(*rows.shape) or self.family
         self.block = np.zeros(BLOCK_LENGTH, dtype=np.int64)
+        self.power = view.power
+        self.block[POWER] = np.float64(view.power).view(np.int64)
         self.starts: np.ndarray | None = None
         if isinstance(rows, Ragged):
             self.rows, self.starts = np.ascontiguousarray(rows.numbers, dtype=np.float64), rows.starts
@@ -436,7 +439,7 @@ class Table:
 
     def for_evidence(self) -> "Table":
         """Return a table for log evidence of clusters of the same rows, see :meth:`take_clusters`."""
-        view = View(self.base_family, self.params, self.values, self.unit)
+        view = View(self.base_family, self.params, self.values, self.unit, power=self.power)
         return Table(view, self.capacity, for_sampling=False)
 
     def take_clusters(self, other: "Table", slots: np.ndarray, slots_of_rows: np.ndarray) -> None:

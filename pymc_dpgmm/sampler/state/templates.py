@@ -25,6 +25,7 @@ from pymc_dpgmm.native.compiled import (
     NOTHING,
     bytes_at,
     called_at,
+    float_of,
     floats_at,
     inlined,
     shifted,
@@ -54,6 +55,8 @@ VIEW = Block(
     absent=blocks.BYTES,
     # Numbers in a row of the table before its cache.
     n_kept=NUMBER,
+    # The bits of what log densities and log evidence are multiplied by.
+    power=NUMBER,
     # The functions of the family, see ``TEMPLATES``.
     weigh=FUNCTION,
     change=FUNCTION,
@@ -77,8 +80,8 @@ VIEW = Block(
 TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW.places(
     "table", "width", "data", "stride", "starts", "shared", "scratch", "exponents", "arguments"
 )
-UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT = VIEW.places(
-    "unit_starts", "unit_rows", "spare", "room", "absent", "n_kept"
+UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT, POWER = VIEW.places(
+    "unit_starts", "unit_rows", "spare", "room", "absent", "n_kept", "power"
 )
 (
     WEIGH,
@@ -310,6 +313,7 @@ def weigh(view, rows, n_rows, slots, m, owns, stride, out):
     """
     w = layout(view)
     p = parameters(view)
+    power = float_of(view[POWER])
     exponents = floats_at(view[EXPONENTS])
     arguments = floats_at(view[ARGUMENTS])
     for j in range(m):
@@ -325,8 +329,8 @@ def weigh(view, rows, n_rows, slots, m, owns, stride, out):
                 constant, exponent, argument = predictive_without(w, p, n, cluster, x)
                 if argument < least_share(cluster, exponent):
                     argument = math.nan
-            out[j * stride + t] += constant
-            exponents[j * n_rows + t] = exponent
+            out[j * stride + t] += power * constant
+            exponents[j * n_rows + t] = power * exponent
             arguments[j * n_rows + t] = argument
     take_logarithms(arguments, m * n_rows)
     for j in range(m):
@@ -397,14 +401,14 @@ def log_evidence_of(view, k):
     """Return the log marginal likelihood of the rows of slot ``k``."""
     w = layout(view)
     cluster = cluster_of(w, k)
-    return evidence_now(w, parameters(view), cluster[SIZE], cluster)
+    return float_of(view[POWER]) * evidence_now(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_evidence_anew(view, k):
     """Return the same from the sums of slot ``k`` alone."""
     w = layout(view)
     cluster = cluster_of(w, k)
-    return evidence(w, parameters(view), cluster[SIZE], cluster)
+    return float_of(view[POWER]) * evidence(w, parameters(view), cluster[SIZE], cluster)
 
 
 def log_present(view, i, k):
@@ -414,7 +418,8 @@ def log_present(view, i, k):
     cluster = cluster_of(w, k)
     absent = shifted(bytes_at(view[ABSENT]), i * p.d)
     s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
-    return log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
+    log_p = log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
+    return float_of(view[POWER]) * log_p
 
 
 def set_absent(view, i, k, next_double, state):

@@ -176,6 +176,8 @@ class FitTarget:
         rv = self.model[mixture.name]
         if rv in self.model.free_RVs:
             raise TypeError(f"{mixture.name} is latent, and dp.fit needs observed data: use pm.sample()")
+        if mixture.power != 1.0:
+            raise TypeError(f"{mixture.name} has power=, which dp.fit does not support: use pm.sample()")
         if mixture.missing is not None:
             raise TypeError(
                 f"missing entries of {mixture.name} are imputed, which dp.fit does not support: leave out "
