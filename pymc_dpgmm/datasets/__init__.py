@@ -32,6 +32,10 @@
 ``heart_transplants.csv``
     Days that 69 patients survived after a heart transplant, whether they had died by the end of the study, and
     their age (Miller 1976, Biometrika 63, 449-464), as distributed with statsmodels 0.14.4.
+``rosiglitazone.csv``
+    Myocardial infarctions and patients in the arms of 49 trials of rosiglitazone: the number of the trial,
+    patients and infarctions with the drug, and in the control group. The last trial is larger and of another kind
+    than the others (Nissen and Wolski 2007, New England Journal of Medicine 356, 2457-2471).
 ``sunspots.csv``
     The mean number of sunspots of each year from 1700 to 2008 (SILSO, Royal Observatory of Belgium; public
     domain), as distributed with statsmodels 0.14.4.
@@ -213,6 +217,26 @@ def load_heart_transplants() -> pd.DataFrame:
     """
     with (files(__package__) / "heart_transplants.csv").open() as source:
         return pd.read_csv(source)
+
+
+def load_rosiglitazone() -> pd.DataFrame:
+    """Return the trials of rosiglitazone, the last of which is larger and of another kind.
+
+    Returns
+    -------
+    frame of 49 rows
+        ``treated``, ``treated_infarctions``, ``control`` and ``control_infarctions``: integers. The index is the
+        number of the trial.
+
+    Examples
+    --------
+    >>> import pymc_dpgmm as dp
+    >>> dp.datasets.load_rosiglitazone().tail(1).to_dict("records")
+    [{'treated': 2220, 'treated_infarctions': 43, 'control': 2227, 'control_infarctions': 37}]
+    """
+    names = ["trial", "treated", "treated_infarctions", "control", "control_infarctions"]
+    with (files(__package__) / "rosiglitazone.csv").open() as source:
+        return pd.read_csv(source, header=None, names=names, index_col="trial")
 
 
 def load_sunspots() -> pd.Series:
