@@ -41,7 +41,7 @@ from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, 
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.families.shared.some_columns import draw_absent, log_predictive_present
 from pymc_dpgmm.native.compiled import inlined
-from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising, log_risings
+from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising
 from pymc_dpgmm.native.triangles import (
     cholesky_in_place,
     factors,
@@ -172,15 +172,14 @@ def _log_norms(params: Any, n: int) -> np.ndarray:
     """Normalising constants of the predictive t given 0..n rows, without the determinants: (n + 1,)."""
     d = len(params.mu)
     rows = np.arange(n + 1.0)
-    kappa_n = params.kappa + rows
-    nu_n = params.nu + rows
     # Gamma(x + 1) = x Gamma(x) links the ratios for n and n + 2: one logarithm each, and sums that stay small.
-    steps = np.log(nu_n[:-2] + 1.0) - np.log(nu_n[:-2] + 1.0 - d)
-    ratios = log_risings(0.5 * (nu_n[:2] + 1.0 - d), 0.5 * d)
+    after = rows[: max(n - 1, 0)] + (params.nu + 1.0)
     log_ratios = np.empty(n + 1)
+    log_ratios[2:] = np.log(after / (after - d))
     for parity in range(min(2, n + 1)):
-        log_ratios[parity::2] = ratios[parity] + np.concatenate([[0.0], np.cumsum(steps[parity::2])])
-    return log_ratios - 0.5 * d * math.log(math.pi) - 0.5 * d * np.log1p(1.0 / kappa_n)
+        log_ratios[parity] = log_rising(0.5 * (params.nu + parity + 1.0 - d), 0.5 * d)
+        np.cumsum(log_ratios[parity::2], out=log_ratios[parity::2])
+    return log_ratios - 0.5 * d * (math.log(math.pi) + np.log1p(1.0 / (params.kappa + rows)))
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -41,11 +41,13 @@ class LearntScaleDraw:
         self._target = targets[self._clusters.target].mixtures[self._clusters.view]
         self._prior = ScalePrior(*scale.law)
         self._shape = (mixture.owner.op.layout.n_columns,)[: scale.within.ndim]
+        # Whether the parameters that were read last are inside their support.
+        self._is_inside = False
         # All parameters, of which those that do not change matter.
         self._params = self._target.params_at(self._point_of(1.0, 1.0, 1.0))
         self.is_one, self._variances, self._least = self._known()
         if self.is_one:
-            self._target.read_params_by(self._params_at)
+            self._target.read_params_by(self._params_at, lambda params: self._is_inside)
 
     @property
     def form(self) -> NormalScale:
@@ -92,6 +94,10 @@ class LearntScaleDraw:
         """Return the parameters of the base measure, as the model's graph would."""
         scale = self._scale_at(point)
         typical = self._variances * (scale.within + self._least)
+        largest = (len(typical) + scale.degrees) * typical.max()
+        self._is_inside = bool(min(scale.kappa, scale.degrees, typical.min()) > 0.0) and math.isfinite(
+            largest + scale.kappa
+        )
         return self.form.write(self._params, scale.kappa, scale.degrees, typical)
 
     def draw(

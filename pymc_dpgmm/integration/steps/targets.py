@@ -77,6 +77,7 @@ class MixtureTarget:
         self._checked: Any = None
         self._checked_unit: Any = None
         self._params_at: Callable[[dict[str, np.ndarray]], Any] = self.params_at
+        self.supports: Callable[[Any], bool] = self.family.supports
 
     def params_at(self, point: dict[str, np.ndarray]) -> Any:
         """Return the parameters of the base measure at a point, as numbers of the family."""
@@ -85,9 +86,11 @@ class MixtureTarget:
             self._given, self._numbers = arrays, self.family.params(*as_numbers(arrays))
         return self._numbers
 
-    def read_params_by(self, function: Callable[[dict[str, np.ndarray]], Any]) -> None:
-        """Take a function that returns the same as :meth:`params_at`, and needs no graph."""
-        self._params_at = function
+    def read_params_by(
+        self, params_at: Callable[[dict[str, np.ndarray]], Any], supports: Callable[[Any], bool]
+    ) -> None:
+        """Take functions that do the same as :meth:`params_at` and ``Family.supports``, and need less time."""
+        self._params_at, self.supports = params_at, supports
 
     @property
     def has_unit(self) -> bool:
@@ -259,15 +262,19 @@ class LabelsTarget:
         if prepared is not None and same_labels and all(map(same_rows, views, prepared.views)):
             if all(map(same_params, views, prepared.views)):
                 return prepared
-            if not all(view.family.supports(view.params) for view in views):
+            if not self._support(views):
                 return None
             prepared.state.set_params([view.params for view in views])
             return prepared._replace(views=views)
         self._check(labels)
-        if not all(view.family.supports(view.params) for view in views):
+        if not self._support(views):
             return None
         labels_of_blocks = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
         return Prepared(labels, views, State(views, labels_of_blocks))
+
+    def _support(self, views: Sequence[View]) -> bool:
+        """Tell whether the parameters of the base measures are inside their support; discounts always are."""
+        return all(mixture.supports(view.params) for mixture, view in zip(self.mixtures, views, strict=False))
 
     def _check(self, labels: np.ndarray) -> None:
         """Raise ValueError if labels are out of range or contradict the constraints."""

@@ -104,7 +104,6 @@ class Table:
     ) -> None:
         self.base_family = self.family = view.family
         self.for_sampling = for_sampling
-        self._most_rows = most_rows
         self.values, self.unit = view.values, view.unit
         rows, self.origin = self.family.represent(view.params, view.values)
         if view.origin is not None and self.origin is not None:
@@ -129,6 +128,10 @@ class Table:
             self.unit_starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
             self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
             self.room = np.empty(self.n_rows, dtype=np.int64)
+        # Rows in a cluster, at most. A unit may be weighed beside its own rows, though the result is not used.
+        of_units = int(np.diff(self.unit_starts).max(initial=0))
+        self._largest = max(self.n_rows + of_units if for_sampling else 0, most_rows)
+        self._places_of_params: list[tuple[int, int]] = []
         # The family and the parameters whose numbers for sizes of clusters are in shared memory.
         self._tabulated: tuple[Family, Any] | None = None
         self._lay_out(view.params)
@@ -138,6 +141,7 @@ class Table:
         else:
             self.params, self.shifted, self.shared = like.params, like.shifted, like.shared
             self.block[PARAMETERS:] = like.block[PARAMETERS:]
+            self._places_of_params = like._places_of_params
         self._make_scratch()
         self._point()
 
@@ -179,17 +183,19 @@ class Table:
             self.block[SHARED] = self.shared.ctypes.data
             self._write(shifted)
             return
-        # A unit may be weighed beside its own rows, where what comes of it is not used.
-        most = self.n_rows + int(np.diff(self.unit_starts).max(initial=0))
-        tables = self.family.tabulate(shifted, max(most if self.for_sampling else 0, self._most_rows))
+        tables = self.family.tabulate(shifted, self._largest)
         if self.family.pairs is not None:
             pairs = self.family.pairs(shifted, self.rows)
             tables |= {"n_pairs": len(pairs), "pairs": pairs}
-        parts = [np.ravel(np.asarray(value, dtype=np.float64)) for value in (*shifted, *tables.values())]
-        ends = np.cumsum([len(part) for part in parts])
-        self.block[PARAMETERS : PARAMETERS + len(parts)] = np.concatenate([[0], ends[:-1]])
-        self.shared = np.concatenate(parts)
-        self._places_of_params = list(itertools.pairwise([0, *ends.tolist()]))
+        values = (*shifted, *tables.values())
+        ends = [0, *itertools.accumulate(1 if isinstance(value, float) else np.size(value) for value in values)]
+        places = list(itertools.pairwise(ends))
+        if places != self._places_of_params:
+            self._places_of_params = places
+            self.block[PARAMETERS : PARAMETERS + len(values)] = ends[:-1]
+        # Others may have the present numbers.
+        self.shared = np.empty(ends[-1])
+        self._fill(values)
         self.shifted, self._tabulated = shifted, (self.family, shifted)
         self.block[SHARED] = self.shared.ctypes.data
 
@@ -215,9 +221,15 @@ class Table:
         """Write other parameters, and the constants that the family makes of them."""
         assert self.family.constants is not None
         self.shifted = shifted
-        values = (*shifted, *self.family.constants(shifted).values())
+        self._fill((*shifted, *self.family.constants(shifted).values()))
+
+    def _fill(self, values: Sequence[Any]) -> None:
+        """Write numbers to the first places of shared memory."""
         for (start, stop), value in zip(self._places_of_params, values, strict=False):
-            self.shared[start:stop] = value if stop - start == 1 else np.ravel(value)
+            if stop - start == 1:
+                self.shared[start] = value if isinstance(value, float) else np.ravel(value)[0]
+            else:
+                self.shared[start:stop] = value.ravel()
 
     def _make_scratch(self) -> None:
         scratch = max(self.width, self.family.scratch(self.params))
@@ -430,7 +442,7 @@ class Table:
     def place_of(self, name: str) -> tuple[int, int]:
         """Return where a parameter, or a number beside them, begins and ends in shared memory."""
         names = [*self.family.parameters, *self.family.tables]
-        place: tuple[int, int] = self._places_of_params[names.index(name)]
+        place = self._places_of_params[names.index(name)]
         return place
 
     def subtracted_from(self, name: str) -> np.ndarray | None:
