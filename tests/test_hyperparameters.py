@@ -328,6 +328,17 @@ def test_many_coordinates_are_left_to_nuts(monkeypatch):
     assert "step_size" not in draws("base", 20, dpmixture={"hyperparameters": "slices"})[2].sample_stats
 
 
+def test_coordinates_of_different_mixtures_do_not_add_up(monkeypatch):
+    """Each costs what it costs alone."""
+    monkeypatch.setattr(module, "MOST_COORDINATES", 1)
+    with pm.Model() as model:
+        for name in ("one", "two"):
+            mu = pm.Normal(f"mu_{name}")
+            dp.DPMixture(name, 1.0, dp.NormalInverseGamma(mu, 0.4, 2.0, 0.5), observed=ROWS)
+    known = hyperparameters(model)
+    assert len(module.chosen_hyperparameters(model, known, model.free_RVs, None)) == 2
+
+
 def test_hyperparameters_share_nuts_with_the_rest_of_the_model():
     """Where they are left to NUTS, one step moves them together with everything else."""
     with pm.Model() as model:

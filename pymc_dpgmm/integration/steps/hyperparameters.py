@@ -126,9 +126,11 @@ def chosen_hyperparameters(
     if choice is not None:
         return chosen
     by_scale = [rv for scale in learnt_scales(model).values() for rv in scale.variables]
-    others = [rv for rv in chosen if rv not in by_scale]
-    too_many = count_numbers(model, others) > MOST_COORDINATES
-    return [rv for rv in chosen if not (too_many and rv in others)]
+    values = [model.rvs_to_values[rv] for rv in chosen if rv not in by_scale]
+    of_groups = [[model.values_to_rvs[value] for value in group.values] for group in separate(model, values)]
+    numbers = count_numbers(model, [rv for own in of_groups for rv in own])
+    too_many = {rv for own in of_groups if sum(numbers[rv] for rv in own) > MOST_COORDINATES for rv in own}
+    return [rv for rv in chosen if rv not in too_many]
 
 
 class _Group(NamedTuple):

@@ -43,7 +43,7 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     ]
     if not shared or mixture.dtype != "float64":
         return []
-    return shared if count_numbers(model, shared) <= MOST_SHARED else []
+    return shared if sum(count_numbers(model, shared).values()) <= MOST_SHARED else []
 
 
 def _is_of_mixtures(rv: Variable) -> bool:

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -61,13 +62,14 @@ def values_behind(model: pm.Model, roots: Sequence[Variable]) -> list[Variable]:
     return [value for value in model.value_vars if value in needed]
 
 
-def count_numbers(model: pm.Model, variables: Sequence[Variable]) -> int:
-    """Return how many numbers the value variables of some free variables have together."""
-    if not variables:
-        # PyMC compiles a function for a point.
-        return 0
+def count_numbers(model: pm.Model, variables: Sequence[Variable]) -> dict[Variable, int]:
+    """Return how many numbers the value variables of some free variables have, by the variables."""
+    lengths = {rv: model.rvs_to_values[rv].type.shape for rv in variables}
+    if all(None not in shape for shape in lengths.values()):
+        return {rv: math.prod(shape) for rv, shape in lengths.items()}
+    # PyMC compiles a function for a point.
     point = model.initial_point(random_seed=0)
-    return sum(np.size(point[model.rvs_to_values[rv].name]) for rv in variables)
+    return {rv: np.size(point[model.rvs_to_values[rv].name]) for rv in variables}
 
 
 def digest_of(model: pm.Model, variable: Variable) -> str:
