@@ -69,6 +69,13 @@ def changing_data():
     return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0])
 
 
+def of_whole_numbers():
+    """A parameter of whole numbers, which another step draws."""
+    kappa = pm.Poisson("k", 2.0) + 1
+    base = dp.NormalInverseGamma(pm.Normal("mu", 52.0, 3.0), kappa, 2.0, 1.0)
+    return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0])
+
+
 def of_other_supports():
     """A family whose parameters must fit together, which only Python tells."""
     a = pm.HalfNormal("a", shape=(2, 3)) * np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
@@ -79,6 +86,7 @@ def of_other_supports():
 NATIVE = [
     columns,
     full_covariances,
+    of_whole_numbers,
     counts_and_numbers,
     columns_with_gaps,
     spherical,
@@ -104,7 +112,7 @@ def n_native(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("build", rest_slow(NATIVE, 4))
+@pytest.mark.parametrize("build", rest_slow(NATIVE, 5))
 def test_draws_are_those_of_python(build, n_native, monkeypatch):
     """The density, its support, the slices and their widths, from the same random numbers.
 

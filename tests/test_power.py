@@ -137,6 +137,9 @@ def test_a_learnt_scale_is_drawn_by_slices():
 LABELS = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 1, 2]])
 
 
+SEATS = [np.array([*np.bincount(labels), ALPHA]) / (len(Y) + ALPHA) for labels in LABELS]
+
+
 @pytest.fixture(scope="module")
 def fitted():
     with pm.Model() as model:
@@ -148,9 +151,8 @@ def cluster_weights(row):
     """Probabilities of each cluster, and a new one, given x, up to the density of x, in both draws."""
     log_x = exact.LOG_MARGINALS["NormalInverseWishart"]
     found = []
-    for labels in LABELS:
+    for labels, seats in zip(LABELS, SEATS, strict=True):
         members = [X[labels == k] for k in range(labels.max() + 1)] + [X[:0]]
-        seats = np.array([*np.bincount(labels), ALPHA]) / (len(labels) + ALPHA)
         ratio = [log_x(np.vstack([own, row]), **of_columns(OF_X, 2)) for own in members]
         ratio -= np.array([log_x(own, **of_columns(OF_X, 2)) if len(own) else 0.0 for own in members])
         found.append(np.log(seats) + POWER * ratio)
@@ -180,8 +182,8 @@ def test_predictions_weigh_clusters_by_the_power(fitted):
     assert complete["column"].to_numpy().tolist() == ["y"]
 
 
-def test_bands_and_log_likelihoods_weigh_clusters_by_the_power(fitted):
-    """With a power so small that x tells nothing, bands and LOO are those without x."""
+def test_bands_weigh_clusters_by_the_power(fitted):
+    """As means do; with a power so small that x tells nothing, bands are those without x."""
     with pm.Model() as model:
         table(1e-12)
     nothing = results(model, {"m_labels": LABELS}, n_chains=1)
@@ -191,8 +193,44 @@ def test_bands_and_log_likelihoods_weigh_clusters_by_the_power(fitted):
         assert bands[name][0] == pytest.approx(bands[name][1].item(), rel=1e-6)
     told = dp.predict(fitted, "m", far, of="y", random_seed=1)
     assert abs(told["lower"][0] - told["lower"][1]) > 0.01
-    group = dp.log_likelihood(fitted, "m_y", random_seed=1, extend_inferencedata=False)["log_likelihood"]
-    assert np.isfinite(group["m_y"]).all()
+
+
+def test_random_measures_condition_on_the_view_as_partitions_do(fitted):
+    """Given a partition, weights and the parameters of y are drawn, and those of x integrated out."""
+    row, rng = np.array([0.7, -0.3]), np.random.default_rng(2)
+    log_x = [log_weight - np.log(seats) for log_weight, seats in zip(cluster_weights(row), SEATS, strict=True)]
+    curves = []
+    for labels, log_p in zip(LABELS, log_x, strict=True):
+        sizes = np.bincount(labels)
+        own = []
+        for _ in range(4_000):
+            # Of clusters with rows, and of all others together, whose means of y have the prior's.
+            weights = rng.dirichlet([*sizes, ALPHA])
+            means = []
+            for k in range(len(sizes)):
+                y = Y[labels == k]
+                kappa_n, a_n = OF_Y["kappa"] + len(y), OF_Y["a"] + len(y) / 2
+                about = np.sum((y - y.mean()) ** 2) + OF_Y["kappa"] * len(y) / kappa_n * y.mean() ** 2
+                variance = (OF_Y["b"] + about / 2) / rng.gamma(a_n)
+                means.append(y.sum() / kappa_n + np.sqrt(variance / kappa_n) * rng.normal())
+            sticks = rng.dirichlet(np.full(200, ALPHA / 200))
+            new = OF_Y["b"] / rng.gamma(OF_Y["a"], size=200)
+            means.append(sticks @ (np.sqrt(new / OF_Y["kappa"]) * rng.normal(size=200)))
+            given = np.log(weights) + log_p
+            given = np.exp(given - logsumexp(given))
+            own.append(given @ means)
+        curves.append(own)
+    found = []
+    for seed in range(400):
+        band = dp.predict(
+            fitted, "m", pd.DataFrame([row], columns=["a", "b"]), of="y", probability=1e-9, random_seed=seed
+        )
+        found.append(float(band["lower"][0]))
+    # With two draws of the posterior, a band of no probability is the mean of one curve from each.
+    expected = np.mean(curves, axis=0)
+    error = np.hypot(np.std(found) / np.sqrt(len(found)), np.std(expected) / np.sqrt(len(expected)))
+    assert abs(np.mean(found) - np.mean(expected)) < 4.5 * error
+    assert np.std(found) == pytest.approx(np.std(expected), rel=0.2)
 
 
 @pytest.mark.parametrize(
@@ -200,6 +238,13 @@ def test_bands_and_log_likelihoods_weigh_clusters_by_the_power(fitted):
     [
         (lambda idata: dp.density(idata, "m_x", [[0.0, 0.0]]), "dp.density needs a density of the rows, and m_x"),
         (lambda idata: dp.log_likelihood(idata, "m"), "dp.log_likelihood needs a density"),
+        (lambda idata: dp.log_likelihood(idata, "m_y"), "dp.log_likelihood needs a density of the rows, and m_x"),
+        (lambda idata: dp.sample_replicates(idata, "m_y"), "dp.sample_replicates needs a density"),
+        (lambda idata: dp.log_density(idata, "m_x", [[0.0, 0.0]]), "dp.log_density needs a density"),
+        (
+            lambda idata: dp.sample_new_rows(idata, "m", known=pd.DataFrame({"a": [0.7], "b": [np.nan]})),
+            "a draw of missing entries needs a density",
+        ),
         (lambda idata: dp.sample_new_rows(idata, "m", 3), "dp.sample_new_rows needs a density"),
         (lambda idata: dp.dependence(idata, "m"), "dp.dependence needs a density"),
         (lambda idata: dp.predict(idata, "m", pd.DataFrame({"y": [0.1]}), of="a"), "a prediction needs a density"),

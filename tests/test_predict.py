@@ -485,9 +485,13 @@ def test_a_density_given_other_columns_of_the_row():
         dp.density(idata, "m_body", random_seed=1)["mean"].sum().item() * np.prod(steps), abs=0.1
     )
     for wrong, message in (
-        (lambda: dp.density(idata, "m", x, columns="height", known=table), "known must be one row, got 6"),
+        (
+            lambda: dp.density(idata, "m", x, columns="height", known=table[["colour"]]),
+            "known must be one row, got 6",
+        ),
         (lambda: dp.density(idata, "m", columns=["height", "kind"], known=known), "columns must be of one view"),
         (lambda: dp.density(idata, "m", x, known=known), "several views"),
+        (lambda: dp.density(idata, "m", x, columns="weight", known=known), r"known has ..weight.., whose density"),
     ):
         with pytest.raises(ValueError, match=message):
             wrong()

@@ -128,6 +128,8 @@ def _density_given(
     names = draws.column_names(view)
     of = view.name if view.is_vector else [names[j] for j in chosen]
     question = read_question(whole, known, of, given, fills_gaps=False)
+    if question.knows_asked:
+        raise ValueError(f"known has {listed(question.knows_asked)}, whose density is asked for: leave it out")
     if question.n_rows != 1:
         raise ValueError(f"known must be one row, got {question.n_rows}: dp.predict is for several")
     at = _points(draws, view, x, chosen, names)

@@ -69,6 +69,8 @@ def log_density(
     draws.refuse_atoms("dp.log_density")
     question = read_question(draws, new, [], given)
     numbers, views = question.draws.numbers, question.draws.views
+    if all(view.power != 1.0 for view in views):
+        draws.refuse_powers("dp.log_density", views)
     blocks = [slice(start, start + _ROWS) for start in range(0, question.n_rows, _ROWS)]
 
     def log_p(rows: list[Unknown]) -> np.ndarray:

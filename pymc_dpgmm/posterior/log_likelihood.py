@@ -96,7 +96,7 @@ def log_likelihood(
         return _stored(idata, draws, log_p, written, extend_inferencedata)
     # With the name of one view, the others are conditioned on.
     views = [view for view in draws.views if view.name == name] or list(draws.views)
-    draws.refuse_powers("dp.log_likelihood", views)
+    draws.refuse_powers("dp.log_likelihood")
     latent = [view.name for view in views if not draws.is_observed(view)]
     if latent:
         raise ValueError(

@@ -440,8 +440,8 @@ class MixtureDraws:
         if powered:
             raise ValueError(
                 f"{what} needs a density of the rows, and {powered[0]}, which has power=, is none: what it tells "
-                "of the labels is all there is. Ask for other views given this one, with dp.predict or "
-                "dp.log_density"
+                "of the labels is all there is. dp.predict and the dp.log_density of rows held out are for other "
+                "views given this one"
             )
 
     def sole(self) -> NamedView:

@@ -102,6 +102,12 @@ def sample_new_rows(
 def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Generator) -> xr.Dataset:
     """Return rows with their gaps drawn given all else."""
     question = read_question(draws, known, None, given)
+    gaps = [
+        view
+        for view, each in zip(question.draws.views, question.new, strict=True)
+        if view.power != 1.0 and not is_sparse(each.values) and np.isnan(each.values[:, : view.d]).any()
+    ]
+    draws.refuse_powers("a draw of missing entries", gaps)
     numbers = question.draws.numbers
     values, effective = draws_given(numbers, question.new, numbers.n_draws, rng)
     values = np.where(np.isnan(question.known), values, question.known)

@@ -62,6 +62,8 @@ class Question(NamedTuple):
         Names of the rows.
     is_single : bool
         Whether the user asked for one column by its name.
+    knows_asked : list of str
+        Columns that are asked for by their names, and have entries that are therefore not used.
     """
 
     draws: MixtureDraws
@@ -70,6 +72,7 @@ class Question(NamedTuple):
     known: np.ndarray
     rows: Rows
     is_single: bool
+    knows_asked: list[str]
 
     @property
     def n_rows(self) -> int:
@@ -130,6 +133,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
     used: list[NamedView] = []
     questions: list[Unknown] = []
     columns: list[Column] = []
+    knows_asked: list[str] = []
     for view in draws.views:
         positions, values = asked.get(view.name, []), entries[view.name]
         if is_sparse(values):
@@ -144,6 +148,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
                 known[:, len(columns) : len(columns) + len(positions)] = values[:, positions]
             else:
                 values = np.array(values)
+                knows_asked += [names[view.name, j] for j in positions if not np.isnan(values[:, j]).all()]
                 values[:, positions] = np.nan
             if not positions and np.isnan(values).all():
                 # Nothing is known of this view, and nothing is asked of it.
@@ -152,7 +157,8 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         used.append(view)
         questions.append(Unknown(_with_given(draws, view, values, given, rows), np.array(positions, dtype=int)))
     some = draws.of_views([view.name for view in used])
-    return Question(some, questions, columns, known, rows, isinstance(of, str | int | np.integer))
+    is_single = isinstance(of, str | int | np.integer)
+    return Question(some, questions, columns, known, rows, is_single, knows_asked)
 
 
 def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:

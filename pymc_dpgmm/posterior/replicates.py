@@ -85,6 +85,7 @@ def sample_replicates(
         return _stored(idata, replicates_of_process(idata, draws, rng, model), extend_inferencedata)
     views = [view for view in draws.views if view.name == name] or list(draws.views)
     _refuse_latent(draws, views)
+    draws.refuse_powers("dp.sample_replicates")
     of = views[0].name if len(views) < len(draws.views) else None
     names = [view.name for view in views]
     written = names[0] if len(names) == 1 else draws.labels_name.removesuffix("_labels")

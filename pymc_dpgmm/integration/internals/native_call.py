@@ -53,7 +53,8 @@ class NativeCall:
 def native_call(function: Any) -> NativeCall | None:
     """Return how C functions call a function of arrays that numba has compiled for one kind of arguments.
 
-    None where it is not one of arrays of numbers with 8 bytes each, in the form that PyTensor makes.
+    None where arguments are not arrays of numbers with 8 bytes each, or results not arrays of floats, in the form
+    that PyTensor makes.
     """
     compiled = list(getattr(function, "overloads", {}).values())
     if len(compiled) != 1 or len(compiled[0].signature.args) != 1:
@@ -61,15 +62,16 @@ def native_call(function: Any) -> NativeCall | None:
     (packed,), returned = compiled[0].signature.args, compiled[0].signature.return_type
     if not isinstance(packed, types.BaseTuple) or not isinstance(returned, types.BaseTuple):
         return None
-    if not all(_is_known(kind, "C") for kind in packed.types) or not all(_is_known(k) for k in returned.types):
+    takes_arrays = all(_is_array(kind, types.float64, types.int64) and kind.layout == "C" for kind in packed.types)
+    # They are copied to memory of floats.
+    if not takes_arrays or not all(_is_array(kind, types.float64) for kind in returned.types):
         return None
     address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
     return NativeCall(address, _entry(packed, returned), len(returned.types))
 
 
-def _is_known(kind: Any, layout: str = "") -> bool:
-    is_array = isinstance(kind, types.Array) and kind.dtype in (types.float64, types.int64)
-    return is_array and (not layout or kind.layout == layout)
+def _is_array(kind: Any, *dtypes: Any) -> bool:
+    return isinstance(kind, types.Array) and kind.dtype in dtypes
 
 
 @cache

@@ -220,7 +220,7 @@ class Hyperparameters:
             names, params = mixture.owner.op.layout.family.parameters, mixture_inputs(mixture).params
             changing = {n: p for n, p in zip(names, params, strict=True) if not isinstance(p, Constant)}
             self._evidences.append(EvidenceOfMixture(mixture, list(changing), targets))
-            outputs += model.replace_rvs_by_values(list(changing.values()))
+            outputs += [value.astype("float64") for value in model.replace_rvs_by_values(list(changing.values()))]
             self._ends.append(len(outputs))
         inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]

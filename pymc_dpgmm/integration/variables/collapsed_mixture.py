@@ -167,8 +167,9 @@ class CollapsedMixture(pm.Distribution):
     power : float, > 0
         The log density is multiplied by it. Below 1, the rows tell less of the labels than they would: so many
         covariates do not drown a response that other mixtures describe. This is a coarsened similarity in the
-        terms of product partition models (Page and Quintana 2018). The rows must be observed; it is then no
-        density of theirs, so that nothing is predicted from it but the cluster.
+        terms of product partition models (Page and Quintana 2018). The rows must be observed. It bears on the
+        labels alone: given these, the parameters of clusters, and replicates of the rows, are those of power 1. It
+        is no density of rows, so that nothing is predicted from it but the cluster, and there is no LOO beside it.
     dims : tuple of str, optional
         Names of the dimensions of the data.
 

@@ -55,8 +55,8 @@ def log_weights_given(
 
 
 def _log_densities(clusters: Clusters, drawn: dict[str, np.ndarray], n: int) -> np.ndarray:
-    """Return the log density of each of n rows, or units, under each cluster, times the view's power: (n, K)."""
-    log_densities = clusters.view.power * clusters.family.component.log_density(drawn, clusters.observed_values())
+    """Return the log density of each of n rows, or units, under each cluster: (n, K)."""
+    log_densities = clusters.family.component.log_density(drawn, clusters.observed_values())
     if clusters.view.unit is None:
         return log_densities
     of_units = np.zeros((n, log_densities.shape[1]))

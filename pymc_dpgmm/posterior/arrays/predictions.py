@@ -102,14 +102,19 @@ class _Rows:
         with np.errstate(divide="ignore"):
             total = np.repeat(np.log(measure.weights), self.n_rows, axis=0)
         for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
-            if v != without and len(rows):
+            if v != without and len(rows) and clusters.view.power != 1.0:
+                # Its parameters are integrated out in the density that has the power.
+                log_p = clusters.log_predictives()
+                n_new = total.shape[1] - log_p.shape[1] + 1
+                total[rows] += np.hstack([log_p[:, :-1], np.repeat(log_p[:, -1:], n_new, axis=1)])
+            elif v != without and len(rows):
                 total[rows] += _log_density(clusters, measure.drawn[v], self.values[v])
         return total
 
 
 def _log_density(clusters: Clusters, drawn: Drawn, values: Any) -> np.ndarray:
-    """Return log densities of rows in clusters with these parameters, times the view's power: (m, K)."""
-    found = clusters.view.power * clusters.family.component.log_density(drawn, values)
+    """Return log densities of rows in clusters with these parameters: (m, K)."""
+    found = clusters.family.component.log_density(drawn, values)
     # Parameters drawn from a vague base measure may overflow; no row is in such a cluster.
     return np.where(np.isnan(found), -np.inf, found)
 
