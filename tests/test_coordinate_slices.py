@@ -1,5 +1,6 @@
 """Draws of hyperparameters without Python, beside the same draws in Python."""
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -143,6 +144,23 @@ def test_errors_of_a_graph_are_those_of_pytensor():
 
     with pytest.raises(AssertionError, match="mu is too large"):
         draws(refusing, 400, tune=50)
+
+
+def test_a_step_in_another_process_has_code_of_its_own():
+    """Addresses mean nothing there."""
+    with pm.Model() as model:
+        columns()
+        step = dp.DPMixtureStep([model["y_labels"], model["mu"], model["b"]])
+    step.setup_chain(np.random.default_rng(0), 0, 0)
+    point = model.initial_point()
+    for _ in range(3):
+        point, _ = step.step(point)
+    (group,) = step.hyperparameters
+    assert group._slices is not None
+    again = cloudpickle.loads(cloudpickle.dumps(group))
+    assert again._slices is None
+    assert again._native is None
+    assert again.names == group.names
 
 
 def test_data_that_changes_between_runs_is_read(n_native):

@@ -68,7 +68,7 @@ class LatentDensity:
         self._point: list[np.ndarray] = []
         self._is_confirmed = False
         rows = pt.tensor("rows", dtype="float64", shape=(None, terms.n, *self._beyond))
-        value = terms.by_row_of_atoms([rows], rows.shape[0])
+        value = terms.by_row_of_atoms([rows], rows.shape[0]).astype("float64")
         self._function = DirectFunction([rows, *terms.inputs], value, **(compile_kwargs or {}))
 
     def at(self, point: Mapping[str, np.ndarray]) -> "LatentDensity":

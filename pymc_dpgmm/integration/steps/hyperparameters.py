@@ -230,6 +230,10 @@ class Hyperparameters:
         self._slices: CoordinateSlices | None = None
         self._native: NativeCall | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Code belongs to one process.
+        return {**self.__dict__, "_slices": None, "_native": None}
+
     @property
     def kernels(self) -> list[CFunction]:
         """What is called for draws without Python."""
@@ -248,7 +252,7 @@ class Hyperparameters:
         ``states`` are those of the targets, None where labels have no posterior. ``widths`` are those of slices,
         by the names of variables, none before the first draw. In tuning they change.
         """
-        arguments = [np.asarray(point[name]) for name in self._inputs]
+        arguments = [np.asarray(point[name], order="C") for name in self._inputs]
         for position in self._positions:
             arguments[position] = np.array(arguments[position])
         for evidence in self._evidences:
