@@ -120,10 +120,10 @@ def test_draws_are_those_of_python(build, n_native, monkeypatch):
     Up to rounding: after more draws, labels may part where two choices are equally probable.
     """
     native = draws(build, 15)
-    assert len(n_native) == 24
+    assert len(n_native) == 25
     monkeypatch.setattr(Hyperparameters, "_native_slices", lambda *_: None)
     in_python = draws(build, 15)
-    assert len(n_native) == 24
+    assert len(n_native) == 25
     for name in native:
         np.testing.assert_allclose(native[name], in_python[name], rtol=1e-7, atol=1e-9, err_msg=str(name))
 

@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.internals.native_call import NativeCall, native_call
+from pymc_dpgmm.native.array_calls import NativeCall, native_call
 
 
 class DirectFunction:

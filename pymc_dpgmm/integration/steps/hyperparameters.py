@@ -22,7 +22,6 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
-from pymc_dpgmm.integration.internals.native_call import NativeCall
 from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.evidence import EvidenceOfMixture
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
@@ -38,6 +37,7 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
+from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices, draw_coordinates
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
@@ -227,12 +227,13 @@ class Hyperparameters:
         self._positions = [self._inputs.index(name) for name in self.names]
         self._shapes = [output.type.shape for output in outputs]
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
+        self._is_compiled = False
         self._slices: CoordinateSlices | None = None
         self._native: NativeCall | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_slices": None, "_native": None}
+        return {**self.__dict__, "_is_compiled": False, "_slices": None, "_native": None}
 
     @property
     def kernels(self) -> list[CFunction]:
@@ -262,12 +263,14 @@ class Hyperparameters:
                 return
             evidence.begin(state)
         of_variables = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self.names]
+        if not self._is_compiled:
+            # PyTensor compiles its function at the first call.
+            self._function(*arguments)
+            self._slices, self._is_compiled = self._native_slices(arguments), True
         if self._slices is not None:
             self._draw_natively(self._slices, rng, arguments, of_variables, tuning)
         else:
             self._draw_in_python(rng, arguments, of_variables, tuning)
-            # PyTensor compiles its function at the first call.
-            self._slices = self._native_slices(arguments)
         point.update({name: arguments[at] for name, at in zip(self.names, self._positions, strict=True)})
 
     def _draw_in_python(

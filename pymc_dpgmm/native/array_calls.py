@@ -1,7 +1,7 @@
-"""Functions that PyTensor compiles, called by C functions without Python.
+"""Functions of arrays that numba has compiled, such as those of PyTensor, called by C functions without Python.
 
-PyTensor's numba backend makes machine code whose arguments are arrays in numba's own calling convention. An entry
-takes addresses in place of arrays, calls that code, and copies what it returns to other addresses.
+Their arguments are arrays in numba's own calling convention. An entry takes addresses in place of arrays, calls
+that code, and copies what it returns to other addresses.
 """
 
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
@@ -54,7 +55,7 @@ def native_call(function: Any) -> NativeCall | None:
     """Return how C functions call a function of arrays that numba has compiled for one kind of arguments.
 
     None where arguments are not arrays of numbers with 8 bytes each, or results not arrays of floats, in the form
-    that PyTensor makes.
+    that PyTensor makes; and where numba's inside is not as it is known.
     """
     compiled = list(getattr(function, "overloads", {}).values())
     if len(compiled) != 1 or len(compiled[0].signature.args) != 1:
@@ -66,8 +67,11 @@ def native_call(function: Any) -> NativeCall | None:
     # They are copied to memory of floats.
     if not takes_arrays or not all(_is_array(kind, types.float64) for kind in returned.types):
         return None
-    address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
-    return NativeCall(address, _entry(packed, returned), len(returned.types))
+    try:
+        address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
+        return NativeCall(address, _entry(packed, returned), len(returned.types))
+    except (AttributeError, NotImplementedError, TypeError, NumbaError):
+        return None
 
 
 def _is_array(kind: Any, *dtypes: Any) -> bool:
