@@ -615,7 +615,7 @@ def with_labels(labels, alpha):
 def test_what_is_refused():
     table, idata = mixed()
     rows = table[["height", "weight", "kind", "colour"]]
-    with pytest.raises(ValueError, match="no gaps: name the columns"):
+    with pytest.raises(ValueError, match="no gaps, so that nothing is asked for"):
         dp.predict(idata, "m", rows)
     with pytest.raises(ValueError, match="there is no column or view 'age', only the columns"):
         dp.predict(idata, "m", rows, of="age")
@@ -643,7 +643,7 @@ def test_what_is_refused():
         dp.predict(fitted_lines(), "m", {"x": NEW_X}, of="y")
 
 
-def test_unusual_rows_are_told(monkeypatch):
+def test_unusual_rows_are_told():
     """Where known entries are far from all draws but few, the answer rests on these."""
     times = 30
     labels = np.tile(LABELS[2], (times, 1))
@@ -651,6 +651,12 @@ def test_unusual_rows_are_told(monkeypatch):
     with pytest.warns(UserWarning, match="the known entries of the rows \\[1\\] are so unusual"):
         found = dp.predict(idata, "y", np.array([[0.0, np.nan], [900.0, np.nan]]), random_seed=1)
     assert found["effective_draws"][0] > 20 > 5 > found["effective_draws"][1]
+    far = np.array([[900.0, np.nan]])
+    with pytest.warns(UserWarning, match="so unusual"):
+        density = dp.density(idata, "y", [0.0], columns=1, known=far, random_seed=1)
+    assert density.attrs["effective_draws"] == pytest.approx(found["effective_draws"][1].item())
+    with pytest.warns(UserWarning, match="so unusual"):
+        dp.sample_new_rows(idata, "y", known=far, random_seed=1)
 
 
 def test_digits_of_a_long_exposure():

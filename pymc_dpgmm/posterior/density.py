@@ -76,7 +76,8 @@ def density(
     Dataset
         ``mean``, ``lower`` and ``upper``. Their dimension is ``x`` (m,) for one column; the names of the columns
         on the default grid of two; and otherwise ``point``, with a coordinate for each column. The coordinates of
-        categories are their levels. For counts and categories they are probabilities.
+        categories are their levels. For counts and categories they are probabilities. With ``known``, the
+        attribute ``effective_draws`` tells how many draws of equal weight the weighed draws are worth.
 
     Raises
     ------
@@ -135,7 +136,9 @@ def _density_given(
     at = _points(draws, view, x, chosen, names)
     rng = np.random.default_rng(random_seed)
     found = densities_given(question.draws.numbers, question.new, at.values, probability, rng)
-    return at.result(Bands(found.mean[0], found.lower[0], found.upper[0]), probability)
+    question.warn_of_few(found.effective_draws)
+    result = at.result(Bands(found.mean[0], found.lower[0], found.upper[0]), probability)
+    return result.assign_attrs(effective_draws=float(found.effective_draws[0]))
 
 
 def density_of(

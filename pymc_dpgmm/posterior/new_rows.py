@@ -110,6 +110,7 @@ def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Gener
     draws.refuse_powers("a draw of missing entries", gaps)
     numbers = question.draws.numbers
     values, effective = draws_given(numbers, question.new, numbers.n_draws, rng)
+    question.warn_of_few(effective)
     values = np.where(np.isnan(question.known), values, question.known)
     views = [v for v, each in enumerate(question.new) if not is_sparse(each.values)]
     rows, first = [], 0

@@ -1,6 +1,5 @@
 """Some columns of new rows given the others."""
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -33,8 +32,6 @@ _NUMBERS_OF_A_BLOCK = 5_000_000
 _DRAWS_FOR_QUANTILES = 4_000
 # Points of a density.
 _POINTS = 200
-# A row that is left with fewer draws than this is named in a warning.
-_FEW_DRAWS = 5.0
 
 
 def predict(
@@ -261,15 +258,7 @@ def _of_columns(
 
 def _with_rows(question: Question, result: xr.Dataset, effective: np.ndarray) -> xr.Dataset:
     """Add the names of the rows and the worth of the draws, with a warning where it is small."""
-    few = np.flatnonzero(effective < _FEW_DRAWS)
-    if len(few) and question.draws.numbers.n_draws >= 4 * _FEW_DRAWS:
-        names = question.row_names()[few]
-        warnings.warn(
-            f"the known entries of the rows {listed(names.tolist())} are so unusual that only few draws of the "
-            "posterior have clusters for them (see effective_draws): check these rows, or take more draws",
-            UserWarning,
-            stacklevel=4,
-        )
+    question.warn_of_few(effective)
     result["effective_draws"] = ("new_row", effective)
     return result.assign_coords(new_row=question.row_names())
 

@@ -22,6 +22,9 @@ from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
+# A row that is left with fewer draws than this is named in a warning.
+_FEW_DRAWS = 5.0
+
 
 class Column(NamedTuple):
     """A column that is asked for: its view, its position there, and its name among all that are asked for."""
@@ -85,6 +88,18 @@ class Question(NamedTuple):
         some.numbers = self.draws.numbers.at_most(n_draws)
         return self._replace(draws=some)
 
+    def warn_of_few(self, effective: np.ndarray) -> None:
+        """Warn of rows for which few draws are left, of so many of equal weight as are given (m,)."""
+        few = np.flatnonzero(effective < _FEW_DRAWS)
+        if len(few) and self.draws.numbers.n_draws >= 4 * _FEW_DRAWS:
+            names = self.row_names()[few]
+            warnings.warn(
+                f"the known entries of the rows {listed(names.tolist())} are so unusual that only few draws of "
+                "the posterior have clusters for them (see effective_draws): check these rows, or take more draws",
+                UserWarning,
+                stacklevel=5,
+            )
+
     def row_names(self) -> np.ndarray:
         """Return the coordinates of the rows."""
         return np.arange(self.n_rows) if self.rows.names is None else coordinates(self.rows.names)
@@ -126,7 +141,10 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
             entries[view.name] = np.full((n_rows, view.d), np.nan)
     asked = chosen_columns(draws, of) if of is not None else _missing(draws, entries, given)
     if not asked and of is None:
-        raise ValueError("the new rows have no gaps: name the columns that are wanted, with of=")
+        raise ValueError(
+            "the new rows have no gaps, so that nothing is asked for: leave columns out, or name the columns that "
+            "are wanted with of= of dp.predict"
+        )
     draws.refuse_powers("a prediction", [view for view in draws.views if asked.get(view.name)])
     names = names_of_columns(draws, asked)
     known = np.full((n_rows, len(names)), np.nan)
