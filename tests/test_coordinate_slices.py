@@ -159,7 +159,7 @@ def test_a_step_in_another_process_has_code_of_its_own():
     assert group._slices is not None
     again = cloudpickle.loads(cloudpickle.dumps(group))
     assert again._slices is None
-    assert again._native is None
+    assert not again._is_compiled
     assert again.names == group.names
 
 

@@ -33,11 +33,11 @@ class NativeCall:
     code : int
         Address of PyTensor's machine code.
     entry : numba.CFunc
-    n_outputs : int
+        It is kept for the life of the process, as its address is.
     """
 
-    def __init__(self, code: int, entry: Any, n_outputs: int) -> None:
-        self.code, self._entry, self.n_outputs = code, entry, n_outputs
+    def __init__(self, code: int, entry: Any) -> None:
+        self.code, self._entry = code, entry
 
     @property
     def address(self) -> int:
@@ -69,7 +69,7 @@ def native_call(function: Any) -> NativeCall | None:
         return None
     try:
         address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
-        return NativeCall(address, _entry(packed, returned), len(returned.types))
+        return NativeCall(address, _entry(packed, returned))
     except (AttributeError, NotImplementedError, TypeError, NumbaError):
         return None
 

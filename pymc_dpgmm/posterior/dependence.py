@@ -91,12 +91,11 @@ def log_density(
             of_entries.append(np.where(is_known, of_known - log_p(without), np.nan))
     names = list(names_of_columns(draws, asked).values())
     entries = np.array(of_entries).reshape(len(names), question.n_rows).T
-    # Views with a power have no density of their own: all else is conditional on them.
-    given_alone = [
-        each if view.power != 1.0 else each.unknown(view.d) for view, each in zip(views, question.new, strict=True)
-    ]
-    is_conditional = any(view.power != 1.0 for view in views)
-    of_rows = of_known - log_p(given_alone) if is_conditional else of_known
+    of_rows = of_known
+    if any(view.power != 1.0 for view in views):
+        # They have no density of their own: all else is conditional on them.
+        pairs = zip(views, question.new, strict=True)
+        of_rows = of_known - log_p([each if v.power != 1.0 else each.unknown(v.d) for v, each in pairs])
     return xr.Dataset(
         {"row": ("new_row", of_rows), "entry": (("new_row", "column"), entries)},
         coords={"new_row": question.row_names(), "column": names},

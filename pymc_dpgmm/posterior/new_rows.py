@@ -8,9 +8,9 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
-from pymc_dpgmm.posterior.arrays.predictions import draws_given
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.predict import draws_of
 from pymc_dpgmm.posterior.processes import new_rows_of_process
 from pymc_dpgmm.posterior.questions import read_question
 from pymc_dpgmm.tables.checks import check_count, is_sparse
@@ -108,10 +108,8 @@ def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Gener
         if view.power != 1.0 and not is_sparse(each.values) and np.isnan(each.values[:, : view.d]).any()
     ]
     draws.refuse_powers("a draw of missing entries", gaps)
-    numbers = question.draws.numbers
-    values, effective = draws_given(numbers, question.new, numbers.n_draws, rng)
+    values, effective = draws_of(question, question.draws.numbers.n_draws, rng, progressbar=False)
     question.warn_of_few(effective)
-    values = np.where(np.isnan(question.known), values, question.known)
     views = [v for v, each in enumerate(question.new) if not is_sparse(each.values)]
     rows, first = [], 0
     for v in views:

@@ -265,7 +265,7 @@ def _with_rows(question: Question, result: xr.Dataset, effective: np.ndarray) ->
 
 def _draws(question: Question, rng: np.random.Generator, progressbar: bool) -> xr.Dataset:
     numbers = question.draws.numbers
-    values, effective = _drawn(question, numbers.n_draws, rng, progressbar)
+    values, effective = draws_of(question, numbers.n_draws, rng, progressbar)
     by_chain, per_draw = question.draws.drawn.by_chain(values), question.draws.drawn.per_draw()
     taken = {*per_draw, "new_row", "effective_draws"}
     variables = {}
@@ -275,7 +275,7 @@ def _draws(question: Question, rng: np.random.Generator, progressbar: bool) -> x
     return _with_rows(question, xr.Dataset(variables, coords=per_draw), effective)
 
 
-def _drawn(
+def draws_of(
     question: Question,
     n: int,
     rng: np.random.Generator,
@@ -311,7 +311,7 @@ def quantiles_of(
         centre = np.angle(np.mean(np.exp(1j * drawn), axis=0))
         return np.where(circular, quantiles_about(centre, drawn, quantiles), found)
 
-    values, effective = _drawn(question, n, rng, progressbar, summed_up)
+    values, effective = draws_of(question, n, rng, progressbar, summed_up)
     result = _of_columns(question, {"quantiles": values}, ("quantile",), effective, {})
     return result.assign_coords(quantile=quantiles)
 

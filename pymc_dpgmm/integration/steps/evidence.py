@@ -12,8 +12,7 @@ from pymc_dpgmm.integration.variables import as_numbers
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.sampler.state.templates import DERIVE, EVIDENCE_ANEW
+from pymc_dpgmm.sampler.state.table_functions import evidence_functions
 
 
 class ClustersOfMixture:
@@ -69,8 +68,7 @@ class EvidenceOfMixture:
     @property
     def kernels(self) -> list[CFunction]:
         """What is called for draws without Python."""
-        family = self._clusters.family
-        return [function_of(family, verb) for verb in (EVIDENCE_ANEW, DERIVE)[: 1 if family.derive is None else 2]]
+        return evidence_functions(self._clusters.family)
 
     def begin(self, state: State) -> None:
         """Take the clusters of a state."""

@@ -229,11 +229,10 @@ class Hyperparameters:
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
         self._is_compiled = False
         self._slices: CoordinateSlices | None = None
-        self._native: NativeCall | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_is_compiled": False, "_slices": None, "_native": None}
+        return {**self.__dict__, "_is_compiled": False, "_slices": None}
 
     @property
     def kernels(self) -> list[CFunction]:
@@ -312,8 +311,6 @@ class Hyperparameters:
         if native is None:
             return None
         results = [np.empty(shape) for shape in self._shapes]
-        # The entry must live as long as its address is used.
-        self._native = native
         return CoordinateSlices(native.address, native.code, results, len(self._evidences))
 
     def _log_density(self, arguments: Sequence[np.ndarray]) -> float:

@@ -28,6 +28,7 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.compiled import INTS as POINTER
 from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING, MOST_STEPS, SMALLEST_INTERVAL
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table_functions import evidence_functions
 from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence
 
 # The clusters of a mixture, and what changes of the parameters of its base measure.
@@ -281,7 +282,7 @@ class CoordinateSlices:
                 ]
             )
             kept = self._kept[position] = table, table.origin, parameters
-        evidence, *derive = (function.address for function in table.evidence_functions())
+        evidence, *derive = (function.address for function in evidence_functions(table.family))
         self._clusters[position] = CLUSTERS.filled(
             table=table.block,
             evidence=evidence,

@@ -9,7 +9,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.family import Family, Ragged, unshifted, volume
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.families.shared.origins import shift_mean
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, CFunction, c_function, compiling, shifted
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
@@ -20,7 +20,6 @@ from pymc_dpgmm.sampler.state.templates import (
     CACHE,
     CHANGE,
     DATA,
-    DERIVE,
     DRAW_ABSENT,
     EVIDENCE,
     EVIDENCE_ANEW,
@@ -433,11 +432,6 @@ class Table:
     def is_native(self) -> bool:
         """Whether compiled code can take other parameters for log evidence."""
         return self.family.shift in (unshifted, shift_mean) and self.family.is_native(self.shifted)
-
-    def evidence_functions(self) -> list[CFunction]:
-        """Return what gives log evidence at other parameters: ``EVIDENCE_ANEW``, and ``DERIVE`` if there is."""
-        verbs = (EVIDENCE_ANEW,) if self.family.derive is None else (EVIDENCE_ANEW, DERIVE)
-        return [function_of(self.family, verb) for verb in verbs]
 
     def place_of(self, name: str) -> tuple[int, int]:
         """Return where a parameter, or a number beside them, begins and ends in shared memory."""

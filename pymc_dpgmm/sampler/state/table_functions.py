@@ -14,7 +14,9 @@ from pymc_dpgmm.native.compiled import CFunction, inlined, specialized
 from pymc_dpgmm.native.fingerprints import is_outside
 from pymc_dpgmm.sampler.state.templates import (
     CACHE,
+    DERIVE,
     ERROR,
+    EVIDENCE_ANEW,
     LENGTHS,
     N_BEFORE_SUMS,
     N_KEPT,
@@ -253,6 +255,11 @@ def _meaning(family: Family) -> dict[str, Any]:
             _predictive_without_by_evidence if by_evidence else _predictive_without_by_removal
         )
     return known
+
+
+def evidence_functions(family: Family) -> list[CFunction]:
+    """Return what gives log evidence at other parameters: ``EVIDENCE_ANEW``, and ``DERIVE`` if there is one."""
+    return [function_of(family, verb) for verb in (EVIDENCE_ANEW, DERIVE)[: 1 if family.derive is None else 2]]
 
 
 @cache
