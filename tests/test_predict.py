@@ -474,6 +474,8 @@ def test_a_density_given_other_columns_of_the_row():
     for name in ("mean", "lower", "upper"):
         np.testing.assert_allclose(found[name], expected[name][0])
     assert found.attrs["columns"] == ["height"]
+    alone = dp.density(idata, "m", x, columns="height", random_seed=1)
+    xr.testing.assert_identical(alone, dp.density(idata, "m_body", x, columns="height", random_seed=1))
     whole = dp.density(idata, "m", x, columns="height", known=pd.DataFrame([known]), random_seed=1)
     np.testing.assert_array_equal(whole["mean"], found["mean"])
     both = dp.density(idata, "m_body", [[0.3, 0.4], [2.0, 0.4]], known={"colour": "blue"}, random_seed=1)

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pymc as pm
 import xarray as xr
 
@@ -17,7 +16,6 @@ from pymc_dpgmm.posterior.processes import density_of_process
 from pymc_dpgmm.posterior.questions import chosen_columns, read_question
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
-from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
@@ -54,8 +52,8 @@ def density(
         Points. By default a grid for one or two columns: over the range of the data; over the range of all draws
         for latent rows, and for residuals from a random offset; all levels for categories.
     columns : str, int or list of these, optional
-        Names or positions of the columns of a marginal density; ``x`` then has these columns. Not for families
-        that describe whole rows, such as :class:`DirichletMultinomial`.
+        Names or positions of the columns of a marginal density, all of one view; ``x`` then has these columns. Not
+        for families that describe whole rows, such as :class:`DirichletMultinomial`.
     known : dict, or frame of one row, optional
         Entries of other columns of the row, of this view or of others: the density is then conditional on them.
         :func:`predict` is for many such rows.
@@ -118,14 +116,7 @@ def _density_given(
     random_seed: Any,
 ) -> xr.Dataset:
     """Return the density of some columns of a row, of which ``whole`` has all views, given others."""
-    if columns is None:
-        view = draws.sole()
-        chosen = list(range(view.d))
-    else:
-        ((name, chosen), *others) = chosen_columns(draws, columns).items()
-        if others:
-            raise ValueError(f"columns must be of one view, got some of {name} and of {others[0][0]}")
-        (view,) = (view for view in draws.views if view.name == name)
+    view, chosen = _view_and_columns(draws, columns)
     names = draws.column_names(view)
     of = view.name if view.is_vector else [names[j] for j in chosen]
     question = read_question(whole, known, of, given, fills_gaps=False)
@@ -151,10 +142,10 @@ def density_of(
 ) -> xr.Dataset:
     """Return the result of :func:`density` for draws that have been read already."""
     check_probability(probability)
-    view = draws.sole()
+    view, chosen = _view_and_columns(draws, columns)
+    draws = draws.of_views([view.name])
     draws.refuse_powers("dp.density", [view])
     names = draws.column_names(view)
-    chosen = list(range(view.d)) if columns is None else draws.positions(view, columns)
     at = _points(draws, view, x, chosen, names)
     full: Any = at.values
     if columns is not None:
@@ -164,6 +155,18 @@ def density_of(
     values = view.check_new(full, draws.given_of(view, given), at.rows)
     bands = density_bands(draws.numbers, values, probability, np.random.default_rng(random_seed))
     return at.result(bands, probability)
+
+
+def _view_and_columns(draws: MixtureDraws, columns: Any) -> tuple[NamedView, list[int]]:
+    """Return the view that some columns belong to, and their positions: by default all those of a sole view."""
+    if columns is None:
+        view = draws.sole()
+        return view, list(range(view.d))
+    ((name, chosen), *others) = chosen_columns(draws, columns).items()
+    if others:
+        raise ValueError(f"columns must be of one view, got some of {name} and of {others[0][0]}")
+    (view,) = (view for view in draws.views if view.name == name)
+    return view, chosen
 
 
 # Names in the result of :func:`density` that no coordinate may have.
@@ -287,8 +290,8 @@ def membership(
     name : str
         Name of the mixture, of one of its views, or of its labels.
     x : (m, d) array_like, or (m,) for one column, or dict of these
-        New rows, with NaN where an entry is missing. With several views, a dict of some or all of them, or a
-        DataFrame with the columns of all. A Series is one row of a table, unless the data has a single column.
+        New rows, with NaN where an entry is missing, as are the columns that a table lacks; or a dict of some of
+        the views, or of some of the columns. A Series is one row of a table, unless the data has a single column.
     reference : (n,) array_like of integers or text, or Dataset, optional
         A partition: labels, or the result of :func:`point_partition`, which is called by default.
     given : dict, optional
@@ -326,12 +329,11 @@ def membership(
     """
     draws = MixtureDraws(idata, name, model, group)
     draws.refuse_atoms("dp.membership")
-    values, names = _new_rows(draws, draws.as_rows(x), given)
+    question = read_question(draws, x, [], given)
     labels = draws.reference(reference, random_seed)
-    some = draws.numbers.only(values)
-    members = membership_of(some, [values[view.name] for view in some.views], labels)
-    n_new, n_clusters = members.probability.shape
-    is_density = all(view.power == 1.0 for view in some.views)
+    members = membership_of(question.draws.numbers, [of_view.values for of_view in question.new], labels)
+    n_clusters = members.probability.shape[1]
+    is_density = all(view.is_density for view in question.draws.views)
     dim = draws.cluster_dim()
     return xr.Dataset(
         {
@@ -341,40 +343,8 @@ def membership(
         },
         coords=draws.drawn.coords()
         | {
-            "new_row": np.arange(n_new) if names is None else coordinates(names),
+            "new_row": question.row_names(),
             dim: np.arange(n_clusters),
             "reference": (draws.row, labels),
         },
     )
-
-
-def _new_rows(draws: MixtureDraws, x: Any, given: Any) -> tuple[dict[str, Any], pd.Index | None]:
-    """Return checked new rows of each view that ``x`` has, and the names of the rows."""
-    rows = Rows("the new rows")
-    if not isinstance(x, Mapping) and len(draws.views) > 1:
-        table = read_table(x, "new rows")
-        if table.columns is None or table.is_vector:
-            draws.sole()
-        rows = Rows("the new rows", table.rows)
-        x = draws.by_view(table)
-    if not isinstance(x, Mapping):
-        view = draws.sole()
-        table = draws.read_new(view, x)
-        rows = Rows("the new rows", table.rows)
-        return {view.name: view.check_new(view.codes(table), draws.given_of(view, given), rows)}, rows.names
-    views = {draws.view_name(view): view for view in draws.views}
-    unknown = [view for view in x if view not in views]
-    if unknown or not x:
-        hint = ". One row as a dict of its columns becomes a table with pandas.DataFrame([row])" if x else ""
-        raise ValueError(
-            f"new rows must be a dict of some of the views {sorted(views)}, got {unknown or 'none'}{hint}"
-        )
-    values = {}
-    for key, of_view in x.items():
-        view = views[key]
-        table = rows.arrange(draws.read_new(view, of_view))
-        values[view.name] = view.check_new(view.codes(table), draws.given_of(view, given), rows)
-    counts = {view: rows.shape[0] for view, rows in values.items()}
-    if len(set(counts.values())) > 1:
-        raise ValueError(f"all views must have the same number of new rows, got {counts}")
-    return values, rows.names

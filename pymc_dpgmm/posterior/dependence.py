@@ -69,7 +69,7 @@ def log_density(
     draws.refuse_atoms("dp.log_density")
     question = read_question(draws, new, [], given)
     numbers, views = question.draws.numbers, question.draws.views
-    if all(view.power != 1.0 for view in views):
+    if not any(view.is_density for view in views):
         draws.refuse_powers("dp.log_density", views)
     blocks = [slice(start, start + _ROWS) for start in range(0, question.n_rows, _ROWS)]
 
@@ -79,7 +79,7 @@ def log_density(
     of_known, of_entries = log_p(question.new), []
     asked: dict[str, list[int]] = {}
     for v, view in enumerate(views):
-        if is_sparse(question.new[v].values) or not has_single_entries(view) or view.power != 1.0:
+        if is_sparse(question.new[v].values) or not has_single_entries(view) or not view.is_density:
             continue
         asked[view.name] = list(range(view.d))
         for j in asked[view.name]:
@@ -92,10 +92,10 @@ def log_density(
     names = list(names_of_columns(draws, asked).values())
     entries = np.array(of_entries).reshape(len(names), question.n_rows).T
     of_rows = of_known
-    if any(view.power != 1.0 for view in views):
+    if not all(view.is_density for view in views):
         # They have no density of their own: all else is conditional on them.
         pairs = zip(views, question.new, strict=True)
-        of_rows = of_known - log_p([each if v.power != 1.0 else each.unknown(v.d) for v, each in pairs])
+        of_rows = of_known - log_p([each.unknown(v.d) if v.is_density else each for v, each in pairs])
     return xr.Dataset(
         {"row": ("new_row", of_rows), "entry": (("new_row", "column"), entries)},
         coords={"new_row": question.row_names(), "column": names},

@@ -436,7 +436,7 @@ class MixtureDraws:
 
     def refuse_powers(self, what: str, views: Sequence[Any] | None = None) -> None:
         """Raise ValueError if some views, by default all, count with a power, which makes their rows no data."""
-        powered = [view.name for view in (self.views if views is None else views) if view.power != 1.0]
+        powered = [view.name for view in (self.views if views is None else views) if not view.is_density]
         if powered:
             raise ValueError(
                 f"{what} needs a density of the rows, and {powered[0]}, which has power=, is none: what it tells "
@@ -481,32 +481,6 @@ class MixtureDraws:
         if isinstance(new, pd.Series) and (len(self.views) > 1 or not self.views[0].is_vector):
             return new.to_frame().T.infer_objects()
         return new
-
-    def by_view(self, table: Table) -> dict[str, Table]:
-        """Divide the columns of a table among the views.
-
-        Raises
-        ------
-        ValueError
-            If columns are missing, or the columns of a view have no names.
-        """
-        there = plain_names(table.columns or ())
-        table, of_views = replace(table, columns=tuple(there)), {}
-        for view in self.views:
-            short, names = self.view_name(view), self.column_names(view)
-            if (view.is_vector and view.column is None) or (not view.is_vector and isinstance(names[0], int)):
-                raise ValueError(
-                    f"the columns of the view {short!r} have no names: pass new rows as a dict of "
-                    f"{[self.view_name(v) for v in self.views]}"
-                )
-            absent = [name for name in names if name not in there]
-            if absent:
-                raise ValueError(
-                    f"the table of new rows must have the columns {listed(absent)} of the view {short!r}. To "
-                    "leave out a view, pass a dict of the others"
-                )
-            of_views[short] = table.of_columns(names[0] if view.is_vector else list(names))
-        return of_views
 
     def given_of(self, view: NamedView, given: Any) -> Any:
         """Return the covariates of new rows in one view.

@@ -105,7 +105,7 @@ def _completed(draws: MixtureDraws, known: Any, given: Any, rng: np.random.Gener
     gaps = [
         view
         for view, each in zip(question.draws.views, question.new, strict=True)
-        if view.power != 1.0 and not is_sparse(each.values) and np.isnan(each.values[:, : view.d]).any()
+        if not view.is_density and not is_sparse(each.values) and np.isnan(each.values[:, : view.d]).any()
     ]
     draws.refuse_powers("a draw of missing entries", gaps)
     values, effective = draws_of(question, question.draws.numbers.n_draws, rng, progressbar=False)

@@ -52,7 +52,7 @@ class ParametersView:
     family = ParametersFamily()
     is_vector = False
     levels = None
-    power = 1.0
+    is_density = True
 
     def __init__(self, draws: MixtureDraws, process: Process) -> None:
         (self._atoms,) = (view for view in draws.views if isinstance(view, AtomView))

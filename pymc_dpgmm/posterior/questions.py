@@ -191,11 +191,7 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
             return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
         columns = [name for view in draws.views for name in _named(draws, view)]
         if not {as_text(key) for key in new} <= set(columns):
-            raise ValueError(
-                "new rows must be a table, a dict of some of the views "
-                f"{sorted(draws.view_name(view) for view in known)}, or a dict of some of the columns "
-                f"{listed(columns)}, got a dict of {listed(new)}"
-            )
+            raise ValueError(_what_is_wrong(new, [draws.view_name(view) for view in known], columns))
         is_row = all(np.ndim(value) == 0 for value in new.values())
         new = pd.DataFrame([dict(new)] if is_row else dict(new))
     new = draws.as_rows(new)
@@ -205,6 +201,18 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
     if table.columns is None or table.is_vector:
         draws.sole()
     return _divided(draws, table, rows)
+
+
+def _what_is_wrong(new: Mapping[Any, Any], views: Sequence[str], columns: Sequence[str]) -> str:
+    """Return the message for a dict whose names are neither all those of views nor all those of columns."""
+    neither = [key for key in new if key not in views and as_text(key) not in columns]
+    if not neither:
+        return f"new rows must be a dict of views or a dict of columns, got one of both: {listed(new)}"
+    names = f", or a dict of some of the columns {listed(columns)}" if columns else ""
+    return (
+        f"{listed(neither)} is no view or column: new rows must be a table, a dict of some of the views "
+        f"{sorted(views)}{names}"
+    )
 
 
 def _has_columns(new: Any) -> bool:
@@ -300,7 +308,7 @@ def _missing(draws: MixtureDraws, entries: Mapping[str, Any], given: Any) -> dic
     found = {}
     for view in draws.views:
         values = entries[view.name]
-        if is_sparse(values) or view.power != 1.0:
+        if is_sparse(values) or not view.is_density:
             continue
         absent = np.flatnonzero(np.isnan(values).any(axis=0)).tolist()
         if absent and (_is_complete(draws, view, given) or not np.isnan(values).all()):

@@ -78,6 +78,11 @@ class ViewDraws:
     unit: np.ndarray | None = None
     power: float = 1.0
 
+    @property
+    def is_density(self) -> bool:
+        """Whether what the view tells of a row is a density of it: with a power, it tells of the labels only."""
+        return self.power == 1.0
+
     def __post_init__(self) -> None:
         # Which entries are missing and imputed: (n, d).
         self.drawn_absent: np.ndarray | None = None

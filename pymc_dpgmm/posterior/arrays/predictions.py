@@ -102,7 +102,7 @@ class _Rows:
         with np.errstate(divide="ignore"):
             total = np.repeat(np.log(measure.weights), self.n_rows, axis=0)
         for v, (clusters, rows) in enumerate(zip(partition.views, self.known, strict=True)):
-            if v != without and len(rows) and clusters.view.power != 1.0:
+            if v != without and len(rows) and not clusters.view.is_density:
                 # Its parameters are integrated out in the density that has the power.
                 log_p = clusters.log_predictives()
                 n_new = total.shape[1] - log_p.shape[1] + 1
