@@ -482,7 +482,7 @@ def test_a_profile_in_a_whole_model():
         base = dp.NormalInverseGamma(mu, 0.1, 2.0, 1.0)
         dp.CollapsedMixture("x", model["theta_labels"], base, observed=x)
         pm.Bernoulli("y", logit_p=theta + beta * age, observed=y)
-    idata = run(model, 150, tune=200)
+    idata = run(model, 400, tune=200)
     found = dp.point_partition(idata, "theta")["labels"].to_numpy()
     # The groups are far apart in the profile: rows of one are rarely with rows of another.
     assert all(np.bincount(z[found == k]).max() > 0.9 * np.sum(found == k) for k in set(found[found < 3]))

@@ -63,6 +63,11 @@ class Block:
         return [self._places[name] for name in names]
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of all fields."""
+        return tuple(self._places)
+
+    @property
     def arrays(self) -> tuple[str, ...]:
         """Names of the fields that are addresses of arrays."""
         return tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)

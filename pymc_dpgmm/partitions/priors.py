@@ -245,6 +245,18 @@ def log_seat_new(prior, n_clusters):
     return math.log(prior.alpha + n_clusters * prior.discount)
 
 
+def log_seats_new(prior: GibbsType, length: int) -> np.ndarray:
+    """Return the log weights with which a row opens a new cluster beside 0 to ``length`` - 1 others."""
+    if prior.mixes_components:
+        return np.array([log_seat_new(prior, k) for k in range(length)])
+    others = np.arange(length)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weights = np.log(np.where(others < prior.most, prior.alpha + others * prior.discount, 0.0))
+    # The first row has no choice.
+    weights[:1] = 0.0
+    return weights
+
+
 @inlined
 def log_eppf(prior, sizes, n_clusters):
     """Log probability of a partition with the cluster sizes ``sizes[:n_clusters]``."""

@@ -18,6 +18,7 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
+from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 
 # Free values that replace infinite ones, which come from atoms rounded to a bound: for lower bounds, and for a
@@ -130,6 +131,29 @@ class AtomDensities:
         """Return the log density of each row under each atom: (K, n)."""
         return self._by_row(*atoms, *self._point)
 
+    def by_free_row(self, free: np.ndarray) -> np.ndarray:
+        """Return the log density of each row under each atom in free form, without discrete values: (K, n)."""
+        (found,) = self._by_free_row(free, *self._point)
+        return found
+
+    def native(self, free: np.ndarray, labels: np.ndarray) -> tuple[NativeCall, NativeCall] | None:
+        """Return :meth:`gradient` and :meth:`by_free_row` for compiled code, if it can call both.
+
+        They are called with some atoms (K, D), none of which has discrete values, and labels (n,).
+        """
+        if self.discrete:
+            return None
+        self.gradient(free, [], labels)
+        self.by_free_row(free)
+        density, by_row = self._gradient.native(), self._by_free_row.native()
+        return None if density is None or by_row is None else (density, by_row)
+
+    @property
+    def native_values(self) -> list[list[np.ndarray]]:
+        """For each of the functions of :meth:`native`, what follows atoms and labels among its arguments."""
+        point = [np.asarray(array, order="C") for array in self._point]
+        return [[*point, *function.shared] for function in (self._gradient, self._by_free_row)]
+
     def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
         """Return the log density of each atom and of the rows in its cluster: (K,)."""
         return self._by_cluster(*atoms, labels, *self._point)
@@ -210,12 +234,18 @@ class AtomDensities:
         return self._compiled(self._atoms, self._terms.by_atom(self._atoms, self._n_atoms))
 
     @cached_property
+    def _by_free_row(self) -> "_Function":
+        free = pt.dmatrix("free")
+        atoms, _ = self._unfolded(free)
+        return self._compiled([free], [self._terms.by_atom(atoms, free.shape[0])])
+
+    @cached_property
     def _by_cluster(self) -> Callable[..., np.ndarray]:
         labels = pt.lvector("labels")
         return self._compiled([*self._atoms, labels], self._density(self._atoms, labels))
 
     @cached_property
-    def _gradient(self) -> Callable[..., Any]:
+    def _gradient(self) -> "_Function":
         labels, free = pt.lvector("labels"), pt.dmatrix("free")
         atoms, jacobians = self._unfolded(free)
         jacobian = sum(jacobians[1:], start=jacobians[0])
@@ -317,9 +347,16 @@ class AtomDensities:
         checked = [nan_is_impossible(part) for part in parts]
         return sum(checked[1:], start=checked[0])
 
-    def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> Any:
-        function = DirectFunction([*inputs, *self._inputs], outputs, **self._options)
-        return lambda *arrays: function(*(np.asarray(array, order="C") for array in arrays))
+    def _compiled(self, inputs: Sequence[Variable], outputs: Variable | Sequence[Variable]) -> "_Function":
+        return _Function([*inputs, *self._inputs], outputs, **self._options)
+
+
+class _Function(DirectFunction):
+    """A function that takes arrays in any order of memory."""
+
+    def __call__(self, *arrays: Any) -> Any:
+        """Return the output, or a sequence of outputs."""
+        return super().__call__(*(np.asarray(array, order="C") for array in arrays))
 
 
 def _by_atom(density: Variable) -> Variable:

@@ -33,9 +33,18 @@ from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf, named_by_appearance
-from pymc_dpgmm.sampler.atoms.atom_moves import Atoms, Scales, move_atoms, move_discrete, split_or_merge
+from pymc_dpgmm.sampler.atoms.atom_moves import (
+    N_BASE,
+    POOL,
+    Atoms,
+    Scales,
+    move_atoms,
+    move_discrete,
+    split_or_merge,
+)
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, Rows, scan
 from pymc_dpgmm.sampler.atoms.beside import Beside
+from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps, Counts
 from pymc_dpgmm.tables.checks import check_count
 
 STATISTICS: dict[str, Any] = OF_PARTITIONS | {
@@ -45,13 +54,9 @@ STATISTICS: dict[str, Any] = OF_PARTITIONS | {
     "merges_tried": np.int64,
     "merges": np.int64,
 }
-# Number of draws from the base among which splits and merges choose their first atoms.
-POOL = 16
 # Default number of sweeps of a draw: pairs of the largest number of rows and the number of sweeps; 1 for more
 # rows.
 SWEEPS = ((500, 4), (2_000, 2))
-# Number of draws from the base with which each sweep of tuning estimates its scale.
-N_BASE = 32
 
 
 class AtomOptions(NamedTuple):
@@ -85,6 +90,11 @@ class Moves:
         self.accepted: list[float] = []
         self.tally = {"splits_tried": 0, "splits": 0, "merges_tried": 0, "merges": 0}
 
+    def take(self, counts: Mapping[str, int]) -> None:
+        """Take what was counted elsewhere."""
+        self.n_moved += counts["n_moved"]
+        self.tally = {name: counts[name] for name in self.tally}
+
 
 @dataclass_state
 class DirichletProcessStepState(StepMethodState):
@@ -115,10 +125,37 @@ class AtomsTarget(ProcessModel):
         weights = np.ones(n) if blocks is None else np.ascontiguousarray(blocks.table[:, 0])
         known = np.zeros(n, dtype=np.int64) if blocks is None else (blocks.table[:, 1] >= 0).astype(np.int64)
         self.rows = Rows(weights, known)
+        self.n_blocks = len(weights)
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
+        self._sweeps: dict[int, CompiledSweeps | None] = {}
         if self.mixtures:
             # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
             amend_record(model, labels.name, {"dependents": [rv.name for rv in self.parameters]})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Code belongs to one process.
+        return {**self.__dict__, "_sweeps": {}}
+
+    def sweeps(self, labels: np.ndarray, free: np.ndarray, n_auxiliary: int) -> CompiledSweeps | None:
+        """Return what makes sweeps without Python, if that can be.
+
+        Not where atoms have discrete values, labels are those of collapsed mixtures too, or PyTensor
+        does not compile with numba.
+
+        Parameters
+        ----------
+        labels : (n,) int64 array
+            Of blocks of rows.
+        free : (K, D) array
+        n_auxiliary : int
+        """
+        if n_auxiliary not in self._sweeps:
+            of_row = np.arange(self.n) if self.of_row is None else np.asarray(self.of_row, dtype=np.int64)
+            native = None if self.mixtures else self.densities.native(free, labels[of_row])
+            self._sweeps[n_auxiliary] = (
+                None if native is None else CompiledSweeps(self.rows, of_row, free.shape[1], *native, n_auxiliary)
+            )
+        return self._sweeps[n_auxiliary]
 
     def beside(
         self, point: dict[str, np.ndarray], labels: np.ndarray, last: BesideAtPoint | None
@@ -193,6 +230,11 @@ class Stream:
         taken = [values[self._next : self._next + n] for values in self._drawn]
         self._next += n
         return taken
+
+    def take_free(self, n: int) -> np.ndarray:
+        """Return the next n draws in free form."""
+        free: np.ndarray = self._density.to_free(self.take(n))
+        return free
 
 
 class BlockDensities:
@@ -385,13 +427,22 @@ class DirichletProcessStep(PartitionStep):
         concentration = self.concentrations.get(target.name)
         # Labels have no posterior where the density of the rest is zero: they wait.
         n_sweeps = 0 if prior is None else self.options.sweeps_of(target.n)
-        per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL + (N_BASE if self.tune else 0)
+        per_sweep = self.options.n_scans * (self.options.n_auxiliary + SPARE) + POOL
+        per_sweep += N_BASE * self.options.hamiltonian if self.tune else 0
         stream = Stream(self.rng, density, n_sweeps * per_sweep)
         moves = Moves()
+        native = self._native_sweeps(target, density, labels, atoms) if n_sweeps and len(scales.row) else None
         for _ in range(n_sweeps):
             if concentration is not None:
                 prior = self._concentrated(concentration, point, prior, labels, target.n)
-            labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream, beside)
+            if native is None:
+                labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream, beside)
+            else:
+                moves.accepted.append(self._sweep_natively(native, target, prior, scales, stream))
+                labels = native.labels
+        if native is not None:
+            moves.take(native.take_counts())
+            atoms = density.from_free(native.free, [])
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
         log_joint = -np.inf
@@ -423,6 +474,40 @@ class DirichletProcessStep(PartitionStep):
         concentration.write(point, alpha)
         return prior._replace(alpha=alpha)
 
+    def _native_sweeps(
+        self, target: AtomsTarget, density: Any, labels: np.ndarray, atoms: Atoms
+    ) -> CompiledSweeps | None:
+        """Begin a draw without Python, if there can be one."""
+        if target.densities.discrete:
+            return None
+        free = density.to_free(atoms)
+        native = target.sweeps(labels, free, self.options.n_auxiliary)
+        if native is not None:
+            native.begin(self.rng, labels, free, target.densities.native_values)
+        return native
+
+    def _sweep_natively(
+        self, native: CompiledSweeps, target: AtomsTarget, prior: Any, scales: Scales, stream: Stream
+    ) -> float:
+        """Make a sweep without Python; return the mean acceptance of Hamiltonian moves."""
+        try:
+            return native.sweep(prior, stream.take_free, self._counts(target, scales), scales, self.tune)
+        except FloatingPointError:
+            # PyTensor tells what is wrong.
+            free, labels = native.arguments
+            target.densities.gradient(free, [], labels)
+            target.densities.by_free_row(free)
+            raise
+
+    def _counts(self, target: AtomsTarget, scales: Scales) -> Counts:
+        """Return how often a sweep makes each move."""
+        options, has_free = self.options, len(scales.row) > 0
+        n_splits = options.split_merge if has_free and not target.densities.discrete and target.n_blocks > 1 else 0
+        if not self.tune and n_splits:
+            n_splits = int(self.rng.binomial(n_splits, scales.tried))
+        n_fresh = options.n_auxiliary + SPARE + (POOL if n_splits else 0)
+        return Counts(options.n_scans, n_fresh, options.hamiltonian if has_free else 0, n_splits)
+
     def _sweep(
         self,
         target: AtomsTarget,
@@ -440,11 +525,8 @@ class DirichletProcessStep(PartitionStep):
         m = options.n_auxiliary
         fresh: Atoms = []
         fresh_rows = np.empty((0, 0))
-        has_free = len(scales.row) > 0
-        n_moves = options.split_merge if has_free and not target.densities.discrete and len(labels) > 1 else 0
-        if not self.tune and n_moves:
-            n_moves = int(rng.binomial(n_moves, scales.tried))
-        n_fresh = m + SPARE + (POOL if n_moves else 0)
+        _, n_fresh, n_hamiltonian, n_moves = self._counts(target, scales)
+        base = [density.to_free(stream.take(N_BASE)) for _ in range(n_hamiltonian if self.tune else 0)]
         for _ in range(options.n_scans):
             pool = [np.concatenate(pair) for pair in zip(atoms, stream.take(n_fresh), strict=True)]
 
@@ -459,13 +541,12 @@ class DirichletProcessStep(PartitionStep):
             moves.n_moved += scanned.n_moved
             fresh_rows = scanned.unseen
             fresh = [values[len(values) - len(fresh_rows) :] for values in pool]
-        for _ in range(options.hamiltonian if has_free else 0):
+        for move in range(n_hamiltonian):
             atoms, ratio = move_atoms(rng, density, atoms, labels, scales)
             moves.accepted.append(ratio)
             if self.tune:
                 free = density.to_free(atoms)
-                base = density.to_free(stream.take(N_BASE))
-                scales.learn_scales(density, free, density.fixed(atoms), labels, base)
+                scales.learn_scales(density, free, density.fixed(atoms), labels, base[move])
                 scales.learn_step(ratio)
         for where in target.densities.discrete:
             for _ in range(2):

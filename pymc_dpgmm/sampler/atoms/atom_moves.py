@@ -43,10 +43,11 @@ class Densities(Protocol):
 
 # Target of the acceptance of Hamiltonian moves, and constants of its adaptation (Hoffman and Gelman 2014, 3.2).
 TARGET = 0.8
-_GAMMA, _T0, _KAPPA = 0.05, 10.0, 0.75
+GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 MOST_LEAPFROGS = 3
-# How fast estimates of the scale forget, while tuning.
-_FORGETS = 0.05
+# How fast estimates of the scale forget, while tuning, and the draws from the base that each is made with.
+FORGETS = 0.05
+N_BASE = 32
 
 
 # Splits and merges are tried in so many times the share of draws in which one was accepted while tuning, and in
@@ -80,6 +81,18 @@ class Scales:
         """Return the precision of the clusters' atoms: (K, D)."""
         return self.base + sizes[:, None] * self.row
 
+    def numbers(self) -> np.ndarray:
+        """Return the numbers that are learnt beside ``base`` and ``row``."""
+        return np.array(
+            [self.step, self.n_learnt, self._mean_error, self._log_step_mean, self._last, self._accepted]
+        )
+
+    def take(self, numbers: np.ndarray, base: np.ndarray, row: np.ndarray) -> None:
+        """Take what was learnt elsewhere."""
+        self.step, n_learnt, self._mean_error, self._log_step_mean, last, self._accepted = numbers.tolist()
+        self.n_learnt, self._last = int(n_learnt), int(last)
+        self.base, self.row = base, row
+
     def learn_scales(
         self, density: Densities, free: np.ndarray, fixed: Atoms, labels: np.ndarray, base: np.ndarray
     ) -> None:
@@ -94,7 +107,7 @@ class Scales:
         base : (m, D) array
             Draws from the base, in free form.
         """
-        forgets = max(_FORGETS, 1.0 / (1.0 + self.n_learnt))
+        forgets = max(FORGETS, 1.0 / (1.0 + self.n_learnt))
         self.n_learnt += 1
         base = base[np.isfinite(base).all(axis=1)]
         if len(base) > 1:
@@ -109,23 +122,23 @@ class Scales:
         good = np.isfinite(curvature)
         if np.any(good):
             found = np.sum(np.maximum(curvature[good] - self.base[d], 0.0)) / np.sum(sizes[good])
-            own = max(_FORGETS, 1.0 / (1.0 + self.n_learnt / len(self.row)))
+            own = max(FORGETS, 1.0 / (1.0 + self.n_learnt / len(self.row)))
             self.row[d] += own * (max(found, 1e-12) - self.row[d])
 
     def learn_step(self, accepted: float) -> None:
         """Learn from the mean acceptance of a move, by dual averaging."""
         t = self.n_learnt
-        rate = 1.0 / (t + _T0)
+        rate = 1.0 / (t + T0)
         self._mean_error = (1.0 - rate) * self._mean_error + rate * (TARGET - accepted)
-        log_step = self._center - math.sqrt(t) / _GAMMA * self._mean_error
+        log_step = self._center - math.sqrt(t) / GAMMA * self._mean_error
         log_step = min(max(log_step, -10.0), 1.0)
-        weight = t**-_KAPPA if t else 1.0
+        weight = t**-KAPPA if t else 1.0
         self._log_step_mean = weight * log_step + (1.0 - weight) * self._log_step_mean
         self.step = math.exp(log_step)
 
     def learn_tried(self, accepted: bool) -> None:
         """Learn from whether a split or merge was accepted."""
-        self._accepted += _FORGETS * (accepted - self._accepted)
+        self._accepted += FORGETS * (accepted - self._accepted)
 
     def settle(self) -> None:
         """Fix the step size, and how often splits and merges are tried, at the end of tuning."""
@@ -202,6 +215,12 @@ def move_discrete(
 # Rounds in which a launch state divides rows between two atoms, and the most Newton steps to a mode after them.
 N_ROUNDS = 3
 N_NEWTON = 3
+# Number of draws from the base among which splits and merges choose their first atoms.
+POOL = 16
+# Log densities that differ by less than this share of one of them differ by rounding only.
+TIED = 1e-9
+# Precisions have no eigenvalue below this times the base's.
+LEAST_EIGENVALUE = 0.3
 # Degrees of freedom of proposals around a mode.
 FREEDOM = 6.0
 
@@ -296,7 +315,7 @@ def split_or_merge(
     Moved
     """
     n, n_clusters = len(labels), len(free)
-    i, j = rng.choice(n, size=2, replace=False)
+    i, j = _pair(rng, n)
     one, other = labels[i], labels[j]
     is_split = bool(one == other)
     inside = (labels == one) | (labels == other)
@@ -304,7 +323,7 @@ def split_or_merge(
     nothing = Moved(labels, free, is_split, False, 0)
     if not is_split and np.any(known[labels == one]) and np.any(known[labels == other]):
         return nothing
-    found = _launch(density, scales, inside, int(i), int(j), pool, pool_rows)
+    found = _launch(density, scales, inside, i, j, pool, pool_rows)
     if found is None:
         return nothing
     halves, whole, share = found
@@ -363,6 +382,12 @@ def split_or_merge(
     return Moved(labels, free, is_split, True, fewest)
 
 
+def _pair(rng: np.random.Generator, n: int) -> tuple[int, int]:
+    """Return two different rows of n."""
+    i, j = int(rng.random() * n), int(rng.random() * (n - 1))
+    return i, j + (j >= i)
+
+
 def _odds(density: Densities, free: np.ndarray, rows: np.ndarray, share: float) -> np.ndarray:
     """Return the probabilities of rows to be with the first of two atoms."""
     first, second = density.by_row(density.from_free(free, []))[:, rows]
@@ -387,7 +412,8 @@ def _launch(
     labels = np.full(len(inside), 2, dtype=np.int64)
     for _ in range(N_ROUNDS):
         by_row = density.by_row(density.from_free(free, []))
-        left = by_row[0, rows] > by_row[1, rows]
+        one, other = by_row[:, rows]
+        left = one > other + TIED * np.abs(one)
         labels[rows] = np.where(left, 0, 1)
         labels[i], labels[j] = 0, 1
         free, precisions = _newton(density, scales, free, labels, 1)
@@ -442,7 +468,7 @@ def _positive(hessian: np.ndarray, width: np.ndarray) -> np.ndarray:
         hessian = np.where(unknown[:, None, None], np.diag(1.0 / width**2), hessian)
     scaled = 0.5 * (hessian + hessian.transpose(0, 2, 1)) * scale
     if len(width) == 1:
-        return np.maximum(np.abs(scaled), 0.3) / scale
+        return np.maximum(np.abs(scaled), LEAST_EIGENVALUE) / scale
     values, vectors = np.linalg.eigh(scaled)
-    fixed = np.einsum("kij,kj,klj->kil", vectors, np.maximum(np.abs(values), 0.3), vectors)
+    fixed = np.einsum("kij,kj,klj->kil", vectors, np.maximum(np.abs(values), LEAST_EIGENVALUE), vectors)
     return fixed / scale

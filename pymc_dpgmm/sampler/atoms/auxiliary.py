@@ -19,9 +19,9 @@ import numpy as np
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits, below, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function
+from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, named_by_appearance
+from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new, named_by_appearance
 from pymc_dpgmm.sampler.atoms.beside import (
     Beside,
     call_join_beside,
@@ -103,8 +103,8 @@ scan_at = HEAD.reader(Scan, bits=f"Bits(head[{HEAD.place('next_double')}], head[
 SPARE = 6
 
 
-@c_function(NOTHING(INTS, FLOAT))
-def _scan(head, discount):
+@inlined
+def let_rows_join(head, discount):
     """Let rows join clusters, from ``head[ROW]`` until all have, or fresh atoms or slots beside them run out."""
     s = scan_at(head)
     bits, n, m, log_weights = s.bits, s.n, s.n_auxiliary, s.log_weights
@@ -182,6 +182,11 @@ def _scan(head, discount):
         if known[i]:
             known_slots[slot] = 1
         head[ROW] += 1
+
+
+@c_function(NOTHING(INTS, FLOAT))
+def _scan(head, discount):
+    let_rows_join(head, discount)
 
 
 class Scanned(NamedTuple):
@@ -262,7 +267,6 @@ def scan(
     active = np.arange(n_atoms)
     places = np.arange(n_atoms)
     auxiliary = np.arange(n_clusters, n_clusters + m)
-    log_new = np.empty(0)
     next_double, bit_state = bits_of_generator(rng)
     densities = np.ascontiguousarray(densities)
     row, n_moved, n_active, next_atom = 0, 0, n_clusters, n_clusters + m
@@ -273,7 +277,7 @@ def scan(
         state = None if beside is None else beside.roomy()
         weights_beside = np.empty(0 if state is None else state.capacity + 1)
         reach = min(n_atoms, n) + 1
-        log_new = np.append(log_new, [log_seat_new(prior, k) for k in range(len(log_new), reach)])
+        log_new = log_seats_new(prior, reach)
         log_weights = np.empty(n_atoms + m)
         head = HEAD.filled(
             next_double=next_double,
