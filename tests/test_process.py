@@ -17,6 +17,7 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.process_density import ProcessModel, family_for
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
@@ -522,7 +523,7 @@ def assert_mean(values, mean):
 
 
 def random_mean():
-    """The mean of the base, and the concentration, are random: NUTS and the step's own draw."""
+    """The mean of the base, and the concentration, are random."""
     y = np.array([-0.5, 2.8, 3.2, 3.0])
     grid, hyper = ties.cells(-9.0, 11.0, 1200), ties.cells(-8.0, 8.0, 100)
     alphas = ties.cells(np.log(0.02), np.log(12.0), 80)
@@ -537,7 +538,8 @@ def random_mean():
 
 
 @pytest.mark.slow
-def test_hyperparameters_see_the_atoms_of_clusters_once():
+@pytest.mark.parametrize("how", ["slices", "nuts"])
+def test_hyperparameters_see_the_atoms_of_clusters_once(how):
     """A base with a random mean counts each cluster, and not each row."""
     y, labels, log_rows, log_base, log_eppf, log_hyper, means, alphas = random_mean()
     by_mean = np.array(
@@ -552,8 +554,9 @@ def test_hyperparameters_see_the_atoms_of_clusters_once():
         m, alpha = pm.Normal("m", 0.5, 1.5), pm.Gamma("alpha", 2.0, 1.0)
         theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(m, 0.9), shape=len(y))
         pm.Normal("y", theta, 0.8, observed=y)
-    idata = run(model)
+    idata = run(model, dpmixture={"hyperparameters": how})
     posterior = idata.posterior
+    assert ("step_size" in idata.sample_stats) == (how == "nuts")
     exact.assert_matches(exact.codes(posterior["theta_labels"].to_numpy()), labels, joint.sum(axis=(1, 2)))
     assert_mean(posterior["m"].to_numpy(), joint.sum(axis=(0, 2)) @ means)
     assert_mean(posterior["alpha"].to_numpy(), joint.sum(axis=(0, 1)) @ alphas)
@@ -575,6 +578,27 @@ def test_hyperparameters_see_the_atoms_of_clusters_once():
     wrong = np.exp(wrong - logsumexp(wrong))
     with pytest.raises(AssertionError):
         assert_mean(posterior["m"].to_numpy(), wrong.sum(axis=(0, 2)) @ means)
+
+
+def test_which_hyperparameters_are_drawn_with_atoms():
+    """Those on which atoms and priors on partitions alone depend: not what rows or other mixtures depend on."""
+    y, z = np.arange(6.0), np.arange(5.0)
+    with pm.Model() as model:
+        m, alpha = pm.Normal("m"), pm.LogNormal("alpha")
+        spread = pm.HalfNormal("spread", pm.HalfNormal("deeper"))
+        theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(m, spread), shape=6)
+        pm.Normal("y", theta, pm.HalfNormal("sigma"), observed=y)
+        both, own = pm.Normal("both"), pm.HalfNormal("own")
+        other = dp.DirichletProcess("other", 1.0, pm.Normal.dist(both, 1.0), shape=5)
+        pm.Normal("z", other, 1.0, observed=z)
+        dp.DPMixture("x", 1.0, dp.NormalInverseGamma(both, 1.0, 2.0, own), observed=y)
+    names = [rv.name for rv in hyperparameters_of_processes(model)]
+    assert names == ["m", "alpha", "deeper", "spread"]
+    assert [rv.name for rv in hyperparameters(model)] == ["own"]
+    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1)
+    assert np.isfinite(idata.posterior["both"]).all()
+    with pytest.raises(ValueError, match=r"hyperparameters must be .slices. or .nuts., got 'none'"):
+        sampled.sample(model_of_two_clusters(), 5, tune=5, dpmixture={"hyperparameters": "none"})
 
 
 @pytest.mark.slow
@@ -1044,12 +1068,12 @@ def test_the_hint_is_logged(caplog):
     assert "dp.DPMixture with base=dp.GammaPoisson(a, b) integrates rate out" in caplog.text
 
 
-@pytest.mark.parametrize("case", rest_slow(["known_profile", "tied"]))
+@pytest.mark.parametrize("case", rest_slow(["hyperparameters", "known_profile", "tied"], 2))
 def test_a_restored_step_repeats_its_draws(case):
-    """To the last bit, also where collapsed mixtures are beside the atoms."""
-    model, _, _ = CASES[case]()
+    """To the last bit, also with hyperparameters, and where collapsed mixtures are beside the atoms."""
+    model = model_of_two_clusters() if case == "hyperparameters" else CASES[case]()[0]
     with model:
-        step = dp.DirichletProcessStep()
+        step = dp.DirichletProcessStep(model.free_RVs if case == "hyperparameters" else None)
     step.setup_chain(np.random.default_rng(1), 50, 50)
     point = model.initial_point(random_seed=1)
     for _ in range(40):

@@ -25,9 +25,14 @@ from pymc_dpgmm.sampler.tuning.preparation import finish
 LARGEST_TRACE = 2**30
 
 
+def _methods(step: Any) -> list[Any]:
+    """Return a step method, or the parts of a compound step."""
+    return list(getattr(step, "methods", [step]))
+
+
 def has_step(step: Any, kind: type) -> bool:
     """Tell whether a step method, or a part of a compound step, is of a kind."""
-    return any(isinstance(method, kind) for method in getattr(step, "methods", [step]))
+    return any(isinstance(method, kind) for method in _methods(step))
 
 
 def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -217,6 +222,9 @@ def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
                 )
         made = function(model=model, chains=chains, expected_length=expected_length, **others)
         # Chains in processes of their own begin now.
+        for method in _methods(others.get("step")):
+            if isinstance(method, PartitionStep):
+                method.prepare(point)
         finish()
         return made
 

@@ -6,13 +6,17 @@ from typing import Any
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.steps.hyperparameters import chosen_hyperparameters, hyperparameters
+from pymc_dpgmm.integration.steps.hyperparameters import (
+    chosen_hyperparameters,
+    hyperparameters,
+    hyperparameters_of_processes,
+)
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
 
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
     """Return the variables of a model that can be drawn by the step of its labels, or by another one."""
-    return [*hyperparameters(model), *latent_rows(model)]
+    return [*hyperparameters(model), *hyperparameters_of_processes(model), *latent_rows(model)]
 
 
 def assigned(
@@ -33,7 +37,8 @@ def assigned(
     """
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
-    rows, known = latent_rows(model), hyperparameters(model)
+    rows = latent_rows(model)
+    known = [*hyperparameters(model), *hyperparameters_of_processes(model)]
     chosen = [
         *chosen_hyperparameters(model, known, random, options.get("hyperparameters")),
         *chosen_latent_rows(rows, random, options.get("latent_rows")),

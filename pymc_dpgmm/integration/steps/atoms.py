@@ -18,6 +18,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, family_for
 from pymc_dpgmm.integration.steps.concentration import Concentration
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import (
@@ -44,7 +45,8 @@ from pymc_dpgmm.sampler.atoms.atom_moves import (
 )
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, Rows, scan
 from pymc_dpgmm.sampler.atoms.beside import Beside
-from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps, Counts
+from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps, Counts, sweep
+from pymc_dpgmm.sampler.tuning.preparation import begin, finish
 from pymc_dpgmm.tables.checks import check_count
 
 STATISTICS: dict[str, Any] = OF_PARTITIONS | {
@@ -102,6 +104,7 @@ class DirichletProcessStepState(StepMethodState):
 
     tune: bool
     scales: Any
+    widths: dict[str, Any]
 
 
 class BesideAtPoint(NamedTuple):
@@ -276,7 +279,8 @@ class DirichletProcessStep(PartitionStep):
     Parameters
     ----------
     vars : list of variables, optional
-        Labels and parameters, and gamma concentrations of the labels. By default those of the model.
+        Labels and parameters, and gamma concentrations of the labels and hyperparameters on which nothing else
+        depends. By default the labels and parameters of the model.
     n_sweeps : int, >= 1, optional
         Sweeps per draw: each consists of the moves below. By default 4 for up to 500 rows, 2 for up to 2,000, and
         1 for more.
@@ -371,7 +375,10 @@ class DirichletProcessStep(PartitionStep):
                 f"{', '.join(left_out)} can only be sampled together with the labels, by "
                 "dp.DirichletProcessStep, which pm.sample assigns automatically: leave them out of step="
             )
-        alone = [model.rvs_to_values[rv] for rv in chosen if not is_atoms(rv) and not is_labels(rv)]
+        others = [model.rvs_to_values[rv] for rv in chosen if not is_atoms(rv) and not is_labels(rv)]
+        known = {model.rvs_to_values[rv] for rv in hyperparameters_of_processes(model)}
+        sliced = [value for value in others if value in known]
+        alone = [value for value in others if value not in known]
         drawn = [Concentration(model, value) for value in alone]
         names = {target.name for target in self.targets}
         unrelated = [c.name for c in drawn if c.labels not in names]
@@ -379,21 +386,49 @@ class DirichletProcessStep(PartitionStep):
             raise ValueError(f"{', '.join(unrelated)} can only be drawn together with its own labels")
         self.concentrations = {c.labels: c for c in drawn}
         sampled = [rv for target in self.targets for rv in (target.labels, *target.parameters)]
-        self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone]
+        self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone, *sliced]
+        self.hyperparameters = hyperparameters_of_step(model, sliced, [], compile_kwargs)
+        self.widths: dict[str, np.ndarray] = {}
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
+        if not all(target.densities.discrete or target.mixtures for target in self.targets):
+            kernels = [sweep, *([drawn_concentration] if self.concentrations else [])]
+            kernels += [kernel for group in self.hyperparameters for kernel in group.kernels]
+            begin(list(dict.fromkeys(kernels)), [], are_long=True)
 
     @staticmethod
     def competence(var: Any, has_grad: bool = False) -> Competence:
         """Never assigned automatically: DPMixtureStep delegates to it."""
         return Competence.INCOMPATIBLE
 
+    def prepare(self, point: Mapping[str, np.ndarray]) -> None:
+        """Compile the densities while the moves are compiled."""
+        with compiling.announced("the moves of labels and atoms"), np.errstate(all="ignore"):
+            for target in self.targets:
+                target.confirm(point)
+                density = target.densities.at(point)
+                labels, atoms = target.read(point)
+                atoms = density.inside(atoms)
+                if not density.discrete:
+                    free = density.to_free(atoms)
+                    density.from_free(free, [])
+                    target.sweeps(labels, free, self.options.n_auxiliary)
+
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain with its own random numbers, and without the scales of the last chain."""
+        finish()
         super().setup_chain(rng, tune, draws)
         self.tune = tune > 0
         self.scales = [None] * len(self.targets)
         self.beside = [None] * len(self.targets)
+        self.widths = {}
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Draw labels and atoms, and the hyperparameters that go with them, given everything else in the point."""
+        point, statistics = super().step(point)
+        for group in self.hyperparameters:
+            group.draw(self.rng, point, [], self.widths, self.tune)
+        return point, statistics
 
     def stop_tuning(self) -> None:
         """Fix the scales learnt while tuning."""

@@ -34,7 +34,7 @@ from pymc_dpgmm.integration.variables import (
     mixture_inputs,
     of_units,
 )
-from pymc_dpgmm.integration.variables.atoms import has_atoms
+from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.native.array_calls import NativeCall
@@ -49,16 +49,37 @@ MOST_COORDINATES = 16
 
 
 def hyperparameters(model: pm.Model) -> list[Variable]:
-    """Return the hyperparameters of a model that can be drawn with its labels.
+    """Return the hyperparameters of a model that can be drawn with the labels of its mixtures.
 
     Concentrations that have an exact draw are not among them, nor are variables that rows depend on, such as
     coefficients in an offset.
     """
-    labels = {rv for rv in model.free_RVs if is_labels(rv) and isinstance(rv.owner.op, PartitionRV)}
-    labels = {rv for rv in labels if not has_atoms(model, rv)}
+    labels = {rv for rv in _partitions(model) if not has_atoms(model, rv)}
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
-    governed = labels | mixtures
     of_rows = set().union(*(_behind_rows(model, mixture) for mixture in mixtures))
+    found = _governing(model, labels | mixtures, of_rows)
+    found |= {rv for scale in learnt_scales(model).values() for rv in scale.variables}
+    return [rv for rv in model.free_RVs if rv in found]
+
+
+def hyperparameters_of_processes(model: pm.Model) -> list[Variable]:
+    """Return the hyperparameters that can be drawn with the labels and atoms of Dirichlet processes.
+
+    Nothing but atoms and priors on partitions depends on them: of those that collapsed mixtures depend on too, the
+    clusters' sums would be needed.
+    """
+    labels = {rv for rv in _partitions(model) if has_atoms(model, rv)}
+    atoms = {rv for rv in model.free_RVs if is_atoms(rv) and atoms_inputs(rv)[0] in labels}
+    found = _governing(model, labels | atoms, set())
+    return [rv for rv in model.free_RVs if rv in found]
+
+
+def _partitions(model: pm.Model) -> list[Variable]:
+    return [rv for rv in model.free_RVs if is_labels(rv) and isinstance(rv.owner.op, PartitionRV)]
+
+
+def _governing(model: pm.Model, governed: set[Variable], of_rows: set[Variable]) -> set[Variable]:
+    """Return the continuous variables on which nothing depends but ``governed`` and each other."""
     upstream = set(ancestors(list(governed))) - governed - of_rows
     depending = {
         rv: set(dependents(model, rv))
@@ -68,8 +89,7 @@ def hyperparameters(model: pm.Model) -> list[Variable]:
     found = set(depending)
     while found != (kept := {rv for rv in found if depending[rv] <= governed | found}):
         found = kept
-    found |= {rv for scale in learnt_scales(model).values() for rv in scale.variables}
-    return [rv for rv in model.free_RVs if rv in found]
+    return found
 
 
 def learnt_scales(model: pm.Model) -> dict[Variable, LearntScale]:

@@ -21,7 +21,11 @@ from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import Concentration, ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_step
+from pymc_dpgmm.integration.steps.hyperparameters import (
+    check_hyperparameters,
+    hyperparameters_of_processes,
+    hyperparameters_of_step,
+)
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.latent_rows import (
     Anchor,
@@ -381,8 +385,9 @@ class DPMixtureStep(LabelsStep):
         with_atoms: list[Any] = []
         in_chunks: dict[bool, list[Any]] = {True: [], False: []}
         have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
+        of_atoms = hyperparameters_of_processes(model)
         for value, rv in zip(values, given, strict=True):
-            if is_atoms(rv) or rv in have_atoms:
+            if is_atoms(rv) or rv in have_atoms or rv in of_atoms:
                 with_atoms.append(value)
                 continue
             on, _ = concentration_of(model, rv)
@@ -405,7 +410,8 @@ class DPMixtureStep(LabelsStep):
             "chunks", kwargs.pop("chunks", None) if in_chunks[True] else None, ChunkOptions._fields
         )
         for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if with_atoms else None, AtomOptions._fields)
-        misplaced = [name for name in ASSIGNED if with_atoms and not own and name in kwargs]
+        of_mixtures = [name for name in ASSIGNED if name != "hyperparameters"]
+        misplaced = [name for name in of_mixtures if with_atoms and not own and name in kwargs]
         if misplaced:
             raise ValueError(
                 f"{', '.join(misplaced)} are options for the labels of a dp.DPMixture, and the model has none; "

@@ -50,6 +50,9 @@ class PartitionStep(BlockedStep):
         }
         self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
 
+    def prepare(self, point: Mapping[str, np.ndarray]) -> None:
+        """Compile what draws need, before chains begin in other processes."""
+
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the variables drawn with them, given everything else in the point."""
         point = dict(point)

@@ -92,15 +92,15 @@ class _Preparation:
         self._functions: list[CFunction] = []
         self._helper: _Helper | None = None
 
-    def begin(self, functions: Sequence[CFunction], what: str) -> None:
-        """Compile functions in a process of its own if there are many, and a core is free; do not wait."""
+    def begin(self, functions: Sequence[CFunction], what: str, are_long: bool) -> None:
+        """Compile functions in a process of its own if that is worth while, and a core is free; do not wait."""
         missing = [f for f in functions if not f.is_at_hand() and f not in self._functions]
         if not missing:
             return
         if not self._functions:
             compiling.enter(what)
             compiling.tell()
-        is_worth_it = len(missing) >= FEWEST_FUNCTIONS and available_cores() >= 2
+        is_worth_it = (are_long or len(missing) >= FEWEST_FUNCTIONS) and available_cores() >= 2
         # Elsewhere libraries of the system do not survive a fork, or there is none.
         if self._helper is None and is_worth_it and sys.platform == "linux":
             self._helper = _helper(missing)
@@ -137,7 +137,7 @@ class _Preparation:
 _preparation = _Preparation()
 
 
-def begin(functions: Sequence[CFunction], families: Sequence[Family]) -> None:
+def begin(functions: Sequence[CFunction], families: Sequence[Family], are_long: bool = False) -> None:
     """Begin to compile functions, or find them on disk. A line in PyMC's log tells of it if one is compiled.
 
     Parameters
@@ -145,9 +145,11 @@ def begin(functions: Sequence[CFunction], families: Sequence[Family]) -> None:
     functions : sequence of CFunction
     families : sequence of Family
         Those that a user is told of.
+    are_long : bool
+        Whether a single one of the functions is worth a process.
     """
     named = sorted({family.title for family in families})
-    _preparation.begin(functions, " and ".join(["the sampler", *named]))
+    _preparation.begin(functions, " and ".join(["the sampler", *named]), are_long)
 
 
 def finish() -> None:
