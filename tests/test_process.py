@@ -19,9 +19,11 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.integration.process_density import ProcessModel, family_for
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.native.compiled import c_function
 from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
+from pymc_dpgmm.sampler.atoms import compiled_sweeps
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
-from pymc_dpgmm.sampler.atoms.beside import Beside
+from pymc_dpgmm.sampler.atoms.beside import Beside, evidence_beside
 
 ALL_MOVES = {"n_sweeps": 1, "n_scans": 1, "hamiltonian": 1, "split_merge": 1}
 ALONE = {
@@ -422,8 +424,13 @@ def test_mistakes_in_the_scan_are_seen(mistake):
     assert distance > bound
 
 
+@c_function(evidence_beside.signature)
+def no_evidence(head, rows, n_rows, found):
+    found[0] = 0.0
+
+
 def without_splits_of_the_profile(monkeypatch):
-    monkeypatch.setattr(Beside, "log_split", lambda self, one, other: 0.0)
+    monkeypatch.setattr(compiled_sweeps, "evidence_beside", no_evidence)
     return "split_merge"
 
 

@@ -5,8 +5,9 @@ entries, and addresses of functions. From the declaration are made the places of
 function by which compiled code reads a block into a named tuple.
 """
 
+from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -88,17 +89,22 @@ class Block:
         """Return the expression by which compiled code reads a field of a block of some name."""
         return self._fields[name].format(f"{block}[{self._places[name]}]")
 
-    def reader(self, kind: Any, **others: str) -> Callable[..., Any]:
+    def reader(self, kind: Any = None, **others: str) -> Callable[..., Any]:
         """Return a function for compiled code that reads a named tuple from a block.
 
         Parameters
         ----------
-        kind : named tuple
-            Its fields are those of the block that have their names.
+        kind : named tuple, optional
+            Its fields are those of the block that have their names. By default it has all numbers, pointers and
+            addresses of the block, and ``bits``, if the block has the addresses of a generator.
         **others : str
             Fields of the named tuple that have another name in the block, or the expressions that they are, in
             which ``head`` is the block.
         """
+        if kind is None:
+            if "next_double" in self._fields:
+                others["bits"] = f"Bits({self.read('next_double')}, {self.read('bit_state')})"
+            kind = cast("Any", namedtuple)("Fields", [*self._fields, *others])
         fields = {name: others.get(name, name) for name in kind._fields}
         return reader(kind, ["head"], {n: self.read(f) if f in self._fields else f for n, f in fields.items()})
 

@@ -142,8 +142,7 @@ class AtomsTarget(ProcessModel):
     def sweeps(self, labels: np.ndarray, free: np.ndarray, n_auxiliary: int) -> CompiledSweeps | None:
         """Return what makes sweeps without Python, if that can be.
 
-        Not where atoms have discrete values, labels are those of collapsed mixtures too, or PyTensor
-        does not compile with numba.
+        Not where atoms have discrete values, or PyTensor does not compile with numba.
 
         Parameters
         ----------
@@ -154,7 +153,7 @@ class AtomsTarget(ProcessModel):
         """
         if n_auxiliary not in self._sweeps:
             of_row = np.arange(self.n) if self.of_row is None else np.asarray(self.of_row, dtype=np.int64)
-            native = None if self.mixtures else self.densities.native(free, labels[of_row])
+            native = self.densities.native(free, labels[of_row])
             self._sweeps[n_auxiliary] = (
                 None if native is None else CompiledSweeps(self.rows, of_row, free.shape[1], *native, n_auxiliary)
             )
@@ -391,7 +390,7 @@ class DirichletProcessStep(PartitionStep):
         self.widths: dict[str, np.ndarray] = {}
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
-        if not all(target.densities.discrete or target.mixtures for target in self.targets):
+        if not all(target.densities.discrete for target in self.targets):
             kernels = [sweep, *([drawn_concentration] if self.concentrations else [])]
             kernels += [kernel for group in self.hyperparameters for kernel in group.kernels]
             begin(list(dict.fromkeys(kernels)), [], are_long=True)
@@ -466,7 +465,8 @@ class DirichletProcessStep(PartitionStep):
         per_sweep += N_BASE * self.options.hamiltonian if self.tune else 0
         stream = Stream(self.rng, density, n_sweeps * per_sweep)
         moves = Moves()
-        native = self._native_sweeps(target, density, labels, atoms) if n_sweeps and len(scales.row) else None
+        is_free = n_sweeps > 0 and len(scales.row) > 0
+        native = self._native_sweeps(target, density, labels, atoms, beside) if is_free else None
         for _ in range(n_sweeps):
             if concentration is not None:
                 prior = self._concentrated(concentration, point, prior, labels, target.n)
@@ -510,7 +510,7 @@ class DirichletProcessStep(PartitionStep):
         return prior._replace(alpha=alpha)
 
     def _native_sweeps(
-        self, target: AtomsTarget, density: Any, labels: np.ndarray, atoms: Atoms
+        self, target: AtomsTarget, density: Any, labels: np.ndarray, atoms: Atoms, beside: Beside | None
     ) -> CompiledSweeps | None:
         """Begin a draw without Python, if there can be one."""
         if target.densities.discrete:
@@ -518,7 +518,7 @@ class DirichletProcessStep(PartitionStep):
         free = density.to_free(atoms)
         native = target.sweeps(labels, free, self.options.n_auxiliary)
         if native is not None:
-            native.begin(self.rng, labels, free, target.densities.native_values)
+            native.begin(self.rng, labels, free, target.densities.native_values, beside)
         return native
 
     def _sweep_natively(

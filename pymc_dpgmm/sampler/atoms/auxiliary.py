@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.arithmetic import Bits, below, uniform
+from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined
 from pymc_dpgmm.native.special import log_rising
@@ -76,29 +76,7 @@ ROW, N_ACTIVE, NEXT, STOP, N_MOVED = HEAD.places("row", "n_active", "next", "sto
 BESIDE, LEAVE, WEIGH, JOIN = HEAD.places("beside", "leave_beside", "weigh_beside", "join_beside")
 
 
-class Scan(NamedTuple):
-    """Numbers and pointers of a scan."""
-
-    bits: Bits
-    n: int
-    n_auxiliary: int
-    labels: object
-    weights: object
-    known: object
-    sizes: object
-    known_slots: object
-    places: object
-    densities: object
-    active: object
-    auxiliary: object
-    log_new: object
-    log_weights: object
-    beside: object
-    slots_beside: object
-    weights_beside: object
-
-
-scan_at = HEAD.reader(Scan, bits=f"Bits(head[{HEAD.place('next_double')}], head[{HEAD.place('bit_state')}])")
+scan_at = HEAD.reader()
 # Fresh atoms at hand beside the auxiliary ones, before more are drawn.
 SPARE = 6
 

@@ -87,6 +87,12 @@ def call_join_beside(typing_context, address, head, i, k):
     return called_at(join_beside.signature)
 
 
+@intrinsic
+def call_evidence_beside(typing_context, address, head, rows, n_rows, found):
+    """Call :func:`evidence_beside` by its address."""
+    return called_at(evidence_beside.signature)
+
+
 class Beside:
     """Collapsed mixtures on the labels of atoms, at a point of a model.
 

@@ -55,24 +55,6 @@ PARAMETER = Block(
 N_PARAMETER = len(PARAMETER)
 
 
-class _Clusters(NamedTuple):
-    table: Any
-    evidence: Any
-    derive: Any
-    n_clusters: Any
-    n_parameters: Any
-    parameters: Any
-
-
-class _Parameter(NamedTuple):
-    values: Any
-    place: Any
-    length: Any
-    support: Any
-    side: Any
-    origin: Any
-
-
 class Density(NamedTuple):
     """A log density of numbers at fixed places.
 
@@ -97,8 +79,8 @@ class Density(NamedTuple):
     failed: Any
 
 
-_clusters_at = CLUSTERS.reader(_Clusters)
-_parameter_at = PARAMETER.reader(_Parameter)
+_clusters_at = CLUSTERS.reader()
+_parameter_at = PARAMETER.reader()
 
 
 @intrinsic

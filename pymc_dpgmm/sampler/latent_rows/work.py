@@ -1,6 +1,6 @@
 """Memory of draws of latent rows, laid out once and used by all draws of a chain."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -51,37 +51,7 @@ WORK = Block(
 N_OF_WORK = WORK.place("n_clusters")
 
 
-class Numbers(NamedTuple):
-    """The block, in compiled code."""
-
-    n: int
-    n_clusters: int
-    d: int
-    slots: np.ndarray
-    clusters: np.ndarray
-    sizes: np.ndarray
-    movable: np.ndarray
-    counts: np.ndarray
-    log_seats: np.ndarray
-    n_means: int
-    means: np.ndarray
-    precisions: np.ndarray
-    at_mean: np.ndarray
-    best: np.ndarray
-    places: np.ndarray
-    modes: np.ndarray
-    factors: np.ndarray
-    log_integrals: np.ndarray
-    unfinished: np.ndarray
-    chosen: np.ndarray
-    proposed: np.ndarray
-    log_proposals: np.ndarray
-    scratch: np.ndarray
-    order: np.ndarray
-    of_slot: np.ndarray
-
-
-read = WORK.reader(Numbers)
+read = WORK.reader()
 
 
 @inlined

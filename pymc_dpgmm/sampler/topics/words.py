@@ -16,7 +16,6 @@ token, so that every draw has its exact law.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -77,29 +76,8 @@ N_DOCUMENTS, N_TOPICS, IS_OPEN, DOCUMENT, TOKEN, N_MOVED, N_FREE, NEXT_DOUBLE, B
 ETA_SUM, REST, GAMMA = range(3)
 
 
-class Tokens(NamedTuple):
-    """Pointers to the arrays."""
-
-    words: object
-    labels: object
-    topics: object
-    counts: object
-    lengths: object
-    places: object
-    starts: object
-    free: object
-    totals: object
-    eta: object
-    pulls: object
-    shares: object
-    own: object
-    odds: object
-    weights: object
-    numbers: object
-
-
 # The arrays that a head tells of.
-tokens_at = HEAD.reader(Tokens)
+tokens_at = HEAD.reader()
 
 
 @inlined

@@ -1,0 +1,201 @@
+"""The memory of a compiled sweep over labels and atoms, and what all of its moves ask of it.
+
+Densities of the user's model are functions at addresses: see :mod:`pymc_dpgmm.native.array_calls`.
+"""
+
+import math
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
+from pymc_dpgmm.native.compiled import INT, INTS, called_at, inlined, shifted
+from pymc_dpgmm.sampler.atoms.auxiliary import STOP
+
+# What a sweep does next, and how a call of it ends.
+SCAN_BEGINS, SCAN_GOES_ON, MOVES, SPLITS = range(4)
+DONE, NEEDS_ATOMS, NEEDS_SLOTS, FAILED = range(4)
+
+SWEEP = Block(
+    next_double=NUMBER,
+    bit_state=NUMBER,
+    # Labels are those of n blocks of rows, of which there are n_rows; atoms have n_free numbers.
+    n=NUMBER,
+    n_rows=NUMBER,
+    n_free=NUMBER,
+    has_blocks=NUMBER,
+    # What is to be done.
+    phase=NUMBER,
+    has_moves=NUMBER,
+    n_hamiltonian=NUMBER,
+    n_splits=NUMBER,
+    is_tuning=NUMBER,
+    # Clusters, and what has been counted.
+    n_clusters=NUMBER,
+    n_moved=NUMBER,
+    splits_tried=NUMBER,
+    splits=NUMBER,
+    merges_tried=NUMBER,
+    merges=NUMBER,
+    # The block of the scan, and where atoms of the pool begin that rows have no densities under yet.
+    scan=blocks.INTS,
+    weighed=NUMBER,
+    # Of rows: the block of each.
+    of_row=blocks.INTS,
+    row_labels=blocks.INTS,
+    # Of blocks of rows.
+    labels=blocks.INTS,
+    weights=blocks.FLOATS,
+    known=blocks.INTS,
+    halves=blocks.INTS,
+    # Of atoms of the pool: their numbers, names of clusters, and densities of blocks and of rows.
+    pool=blocks.FLOATS,
+    names=blocks.INTS,
+    densities=blocks.FLOATS,
+    row_densities=blocks.FLOATS,
+    # Of clusters: their atoms, and their sizes in blocks.
+    atoms=blocks.FLOATS,
+    sizes=blocks.FLOATS,
+    # Of Hamiltonian moves.
+    moved=blocks.FLOATS,
+    momentum=blocks.FLOATS,
+    scale=blocks.FLOATS,
+    start=blocks.FLOATS,
+    energy=blocks.FLOATS,
+    # Of splits and merges: two atoms and one, precisions around them, and what is computed on the way.
+    modes=blocks.FLOATS,
+    precisions=blocks.FLOATS,
+    drawn=blocks.FLOATS,
+    factor=blocks.FLOATS,
+    steps=blocks.FLOATS,
+    gradient=blocks.FLOATS,
+    hessian=blocks.FLOATS,
+    vectors=blocks.FLOATS,
+    two_rows=blocks.FLOATS,
+    log_new=blocks.FLOATS,
+    # Numbers that are learnt, by their places below, and draws from the base.
+    learnt=blocks.FLOATS,
+    base=blocks.FLOATS,
+    row=blocks.FLOATS,
+    base_draws=blocks.FLOATS,
+    # The densities of atoms and their rows, and of each row under each atom: see NativeCall.
+    density_entry=NUMBER,
+    density_code=NUMBER,
+    density_inputs=blocks.INTS,
+    density_outputs=blocks.INTS,
+    rows_entry=NUMBER,
+    rows_code=NUMBER,
+    rows_inputs=blocks.INTS,
+    rows_outputs=blocks.INTS,
+    points=blocks.FLOATS,
+    values=blocks.FLOATS,
+    gradients=blocks.FLOATS,
+    # 1 where a density has failed; what is drawn then means nothing.
+    failed=blocks.INTS,
+    # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block
+    # there; members of a cluster, and the log evidence of these.
+    beside=blocks.INTS,
+    has_beside=NUMBER,
+    slots_beside=blocks.INTS,
+    members=blocks.INTS,
+    evidence=blocks.FLOATS,
+    leave_beside=FUNCTION,
+    join_beside=FUNCTION,
+    evidence_beside=FUNCTION,
+)
+PHASE, HAS_MOVES, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
+    "phase", "has_moves", "n_splits", "n_clusters", "weighed"
+)
+TALLY = ("splits_tried", "splits", "merges_tried", "merges")
+SPLITS_TRIED, N_SPLIT, MERGES_TRIED, N_MERGED = SWEEP.places(*TALLY)
+ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEEP.places(
+    "n_moved", "pool", "densities", "row_densities", "drawn", "two_rows"
+)
+# Numbers that are learnt, and the sum of the acceptances of Hamiltonian moves.
+STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = range(7)
+
+
+sweep_at = SWEEP.reader()
+
+
+@intrinsic
+def _call_entry(typing_context, address, code, inputs, outputs):
+    return called_at(INT(INT, INTS, INTS))
+
+
+@inlined
+def is_finite(x):
+    """Tell whether a number is finite."""
+    return -math.inf < x < math.inf
+
+
+@inlined
+def take_labels(s, labels):
+    """Let the densities have these labels of blocks."""
+    for row in range(s.n_rows):
+        s.row_labels[row] = labels[s.of_row[row]] if s.has_blocks != 0 else labels[row]
+
+
+@inlined
+def evaluate(s, atoms, n_atoms):
+    """Compute the log density of atoms and their rows, ``s.values``, and its gradients."""
+    for q in range(n_atoms * s.n_free):
+        s.points[q] = atoms[q]
+    s.density_inputs[1] = n_atoms
+    if _call_entry(s.density_entry, s.density_code, s.density_inputs, s.density_outputs) != 0:
+        s.failed[0] = 1
+
+
+@inlined
+def weigh_rows(s, head, atoms_at, n_atoms, found_at, found):
+    """Compute the log densities (n_atoms, n) of blocks under the atoms at an address."""
+    if n_atoms == 0:
+        return
+    s.rows_inputs[0] = atoms_at
+    s.rows_inputs[1] = n_atoms
+    s.rows_outputs[0] = head[ROW_DENSITIES_AT] if s.has_blocks != 0 else found_at
+    if _call_entry(s.rows_entry, s.rows_code, s.rows_inputs, s.rows_outputs) != 0:
+        s.failed[0] = 1
+    if s.has_blocks != 0:
+        for k in range(n_atoms):
+            for block in range(s.n):
+                found[k * s.n + block] = 0.0
+            for row in range(s.n_rows):
+                found[k * s.n + s.of_row[row]] += s.row_densities[k * s.n_rows + row]
+
+
+@inlined
+def weigh_pool(s, head):
+    """Compute the densities of rows under atoms of the pool that have none yet."""
+    first, stop = head[WEIGHED], s.scan[STOP]
+    head[WEIGHED] = stop
+    atoms_at = head[POOL_AT] + 8 * first * s.n_free
+    found_at = head[DENSITIES_AT] + 8 * first * s.n
+    weigh_rows(s, head, atoms_at, stop - first, found_at, shifted(s.densities, first * s.n))
+
+
+@inlined
+def count_blocks(s, labels, n_clusters):
+    """Count the blocks of each cluster; labels beyond are of rows that do not matter."""
+    for k in range(n_clusters):
+        s.sizes[k] = 0.0
+    for i in range(s.n):
+        if labels[i] < n_clusters:
+            s.sizes[labels[i]] += 1.0
+
+
+@inlined
+def name_clusters(s, head, n_names, atoms):
+    """Name clusters by the first appearance of their labels, which are places among ``atoms``."""
+    for k in range(n_names):
+        s.names[k] = -1
+    n_clusters = 0
+    for i in range(s.n):
+        place = s.labels[i]
+        if s.names[place] < 0:
+            s.names[place] = n_clusters
+            for d in range(s.n_free):
+                s.atoms[n_clusters * s.n_free + d] = atoms[place * s.n_free + d]
+            n_clusters += 1
+        s.labels[i] = s.names[place]
+    head[N_CLUSTERS] = n_clusters
