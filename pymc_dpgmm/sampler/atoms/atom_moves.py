@@ -323,18 +323,18 @@ def split_or_merge(
     nothing = Moved(labels, free, is_split, False, 0)
     if not is_split and np.any(known[labels == one]) and np.any(known[labels == other]):
         return nothing
-    found = _launch(density, scales, inside, i, j, pool, pool_rows)
+    found = _launch(density, scales, inside, i, j, pool, pool_rows, beside)
     if found is None:
         return nothing
-    halves, whole, share = found
+    halves, whole, share, of_beside = found
     between = inside_rows[(inside_rows != i) & (inside_rows != j)]
     if is_split:
         atoms = halves.draw(rng)
-        odds = _odds(density, atoms, between, share)
+        odds = _odds(density, atoms, between, share, of_beside)
         left = rng.random(len(between)) < odds
     else:
         atoms = free[[one, other]]
-        odds = _odds(density, atoms, between, share)
+        odds = _odds(density, atoms, between, share, of_beside)
         left = labels[between] == one
     if np.any(np.isnan(odds)):
         return nothing
@@ -388,10 +388,12 @@ def _pair(rng: np.random.Generator, n: int) -> tuple[int, int]:
     return i, j + (j >= i)
 
 
-def _odds(density: Densities, free: np.ndarray, rows: np.ndarray, share: float) -> np.ndarray:
+def _odds(
+    density: Densities, free: np.ndarray, rows: np.ndarray, share: float, of_beside: np.ndarray
+) -> np.ndarray:
     """Return the probabilities of rows to be with the first of two atoms."""
     first, second = density.by_row(density.from_free(free, []))[:, rows]
-    return 1.0 / (1.0 + np.exp(second - first) * (1.0 - share) / share)
+    return 1.0 / (1.0 + np.exp(second - first - of_beside[rows]) * (1.0 - share) / share)
 
 
 def _launch(
@@ -402,18 +404,26 @@ def _launch(
     j: int,
     pool: np.ndarray,
     pool_rows: np.ndarray,
-) -> tuple[Launch, Launch, float] | None:
-    """Return proposals for the atoms of two clusters, and of one, and the share of rows in the first."""
+    beside: Beside | None,
+) -> tuple[Launch, Launch, float, np.ndarray] | None:
+    """Return proposals for the atoms of two clusters, and of one, and the share of rows in the first.
+
+    Last are the log odds (n,) of rows to be in the first by their columns in collapsed mixtures.
+    """
     rows = np.flatnonzero(inside)
     # The atom that suits one row of the pair, and the one that suits the other, compared with the first.
     first = int(np.argmax(pool_rows[:, i] - 0.5 * pool_rows[:, j]))
     second = int(np.argmax(pool_rows[:, j] - 0.5 * pool_rows[:, i]))
     free = pool[[first, second]]
     labels = np.full(len(inside), 2, dtype=np.int64)
+    labels[i], labels[j] = 0, 1
+    of_beside = np.zeros(len(inside))
     for _ in range(N_ROUNDS):
+        if beside is not None:
+            of_beside = beside.odds(rows, labels)
         by_row = density.by_row(density.from_free(free, []))
         one, other = by_row[:, rows]
-        left = one > other + TIED * np.abs(one)
+        left = one + of_beside[rows] > other + TIED * np.abs(one)
         labels[rows] = np.where(left, 0, 1)
         labels[i], labels[j] = 0, 1
         free, precisions = _newton(density, scales, free, labels, 1)
@@ -423,7 +433,7 @@ def _launch(
     whole = Launch(*_newton(density, scales, middle, np.where(inside, 0, 1), N_NEWTON))
     if not all(np.all(np.isfinite(part)) for part in (*halves, *whole)):
         return None
-    return halves, whole, share
+    return halves, whole, share, of_beside if beside is None else beside.odds(rows, labels)
 
 
 def _newton(

@@ -69,6 +69,32 @@ def evidence_beside(head, rows, n_rows, found):
     found[0] = log_evidence(s, free)
 
 
+@c_function(NOTHING(INTS, INTS, INT, INTS, FLOATS))
+def odds_beside(head, rows, n_rows, sides, found):
+    """Set ``found[i]`` for rows i to their log predictive on the left less that on the right.
+
+    ``sides`` has 0 for rows on the left and 1 for rows on the right. A row's own side counts without the row,
+    unless it has no other.
+    """
+    s = memory_at(head)
+    halves, counts = s.halves, s.half_sizes
+    for side in range(2):
+        halves[side], counts[side] = s.order[head[N_CLUSTERS] + side], 0
+        for t in range(n_rows):
+            if sides[rows[t]] == side:
+                s.half_rows[counts[side]] = rows[t]
+                counts[side] += 1
+        gather(s, halves[side], s.half_rows, counts[side], 1)
+    for t in range(n_rows):
+        i = rows[t]
+        side = sides[i]
+        own = halves[side] if side < 2 and counts[min(side, 1)] > 1 else -1
+        s.log_weights[0] = 0.0
+        s.log_weights[1] = 0.0
+        weigh(s, i, halves, 2, own, s.log_weights)
+        found[i] = s.log_weights[0] - s.log_weights[1]
+
+
 @intrinsic
 def call_leave_beside(typing_context, address, head, i):
     """Call :func:`leave_beside` by its address."""
@@ -91,6 +117,12 @@ def call_join_beside(typing_context, address, head, i, k):
 def call_evidence_beside(typing_context, address, head, rows, n_rows, found):
     """Call :func:`evidence_beside` by its address."""
     return called_at(evidence_beside.signature)
+
+
+@intrinsic
+def call_odds_beside(typing_context, address, head, rows, n_rows, sides, found):
+    """Call :func:`odds_beside` by its address."""
+    return called_at(odds_beside.signature)
 
 
 class Beside:
@@ -131,6 +163,13 @@ class Beside:
         """Return by how much the log marginal likelihood is larger if rows are two clusters and not one."""
         together = np.concatenate([one, other])
         return self.log_evidence(one) + self.log_evidence(other) - self.log_evidence(together)
+
+    def odds(self, rows: np.ndarray, sides: np.ndarray) -> np.ndarray:
+        """Return for some rows their log predictive given the others on side 0, less that on side 1: (n,)."""
+        found, members = np.zeros(len(sides)), np.ascontiguousarray(rows, dtype=np.int64)
+        arrays = np.ascontiguousarray(sides, dtype=np.int64), found
+        odds_beside(self.roomy().address, members.ctypes.data, len(members), *(a.ctypes.data for a in arrays))
+        return found
 
     def total_log_evidence(self) -> float:
         """Return the log marginal likelihood of all rows."""

@@ -16,7 +16,14 @@ from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, POOL, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
 from pymc_dpgmm.sampler.atoms.auxiliary import N_ACTIVE, N_MOVED, NEXT, ROW, STOP, Rows, let_rows_join, scan_at
-from pymc_dpgmm.sampler.atoms.beside import Beside, evidence_beside, join_beside, leave_beside, weigh_beside
+from pymc_dpgmm.sampler.atoms.beside import (
+    Beside,
+    evidence_beside,
+    join_beside,
+    leave_beside,
+    odds_beside,
+    weigh_beside,
+)
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALL_MOVED,
     DONE,
@@ -287,7 +294,7 @@ class CompiledSweeps:
         state = self._beside.roomy()
         calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
         self._set(beside=state.address, has_beside=1, slots_beside=state.slots.ctypes.data, **calls)
-        self._set(evidence_beside=evidence_beside.address)
+        self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
         calls |= {"beside": state.address, "weights_beside": self._weights_beside.ctypes.data}
@@ -354,6 +361,7 @@ class CompiledSweeps:
             "gradients": (c + 2, d),
             "jacobians": c + 2,
             "evidence": 1,
+            "odds": n,
         }
         self._of_sweep = {name: np.zeros(shape, dtype=whole) for name, shape in ints.items()}
         self._of_sweep |= {name: np.zeros(shape, dtype=real) for name, shape in floats.items()}

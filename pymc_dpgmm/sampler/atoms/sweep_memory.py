@@ -99,9 +99,12 @@ SWEEP = Block(
     slots_beside=blocks.INTS,
     members=blocks.INTS,
     evidence=blocks.FLOATS,
+    # Log odds of blocks to be in the first half of a cluster, by their columns there.
+    odds=blocks.FLOATS,
     leave_beside=FUNCTION,
     join_beside=FUNCTION,
     evidence_beside=FUNCTION,
+    odds_beside=FUNCTION,
 )
 PHASE, HAS_MOVES, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
     "phase", "has_moves", "n_splits", "n_clusters", "weighed"

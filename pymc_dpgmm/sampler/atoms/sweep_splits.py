@@ -9,7 +9,12 @@ from pymc_dpgmm.native.symmetric import definite_near
 from pymc_dpgmm.native.triangles import definite_factor, pack, scalar_product, solve_lower, solve_upper
 from pymc_dpgmm.sampler.atoms.atom_moves import FORGETS, FREEDOM, LEAST_EIGENVALUE, N_NEWTON, N_ROUNDS, POOL, TIED
 from pymc_dpgmm.sampler.atoms.auxiliary import NEXT
-from pymc_dpgmm.sampler.atoms.beside import call_evidence_beside, call_join_beside, call_leave_beside
+from pymc_dpgmm.sampler.atoms.beside import (
+    call_evidence_beside,
+    call_join_beside,
+    call_leave_beside,
+    call_odds_beside,
+)
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     DRAWN_AT,
     MERGES_TRIED,
@@ -150,6 +155,13 @@ def _suits(s, first, i, j):
 
 
 @inlined
+def _weigh_beside(s, n_inside):
+    """Compute the odds of blocks to be in the first of two halves by their columns in collapsed mixtures."""
+    if s.has_beside != 0:
+        call_odds_beside(s.odds_beside, s.beside, s.members, n_inside, s.halves, s.odds)
+
+
+@inlined
 def _launch(s, head, i, j, one, other):
     """Find modes for two halves and the whole of some clusters: see ``atom_moves._launch``.
 
@@ -161,20 +173,26 @@ def _launch(s, head, i, j, one, other):
         s.modes[e] = s.pool[left * d + e]
         s.modes[d + e] = s.pool[right * d + e]
     n_inside, n_left = 0, 0
+    for q in range(s.n):
+        s.halves[q] = 2
+        if s.labels[q] == one or s.labels[q] == other:
+            s.members[n_inside] = q
+            n_inside += 1
+    s.halves[i], s.halves[j] = 0, 1
     for _ in range(N_ROUNDS):
+        _weigh_beside(s, n_inside)
         for q in range(2 * d):
             s.drawn[q] = s.modes[q]
         weigh_rows(s, head, head[DRAWN_AT], 2, head[TWO_ROWS_AT], s.two_rows)
-        n_inside, n_left = 0, 0
-        for q in range(s.n):
-            s.halves[q] = 2
-            if s.labels[q] == one or s.labels[q] == other:
-                fit = s.two_rows[q]
-                is_left = (fit > s.two_rows[s.n + q] + TIED * abs(fit) or q == i) and q != j
-                s.halves[q] = 0 if is_left else 1
-                n_inside += 1
-                n_left += is_left
+        n_left = 0
+        for t in range(n_inside):
+            q = s.members[t]
+            fit = s.two_rows[q]
+            is_left = (fit + s.odds[q] > s.two_rows[s.n + q] + TIED * abs(fit) or q == i) and q != j
+            s.halves[q] = 0 if is_left else 1
+            n_left += is_left
         _find_modes(s, s.modes, 2, 1, s.precisions)
+    _weigh_beside(s, n_inside)
     share = (n_left + 1.0) / (n_inside + 2.0)
     for e in range(d):
         s.modes[2 * d + e] = share * s.modes[e] + (1.0 - share) * s.modes[d + e]
@@ -199,8 +217,8 @@ def _allocate(s, head, i, j, one, other, share, is_split):
     weigh_rows(s, head, head[DRAWN_AT], 2, head[TWO_ROWS_AT], s.two_rows)
     for q in range(s.n):
         if q != i and q != j and (s.labels[q] == one or s.labels[q] == other):
-            odds = 1.0 / (1.0 + math.exp(s.two_rows[s.n + q] - s.two_rows[q]) * (1.0 - share) / share)
-            s.two_rows[q] = odds
+            away = math.exp(s.two_rows[s.n + q] - s.two_rows[q] - s.odds[q])
+            s.two_rows[q] = 1.0 / (1.0 + away * (1.0 - share) / share)
     log_p = 0.0
     for q in range(s.n):
         s.halves[q] = 2
