@@ -18,8 +18,10 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
+from pymc_dpgmm.integration.variables.models import values_behind
 from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
+from pymc_dpgmm.tables.checks import without_dims
 
 # Free values that replace infinite ones, which come from atoms rounded to a bound: for lower bounds, and for a
 # bound such as 1 of a probability.
@@ -202,6 +204,36 @@ class AtomDensities:
     def from_free(self, free: np.ndarray, fixed: Atoms) -> Atoms:
         """Return atoms of a free form, given their discrete values."""
         return self.inside(self._from_free(free, *fixed, *self._point))
+
+    def joint(
+        self, model: pm.Model, parameters: Sequence[Variable], others: Sequence[Variable]
+    ) -> Callable[[np.ndarray, np.ndarray, Mapping[str, np.ndarray]], float]:
+        """Return the log density of atoms in free form and of other variables, as a function of a point.
+
+        There are no discrete values. The function takes atoms (K, D), labels (n,) and the point, of which it does
+        not look at the rows' parameters.
+
+        Parameters
+        ----------
+        model : pm.Model
+        parameters : sequence of variables
+            The rows' parameters.
+        others : sequence of variables
+            With potentials.
+        """
+        free, labels = pt.dmatrix("free"), pt.lvector("labels")
+        atoms, jacobians = self._unfolded(free)
+        of_rows = {model.rvs_to_values[rv]: own[labels] for rv, own in zip(parameters, atoms, strict=True)}
+        of_rows = {value: pt.specify_shape(rows, value.type.shape) for value, rows in of_rows.items()}
+        total = sum(without_dims(log_p).sum() for log_p in model.logp(vars=list(others), sum=False))
+        total = clone_replace(without_checks(total, list(of_rows)), of_rows, rebuild_strict=False)
+        total = total + self._base_density(atoms).sum() + sum(jacobian.sum() for jacobian in jacobians)
+        inputs = values_behind(model, [total])
+        function = DirectFunction([free, labels, *inputs], total, **self._options)
+        names = [value.name for value in inputs]
+        return lambda free, labels, point: float(
+            function(free, labels, *(np.asarray(point[name], order="C") for name in names))
+        )
 
     def by_observation(self, model: pm.Model, observed: Variable) -> Callable[[Atoms, np.ndarray], np.ndarray]:
         """Return a function of atoms and data with the log density of each observation under each atom.

@@ -20,6 +20,8 @@ from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel, 
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
+from pymc_dpgmm.integration.steps.shared_of_atoms import AtomsAnchor, SharedOfAtoms
+from pymc_dpgmm.integration.steps.shared_variables import MOVED_IN_A_DRAW
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import (
     LabelsPrior,
@@ -105,6 +107,7 @@ class DirichletProcessStepState(StepMethodState):
     tune: bool
     scales: Any
     widths: dict[str, Any]
+    anchors: dict[str, Any]
 
 
 class BesideAtPoint(NamedTuple):
@@ -131,6 +134,7 @@ class AtomsTarget(ProcessModel):
         self.n_blocks = len(weights)
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
         self._sweeps: dict[int, CompiledSweeps | None] = {}
+        self.shared = SharedOfAtoms(model, self)
         if self.mixtures:
             # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
             amend_record(model, labels.name, {"dependents": [rv.name for rv in self.parameters]})
@@ -388,6 +392,8 @@ class DirichletProcessStep(PartitionStep):
         self.vars = [*(model.rvs_to_values[rv] for rv in sampled), *alone, *sliced]
         self.hyperparameters = hyperparameters_of_step(model, sliced, [], compile_kwargs)
         self.widths: dict[str, np.ndarray] = {}
+        self.anchors: dict[str, AtomsAnchor] = {}
+        self.n_before_shared = 0
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
         if not all(target.densities.discrete for target in self.targets):
@@ -421,6 +427,8 @@ class DirichletProcessStep(PartitionStep):
         self.scales = [None] * len(self.targets)
         self.beside = [None] * len(self.targets)
         self.widths = {}
+        self.anchors = {}
+        self.n_before_shared = tune // 2
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw labels and atoms, and the hyperparameters that go with them, given everything else in the point."""
@@ -477,7 +485,18 @@ class DirichletProcessStep(PartitionStep):
                 labels = native.labels
         if native is not None:
             moves.take(native.take_counts())
-            atoms = density.from_free(native.free, [])
+            free = native.free
+            anchor = self.anchors.setdefault(target.name, AtomsAnchor(self.n_before_shared))
+            if self.tune and anchor.n_before > 0:
+                anchor.n_before -= 1
+            elif target.shared.names:
+                # Of many rows, which have fewer sweeps, such a move takes as long as a sweep.
+                n_moved = min(n_sweeps, MOVED_IN_A_DRAW)
+                of_rows = labels if target.of_row is None else labels[target.of_row]
+                free = target.shared.move(
+                    self.rng, point, native, (labels, of_rows), free, anchor, n_moved, self.tune
+                )
+            atoms = density.from_free(free, [])
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
         log_joint = -np.inf

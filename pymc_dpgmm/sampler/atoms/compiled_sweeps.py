@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.array_calls import NativeCall
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.triangles import definite_factor, pack, solve_upper, upper_entry
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, POOL, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
@@ -46,7 +47,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     weigh_pool,
 )
 from pymc_dpgmm.sampler.atoms.sweep_moves import move_and_learn
-from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
+from pymc_dpgmm.sampler.atoms.sweep_splits import find_modes, try_split_or_merge
 from pymc_dpgmm.sampler.state.memory import CAPACITY
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
 
@@ -109,6 +110,41 @@ def sweep(head, discount):
 
 
 Shape = int | tuple[int, ...]
+
+
+@c_function(FLOAT(INTS, INT, INT))
+def standardize_atoms(head, n_steps, is_placing):
+    """Find the modes of all clusters given their labels, from ``starts``; return the log of a Jacobian.
+
+    Write atoms as standard numbers around the modes, or, if ``is_placing``, place atoms that have such numbers.
+    The Jacobian is that of the atoms by the numbers; it is NaN where precisions are not positive definite.
+    """
+    s = sweep_at(head)
+    n_clusters, d = head[N_CLUSTERS], s.n_free
+    for q in range(n_clusters * d):
+        s.all_modes[q] = s.starts[q]
+    for q in range(s.n):
+        s.halves[q] = s.labels[q]
+    find_modes(s, s.all_modes, n_clusters, n_steps, s.all_precisions)
+    half_log_det = 0.0
+    for k in range(n_clusters):
+        pack(shifted(s.all_precisions, k * d * d), d, s.factor)
+        half_log_det += definite_factor(s.factor, d)
+        mode, atom, standard = (
+            shifted(s.all_modes, k * d),
+            shifted(s.atoms, k * d),
+            shifted(s.standard, k * d),
+        )
+        for e in range(d):
+            s.steps[e] = standard[e] if is_placing != 0 else atom[e] - mode[e]
+        if is_placing != 0:
+            solve_upper(s.factor, s.steps, d)
+            for e in range(d):
+                atom[e] = mode[e] + s.steps[e]
+        else:
+            for e in range(d):
+                standard[e] = upper_entry(s.factor, s.steps, e, d)
+    return -half_log_det if s.failed[0] == 0 else math.nan
 
 
 class Counts(NamedTuple):
@@ -262,6 +298,21 @@ class CompiledSweeps:
         scales.take(memory["learnt"][:-1], memory["base"], memory["row"])
         return float(memory["learnt"][-1] / counts.n_hamiltonian) if counts.n_hamiltonian else math.nan
 
+    def find_modes(self, centre: np.ndarray, n_steps: int) -> None:
+        """Look for the modes of all clusters from a centre (D,), and begin there from now on."""
+        memory, n_clusters = self._of_sweep, self._head[N_CLUSTERS]
+        memory["starts"][:n_clusters] = centre
+        self.standardize(n_steps)
+        memory["starts"][:n_clusters] = memory["all_modes"][:n_clusters]
+
+    def standardize(self, n_steps: int) -> float:
+        """Write the atoms as standard numbers around their modes; see :func:`standardize_atoms`."""
+        return float(standardize_atoms(self._head.ctypes.data, n_steps, 0))
+
+    def place(self, n_steps: int) -> float:
+        """Place the atoms that have these standard numbers around the modes as they are now."""
+        return float(standardize_atoms(self._head.ctypes.data, n_steps, 1))
+
     @property
     def labels(self) -> np.ndarray:
         """The labels now, 0..K-1 in order of first appearance: (n,)."""
@@ -352,8 +403,12 @@ class CompiledSweeps:
             "drawn": (3, d),
             "factor": (d, d),
             "steps": d,
-            "gradient": (2, d),
-            "hessian": (2, d, d),
+            "gradient": (c + 2, d),
+            "hessian": (c + 2, d, d),
+            "starts": (c + 2, d),
+            "all_modes": (c + 2, d),
+            "all_precisions": (c + 2, d, d),
+            "standard": (c + 2, d),
             "vectors": (2, d, d),
             "two_rows": (2, n),
             "points": (c + 2, d),

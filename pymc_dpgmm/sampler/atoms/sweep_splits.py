@@ -73,7 +73,7 @@ def _take_step(s, mode, gradient, precision):
 
 
 @inlined
-def _find_modes(s, modes, n_atoms, n_steps, precisions):
+def find_modes(s, modes, n_atoms, n_steps, precisions):
     """Take Newton steps towards the modes of atoms given ``s.halves``: see ``atom_moves._newton``."""
     d = s.n_free
     take_labels(s, s.halves)
@@ -191,14 +191,14 @@ def _launch(s, head, i, j, one, other):
             is_left = (fit + s.odds[q] > s.two_rows[s.n + q] + TIED * abs(fit) or q == i) and q != j
             s.halves[q] = 0 if is_left else 1
             n_left += is_left
-        _find_modes(s, s.modes, 2, 1, s.precisions)
+        find_modes(s, s.modes, 2, 1, s.precisions)
     _weigh_beside(s, n_inside)
     share = (n_left + 1.0) / (n_inside + 2.0)
     for e in range(d):
         s.modes[2 * d + e] = share * s.modes[e] + (1.0 - share) * s.modes[d + e]
     for q in range(s.n):
         s.halves[q] = 0 if s.halves[q] < 2 else 1
-    _find_modes(s, shifted(s.modes, 2 * d), 1, N_NEWTON, shifted(s.precisions, 2 * d * d))
+    find_modes(s, shifted(s.modes, 2 * d), 1, N_NEWTON, shifted(s.precisions, 2 * d * d))
     for q in range(3 * d):
         if not is_finite(s.modes[q]):
             return 0.0

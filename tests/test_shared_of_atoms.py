@@ -1,0 +1,183 @@
+"""Variables that rows with atoms share, moved together with the atoms, against enumeration and quadrature."""
+
+import exact
+import numpy as np
+import pymc as pm
+import pytest
+import sampled
+from scipy import stats
+from scipy.special import logsumexp
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.steps import shared_of_atoms
+from pymc_dpgmm.sampler.atoms import compiled_sweeps
+from pymc_dpgmm.sampler.atoms.atom_moves import Scales
+
+Y, X = np.array([-1.1, 0.4, 2.6, 1.9]), np.array([-1.0, 0.2, 0.9, 1.4])
+SPREAD = 1.5
+
+
+def regression():
+    """A slope and a dispersion that all rows share, and intercepts that are clustered."""
+    with pm.Model() as model:
+        b, sigma = pm.Normal("b", 0.0, 1.0), pm.LogNormal("sigma", -0.3, 0.4)
+        theta = dp.DirichletProcess("theta", 0.9, pm.Normal.dist(0.3, SPREAD), shape=len(Y))
+        pm.Normal("y", theta + b * X, sigma, observed=Y)
+    return model
+
+
+def enumerated():
+    """Partitions, a grid of slopes and dispersions, and their joint probabilities."""
+    slopes, log_sigma = np.linspace(-4.0, 5.0, 181), np.linspace(-2.6, 2.0, 91)
+    b, sigma = (part.ravel() for part in np.meshgrid(slopes, np.exp(log_sigma), indexing="ij"))
+    log_p = stats.norm.logpdf(b) + stats.norm.logpdf(np.log(sigma), -0.3, 0.4)
+    labels = exact.partitions(len(Y))
+    residuals = Y[:, None] - b * X[:, None] - 0.3
+    joint = []
+    for p in labels:
+        total = exact.log_eppf(p, 0.9) + log_p
+        for k in range(p.max() + 1):
+            rows = residuals[p == k]
+            # The intercept is integrated out: a normal likelihood times a normal prior.
+            n, s2 = len(rows), sigma**2
+            precision = n / s2 + 1.0 / SPREAD**2
+            total = total - 0.5 * n * np.log(2.0 * np.pi * s2) - 0.5 * np.log(SPREAD**2 * precision)
+            total = total - 0.5 * ((rows**2).sum(axis=0) / s2 - (rows.sum(axis=0) / s2) ** 2 / precision)
+        joint.append(total)
+    joint = np.exp(np.array(joint) - logsumexp(joint))
+    return labels, b, sigma, joint
+
+
+def drawn(n_draws, seed=3, tune=400, **options):
+    """Draws of a step alone: nothing else moves the slope and the dispersion."""
+    model = regression()
+    with model:
+        step = dp.DirichletProcessStep(**options)
+    step.setup_chain(np.random.default_rng(seed), tune, n_draws)
+    point = model.initial_point(random_seed=seed)
+    found = []
+    for draw in range(tune + n_draws):
+        if draw == tune:
+            step.stop_tuning()
+        point, _ = step.step(point)
+        if draw >= tune:
+            found.append((point["theta_labels"], float(point["b"]), float(np.exp(point["sigma_log__"]))))
+    labels, b, sigma = (np.array(own) for own in zip(*found, strict=True))
+    return labels, b, sigma
+
+
+def assert_posterior(labels, b, sigma):
+    partitions, slopes, sigmas, joint = enumerated()
+    exact.assert_matches(exact.codes(labels[None]), partitions, joint.sum(axis=1))
+    p = joint.sum(axis=0)
+    for values, grid in ((b, slopes), (sigma, sigmas), (b**2, slopes**2), (b * sigma, slopes * sigmas)):
+        sampled.assert_mean_matches(values[None], p @ grid, 4.5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [3, 4])
+def test_moves_with_the_atoms_leave_the_posterior_invariant(seed):
+    """The shared numbers move in no other way than together with the atoms."""
+    assert_posterior(*drawn(30_000, seed))
+
+
+def test_shared_numbers_move_with_the_atoms():
+    assert_posterior(*drawn(4_000, n_sweeps=1))
+
+
+def without_the_jacobian(monkeypatch):
+    place = compiled_sweeps.CompiledSweeps.place
+    monkeypatch.setattr(compiled_sweeps.CompiledSweeps, "place", lambda self, n: 0.0 * place(self, n))
+    standardize = compiled_sweeps.CompiledSweeps.standardize
+    monkeypatch.setattr(compiled_sweeps.CompiledSweeps, "standardize", lambda self, n: 0.0 * standardize(self, n))
+
+
+def with_modes_from_the_atoms(monkeypatch):
+    def find_modes(self, centre, n_steps):
+        n_clusters = len(self.free)
+        self._of_sweep["starts"][:n_clusters] = self.free
+
+    monkeypatch.setattr(compiled_sweeps.CompiledSweeps, "find_modes", find_modes)
+    monkeypatch.setattr(shared_of_atoms, "STEPS", 0)
+
+
+@pytest.mark.parametrize("mistake", [without_the_jacobian, with_modes_from_the_atoms])
+def test_mistakes_are_seen(monkeypatch, mistake):
+    mistake(monkeypatch)
+    labels, b, sigma = drawn(4_000)
+    with pytest.raises(AssertionError):
+        assert_posterior(labels, b, sigma)
+
+
+def vectors():
+    """Two numbers a cluster, tied to each other."""
+    atoms = {"mu": pm.Normal.dist(0.0, 4.0), "sd": pm.HalfNormal.dist(2.0)}
+    theta = dp.DirichletProcess("theta", 1.0, atoms, shape=6)
+    b = pm.Normal("b", 0.0, 2.0, shape=2)
+    x = np.random.default_rng(1).normal(size=(6, 2))
+    pm.Normal("y", theta["mu"] + x @ b, theta["sd"], observed=np.array([-2.0, -1.7, 0.1, 3.0, 3.3, 2.0]))
+
+
+def test_standard_numbers_and_their_jacobian():
+    """Placed where they were, atoms are the same; the Jacobian is that of finite differences."""
+    with pm.Model() as model:
+        vectors()
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(1), 100, 100)
+    point = model.initial_point(random_seed=1)
+    for _ in range(80):
+        point, _ = step.step(point)
+    (target,) = step.targets
+    (native,) = target._sweeps.values()
+    labels, atoms = target.read(point)
+    densities = target.densities.at(point)
+    free = densities.to_free(atoms)
+    native.begin(step.rng, labels, free, densities.native_values)
+    native.find_modes(step.anchors["theta_labels"].centre, 8)
+    log_jacobian = native.standardize(2)
+    standard = native._of_sweep["standard"]
+    kept = standard[: len(free)].copy()
+    assert native.place(2) == pytest.approx(log_jacobian)
+    np.testing.assert_allclose(native.free, free, rtol=1e-9, atol=1e-12)
+    columns = []
+    for q in range(kept.size):
+        ends = []
+        for sign in (1.0, -1.0):
+            standard[: len(free)].flat[q] = kept.flat[q] + sign * 1e-4
+            native.place(2)
+            ends.append(native.free.ravel())
+            standard[: len(free)].flat[q] = kept.flat[q]
+        columns.append((ends[0] - ends[1]) / 2e-4)
+    assert np.linalg.slogdet(np.array(columns))[1] == pytest.approx(log_jacobian, rel=1e-5)
+
+
+def test_which_variables_are_shared():
+    """Those of likelihoods; not hyperparameters, other processes, or what is drawn with labels."""
+    with pm.Model():
+        m, b, alpha = pm.Normal("m"), pm.Normal("b"), pm.Gamma("alpha", 1.0, 1.0)
+        theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(m, 1.0), shape=4)
+        other = dp.DirichletProcess("other", 1.0, pm.Normal.dist(0.0, 1.0), shape=4)
+        pm.Normal("y", theta + other + b * X, pm.HalfNormal("sigma"), observed=Y)
+        step = dp.DirichletProcessStep()
+    assert [target.shared.names for target in step.targets] == [["b", "sigma_log__"]] * 2
+    with pm.Model():
+        k = dp.DirichletProcess("k", 1.0, pm.Poisson.dist(2.0), shape=4)
+        pm.Normal("y", k + pm.Normal("b") * X, 1.0, observed=Y)
+        step = dp.DirichletProcessStep()
+    assert [target.shared.names for target in step.targets] == [[]]
+
+
+def test_moves_wait_for_clusters():
+    """In the first half of tuning shared numbers stay where another step puts them."""
+    model = regression()
+    with model:
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(1), 20, 20)
+    point = model.initial_point(random_seed=1)
+    seen = []
+    for _ in range(30):
+        point, _ = step.step(point)
+        seen.append(float(point["b"]))
+    assert len(set(seen[:10])) == 1
+    assert len(set(seen[10:])) > 10
+    assert isinstance(step.scales[0], Scales)
