@@ -1,8 +1,9 @@
 """Step method of a Dirichlet process as a prior of rows' parameters, which draws labels and atoms together."""
 
+import contextlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -271,6 +272,18 @@ class BlockDensities:
         return self._own.gradient(free, fixed, labels[self._of_row])
 
 
+@contextlib.contextmanager
+def _told_by_pytensor(native: CompiledSweeps, densities: AtomDensities) -> Iterator[None]:
+    """Let PyTensor tell what is wrong where compiled code could not compute a density."""
+    try:
+        yield
+    except FloatingPointError:
+        free, labels = native.arguments
+        densities.gradient(free, [], labels)
+        densities.by_free_row(free)
+        raise
+
+
 class DirichletProcessStep(PartitionStep):
     """Samples the parameters of rows under a :func:`DirichletProcess`, and their labels.
 
@@ -493,9 +506,10 @@ class DirichletProcessStep(PartitionStep):
                 # Of many rows, which have fewer sweeps, such a move takes as long as a sweep.
                 n_moved = min(n_sweeps, MOVED_IN_A_DRAW)
                 of_rows = labels if target.of_row is None else labels[target.of_row]
-                free = target.shared.move(
-                    self.rng, point, native, (labels, of_rows), free, anchor, n_moved, self.tune
-                )
+                with _told_by_pytensor(native, target.densities):
+                    free = target.shared.move(
+                        self.rng, point, native, (labels, of_rows), free, anchor, n_moved, self.tune
+                    )
             atoms = density.from_free(free, [])
         target.write(point, labels, atoms)
         sizes = np.bincount(labels, weights=target.rows.weights)
@@ -544,14 +558,8 @@ class DirichletProcessStep(PartitionStep):
         self, native: CompiledSweeps, target: AtomsTarget, prior: Any, scales: Scales, stream: Stream
     ) -> float:
         """Make a sweep without Python; return the mean acceptance of Hamiltonian moves."""
-        try:
+        with _told_by_pytensor(native, target.densities):
             return native.sweep(prior, stream.take_free, self._counts(target, scales), scales, self.tune)
-        except FloatingPointError:
-            # PyTensor tells what is wrong.
-            free, labels = native.arguments
-            target.densities.gradient(free, [], labels)
-            target.densities.by_free_row(free)
-            raise
 
     def _counts(self, target: AtomsTarget, scales: Scales) -> Counts:
         """Return how often a sweep makes each move."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.array_calls import NativeCall
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function, inlined, shifted
-from pymc_dpgmm.native.triangles import definite_factor, pack, solve_upper, upper_entry
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function, inlined
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, POOL, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
@@ -47,9 +46,12 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     weigh_pool,
 )
 from pymc_dpgmm.sampler.atoms.sweep_moves import move_and_learn
-from pymc_dpgmm.sampler.atoms.sweep_splits import find_modes, try_split_or_merge
+from pymc_dpgmm.sampler.atoms.sweep_splits import try_split_or_merge
+from pymc_dpgmm.sampler.atoms.sweep_standard import standardize_atoms
 from pymc_dpgmm.sampler.state.memory import CAPACITY
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS as STATE_CLUSTERS
+
+Shape = int | tuple[int, ...]
 
 
 @inlined
@@ -109,44 +111,6 @@ def sweep(head, discount):
     return DONE if s.failed[0] == 0 else FAILED
 
 
-Shape = int | tuple[int, ...]
-
-
-@c_function(FLOAT(INTS, INT, INT))
-def standardize_atoms(head, n_steps, is_placing):
-    """Find the modes of all clusters given their labels, from ``starts``; return the log of a Jacobian.
-
-    Write atoms as standard numbers around the modes, or, if ``is_placing``, place atoms that have such numbers.
-    The Jacobian is that of the atoms by the numbers; it is NaN where precisions are not positive definite.
-    """
-    s = sweep_at(head)
-    n_clusters, d = head[N_CLUSTERS], s.n_free
-    for q in range(n_clusters * d):
-        s.all_modes[q] = s.starts[q]
-    for q in range(s.n):
-        s.halves[q] = s.labels[q]
-    find_modes(s, s.all_modes, n_clusters, n_steps, s.all_precisions)
-    half_log_det = 0.0
-    for k in range(n_clusters):
-        pack(shifted(s.all_precisions, k * d * d), d, s.factor)
-        half_log_det += definite_factor(s.factor, d)
-        mode, atom, standard = (
-            shifted(s.all_modes, k * d),
-            shifted(s.atoms, k * d),
-            shifted(s.standard, k * d),
-        )
-        for e in range(d):
-            s.steps[e] = standard[e] if is_placing != 0 else atom[e] - mode[e]
-        if is_placing != 0:
-            solve_upper(s.factor, s.steps, d)
-            for e in range(d):
-                atom[e] = mode[e] + s.steps[e]
-        else:
-            for e in range(d):
-                standard[e] = upper_entry(s.factor, s.steps, e, d)
-    return -half_log_det if s.failed[0] == 0 else math.nan
-
-
 class Counts(NamedTuple):
     """How often a sweep makes each move, and how many draws from the base it takes for each scan."""
 
@@ -185,7 +149,7 @@ class CompiledSweeps:
         self._rows, self._of_row, self._d, self._m = rows, of_row, n_free, n_auxiliary
         # They own the code whose addresses are in the block.
         self._calls = density, by_row
-        self._n, self._capacity, self._n_draws = len(rows.weights), 0, 0
+        self._n, self._capacity = len(rows.weights), 0
         self._head = SWEEP.filled(**dict.fromkeys(SWEEP.fields, 0))
         self._scan = SCAN.filled(**dict.fromkeys(SCAN.fields, 0))
         self._set(
@@ -230,6 +194,7 @@ class CompiledSweeps:
         """
         self._beside = beside
         self._point_beside()
+        self._failed[0] = 0
         self._reach(len(free) + self._m)
         memory = self._of_sweep
         memory["labels"][:], memory["atoms"][: len(free)] = labels, free
@@ -283,7 +248,8 @@ class CompiledSweeps:
                 self._scan[STOP] = self._head[N_CLUSTERS]
                 self._add(take(counts.n_fresh))
             self._know_prior(prior)
-            while (ended := sweep(self._head.ctypes.data, prior.discount)) in (NEEDS_ATOMS, NEEDS_SLOTS):
+            while (ended := sweep(self._head.ctypes.data, prior.discount)) != DONE:
+                self._check()
                 if ended == NEEDS_SLOTS:
                     self._point_beside()
                 elif self._head[PHASE] == SPLITS:
@@ -293,8 +259,7 @@ class CompiledSweeps:
                 else:
                     self._add(take(counts.n_fresh))
                 self._know_prior(prior)
-            if ended == FAILED:
-                raise FloatingPointError("a density of atoms could not be computed")
+            self._check()
         scales.take(memory["learnt"][:-1], memory["base"], memory["row"])
         return float(memory["learnt"][-1] / counts.n_hamiltonian) if counts.n_hamiltonian else math.nan
 
@@ -307,11 +272,20 @@ class CompiledSweeps:
 
     def standardize(self, n_steps: int) -> float:
         """Write the atoms as standard numbers around their modes; see :func:`standardize_atoms`."""
-        return float(standardize_atoms(self._head.ctypes.data, n_steps, 0))
+        return self._standardized(n_steps, False)
 
     def place(self, n_steps: int) -> float:
         """Place the atoms that have these standard numbers around the modes as they are now."""
-        return float(standardize_atoms(self._head.ctypes.data, n_steps, 1))
+        return self._standardized(n_steps, True)
+
+    def _standardized(self, n_steps: int, is_placing: bool) -> float:
+        log_jacobian = float(standardize_atoms(self._head.ctypes.data, n_steps, int(is_placing)))
+        self._check()
+        return log_jacobian
+
+    def _check(self) -> None:
+        if self._failed[0]:
+            raise FloatingPointError("a density of atoms could not be computed")
 
     @property
     def labels(self) -> np.ndarray:
