@@ -1159,6 +1159,16 @@ def bounded_by_another():
     pm.Normal("y", c["v"].sum(axis=1), c["b"], observed=SIX)
 
 
+def differences():
+    """Sums over rows, scaled and less what no row has a part in."""
+    theta, b = normal(), pm.Normal("b")
+    away = ((theta - b) ** 2).sum()
+    pm.Potential("p", -0.3 * away - 0.2 * b**2)
+    pm.Potential("q", -away / 2.0 - b)
+    pm.Potential("r", b**2 * -away * 0.5)
+    pm.Potential("s", 1.0 - (theta**2).sum() / pm.math.exp(b))
+
+
 def series():
     theta = normal()
     data = np.outer(SIX, np.ones(5))
@@ -1176,6 +1186,8 @@ RIGHT = {
     "series": series,
     "a length": lambda: pm.Potential("p", normal() ** 2 / model_rows()),
     "ordered": lambda: pm.OrderedLogistic("y", eta=normal(), cutpoints=[-1.0, 0.0, 1.0], observed=CODES),
+    "cutpoints": lambda: pm.OrderedLogistic("y", normal(), pm.Normal("c", [-1.0, 0.0, 1.0], 0.1), observed=CODES),
+    "differences": differences,
     "hurdle": lambda: pm.HurdleGamma("y", psi=share(), alpha=2.0, beta=1.0, observed=CODES.astype(float)),
     "inflated": lambda: pm.ZeroInflatedPoisson("y", psi=share(), mu=3.0, observed=CODES),
     "invalid": lambda: pm.Normal("y", 0.0, normal(), observed=SIX),

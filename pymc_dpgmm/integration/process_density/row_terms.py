@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar import Add, Mul, Neg
+from pytensor.scalar import Add, Mul, Neg, Sub, TrueDiv
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -124,7 +124,7 @@ class RowTerms:
         walk = _Walk(self.values, n)
         self.terms: list[Term] = []
         for name, density in dependents.items():
-            for leaf in _leaves(density):
+            for leaf in _leaves(density, self.values):
                 expression = without_checks(leaf, self.values)
                 try:
                     owners = walk.owners(expression)
@@ -288,23 +288,30 @@ def nan_is_impossible(density: Variable) -> Variable:
     return pt.switch(pt.isnan(density), -np.inf, density)
 
 
-def _leaves(expression: Variable) -> list[Variable]:
-    """Return arrays whose entries add up to a scalar expression; other expressions as they are."""
+def _leaves(expression: Variable, values: Sequence[Variable]) -> list[Variable]:
+    """Return arrays whose entries add up to a scalar expression; other expressions as they are.
+
+    A sum may be multiplied or divided by what does not depend on ``values``.
+    """
     node = expression.owner
     if expression.type.ndim or node is None:
         return [expression]
     if isinstance(node.op, Sum):
-        return _leaves(node.inputs[0])
+        return _leaves(node.inputs[0], values)
     if isinstance(node.op, Elemwise):
-        kind = node.op.scalar_op
+        kind, (first, *others) = node.op.scalar_op, node.inputs
         if isinstance(kind, Add):
-            return [leaf for part in node.inputs for leaf in _leaves(part)]
+            return [leaf for part in node.inputs for leaf in _leaves(part, values)]
         if isinstance(kind, Neg):
-            return [-leaf for leaf in _leaves(node.inputs[0])]
-        if isinstance(kind, Mul) and len(node.inputs) == 2:
-            for one, other in (node.inputs, node.inputs[::-1]):
-                if other.owner is None and isinstance(other, Constant):
-                    return [leaf * other.data for leaf in _leaves(one)]
+            return [-leaf for leaf in _leaves(first, values)]
+        if isinstance(kind, Sub):
+            return [*_leaves(first, values), *(-leaf for leaf in _leaves(others[0], values))]
+        depending = [part for part in node.inputs if not set(values).isdisjoint(ancestors([part]))]
+        if isinstance(kind, Mul) and len(depending) == 1:
+            factors = [part for part in node.inputs if part is not depending[0]]
+            return [pt.mul(leaf, *factors) for leaf in _leaves(depending[0], values)]
+        if isinstance(kind, TrueDiv) and depending == [first]:
+            return [leaf / others[0] for leaf in _leaves(first, values)]
     return [expression]
 
 
@@ -508,9 +515,11 @@ class _Walk:
         others = [
             a for a in ancestors([index]) if a.owner is None and not isinstance(a, Constant | SharedVariable)
         ]
-        if any(a not in self._parameters for a in others):
+        # It depends on them by their shapes alone.
+        shapes_of = {a: (self._n, *a.type.shape[1:]) if a in self._parameters else a.type.shape for a in others}
+        if any(None in shape for shape in shapes_of.values()):
             return None
-        zeros = {a: np.zeros((self._n, *a.type.shape[1:]), dtype=a.dtype) for a in others}
+        zeros = {a: np.zeros(shape, dtype=a.dtype) for a, shape in shapes_of.items()}
         return index.eval(zeros)
 
 
