@@ -228,8 +228,10 @@ def test_columns_and_categories_keep_their_names():
     found = dp.membership(idata, "t", new, TRUTH)
     xr.testing.assert_identical(found, dp.membership(idata, "t", views, TRUTH))
     assert found["new_row"].to_numpy().tolist() == [4, 12]
-    with pytest.raises(ValueError, match=r"must have the columns \['v'\] of the view 'size'"):
-        dp.membership(idata, "t", new.drop(columns="v"), TRUTH)
+    # A column that is not there is unknown.
+    without = dp.membership(idata, "t", new.drop(columns="v"), TRUTH)
+    xr.testing.assert_identical(without, dp.membership(idata, "t", new.assign(v=np.nan), TRUTH))
+    assert not np.allclose(without["log_density"], found["log_density"])
     # Columns have other categories each.
     components = dp.component_draws(idata, "t_kind", TRUTH, random_seed=0)
     names = components["t_kind_category_name"]
@@ -255,13 +257,14 @@ def test_columns_and_categories_keep_their_names():
     mpl.pyplot.close("all")
 
 
-def test_tables_need_the_names_of_all_columns():
+def test_columns_of_tables_that_are_not_used_are_told_of():
     with pm.Model() as model:
         base = {"a": dp.NormalInverseGamma.from_data(DATA["u"]), "b": dp.GammaPoisson(1.0, 0.1)}
         dp.DPMixture("t", 1.0, base, observed={"a": DATA["u"], "b": RNG.poisson(3.0, size=20)})
     idata = results(model, {"t_labels": np.tile(TRUTH, (8, 1))})
-    with pytest.raises(ValueError, match=r"the view 'b' have no names: pass new rows as a dict of \['a', 'b'\]"):
-        dp.membership(idata, "t", DATA, TRUTH)
+    with pytest.warns(UserWarning, match=r"columns \['v', 'w'\] of the new rows are not used: they are none of"):
+        found = dp.membership(idata, "t", DATA, TRUTH)
+    xr.testing.assert_identical(found, dp.membership(idata, "t", {"a": DATA["u"]}, TRUTH))
 
 
 @HIGH_K
