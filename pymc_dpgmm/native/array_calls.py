@@ -71,6 +71,7 @@ def native_call(function: Any) -> NativeCall | None:
         address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
         return NativeCall(address, _entry(packed, returned))
     except (AttributeError, NotImplementedError, TypeError, NumbaError):
+        # Numba's inside is not as it is known: the function is called from Python then.
         return None
 
 

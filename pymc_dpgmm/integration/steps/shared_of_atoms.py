@@ -20,11 +20,10 @@ import numpy as np
 import pymc as pm
 
 from pymc_dpgmm.integration.process_density import ProcessModel
-from pymc_dpgmm.integration.steps.shared_variables import shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import draw_some, shared_variables
 from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
-from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 
 # Draws from the base whose mean is where modes are looked for first.
 N_CENTRE = 64
@@ -119,26 +118,17 @@ class SharedOfAtoms:
         _set(current, present)
 
         def log_density(log_jacobian: float) -> float:
-            log_p = self._joint(native.free, labels[1], point) + log_jacobian
+            log_p = float(self._joint(native.free, labels[1], point)) + log_jacobian
             return log_p if log_p > -np.inf else -np.inf
 
         log_p = log_density(native.standardize(STEPS))
         if not log_p > -np.inf:
             return free
-        places = [(name, place) for name in self.names for place in np.ndindex(current[name].shape)]
-        for chosen in rng.permutation(len(places))[:n_moved]:
-            of, place = places[chosen]
-            values = current[of]
 
-            def at(u: float, values: np.ndarray = values, place: tuple[int, ...] = place) -> float:
-                values[place] = u
-                return log_density(native.place(STEPS))
+        def placed() -> float:
+            return log_density(native.place(STEPS))
 
-            width = anchor.widths.get((of, place), 1.0)
-            sliced = draw_slice(rng, at, float(values[place]), log_p, width)
-            log_p = sliced.log_p
-            if tuning:
-                anchor.widths[of, place] = learnt_width(width, sliced)
+        draw_some(rng, current, placed, log_p, anchor.widths, n_moved, tuning)
         if tuning:
             anchor.learn(current)
         return native.free

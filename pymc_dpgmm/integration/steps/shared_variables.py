@@ -1,6 +1,6 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,47 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     if not shared or mixture.dtype != "float64":
         return []
     return shared if sum(count_numbers(model, shared).values()) <= MOST_SHARED else []
+
+
+def draw_some(
+    rng: np.random.Generator,
+    current: Mapping[str, np.ndarray],
+    log_density: Callable[[], float],
+    log_p: float,
+    widths: dict[tuple[str, tuple[int, ...]], float],
+    n_moved: int,
+    tuning: bool,
+) -> None:
+    """Draw some numbers by slices, chosen at random, in arrays that a density is computed from.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    current : dict of arrays
+        The numbers, by variables.
+    log_density : callable
+        Of the numbers as they are. Its last call is at the numbers as they are left.
+    log_p : float
+        Its value now.
+    widths : dict
+        Of slices, by variables and places, learnt in tuning.
+    n_moved : int
+    tuning : bool
+    """
+    places = [(name, place) for name, values in current.items() for place in np.ndindex(values.shape)]
+    for chosen in rng.permutation(len(places))[:n_moved]:
+        name, place = places[chosen]
+        values = current[name]
+
+        def at(u: float, values: np.ndarray = values, place: tuple[int, ...] = place) -> float:
+            values[place] = u
+            return log_density()
+
+        width = widths.get((name, place), 1.0)
+        sliced = draw_slice(rng, at, float(values[place]), log_p, width)
+        log_p = sliced.log_p
+        if tuning:
+            widths[name, place] = learnt_width(width, sliced)
 
 
 def _is_of_mixtures(rv: Variable) -> bool:
@@ -122,7 +163,6 @@ class SharedVariables:
         """
         name, shape = self._density.name, np.shape(point[self._density.name])
         current = {name: np.array(point[name]) for name in self._names}
-        places = [(name, place) for name in self._names for place in np.ndindex(current[name].shape)]
         rows = standardized.present
 
         point.update(current)
@@ -131,20 +171,12 @@ class SharedVariables:
         log_p = standardized.begin(density) + self.log_density(point)
         if not log_p > -np.inf:
             return
-        for chosen in rng.permutation(len(places))[:MOVED_IN_A_DRAW]:
-            of, place = places[chosen]
-            values = current[of]
 
-            def at(u: float, values: np.ndarray = values, place: tuple[int, ...] = place) -> float:
-                nonlocal rows
-                values[place] = u
-                rows, log_p_of_rows = standardized.rows(density)
-                point[name] = (rows + offset).reshape(shape)
-                return log_p_of_rows + self.log_density(point)
+        def log_density() -> float:
+            nonlocal rows
+            rows, log_p_of_rows = standardized.rows(density)
+            point[name] = (rows + offset).reshape(shape)
+            return log_p_of_rows + self.log_density(point)
 
-            width = anchor.widths.get((of, place), 1.0)
-            sliced = draw_slice(rng, at, float(values[place]), log_p, width)
-            log_p = sliced.log_p
-            if tuning:
-                anchor.widths[of, place] = learnt_width(width, sliced)
+        draw_some(rng, current, log_density, log_p, anchor.widths, MOVED_IN_A_DRAW, tuning)
         state.take_rows(v, rows)

@@ -80,7 +80,7 @@ def begin_scan(s, head):
 
 @c_function(INT(INTS, FLOAT))
 def sweep(head, discount):
-    """Go on with a sweep, from its phase on; return how it ended: ``DONE``, ``NEEDS_ATOMS`` or ``FAILED``."""
+    """Go on with a sweep, from its phase on; return how it ended."""
     s = sweep_at(head)
     if head[PHASE] == SCAN_BEGINS:
         begin_scan(s, head)
@@ -156,7 +156,6 @@ class CompiledSweeps:
             n=self._n,
             n_rows=len(of_row),
             n_free=n_free,
-            has_blocks=int(self._n < len(of_row)),
             density_entry=density.address,
             density_code=density.code,
             rows_entry=by_row.address,
@@ -168,6 +167,7 @@ class CompiledSweeps:
         self._log_new = np.zeros(0)
         self._prior: GibbsType | None = None
         self._beside: Beside | None = None
+        self._inputs: list[np.ndarray] = []
         self._grow(2 * n_auxiliary + 2 * POOL)
 
     def begin(
@@ -313,12 +313,12 @@ class CompiledSweeps:
     def _point_beside(self) -> None:
         """Have room for another cluster of the collapsed mixtures, and write where their memory is."""
         if self._beside is None:
-            self._set(beside=0, has_beside=0)
+            self._set(beside=0)
             self._scan[SCAN.place("beside")] = 0
             return
         state = self._beside.roomy()
         calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        self._set(beside=state.address, has_beside=1, slots_beside=state.slots.ctypes.data, **calls)
+        self._set(beside=state.address, slots_beside=state.slots.ctypes.data, **calls)
         self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
@@ -428,6 +428,6 @@ class CompiledSweeps:
         of_scan |= {"weights": rows.weights, "known": rows.known}
         for name, array in of_scan.items():
             self._scan[SCAN.place(name)] = array.ctypes.data
-        if hasattr(self, "_inputs"):
+        if self._inputs:
             self._inputs[0][0] = memory["points"].ctypes.data
             self._inputs[0][3] = memory["row_labels"].ctypes.data

@@ -23,7 +23,6 @@ SWEEP = Block(
     n=NUMBER,
     n_rows=NUMBER,
     n_free=NUMBER,
-    has_blocks=NUMBER,
     # What is to be done.
     phase=NUMBER,
     has_moves=NUMBER,
@@ -100,7 +99,6 @@ SWEEP = Block(
     # Collapsed mixtures on the same labels: the head of their state, 0 if there are none; the slot of each block
     # there; members of a cluster, and the log evidence of these.
     beside=blocks.INTS,
-    has_beside=NUMBER,
     slots_beside=blocks.INTS,
     members=blocks.INTS,
     evidence=blocks.FLOATS,
@@ -123,7 +121,7 @@ ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEE
 STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = range(7)
 
 
-sweep_at = SWEEP.reader()
+sweep_at = SWEEP.reader(has_beside=f"head[{SWEEP.place('beside')}]")
 
 
 @intrinsic
@@ -141,7 +139,7 @@ def is_finite(x):
 def take_labels(s, labels):
     """Let the densities have these labels of blocks."""
     for row in range(s.n_rows):
-        s.row_labels[row] = labels[s.of_row[row]] if s.has_blocks != 0 else labels[row]
+        s.row_labels[row] = labels[s.of_row[row]] if s.n < s.n_rows else labels[row]
 
 
 @inlined
@@ -161,10 +159,10 @@ def weigh_rows(s, head, atoms_at, n_atoms, found_at, found):
         return
     s.rows_inputs[0] = atoms_at
     s.rows_inputs[1] = n_atoms
-    s.rows_outputs[0] = head[ROW_DENSITIES_AT] if s.has_blocks != 0 else found_at
+    s.rows_outputs[0] = head[ROW_DENSITIES_AT] if s.n < s.n_rows else found_at
     if _call_entry(s.rows_entry, s.rows_code, s.rows_inputs, s.rows_outputs) != 0:
         s.failed[0] = 1
-    if s.has_blocks != 0:
+    if s.n < s.n_rows:
         for k in range(n_atoms):
             for block in range(s.n):
                 found[k * s.n + block] = 0.0
