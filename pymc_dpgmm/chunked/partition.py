@@ -13,7 +13,7 @@ import numpy as np
 
 from pymc_dpgmm.chunked.passes import FIRST, Gathered, Sent, sums_table
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import bits_of_generator
+from pymc_dpgmm.native.compiled import address_of, bits_of_generator
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
 from pymc_dpgmm.sampler.amounts import (
@@ -272,7 +272,7 @@ class ChunkedPartition:
         # In the state, the wanted rows come first, in order.
         births, queue, founders = (np.searchsorted(wanted, rows) for rows in (births, scanned, founders))
         n_moved = births_and_deaths_in_part(rng, state, births, n)
-        n_moved += state.run(rng, scan_rows, queue.ctypes.data, len(queue), 0)
+        n_moved += state.run(rng, scan_rows, address_of(queue), len(queue), 0)
         # Not true if the returned rows happen to be all rows: that depends on the partition.
         has_all = share == 1.0
         if len(founders):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_dpgmm.families.contract.view import View
+from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, LabelDraws
 from pymc_dpgmm.sampler.many_rows.leader_sweep import find_first
 from pymc_dpgmm.sampler.state.table import Table
@@ -120,12 +121,12 @@ def run_pass(values: Any, first_row: int, sent: Sent) -> Gathered:
     table.sum_up(_narrow(labels, n_clusters), counts[:n_clusters])
     leaders = np.empty(n_clusters + 1, dtype=np.int64)
     find_first(
-        labels.ctypes.data - 8 * first_row,
+        address_of(labels) - 8 * first_row,
         sent.next_order_key,
         first_row,
         first_row + n,
         n_clusters + 1,
-        leaders.ctypes.data,
+        address_of(leaders),
     )
     sums = table.array[:n_clusters, : int(table.block[N_KEPT])].copy()
     back = np.concatenate([wanted, few])

@@ -17,7 +17,7 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from pymc_dpgmm.native.compiled import INT, INTS
+from pymc_dpgmm.native.compiled import INT, INTS, address_of
 
 _NUMBER_BYTES = 8
 
@@ -48,7 +48,7 @@ class NativeCall:
     @staticmethod
     def inputs(arrays: Sequence[np.ndarray]) -> np.ndarray:
         """Return the inputs, an int64 array, for C-contiguous arrays, which must live as long as they are used."""
-        return np.array([n for array in arrays for n in (array.ctypes.data, *array.shape)], dtype=np.int64)
+        return np.array([n for array in arrays for n in (address_of(array), *array.shape)], dtype=np.int64)
 
 
 def native_call(function: Any) -> NativeCall | None:

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.compiled import bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
+from pymc_dpgmm.native.compiled import address_of, bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
 # What a field holds, and how it is read.
 NUMBER = FUNCTION = "{}"
@@ -82,7 +82,7 @@ class Block:
             raise TypeError(f"a block has the fields {', '.join(self._places)}, got {', '.join(fields)}")
         block = np.zeros(self._length, dtype=np.int64)
         for name, value in fields.items():
-            block[self._places[name]] = value.ctypes.data if isinstance(value, np.ndarray) else value
+            block[self._places[name]] = address_of(value) if isinstance(value, np.ndarray) else value
         return block
 
     def read(self, name: str, block: str = "head") -> str:

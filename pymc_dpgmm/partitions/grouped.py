@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, uniform
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function
 
 
 class Groups:
@@ -123,13 +123,13 @@ def franchise(labels: np.ndarray, openers: np.ndarray, groups: Groups) -> Franch
     labels, openers = labels.astype(np.int64), openers.astype(np.int64)
     counts, tables = np.zeros((2, int(labels.max()) + 1), dtype=np.int64)
     log_joined = _log_joined(
-        labels.ctypes.data,
-        openers.ctypes.data,
-        groups.rows.ctypes.data,
-        groups.starts.ctypes.data,
+        address_of(labels),
+        address_of(openers),
+        address_of(groups.rows),
+        address_of(groups.starts),
         groups.n_groups,
-        counts.ctypes.data,
-        tables.ctypes.data,
+        address_of(counts),
+        address_of(tables),
     )
     return Franchise(tables[tables > 0], log_joined) if log_joined > -math.inf else impossible
 
@@ -198,13 +198,13 @@ def draw_franchise(rng: np.random.Generator, openers: np.ndarray, gamma: float, 
     _seat(
         *bits_of_generator(rng),
         gamma,
-        openers.ctypes.data,
-        groups.rows.ctypes.data,
-        groups.starts.ctypes.data,
+        address_of(openers),
+        address_of(groups.rows),
+        address_of(groups.starts),
         groups.n_groups,
-        dishes.ctypes.data,
-        labels.ctypes.data,
-        tables.ctypes.data,
+        address_of(dishes),
+        address_of(labels),
+        address_of(tables),
     )
     return labels
 
@@ -244,14 +244,14 @@ def count_by_group(labels: np.ndarray, groups: Groups, n_labels: int) -> GroupCo
     group, label, count = np.empty((3, groups.n), dtype=np.int64)
     counts = np.zeros(n_labels, dtype=np.int64)
     m = _count_pairs(
-        labels.ctypes.data,
-        groups.rows.ctypes.data,
-        groups.starts.ctypes.data,
+        address_of(labels),
+        address_of(groups.rows),
+        address_of(groups.starts),
         groups.n_groups,
-        counts.ctypes.data,
-        group.ctypes.data,
-        label.ctypes.data,
-        count.ctypes.data,
+        address_of(counts),
+        address_of(group),
+        address_of(label),
+        address_of(count),
     )
     return GroupCounts(group[:m].copy(), label[:m].copy(), count[:m].copy())
 

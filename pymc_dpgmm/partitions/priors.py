@@ -17,6 +17,7 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     NOTHING,
+    address_of,
     bits_of_generator,
     c_function,
     called_at,
@@ -306,7 +307,7 @@ def _fill_pmf(alpha, discount, most, n, p):
 def _two_parameter_pmf(alpha: float, discount: float, most: float, n: int) -> np.ndarray:
     """Return the probabilities of 0..n clusters of n rows."""
     p = np.zeros(n + 2)
-    _fill_pmf(alpha, discount, most, n, p.ctypes.data)
+    _fill_pmf(alpha, discount, most, n, address_of(p))
     return p[: n + 1]
 
 
@@ -493,7 +494,7 @@ def seat_rows(rng: np.random.Generator, alpha: float, discount: float, sizes: np
     labels = np.empty(m, dtype=np.int64)
     n = int(sizes.sum())
     bits = bits_of_generator(rng)
-    _seat_rows(*bits, alpha, discount, n, len(sizes), counts.ctypes.data, m, labels.ctypes.data)
+    _seat_rows(*bits, alpha, discount, n, len(sizes), address_of(counts), m, address_of(labels))
     return labels
 
 
@@ -518,7 +519,7 @@ def _canonical(labels, n, names, canonical):
 def _renamed(labels: np.ndarray) -> tuple[np.ndarray, int]:
     labels = np.ascontiguousarray(labels, dtype=np.int64)
     names, canonical = np.full(len(labels), -1), np.empty(len(labels), dtype=np.int64)
-    n_clusters = _canonical(labels.ctypes.data, len(labels), names.ctypes.data, canonical.ctypes.data)
+    n_clusters = _canonical(address_of(labels), len(labels), address_of(names), address_of(canonical))
     return canonical, n_clusters
 
 
@@ -683,7 +684,7 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
     labels : (n,) int64 array
     """
     labels, sizes = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
-    _draw_labels(*bits_of_generator(rng), alpha, discount, most, n, sizes.ctypes.data, labels.ctypes.data)
+    _draw_labels(*bits_of_generator(rng), alpha, discount, most, n, address_of(sizes), address_of(labels))
     return labels
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new, named_by_appearance
 from pymc_dpgmm.sampler.atoms.beside import (
@@ -285,7 +285,7 @@ def scan(
             weigh_beside=0 if state is None else weigh_beside.address,
             join_beside=0 if state is None else join_beside.address,
         )
-        _scan(head.ctypes.data, prior.discount)
+        _scan(address_of(head), prior.discount)
         row, n_moved, n_active, next_atom = head[[ROW, N_MOVED, N_ACTIVE, NEXT]].tolist()
         if row == n:
             break

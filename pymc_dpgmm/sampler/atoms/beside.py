@@ -12,7 +12,7 @@ import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function, called_at
+from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function, called_at
 from pymc_dpgmm.sampler.state.memory import (
     N_CLUSTERS,
     free_slot,
@@ -156,7 +156,7 @@ class Beside:
     def log_evidence(self, rows: np.ndarray) -> float:
         """Return the log marginal likelihood of some rows in a cluster of their own."""
         found, members = np.empty(1), np.ascontiguousarray(rows, dtype=np.int64)
-        evidence_beside(self.roomy().address, members.ctypes.data, len(members), found.ctypes.data)
+        evidence_beside(self.roomy().address, address_of(members), len(members), address_of(found))
         return float(found[0])
 
     def log_split(self, one: np.ndarray, other: np.ndarray) -> float:
@@ -168,7 +168,7 @@ class Beside:
         """Return for some rows their log predictive given the others on side 0, less that on side 1: (n,)."""
         found, members = np.zeros(len(sides)), np.ascontiguousarray(rows, dtype=np.int64)
         arrays = np.ascontiguousarray(sides, dtype=np.int64), found
-        odds_beside(self.roomy().address, members.ctypes.data, len(members), *(a.ctypes.data for a in arrays))
+        odds_beside(self.roomy().address, address_of(members), len(members), *(address_of(a) for a in arrays))
         return found
 
     def total_log_evidence(self) -> float:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.array_calls import NativeCall
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, POOL, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
@@ -206,7 +206,7 @@ class CompiledSweeps:
         # They are kept, since the blocks have their addresses.
         self._values = [*values]
         self._inputs = [NativeCall.inputs([*own, *more]) for own, more in zip(of_atoms, values, strict=True)]
-        self._set(density_inputs=self._inputs[0].ctypes.data, rows_inputs=self._inputs[1].ctypes.data)
+        self._set(density_inputs=address_of(self._inputs[0]), rows_inputs=address_of(self._inputs[1]))
 
     def sweep(
         self,
@@ -248,7 +248,7 @@ class CompiledSweeps:
                 self._scan[STOP] = self._head[N_CLUSTERS]
                 self._add(take(counts.n_fresh))
             self._know_prior(prior)
-            while (ended := sweep(self._head.ctypes.data, prior.discount)) != DONE:
+            while (ended := sweep(address_of(self._head), prior.discount)) != DONE:
                 self._check()
                 if ended == NEEDS_SLOTS:
                     self._point_beside()
@@ -279,7 +279,7 @@ class CompiledSweeps:
         return self._standardized(n_steps, True)
 
     def _standardized(self, n_steps: int, is_placing: bool) -> float:
-        log_jacobian = float(standardize_atoms(self._head.ctypes.data, n_steps, int(is_placing)))
+        log_jacobian = float(standardize_atoms(address_of(self._head), n_steps, int(is_placing)))
         self._check()
         return log_jacobian
 
@@ -318,11 +318,11 @@ class CompiledSweeps:
             return
         state = self._beside.roomy()
         calls = {"leave_beside": leave_beside.address, "join_beside": join_beside.address}
-        self._set(beside=state.address, slots_beside=state.slots.ctypes.data, **calls)
+        self._set(beside=state.address, slots_beside=address_of(state.slots), **calls)
         self._set(evidence_beside=evidence_beside.address, odds_beside=odds_beside.address)
         calls["weigh_beside"] = weigh_beside.address
         self._weights_beside = np.zeros(state.capacity + 1)
-        calls |= {"beside": state.address, "weights_beside": self._weights_beside.ctypes.data}
+        calls |= {"beside": state.address, "weights_beside": address_of(self._weights_beside)}
         for name, value in calls.items():
             self._scan[SCAN.place(name)] = value
 
@@ -334,7 +334,7 @@ class CompiledSweeps:
         """Take arrays as memory of the sweep."""
         for name, array in arrays.items():
             kept = self._of_sweep[name] = np.ascontiguousarray(array)
-            self._head[SWEEP.place(name)] = kept.ctypes.data
+            self._head[SWEEP.place(name)] = address_of(kept)
 
     def _add(self, free: np.ndarray) -> None:
         """Add fresh atoms to the pool."""
@@ -347,7 +347,7 @@ class CompiledSweeps:
         length = min(self._capacity, self._n) + 1
         if len(self._log_new) != length or self._prior is not prior:
             self._prior, self._log_new = prior, log_seats_new(prior, length)
-            self._head[SWEEP.place("log_new")] = self._scan[SCAN.place("log_new")] = self._log_new.ctypes.data
+            self._head[SWEEP.place("log_new")] = self._scan[SCAN.place("log_new")] = address_of(self._log_new)
 
     def _reach(self, n_atoms: int) -> None:
         """Have room for some number of atoms."""
@@ -417,17 +417,17 @@ class CompiledSweeps:
         memory, rows = self._of_sweep, self._rows
         self._failed = np.zeros(1, dtype=np.int64)
         self._outputs = [
-            np.array([memory[name].ctypes.data for name in names], dtype=np.int64)
+            np.array([address_of(memory[name]) for name in names], dtype=np.int64)
             for names in (("values", "gradients", "jacobians"), ("two_rows",))
         ]
         others = {"weights": rows.weights, "known": rows.known, "of_row": self._of_row, "scan": self._scan}
         others |= {"failed": self._failed, "density_outputs": self._outputs[0], "rows_outputs": self._outputs[1]}
         arrays = {name: array for name, array in memory.items() if name != "jacobians"} | others
-        self._set(**{name: array.ctypes.data for name, array in arrays.items()})
+        self._set(**{name: address_of(array) for name, array in arrays.items()})
         of_scan = self._of_scan | {name: memory[name] for name in ("labels", "densities")}
         of_scan |= {"weights": rows.weights, "known": rows.known}
         for name, array in of_scan.items():
-            self._scan[SCAN.place(name)] = array.ctypes.data
+            self._scan[SCAN.place(name)] = address_of(array)
         if self._inputs:
-            self._inputs[0][0] = memory["points"].ctypes.data
-            self._inputs[0][3] = memory["row_labels"].ctypes.data
+            self._inputs[0][0] = address_of(memory["points"])
+            self._inputs[0][3] = address_of(memory["row_labels"])

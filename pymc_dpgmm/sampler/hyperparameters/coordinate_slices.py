@@ -18,6 +18,7 @@ from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, INTS, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     INT,
+    address_of,
     bits_of_generator,
     c_function,
     called_at,
@@ -236,7 +237,7 @@ class CoordinateSlices:
 
     def __init__(self, entry: int, code: int, outputs: Sequence[np.ndarray], n_mixtures: int) -> None:
         self._entry, self._code, self._results = entry, code, list(outputs)
-        self._outputs = np.array([result.ctypes.data for result in self._results], dtype=np.int64)
+        self._outputs = np.array([address_of(result) for result in self._results], dtype=np.int64)
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
         self._kept: list[Any] = [None] * n_mixtures
@@ -293,12 +294,12 @@ class CoordinateSlices:
         learns : bool
         """
         self._failed[0] = 0
-        places = [np.array([a.ctypes.data for a in arrays], dtype=np.int64) for arrays in (values, widths)]
+        places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
         arrays = places[0], lengths, places[1]
-        addresses = [array.ctypes.data for array in arrays]
-        memory = inputs.ctypes.data, self._outputs.ctypes.data, self._n_mixtures, self._clusters.ctypes.data
-        of_density = self._entry, self._code, *memory, self._failed.ctypes.data
+        addresses = [address_of(array) for array in arrays]
+        memory = address_of(inputs), address_of(self._outputs), self._n_mixtures, address_of(self._clusters)
+        of_density = self._entry, self._code, *memory, address_of(self._failed)
         is_known = draw_coordinates(len(values), *addresses, int(learns), *of_density, *bits_of_generator(rng))
         return bool(is_known)
 
@@ -310,5 +311,5 @@ def _where(table: Table, name: str) -> dict[str, Any]:
     side = round(math.sqrt(stop - start)) if support == DEFINITE else 0
     origin = table.subtracted_from(name)
     return {"place": start, "length": stop - start, "support": support, "side": side} | {
-        "origin": 0 if origin is None else origin.ctypes.data
+        "origin": 0 if origin is None else address_of(origin)
     }

@@ -47,7 +47,16 @@ import numpy as np
 
 from pymc_dpgmm.families.contract.scale import COLUMNS, FULL, SPHERICAL, ScatterOfClusters
 from pymc_dpgmm.native.arithmetic import Bits, uniform
-from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import (
+    FLOATS,
+    INT,
+    NOTHING,
+    address_of,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.native.triangles import cholesky_in_place, invert_in_place
 
@@ -542,7 +551,7 @@ def draw_scale(
     ]
     own = [*arrays, shares, np.ascontiguousarray(least), numbers, np.array(prior, dtype=np.float64)]
     own.append(np.empty(_n_work(n_clusters, d, clusters.scatter.shape[1])))
-    addresses = [array.ctypes.data for array in own]
+    addresses = [address_of(array) for array in own]
     n_rounds = min(max(_ROUNDS_OF_ONE // d, 1), _MOST_ROUNDS)
     draw_scales(n_rounds, n_clusters, d, clusters.covariances, *addresses, *bits_of_generator(rng))
     return Scale(float(numbers[0]), float(numbers[1]), shares - least)

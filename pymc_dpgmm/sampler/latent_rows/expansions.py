@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import definite_factor, solve_lower, solve_upper, symmetric_entry
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, n_points, read
 
@@ -302,11 +302,11 @@ def expand_rows(
     """Expand the density of every row in every cluster; return its values at the present rows."""
     (n, d), k = rows.shape, int(work.block[N_OF_WORK])
     anchors, distances = np.ascontiguousarray(anchors), np.ascontiguousarray(distances)
-    begin(work.address, *(array.ctypes.data for array in (rows, anchors, distances, work.first)))
+    begin(work.address, *(address_of(array) for array in (rows, anchors, distances, work.first)))
     found = np.ascontiguousarray(density(work.first))
     stride, tried, of_tried = 0, work.first[1:], found[1:]
     for _ in range(1 + MOST_EXPANSIONS):
-        arrays = tried.ctypes.data, stride, of_tried.ctypes.data, work.following.ctypes.data
+        arrays = address_of(tried), stride, address_of(of_tried), address_of(work.following)
         if not expand(work.address, *arrays) and stride:
             break
         work.following, work.spare = work.spare, work.following

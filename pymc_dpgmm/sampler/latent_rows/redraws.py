@@ -30,7 +30,17 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, below, standard_gamma, standard_normal, uniform
-from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import (
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    address_of,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior, take_clusters
@@ -326,15 +336,15 @@ def redraw(
                     work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
             work.at_mean[k] += others
     values = expand_rows(work, density, rows, anchors, distances)
-    propose(state.address, work.address, rows.ctypes.data, *bits)
+    propose(state.address, work.address, address_of(rows), *bits)
     new_values = np.ascontiguousarray(density(work.proposed[None])[0])
     new_alone = others + table.log_predictives_alone(work.proposed) if moves_labels else alone
-    arrays = (array.ctypes.data for array in (rows, values, alone, new_values, new_alone))
+    arrays = (address_of(array) for array in (rows, values, alone, new_values, new_alone))
     n_accepted = accept(state.address, work.address, *arrays, *bits)
     state.check_prior()
     if moves_labels:
         slots = np.empty(n, dtype=np.int64)
-        name(work.address, state.capacity + 1, slots.ctypes.data)
+        name(work.address, state.capacity + 1, address_of(slots))
     state.take_rows(v, rows, slots if moves_labels else None)
     return Redrawn(values, int(n_accepted))
 
@@ -349,7 +359,7 @@ def begin_draw(
     table, slots = state.tables[v], state.slots_of_rows(v)
     n_means = table.n_rows if table.family.component.given_columns is not None else 1
     work.fit(table.n_rows, d, n_means, state.n_clusters + 1, state.capacity + 2)
-    choose(state.address, work.address, slots.ctypes.data, int(moves_labels), *bits_of_generator(rng))
+    choose(state.address, work.address, address_of(slots), int(moves_labels), *bits_of_generator(rng))
     of_clusters = work.slots[: int(work.block[N_OF_WORK]) - 1]
     _take_drawn(work, table, _parameters(rng, table, of_clusters), of_base)
     return of_clusters
@@ -367,7 +377,7 @@ def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base:
     means, roots = normal(drawn, table.values)
     work.means[: len(means)], work.means[len(means)] = means, of_base.mean
     roots, precision = np.ascontiguousarray(roots), np.ascontiguousarray(of_base.precision)
-    arrays = roots.ctypes.data, int(roots.ndim == 3), precision.ctypes.data
+    arrays = address_of(roots), int(roots.ndim == 3), address_of(precision)
     take_clusters(work.address, *arrays, of_base.half_log_det)
 
 

@@ -16,15 +16,7 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    FLOATS,
-    INTS,
-    NOTHING,
-    c_function,
-    inlined,
-    shifted,
-)
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INTS, NOTHING, address_of, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
@@ -116,7 +108,7 @@ class StandardizedRows:
     def begin(self, density: Density) -> float:
         """Take the residuals of the present rows; return their log density, as :meth:`rows` does."""
         self._expand(density)
-        standardize(self._work.address, self.present.ctypes.data, self._residuals.ctypes.data)
+        standardize(self._work.address, address_of(self.present), address_of(self._residuals))
         return self._restored(self.present.copy())
 
     def rows(self, density: Density) -> tuple[np.ndarray, float]:
@@ -129,7 +121,7 @@ class StandardizedRows:
         return rows, self._restored(rows)
 
     def _restored(self, rows: np.ndarray) -> float:
-        return float(restore(self._work.address, self._residuals.ctypes.data, rows.ctypes.data))
+        return float(restore(self._work.address, address_of(self._residuals), address_of(rows)))
 
     def _expand(self, density: Density) -> None:
         expand_rows(self._work, density, self.present, self._anchors, self._distances)

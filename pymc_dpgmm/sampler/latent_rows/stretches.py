@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, standard_normal, uniform
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, bits_of_generator, c_function
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.state import State
@@ -156,15 +156,15 @@ def stretch(
     old = np.ascontiguousarray(table.values[:, :d])
     new, distances = old.copy(), np.ascontiguousarray(distances, dtype=np.float64)
     sizes, log_ratios, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty((room, 2 * d + 1))
-    given = state.address, table.block.ctypes.data, slots.ctypes.data, *old.shape
-    given += new.ctypes.data, log_ratios.ctypes.data, sizes.ctypes.data
-    propose(*given, sums.ctypes.data, step, distances.ctypes.data, *bits)
+    given = state.address, address_of(table.block), address_of(slots), *old.shape
+    given += address_of(new), address_of(log_ratios), address_of(sizes)
+    propose(*given, address_of(sums), step, address_of(distances), *bits)
     n_several = int(np.count_nonzero(sizes[in_use] > 1))
     if not n_several:
         return Stretched(old, values, math.nan)
     new_values = np.array(density(new[None])[0])
     state.take_rows(v, new)
-    n_accepted = int(decide(*given, new_values.ctypes.data, old.ctypes.data, values.ctypes.data, *bits))
+    n_accepted = int(decide(*given, address_of(new_values), address_of(old), address_of(values), *bits))
     if n_accepted < n_several:
         state.take_rows(v, new)
     return Stretched(new, new_values, n_accepted / n_several)

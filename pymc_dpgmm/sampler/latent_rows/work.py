@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.compiled import address_of, inlined
 
 WORK = Block(
     n=NUMBER,
@@ -124,4 +124,4 @@ class Work:
             "of_slot": np.empty(n_slots, dtype=np.int64),
         }
         self.block = WORK.filled(n=n, n_clusters=0, d=d, n_means=n_means, **self._arrays)
-        self.address = self.block.ctypes.data
+        self.address = address_of(self.block)

@@ -21,6 +21,7 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     NOTHING,
+    address_of,
     c_function,
     called_at,
     floats_at,
@@ -177,7 +178,7 @@ class LabelDraws:
             self._block = int(np.clip(most, LEAST_NUMPY_BLOCK, NUMPY_BLOCK))
         self._draws = DRAWS.filled(
             # Rows are counted from the first of all: addresses are where that one would be.
-            labels=labels.ctypes.data - 8 * first_row,
+            labels=address_of(labels) - 8 * first_row,
             slots=self._slots,
             priorities=self._priorities,
             log_weights=self._log_weights,
@@ -191,7 +192,7 @@ class LabelDraws:
             rows_of_block=self._block,
         )
         # NumPy takes a microsecond to tell where an array is.
-        self.address = self._draws.ctypes.data
+        self.address = address_of(self._draws)
 
     @property
     def are_compiled(self) -> bool:
@@ -207,7 +208,7 @@ class LabelDraws:
         self._kept += arrays
         stride = table.rows.shape[1]
         self._views[self._n_quadratic] = QUADRATIC.filled(
-            rows=table.rows.ctypes.data - 8 * self._first * stride,
+            rows=address_of(table.rows) - 8 * self._first * stride,
             stride=stride,
             n_columns=d,
             is_diagonal=is_diagonal,
@@ -225,7 +226,7 @@ class LabelDraws:
     def draw(self, start: int, stop: int, scratch: "Scratch") -> int:
         """Draw the labels of the rows with numbers ``start`` to ``stop - 1``; return how many have changed."""
         rows, begins = scratch.rows, scratch.begins
-        list_rows(self.address, start, stop, rows.ctypes.data, begins.ctypes.data)
+        list_rows(self.address, start, stop, address_of(rows), address_of(begins))
         n_moved = 0
         for g, (first, last) in enumerate(itertools.pairwise(begins.tolist())):
             # All rows of a super-cluster go together where compiled code computes all densities.
@@ -233,9 +234,9 @@ class LabelDraws:
             for begin in range(first, last, step):
                 own = rows[begin : min(begin + step, last)]
                 densities = self._densities(own, slice(*self._ends[g : g + 2]))
-                given = 0 if densities is None else densities.ctypes.data
+                given = 0 if densities is None else address_of(densities)
                 n_moved += draw_listed(
-                    self.address, g, own.ctypes.data, len(own), self._block, given, scratch.address
+                    self.address, g, address_of(own), len(own), self._block, given, scratch.address
                 )
         return n_moved
 
@@ -260,8 +261,8 @@ class LabelDraws:
         for first in range(0, len(rows), self._block):
             own = np.ascontiguousarray(rows[first : first + self._block])
             densities = self._densities(own, slice(None))
-            given = 0 if densities is None else densities.ctypes.data
-            weigh_listed(self.address, own.ctypes.data, len(own), given, scratch.address)
+            given = 0 if densities is None else address_of(densities)
+            weigh_listed(self.address, address_of(own), len(own), given, scratch.address)
             weights = scratch.numbers[: n_clusters * len(own)].reshape(n_clusters, -1).T
             # What is not a number has no weight.
             largest = np.fmax.reduce(weights, axis=1, keepdims=True)
@@ -287,9 +288,9 @@ class Scratch:
     def __init__(self, length: int, n_rows: int, n_super_clusters: int) -> None:
         # Numbers that go through the processor together begin where one of its cache lines does.
         numbers = np.empty(length + LINE // 8)
-        begin = -numbers.ctypes.data % LINE // 8
+        begin = -address_of(numbers) % LINE // 8
         self.numbers = numbers[begin : begin + length]
-        self.address = self.numbers.ctypes.data
+        self.address = address_of(self.numbers)
         self.rows = np.empty(n_rows, dtype=np.int64)
         self.begins = np.empty(n_super_clusters + 1, dtype=np.int64)
 
@@ -428,5 +429,5 @@ def _places(rows, n_rows, key, found):
 def places_in_order(rows: np.ndarray, key: int) -> np.ndarray:
     """Return the places of rows in an order: (m,) int64 array."""
     rows, found = np.ascontiguousarray(rows, dtype=np.int64), np.empty(len(rows), dtype=np.int64)
-    _places(rows.ctypes.data, len(rows), key, found.ctypes.data)
+    _places(address_of(rows), len(rows), key, address_of(found))
     return found

@@ -23,6 +23,7 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     NOTHING,
+    address_of,
     c_function,
     called_at,
     inlined,
@@ -85,13 +86,13 @@ class _Sweep:
     def look_for_leaders(self) -> Callable[[], np.ndarray]:
         """Begin to look for the first row of each cluster; return a function that tells its place in the order."""
         found: list[np.ndarray] = []
-        slots, ends = self.state.slots.ctypes.data, self.ends.ctypes.data
+        slots, ends = address_of(self.state.slots), address_of(self.ends)
         taken = np.zeros(1, dtype=np.int64)
 
         def run() -> None:
             own = np.empty(self.stride, dtype=np.int64)
             find_first_in_chunks(
-                slots, self.order_key, ends, self.n_chunks, taken.ctypes.data, self.stride, own.ctypes.data
+                slots, self.order_key, ends, self.n_chunks, address_of(taken), self.stride, address_of(own)
             )
             found.append(own)
 
@@ -134,7 +135,7 @@ class _Sweep:
         labels = LabelDraws(self.clusters, self.state.tables, self.state.slots)
         n_moved: list[int] = []
         taken = np.zeros(1, dtype=np.int64)
-        ends, parts, stride = self.ends.tolist(), self.parts.ctypes.data, self.parts.strides[0]
+        ends, parts, stride = self.ends.tolist(), address_of(self.parts), self.parts.strides[0]
         longest = -(-self.state.n // self.n_chunks)
 
         def run() -> None:
@@ -146,11 +147,11 @@ class _Sweep:
                 scratch.address,
                 memory.address,
                 self.stride,
-                scratch.rows.ctypes.data,
-                scratch.begins.ctypes.data,
-                self.ends.ctypes.data,
+                address_of(scratch.rows),
+                address_of(scratch.begins),
+                address_of(self.ends),
                 self.n_chunks,
-                taken.ctypes.data,
+                address_of(taken),
                 parts,
             )
             n_moved.append(moved)
@@ -161,7 +162,7 @@ class _Sweep:
                 first, last = ends[c : c + 2]
                 n_moved.append(labels.draw(first, last, scratch))
                 offset, own = self.stride * (1 + c), parts + c * stride
-                gather_chunk(memory.address, offset, self.stride, first, last, scratch.rows.ctypes.data, own)
+                gather_chunk(memory.address, offset, self.stride, first, last, address_of(scratch.rows), own)
 
         if labels.are_compiled:
             self.threads.together(run, self.n_chunks)
@@ -175,7 +176,7 @@ class _Sweep:
 
         def unite(memory: State, start: int, stop: int) -> None:
             unite_chunks(
-                memory.address, slots.ctypes.data, start, stop, self.n_chunks, self.stride, self.parts.ctypes.data
+                memory.address, address_of(slots), start, stop, self.n_chunks, self.stride, address_of(self.parts)
             )
 
         if state.tables and self.outside.tables[0].array.size >= WORTH_THREADS:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.amounts import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
@@ -31,7 +32,7 @@ def scan_some(rng: np.random.Generator, state: State) -> int:
     runs = rng.choice(n_runs, size=n_chosen, replace=False)
     rows = (runs[:, None] * RUN + np.arange(RUN)).ravel()
     rows = rows[rows < state.n]
-    return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
+    return state.run(rng, scan_rows, address_of(rows), len(rows), 0)
 
 
 def scan(

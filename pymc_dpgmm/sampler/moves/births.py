@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, uniform
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, inlined
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -141,7 +141,7 @@ def births_and_deaths(rng: np.random.Generator, state: State, n_moves: int) -> i
     int
         How many were accepted.
     """
-    return state.run(rng, run_births_and_deaths, n_moves, state.slots.ctypes.data, 0, state.n)
+    return state.run(rng, run_births_and_deaths, n_moves, address_of(state.slots), 0, state.n)
 
 
 def births_and_deaths_in_part(rng: np.random.Generator, state: State, candidates: np.ndarray, n_rows: int) -> int:
@@ -159,4 +159,4 @@ def births_and_deaths_in_part(rng: np.random.Generator, state: State, candidates
         Number of all rows.
     """
     rows = np.ascontiguousarray(candidates, dtype=np.int64)
-    return state.run(rng, run_births_and_deaths, len(rows), rows.ctypes.data, len(rows), n_rows)
+    return state.run(rng, run_births_and_deaths, len(rows), address_of(rows), len(rows), n_rows)

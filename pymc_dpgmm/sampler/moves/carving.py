@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, new_key, take_logarithms, uniform, uniform_at
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_split
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
@@ -371,7 +371,7 @@ def carvings(
     int
         How many were accepted.
     """
-    no_rows = state.slots.ctypes.data
+    no_rows = address_of(state.slots)
     return state.run(rng, run_carvings, n_moves, least, most, no_rows, state.n, 1.0, no_rows)
 
 
@@ -410,5 +410,5 @@ def carvings_in_part(
         How many were accepted.
     """
     founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)
-    addresses = founders.ctypes.data, flags.ctypes.data
+    addresses = address_of(founders), address_of(flags)
     return state.run(rng, run_carvings, len(founders), least, most, addresses[0], n_rows, share, addresses[1])

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, shifted
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -113,7 +113,7 @@ def impute(
     pairs = list(zip(values, tables, absent, strict=False))
     origins = [None if gaps is None else given[gaps] - table.rows[gaps] for given, table, gaps in pairs]
     incomplete = np.flatnonzero(np.any([gaps.any(axis=1) for gaps in absent if gaps is not None], axis=0))
-    state.run(rng, impute_rows, incomplete.ctypes.data, len(incomplete))
+    state.run(rng, impute_rows, address_of(incomplete), len(incomplete))
     return [
         None if gaps is None else table.rows[gaps] + origin
         for (_, table, gaps), origin in zip(pairs, origins, strict=True)

@@ -3,7 +3,7 @@
 import numpy as np
 from numba.extending import intrinsic
 
-from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function, called_at, inlined
+from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, address_of, c_function, called_at, inlined
 from pymc_dpgmm.sampler.amounts import MOST_METROPOLIZED
 from pymc_dpgmm.sampler.moves.concentration import redraw
 from pymc_dpgmm.sampler.moves.kinds import MOVES
@@ -138,7 +138,7 @@ def gibbs_scan(rng: np.random.Generator, state: State, rows: np.ndarray) -> int:
         Number of rows whose set of companions was changed by their own draw.
     """
     rows = np.ascontiguousarray(rows, dtype=np.int64)
-    return state.run(rng, scan_rows, rows.ctypes.data, len(rows), 0)
+    return state.run(rng, scan_rows, address_of(rows), len(rows), 0)
 
 
 def make_moves(rng: np.random.Generator, state: State, *numbers: int) -> None:

@@ -11,7 +11,16 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    INTS,
+    NOTHING,
+    address_of,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, check_series, log_eppf, log_series
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
@@ -300,10 +309,10 @@ class State:
     def _point_to(self, names: Sequence[str]) -> None:
         """Set the addresses of some arrays, and of the tables."""
         for name in names:
-            self.head[HEAD.place(name)] = getattr(self, name).ctypes.data
+            self.head[HEAD.place(name)] = address_of(getattr(self, name))
         for v, table in enumerate(self.tables):
             self.views[v] = table.block
-        self.address = self.head.ctypes.data
+        self.address = address_of(self.head)
 
     def _fill(self, n_clusters: int) -> None:
         """Set rings, sizes and statistics from ``slots``, which are 1..K."""
@@ -487,7 +496,7 @@ class State:
     def labels(self) -> np.ndarray:
         """Return the canonical labels: (n,) int64 array."""
         found = np.empty(self.n, dtype=np.int64)
-        write_labels(self.address, found.ctypes.data)
+        write_labels(self.address, address_of(found))
         return found
 
     def use(self, rng: np.random.Generator) -> None:

@@ -9,7 +9,17 @@ import numpy as np
 from pymc_dpgmm.families.contract.family import Family, Ragged, unshifted, volume
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.families.shared.origins import shift_mean
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, compiling, shifted
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    address_of,
+    c_function,
+    compiling,
+    shifted,
+)
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
@@ -179,7 +189,7 @@ class Table:
         if self._keeps_tables(shifted):
             # Others may have the present numbers.
             self.shared = self.shared.copy()
-            self.block[SHARED] = self.shared.ctypes.data
+            self.block[SHARED] = address_of(self.shared)
             self._write(shifted)
             return
         tables = self.family.tabulate(shifted, self._largest)
@@ -196,7 +206,7 @@ class Table:
         self.shared = np.empty(ends[-1])
         self._fill(values)
         self.shifted, self._tabulated = shifted, (self.family, shifted)
-        self.block[SHARED] = self.shared.ctypes.data
+        self.block[SHARED] = address_of(self.shared)
 
     def set_params_of_evidence(self, params: Any) -> None:
         """Take other parameters of the same shapes where nothing but log evidence and sums is asked for."""
@@ -238,19 +248,19 @@ class Table:
 
     def _point(self) -> None:
         """Set the addresses of all memory."""
-        block, scratch = self.block, self.scratch.ctypes.data
-        block[TABLE], block[WIDTH] = self.array.ctypes.data, self.width
-        block[DATA] = self.rows.ctypes.data
+        block, scratch = self.block, address_of(self.scratch)
+        block[TABLE], block[WIDTH] = address_of(self.array), self.width
+        block[DATA] = address_of(self.rows)
         block[STRIDE] = 0 if self.starts is not None else self.rows.shape[1]
-        block[STARTS] = 0 if self.starts is None else self.starts.ctypes.data
-        block[SHARED], block[SCRATCH] = self.shared.ctypes.data, scratch
+        block[STARTS] = 0 if self.starts is None else address_of(self.starts)
+        block[SHARED], block[SCRATCH] = address_of(self.shared), scratch
         room = len(self.scratch) - 2 * self.n_lanes
         block[EXPONENTS], block[ARGUMENTS] = scratch + 8 * room, scratch + 8 * (room + self.n_lanes)
         if self.unit is not None:
-            block[UNIT_STARTS], block[UNIT_ROWS] = self.unit_starts.ctypes.data, self.unit_rows.ctypes.data
-            block[ROOM] = self.room.ctypes.data
+            block[UNIT_STARTS], block[UNIT_ROWS] = address_of(self.unit_starts), address_of(self.unit_rows)
+            block[ROOM] = address_of(self.room)
         block[SPARE] = len(self.array) - 1
-        block[ABSENT] = 0 if self.absent is None else self.absent.ctypes.data
+        block[ABSENT] = 0 if self.absent is None else address_of(self.absent)
         if self.for_sampling:
             self.prepare(ALWAYS if self.absent is None else (*ALWAYS, PRESENT))
             if self.absent is not None and self.family.draw_absent is not None:
@@ -270,7 +280,7 @@ class Table:
         if self.is_wide:
             self._narrow()
         self.absent = np.ascontiguousarray(absent, dtype=np.uint8)
-        self.block[ABSENT] = self.absent.ctypes.data
+        self.block[ABSENT] = address_of(self.absent)
 
     @property
     def has_own_rows(self) -> bool:
@@ -309,7 +319,7 @@ class Table:
             return False
         self.values, self.origin = values, origin
         self.rows = np.ascontiguousarray(rows, dtype=np.float64)
-        self.block[DATA] = self.rows.ctypes.data
+        self.block[DATA] = address_of(self.rows)
         return True
 
     def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
@@ -318,8 +328,8 @@ class Table:
             present = self.values, self.rows.copy()
             self.take_rows(rows)
         found, every, nobody = np.zeros(self.n_rows), np.arange(self.n_rows), np.array([0, -1])
-        slot = nobody.ctypes.data
-        _weigh_alone(self.block.ctypes.data, every.ctypes.data, self.n_rows, slot, slot + 8, found.ctypes.data)
+        slot = address_of(nobody)
+        _weigh_alone(address_of(self.block), address_of(every), self.n_rows, slot, slot + 8, address_of(found))
         if rows is not None:
             self.values, self.rows[:] = present
         return found
@@ -358,8 +368,8 @@ class Table:
         other = object.__new__(Table)
         other.__dict__.update(self.__dict__)
         other.block, other.scratch = self.block.copy(), self.scratch.copy()
-        scratch = other.scratch.ctypes.data
-        moved = scratch - self.scratch.ctypes.data
+        scratch = address_of(other.scratch)
+        moved = scratch - address_of(self.scratch)
         for place in (SCRATCH, EXPONENTS, ARGUMENTS):
             other.block[place] += moved
         return other
@@ -374,46 +384,46 @@ class Table:
     def sum_up(self, labels: np.ndarray, sizes: np.ndarray) -> None:
         """Set the sums of slots 0..K-1 to those of the rows labelled so, given the sizes of all K."""
         members = np.argsort(labels, kind="stable").astype(np.int64)
-        call, start = function_of(self.family, SUM_UP), members.ctypes.data
+        call, start = function_of(self.family, SUM_UP), address_of(members)
         for k, size in enumerate(sizes.tolist()):
-            call(self.block.ctypes.data, k, start, size)
+            call(address_of(self.block), k, start, size)
             start += 8 * size
 
     def gather(self, k: int, members: np.ndarray) -> None:
         """Set slot ``k`` to the cluster of some rows: (m,) int64 array."""
         own = np.ascontiguousarray(members, dtype=np.int64)
-        function_of(self.family, GATHER)(self.block.ctypes.data, k, own.ctypes.data, len(own), 1)
+        function_of(self.family, GATHER)(address_of(self.block), k, address_of(own), len(own), 1)
 
     def change(self, i: int, k: int, sign: float) -> bool:
         """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be gathered anew."""
-        return bool(function_of(self.family, CHANGE)(self.block.ctypes.data, i, k, sign))
+        return bool(function_of(self.family, CHANGE)(address_of(self.block), i, k, sign))
 
     def merge(self, k: int, j: int) -> None:
         """Let slot ``k`` stand for its own rows and those of slot ``j`` together."""
-        function_of(self.family, MERGE)(self.block.ctypes.data, k, j)
+        function_of(self.family, MERGE)(address_of(self.block), k, j)
 
     def add_up(self, start: int, stop: int, by: int) -> None:
         """Add to the sums of slots ``start`` to ``stop - 1`` those of the slots ``by`` further on."""
-        function_of(self.family, ADD_UP)(self.block.ctypes.data, start, stop - start, by)
+        function_of(self.family, ADD_UP)(address_of(self.block), start, stop - start, by)
 
     def log_evidence(self, k: int) -> float:
         """Return the log marginal likelihood of the rows of slot ``k``."""
-        return float(function_of(self.family, EVIDENCE)(self.block.ctypes.data, k))
+        return float(function_of(self.family, EVIDENCE)(address_of(self.block), k))
 
     def log_predictives(self, k: int) -> np.ndarray:
         """Return the log predictives of all rows given slot ``k``: (n,) float64 array."""
         found, weigh = np.zeros(self.n_rows), function_of(self.family, WEIGH)
         rows, slot, nobody = np.arange(self.n_rows), np.array([k]), np.array([-1])
         for i in range(self.n_rows):
-            at, out = rows.ctypes.data + 8 * i, found.ctypes.data + 8 * i
-            weigh(self.block.ctypes.data, at, 1, slot.ctypes.data, 1, nobody.ctypes.data, 1, out)
+            at, out = address_of(rows) + 8 * i, address_of(found) + 8 * i
+            weigh(address_of(self.block), at, 1, address_of(slot), 1, address_of(nobody), 1, out)
         return found
 
     def log_predictive_without(self, i: int, k: int) -> float:
         """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
-        found, row, slot = np.zeros(1), np.array([i]), np.array([k]).ctypes.data
-        address = self.block.ctypes.data
-        function_of(self.family, WEIGH)(address, row.ctypes.data, 1, slot, 1, slot, 1, found.ctypes.data)
+        found, row, slot = np.zeros(1), np.array([i]), address_of(np.array([k]))
+        address = address_of(self.block)
+        function_of(self.family, WEIGH)(address, address_of(row), 1, slot, 1, slot, 1, address_of(found))
         return float(found[0])
 
     def cached(self, name: str, k: int) -> np.ndarray:
@@ -426,7 +436,7 @@ class Table:
     def total_log_evidence(self, n_clusters: int) -> float:
         """Return the log marginal likelihood of slots 0 to ``n_clusters - 1`` together, from their sums alone."""
         function = function_of(self.family, EVIDENCE_ANEW)
-        return float(_total(self.block.ctypes.data, function.address, n_clusters))
+        return float(_total(address_of(self.block), function.address, n_clusters))
 
     @property
     def is_native(self) -> bool:
@@ -494,8 +504,8 @@ class Table:
             self.set_absent(absent)
         slots, rows, nobody = np.arange(1, n_clusters + 1), np.arange(first, first + n_rows), np.array([-1])
         found = np.zeros((n_rows, n_clusters))
-        arrays = (rows.ctypes.data, n_rows, slots.ctypes.data, n_clusters, nobody.ctypes.data)
-        _weigh_all(self.block.ctypes.data, *arrays, found.ctypes.data)
+        arrays = (address_of(rows), n_rows, address_of(slots), n_clusters, address_of(nobody))
+        _weigh_all(address_of(self.block), *arrays, address_of(found))
         return found
 
     def sums(self, start: int, stop: int) -> Any:

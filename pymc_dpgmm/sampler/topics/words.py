@@ -27,6 +27,7 @@ from pymc_dpgmm.native.compiled import (
     INT,
     INTS,
     NOTHING,
+    address_of,
     bits_of_generator,
     c_function,
     inlined,
@@ -381,8 +382,8 @@ class Words:
     def _point(self) -> None:
         for name in HEAD.arrays:
             if hasattr(self, name):
-                self.head[HEAD.place(name)] = getattr(self, name).ctypes.data
-        self.address = self.head.ctypes.data
+                self.head[HEAD.place(name)] = address_of(getattr(self, name))
+        self.address = address_of(self.head)
 
     def set_eta(self, eta: np.ndarray) -> None:
         """Take other parameters of the topics."""

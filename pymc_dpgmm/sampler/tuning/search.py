@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
@@ -163,7 +163,7 @@ def search(rng: np.random.Generator, state: State) -> int:
         Rows in the smaller half of the largest cluster that divided or united.
     """
     told = np.zeros(2, dtype=np.int64)
-    state.run(rng, _search, told.ctypes.data)
+    state.run(rng, _search, address_of(told))
     return int(told[LARGEST])
 
 
@@ -197,7 +197,7 @@ def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
     of ``state.order``.
     """
     doubt = np.zeros(state.n_clusters)
-    return float(_log_sum(state.address, doubt.ctypes.data)), doubt
+    return float(_log_sum(state.address, address_of(doubt))), doubt
 
 
 @c_function(INT(INTS, INT))
