@@ -64,10 +64,17 @@ def after_sweeps(cases, prior, n_draws, move, seed=1):
     """Start at partitions drawn from the posterior, and return the codes of what they have become."""
     partitions, p = posterior(cases, prior)
     rng, found = np.random.default_rng(seed), np.empty((n_draws, 5), dtype=np.int64)
-    state = State([view_of(case) for case in cases], partitions[0])
-    state.set_prior(PRIORS[prior][0])
+    begun = State([view_of(case) for case in cases], partitions[0])
+    begun.set_prior(PRIORS[prior][0])
+    begun.use(rng)
+    # A copy of a state is made in a tenth of the time in which one is given other labels.
+    starts = []
+    for labels in partitions:
+        begun.relabel(labels)
+        starts.append(begun.copy())
+    states = [start.copy() for start in starts]
     for t, start in enumerate(rng.choice(len(p), size=n_draws, p=p)):
-        state.relabel(partitions[start])
+        states[start] = state = starts[start].copied_to(states[start])
         found[t] = move(rng, state)
     return exact.codes(found), partitions, p
 
