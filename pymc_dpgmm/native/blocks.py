@@ -51,6 +51,7 @@ class Block:
         for name, holds in fields.items():
             self._places[name] = self._length
             self._length += holds if isinstance(holds, int) else 1
+        self._names_of_arrays = tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)
 
     def __len__(self) -> int:
         return self._length
@@ -71,7 +72,7 @@ class Block:
     @property
     def arrays(self) -> tuple[str, ...]:
         """Names of the fields that are addresses of arrays."""
-        return tuple(name for name, holds in self._fields.items() if holds in _ARRAYS)
+        return self._names_of_arrays
 
     def filled(self, **fields: Any) -> np.ndarray:
         """Return a block, (len(self),) int64 array, with all its fields: whole numbers, and arrays or addresses.

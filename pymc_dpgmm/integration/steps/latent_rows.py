@@ -139,7 +139,7 @@ class LatentRows:
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
         moves_labels = target.moves_latent_rows and can_move_labels(state)
-        places, distances = anchor.rows - offset, anchor.distances
+        places, (distances, scale) = anchor.rows - offset, anchor.reach()
         n_accepted = 0
         for _ in range(REDRAWS_OF_ROWS):
             redrawn = redraw(
@@ -154,7 +154,7 @@ class LatentRows:
                 self._work,
             )
             n_accepted += redrawn.n_accepted
-        densities, scale = redrawn.values, np.median(distances, axis=0)
+        densities = redrawn.values
         for _ in range(STRETCHES_OF_ROWS):
             stretched = stretch(rng, state, self._view, density, densities, scale, anchor.step)
             densities = stretched.values
@@ -197,6 +197,7 @@ class Anchor:
         self.step = 1.0
         self.rows: np.ndarray = np.empty((0, 0))
         self._squares = np.empty((0, 0))
+        self._reach: tuple[np.ndarray, np.ndarray] | None = None
         self.of_base: RowOfBase | None = None
         self.n_learnt = 0
         self.widths: dict[tuple[str, tuple[int, ...]], float] = {}
@@ -205,12 +206,18 @@ class Anchor:
         """Start from the rows of the first draw."""
         if not self.rows.size:
             self.rows, self._squares = rows.copy(), np.full(rows.shape, FIRST_DISTANCE**2)
+            self._reach = None
 
-    @property
-    def distances(self) -> np.ndarray:
-        """How far differences about the anchors reach: the standard deviation of the draws."""
-        distances: np.ndarray = np.sqrt(self._squares)
-        return np.maximum(distances, LEAST_DISTANCE * np.maximum(1.0, np.abs(self.rows)))
+    def reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return how far differences about the anchors reach (n, d), and the median of that by column.
+
+        They reach as far as the standard deviation of the draws.
+        """
+        if self._reach is None:
+            least = LEAST_DISTANCE * np.maximum(1.0, np.abs(self.rows))
+            distances = np.maximum(np.sqrt(self._squares), least)
+            self._reach = distances, np.median(distances, axis=0)
+        return self._reach
 
     def learn_step(self, accepted: float) -> None:
         """Take the share of accepted moves of whole clusters into account."""
@@ -224,3 +231,4 @@ class Anchor:
         moved = rows - self.rows
         self.rows = self.rows + gain * moved
         self._squares = self._squares + gain * ((1.0 - gain) * moved**2 - self._squares)
+        self._reach = None

@@ -138,7 +138,7 @@ class Table:
             self.unit_rows = np.argsort(view.unit, kind="stable").astype(np.int64)
             self.room = np.empty(self.n_rows, dtype=np.int64)
         # Rows in a cluster, at most. A unit may be weighed beside its own rows, though the result is not used.
-        of_units = int(np.diff(self.unit_starts).max(initial=0))
+        of_units = 0 if view.unit is None else int(np.diff(self.unit_starts).max(initial=0))
         self._largest = max(self.n_rows + of_units if for_sampling else 0, most_rows)
         self._places_of_params: list[tuple[int, int]] = []
         # The family and the parameters whose numbers for sizes of clusters are in shared memory.
@@ -161,11 +161,12 @@ class Table:
         for q, letter in enumerate(letters_of(family)):
             self.block[LENGTHS + q] = lengths[letter]
         place = N_BEFORE_SUMS
-        self._fields: dict[str, tuple[int, tuple[int, ...]]] = {}
+        # Where each sum lies, and its shape.
+        self._fields: dict[str, tuple[slice, tuple[int, ...]]] = {}
         for q, (name, letters) in enumerate(family.sums.items()):
-            self.block[SUMS + q] = place
-            self._fields[name] = place, tuple(lengths[letter] for letter in letters)
+            self.block[SUMS + q], start = place, place
             place += volume(letters, lengths)
+            self._fields[name] = slice(start, place), tuple(lengths[letter] for letter in letters)
         self.block[N_KEPT] = place
         for q, letters in enumerate(family.cache.values()):
             self.block[CACHE + q] = place
@@ -494,10 +495,9 @@ class Table:
         if n_clusters > self.capacity:
             self.resize(n_clusters)
         self.array[1 : n_clusters + 1, 0] = sums.n[:, 0]
-        for name, (place, shape) in self._fields.items():
-            length = int(np.prod(shape, dtype=np.int64))
-            self.array[1 : n_clusters + 1, place : place + length] = getattr(sums, name).reshape(
-                n_clusters, length
+        for name, (places, _) in self._fields.items():
+            self.array[1 : n_clusters + 1, places] = getattr(sums, name).reshape(
+                n_clusters, places.stop - places.start
             )
         self.prepare(ALWAYS if absent is None else (*ALWAYS, PRESENT))
         if absent is not None:
@@ -511,10 +511,7 @@ class Table:
     def sums(self, start: int, stop: int) -> Any:
         """Return the sums of slots ``start`` to ``stop - 1``: views of the table."""
         chosen = self.array[start:stop]
-        fields = [
-            chosen[:, place : place + int(np.prod(shape, dtype=np.int64))].reshape(len(chosen), *shape)
-            for place, shape in self._fields.values()
-        ]
+        fields = [chosen[:, places].reshape(len(chosen), *shape) for places, shape in self._fields.values()]
         return self.family.kept_sums(chosen[:, :1], *fields)
 
 
