@@ -77,6 +77,8 @@ from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, we
 
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
+# What is made anew when they get shares, if there are more slots than before.
+_OF_GROUPING = ("pulls", "shares", "seated", "visited", "group_counts")
 # How a density can be missing or not a number, and what to do.
 WHY_NO_DENSITY = (
     "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
@@ -278,7 +280,7 @@ class State:
         self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
         if openers is not None:
             self.openers[:] = openers
-        self._point()
+        self._point_to(_OF_GROUPING)
         self.use(rng)
         recount(self.address)
         begin_sweep(self.address, 1)
@@ -359,9 +361,7 @@ class State:
     def shadow(self, capacity: int) -> "State":
         """Return memory with tables of its own, of another capacity, that shares all else but weights."""
         other = self.sharing()
-        other.tables = [table.copy() for table in self.tables]
-        for table in other.tables:
-            table.resize(capacity)
+        other.tables = [table.copy(capacity) for table in self.tables]
         other._make_weights(capacity)
         other._point_to(("seats", "seats_left", "listed", *_OF_THREADS))
         return other

@@ -141,6 +141,8 @@ class Table:
         of_units = 0 if view.unit is None else int(np.diff(self.unit_starts).max(initial=0))
         self._largest = max(self.n_rows + of_units if for_sampling else 0, most_rows)
         self._places_of_params: list[tuple[int, int]] = []
+        # The family whose functions the block has, and which ones.
+        self._prepared: tuple[Family, Sequence[int]] | None = None
         # The family and the parameters whose numbers for sizes of clusters are in shared memory.
         self._tabulated: tuple[Family, Any] | None = None
         self._lay_out(view.params)
@@ -269,9 +271,12 @@ class Table:
 
     def prepare(self, verbs: Sequence[int]) -> None:
         """Make C functions of the family available to kernels."""
+        if self._prepared is not None and self._prepared[0] is self.family and self._prepared[1] == verbs:
+            return
         with compiling.announced(self.family.title):
             for verb in verbs:
                 self.block[verb] = function_of(self.family, verb).address
+        self._prepared = self.family, verbs
 
     def set_absent(self, absent: np.ndarray) -> None:
         """Take which entries of the rows are absent: (n, d) bools.
@@ -352,16 +357,20 @@ class Table:
         self._make_scratch()
         self._point()
 
-    def copy(self) -> "Table":
-        """Return a copy that shares the data and what else does not change."""
+    def copy(self, capacity: int | None = None) -> "Table":
+        """Return a copy that shares the data and what else does not change, with more slots, or fewer."""
         other = object.__new__(Table)
         other.__dict__.update(self.__dict__)
-        other.block, other.array, other.scratch = self.block.copy(), self.array.copy(), self.scratch.copy()
+        other.block = self.block.copy()
         if self.unit is not None:
             other.room = self.room.copy()
         if self.absent is not None:
             other.rows = self.rows.copy()
-        other._point()
+        if capacity is None:
+            other.array, other.scratch = self.array.copy(), self.scratch.copy()
+            other._point()
+        else:
+            other.resize(capacity)
         return other
 
     def sharing(self) -> "Table":
@@ -376,7 +385,8 @@ class Table:
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "block": self.block.copy()}
+        # Addresses are those of one process.
+        return {**self.__dict__, "block": self.block.copy(), "_prepared": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
