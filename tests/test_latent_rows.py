@@ -3,6 +3,7 @@
 import ctypes
 
 import exact
+import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -314,6 +315,16 @@ GIVEN = {"regression": np.column_stack([np.ones(N_ROWS), np.linspace(-1.0, 2.0, 
 PRIORS = {"crp": (1.1, 0.0), "discount": (0.6, 0.4)}
 
 
+@numba.njit
+def columns_together(x, data):
+    """Log density of data given rows (m, n, d): columns together, with a kink."""
+    found = np.empty(x.shape[:2])
+    for k in range(len(x)):
+        for i in range(N_ROWS):
+            found[k, i] = -abs(data[i] - x[k, i, 0] - 0.5 * x[k, i, -1]) / SCALE
+    return found
+
+
 def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
     """Moments of labels, rows and data before redraws and after them, each (draws, moments)."""
     rng, family = np.random.default_rng(7), BASES[base].family
@@ -321,46 +332,52 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
     given = GIVEN.get(base, np.empty((N_ROWS, 0)))
     d = 2 if base in ("columns", "correlated", "spherical") else 1
     params = BASES[base].numbers(d)
-    of_labels = pitman_yor(alpha, discount)
-    before, after, work = [], [], Work()
-    for _ in range(n_draws):
+    anchors, distances = np.full((N_ROWS, d), 0.3), np.full((N_ROWS, d), 0.6)
+    # One state takes the labels and rows of all draws.
+    first = np.column_stack([family.draw_rows(rng, params, np.arange(N_ROWS), given), given])
+    state, work = State([View(family, params, first)], np.arange(N_ROWS)), Work()
+    state.set_prior(pitman_yor(alpha, discount))
+    state.make_own_rows(0)
+    of_base = redraws.row_of_base(state.tables[0], d)
+    before, after = (
+        (np.empty((n_draws, N_ROWS), dtype=np.int64), np.empty((n_draws, N_ROWS, d))) for _ in range(2)
+    )
+    seen = np.empty((n_draws, N_ROWS))
+    for t in range(n_draws):
         labels = draw_labels(rng, alpha, discount, np.inf, N_ROWS)
         rows = family.draw_rows(rng, params, labels, given)
-        data = rng.laplace(rows[:, 0] + 0.5 * rows[:, -1], SCALE)
+        data = seen[t] = rng.laplace(rows[:, 0] + 0.5 * rows[:, -1], SCALE)
 
         def density(x, data=data):
-            # Columns together, with a kink.
-            return -np.abs(data - x[:, :, 0] - 0.5 * x[:, :, -1]) / SCALE
+            return columns_together(x, data)
 
-        state = State([View(family, params, np.column_stack([rows, given]))], labels)
-        state.set_prior(of_labels)
-        state.make_own_rows(0)
-        anchors, distances = np.full((N_ROWS, d), 0.3), np.full((N_ROWS, d), 0.6)
-        of_base = redraws.row_of_base(state.tables[0], d)
-        before.append(moments(labels, rows, data))
+        state.take_rows(0, rows, labels + 1)
+        before[0][t], before[1][t] = labels, rows
         for _ in range(n_redraws):
             redrawn = redraws.redraw(rng, state, 0, density, anchors, distances, moves_labels, of_base, work)
             moved = stretches.stretch(rng, state, 0, density, redrawn.values, distances[0], 2.0)
-        after.append(moments(state.labels(), moved.rows, data))
+        after[0][t], after[1][t] = state.labels(), moved.rows
     check_bookkeeping(state)
-    return np.array(before), np.array(after)
+    return moments(*before, seen), moments(*after, seen)
 
 
 def moments(labels, rows, data):
-    sizes = np.bincount(labels)
-    seen = np.tanh(rows[:, 0])
-    together = labels[0] == labels[1]
-    return [
-        np.sum(sizes == 1),
-        np.sum(sizes**2),
-        together,
-        together * seen[0] * seen[1],
-        seen[2],
-        np.tanh(rows[3, -1]) * np.tanh(data[3]),
-        np.tanh(np.abs(data - rows[:, 0] - 0.5 * rows[:, -1])).mean(),
-        np.max(np.abs(seen)),
-        (seen * np.tanh(rows[:, -1])).mean(),
+    """Moments (draws, 9) of labels (draws, n), rows (draws, n, d) and data (draws, n)."""
+    sizes = (labels[:, :, None] == np.arange(N_ROWS)).sum(axis=1)
+    first, last = rows[:, :, 0], rows[:, :, -1]
+    seen, are_together = np.tanh(first), labels[:, 0] == labels[:, 1]
+    found = [
+        np.sum(sizes == 1, axis=1),
+        np.sum(sizes**2, axis=1),
+        are_together,
+        are_together * seen[:, 0] * seen[:, 1],
+        seen[:, 2],
+        np.tanh(last[:, 3]) * np.tanh(data[:, 3]),
+        np.tanh(np.abs(data - first - 0.5 * last)).mean(axis=1),
+        np.max(np.abs(seen), axis=1),
+        (seen * np.tanh(last)).mean(axis=1),
     ]
+    return np.column_stack(found).astype(float)
 
 
 def largest_score(base, prior, n_draws, **given):

@@ -2,6 +2,7 @@
 
 import arviz as az
 import exact
+import numba
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -33,6 +34,18 @@ BASES = {
 GIVEN = {"regression": np.column_stack([np.ones(N_ROWS), TIMES])}
 
 
+@numba.njit
+def seen_with(x, shared, data):
+    """Log density of data given rows (m, n, d) and the shared number: a shift, and a scale."""
+    scale = SCALE * np.exp(0.5 * shared)
+    log_scale, found = np.log(scale), np.empty(x.shape[:2])
+    for i in range(N_ROWS):
+        rest = shared * (1.0 + TIMES[i])
+        for k in range(len(x)):
+            found[k, i] = -abs(data[i] - x[k, i].sum() - rest) / scale - log_scale
+    return found
+
+
 def joint_draws(base, n_draws, n_moves=4):
     """Moments of the shared number, rows and data before moves and after them, each (draws, moments)."""
     rng, family = np.random.default_rng(3), BASES[base].family
@@ -40,22 +53,23 @@ def joint_draws(base, n_draws, n_moves=4):
     d = 2 if base == "correlated" else 1
     params = BASES[base].numbers(d)
     anchors, distances, work = np.full((N_ROWS, d), 0.3), np.full((N_ROWS, d), 0.6), Work()
+    # One state takes the labels and rows of all draws.
+    first = np.column_stack([family.draw_rows(rng, params, np.arange(N_ROWS), given), given])
+    state = State([View(family, params, first)], np.arange(N_ROWS))
+    state.set_prior(pitman_yor(1.1, 0.0))
+    state.make_own_rows(0)
+    of_base = redraws.row_of_base(state.tables[0], d)
     before, after = [], []
     for _ in range(n_draws):
         labels = draw_labels(rng, 1.1, 0.0, np.inf, N_ROWS)
         rows = family.draw_rows(rng, params, labels, given)
         shared = rng.normal()
-        # A shift, and a scale: what rows are seen with depends on it too.
         data = rng.laplace(rows.sum(axis=1) + shared * (1.0 + TIMES), SCALE * np.exp(0.5 * shared))
 
         def density(x, shared, data=data):
-            scale = SCALE * np.exp(0.5 * shared)
-            return -np.abs(data - x.sum(axis=2) - shared * (1.0 + TIMES)) / scale - np.log(scale)
+            return seen_with(x, shared, data)
 
-        state = State([View(family, params, np.column_stack([rows, given]))], labels)
-        state.set_prior(pitman_yor(1.1, 0.0))
-        state.make_own_rows(0)
-        of_base = redraws.row_of_base(state.tables[0], d)
+        state.take_rows(0, rows, labels + 1)
         before.append(moments(rows, shared, data))
         for _ in range(n_moves):
             arguments = (rng, state, 0, anchors, distances, of_base, work)
