@@ -5,6 +5,7 @@ for their stationary distribution, whatever the data is at first. Moments of suc
 of independent draws from the prior.
 """
 
+import numba
 import numpy as np
 import pymc as pm
 import pytest
@@ -18,7 +19,27 @@ from pymc_dpgmm.partitions.priors import draw_labels
 
 N = 12
 N_TUNE, N_DRAWS, N_PRIOR = 1_500, 12_000, 200_000
+# So many draws of the prior are made at once.
+AT_ONCE = 10_000
 NIG = FAMILIES["NormalInverseGamma"]
+
+# Each case has a model, ``data`` given one draw, and by code of its own many draws of the prior with data, and the
+# moments of many draws.
+
+
+def labels_of_prior(rng, alpha, discount=0.0):
+    """Labels (n, N), given a concentration and a discount for each draw."""
+    pairs = np.broadcast(alpha, discount)
+    return np.array([draw_labels(rng, *own, np.inf, N) for own in pairs])
+
+
+def nig_rows(rng, labels, mu, kappa, a, b):
+    """Rows (n, N) of normal-inverse-gamma clusters, whose parameters are numbers or (n,) arrays."""
+    mu, kappa, a, b = (np.reshape(value, (-1, 1)) for value in (mu, kappa, a, b))
+    variances = b / rng.gamma(a, size=labels.shape)
+    means = rng.normal(mu, np.sqrt(variances / kappa))
+    means, variances = (np.take_along_axis(of_clusters, labels, axis=1) for of_clusters in (means, variances))
+    return rng.normal(means, np.sqrt(variances))
 
 
 class Observed:
@@ -37,10 +58,12 @@ class Observed:
             dp.DPMixture("y", alpha, base, observed=pm.Data("data", np.zeros(N)))
         return model
 
-    def prior(self, rng):
-        drawn = {"alpha": rng.gamma(3.0) / 2.0, "mu": rng.normal(0.5), "kappa": rng.gamma(4.0) / 8.0}
-        drawn["b"] = rng.gamma(5.0) / 5.0
-        return drawn | {"y_labels": draw_labels(rng, drawn["alpha"], 0.0, np.inf, N)}
+    def prior(self, rng, n):
+        drawn = {"alpha": rng.gamma(3.0, size=n) / 2.0, "mu": rng.normal(0.5, size=n)}
+        drawn |= {"kappa": rng.gamma(4.0, size=n) / 8.0, "b": rng.gamma(5.0, size=n) / 5.0}
+        drawn["y_labels"] = labels_of_prior(rng, drawn["alpha"])
+        rows = nig_rows(rng, drawn["y_labels"], drawn["mu"], drawn["kappa"], 4.0, drawn["b"] * self.mistake)
+        return drawn, rows
 
     def data(self, rng, drawn):
         params = NIG.params(*(np.atleast_1d(v) for v in (drawn["mu"],)), drawn["kappa"], 4.0, self._b(drawn))
@@ -51,7 +74,7 @@ class Observed:
 
     def moments(self, drawn, data):
         shared = [drawn["alpha"], drawn["mu"], drawn["mu"] ** 2, np.log(drawn["kappa"]), np.log(drawn["b"])]
-        return [*shared, *of_labels(drawn["y_labels"]), data.mean(), np.log(data.var())]
+        return [*shared, *of_labels(drawn["y_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
 
 
 class Latent:
@@ -65,19 +88,20 @@ class Latent:
             pm.Poisson("counts", pm.math.exp(rate), observed=pm.Data("data", np.zeros(N)))
         return model
 
-    def prior(self, rng):
-        alpha, discount = np.exp(0.5 * rng.normal()), rng.beta(2.0, 4.0)
-        labels = draw_labels(rng, alpha, discount, np.inf, N)
-        params = NIG.params(np.array([0.5]), 0.5, 5.0, np.array([0.6]))
-        rates = NIG.draw_rows(rng, params, labels, np.empty((N, 0)))[:, 0]
-        return {"alpha": alpha, "discount": discount, "y_labels": labels, "y": rates}
+    def prior(self, rng, n):
+        alpha, discount = np.exp(0.5 * rng.normal(size=n)), rng.beta(2.0, 4.0, size=n)
+        labels = labels_of_prior(rng, alpha, discount)
+        drawn = {"alpha": alpha, "discount": discount, "y_labels": labels}
+        drawn["y"] = nig_rows(rng, labels, 0.5, 0.5, 5.0, 0.6)
+        return drawn, self.data(rng, drawn)
 
     def data(self, rng, drawn):
         return rng.poisson(np.exp(np.minimum(drawn["y"], 20.0))).astype(float)
 
     def moments(self, drawn, data):
-        shared = [np.log(drawn["alpha"]), drawn["discount"], np.mean(drawn["y"]), drawn["y"][0] ** 2]
-        return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
+        rates = drawn["y"]
+        shared = [np.log(drawn["alpha"]), drawn["discount"], rates.mean(axis=1), rates[:, 0] ** 2]
+        return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(axis=1), np.sum(data == 0, axis=1)]
 
 
 class LatentPairs:
@@ -92,20 +116,60 @@ class LatentPairs:
             pm.Poisson("counts", pm.math.exp(rate), observed=pm.Data("data", np.zeros((N, 2))))
         return model
 
-    def prior(self, rng):
-        alpha, mu = rng.gamma(3.0) / 2.0, rng.normal(0.5, 0.5, 2)
-        labels = draw_labels(rng, alpha, 0.0, np.inf, N)
-        family = FAMILIES["NormalInverseWishart"]
-        rates = family.draw_rows(rng, family.params(mu, 0.5, 7.0, self.psi), labels, np.empty((N, 0)))
-        return {"alpha": alpha, "mu": mu, "y_labels": labels, "y": rates}
+    def prior(self, rng, n):
+        alpha, mu = rng.gamma(3.0, size=n) / 2.0, rng.normal(0.5, 0.5, (n, 2))
+        labels = labels_of_prior(rng, alpha)
+        # Precisions of clusters by Bartlett's triangles, and roots of the covariances.
+        triangles = np.zeros((n, N, 2, 2))
+        triangles[:, :, 0, 0], triangles[:, :, 1, 1] = np.sqrt(rng.chisquare([[[7.0]], [[6.0]]], (2, n, N)))
+        triangles[:, :, 1, 0] = rng.normal(size=(n, N))
+        roots = np.linalg.inv(np.linalg.cholesky(np.linalg.inv(self.psi)) @ triangles).transpose(0, 1, 3, 2)
+        means = mu[:, None] + np.einsum("snij,snj->sni", roots, rng.normal(size=(n, N, 2))) / np.sqrt(0.5)
+        draws = np.arange(n)[:, None]
+        about = np.einsum("snij,snj->sni", roots[draws, labels], rng.normal(size=(n, N, 2)))
+        drawn = {"alpha": alpha, "mu": mu, "y_labels": labels, "y": means[draws, labels] + about}
+        return drawn, self.data(rng, drawn)
 
     def data(self, rng, drawn):
         return rng.poisson(np.exp(np.minimum(drawn["y"], 20.0))).astype(float)
 
     def moments(self, drawn, data):
         rates = np.tanh(drawn["y"])
-        shared = [np.log(drawn["alpha"]), *drawn["mu"], rates[:, 0].mean(), np.mean(rates[:, 0] * rates[:, 1])]
-        return [*shared, *of_labels(drawn["y_labels"]), np.log1p(data).mean(), float(np.sum(data == 0))]
+        shared = [np.log(drawn["alpha"]), *drawn["mu"].T]
+        shared += [rates[:, :, 0].mean(axis=1), rates.prod(axis=2).mean(axis=1)]
+        seen = [np.log1p(data).mean(axis=(1, 2)), np.sum(data == 0, axis=(1, 2))]
+        return [*shared, *of_labels(drawn["y_labels"]), *seen]
+
+
+@numba.njit
+def franchise(uniforms, group, alpha, gamma):
+    """Labels (n, N) and numbers of tables (n,) of a franchise as the paper tells it, with tables one by one.
+
+    ``uniforms`` (n, N, 2) choose the table of a row, and the dish of a new table.
+    """
+    n, most = len(uniforms), len(group)
+    labels, n_tables = np.empty((n, most), dtype=np.int64), np.zeros(n, dtype=np.int64)
+    for s in range(n):
+        at, dish, seated, n_dishes = np.empty_like(group), np.empty_like(group), np.zeros(most), 0
+        for i in range(most):
+            here = at[: n_tables[s]] == group[i]
+            left = uniforms[s, i, 0] * (seated[: n_tables[s]][here].sum() + alpha[s])
+            chosen = n_tables[s]
+            for t in np.flatnonzero(here):
+                left -= seated[t]
+                if left < 0.0:
+                    chosen = t
+                    break
+            if chosen == n_tables[s]:
+                # Every table counts once for its dish.
+                served = int(uniforms[s, i, 1] * (n_tables[s] + gamma[s]))
+                at[chosen] = group[i]
+                dish[chosen] = dish[served] if served < n_tables[s] else n_dishes
+                n_dishes = max(n_dishes, dish[chosen] + 1)
+                n_tables[s] += 1
+            seated[chosen] += 1.0
+            labels[s, i] = dish[chosen]
+    return labels, n_tables
 
 
 class Grouped:
@@ -128,22 +192,13 @@ class Grouped:
             dp.HDPMixture("y", alpha, gamma, base, group=self.group, observed=pm.Data("data", np.zeros(N)))
         return model
 
-    def prior(self, rng):
-        gamma = rng.gamma(2.0) / 1.5 if self.exact else np.exp(0.5 * rng.normal())
-        drawn = {"alpha": rng.gamma(3.0) / 2.0, "gamma": gamma, "mu": rng.normal(0.5), "b": rng.gamma(5.0) / 5.0}
-        # A franchise as the paper tells it, with tables one by one.
-        labels, tables, served = np.empty(N, dtype=int), {0: [], 1: [], 2: []}, []
-        for i, j in enumerate(self.group):
-            weights = np.array([seated for seated, _ in tables[j]] + [drawn["alpha"]])
-            t = rng.choice(len(weights), p=weights / weights.sum())
-            if t == len(tables[j]):
-                dishes = np.append(np.bincount(served, minlength=1) if served else [], gamma)
-                dish = rng.choice(len(dishes), p=dishes / dishes.sum())
-                served.append(dish)
-                tables[j].append([0, dish])
-            tables[j][t][0] += 1
-            labels[i] = tables[j][t][1]
-        return drawn | {"y_labels": labels, "y_n_tables": len(served)}
+    def prior(self, rng, n):
+        gamma = rng.gamma(2.0, size=n) / 1.5 if self.exact else np.exp(0.5 * rng.normal(size=n))
+        drawn = {"alpha": rng.gamma(3.0, size=n) / 2.0, "gamma": gamma, "mu": rng.normal(0.5, size=n)}
+        drawn["b"] = rng.gamma(5.0, size=n) / 5.0
+        uniforms = rng.random((n, N, 2))
+        drawn["y_labels"], drawn["y_n_tables"] = franchise(uniforms, self.group, drawn["alpha"], gamma)
+        return drawn, nig_rows(rng, drawn["y_labels"], drawn["mu"], 0.5, 4.0, drawn["b"])
 
     def data(self, rng, drawn):
         params = NIG.params(np.atleast_1d(drawn["mu"]), 0.5, 4.0, np.atleast_1d(drawn["b"]))
@@ -151,8 +206,8 @@ class Grouped:
 
     def moments(self, drawn, data):
         shared = [drawn["alpha"], np.log(drawn["gamma"]), drawn["mu"], drawn["mu"] ** 2, np.log(drawn["b"])]
-        own = [float(drawn["y_n_tables"]), float(drawn["y_labels"][0] == drawn["y_labels"][9])]
-        return [*shared, *own, *of_labels(drawn["y_labels"]), data.mean(), np.log(data.var())]
+        own = [drawn["y_n_tables"], drawn["y_labels"][:, 0] == drawn["y_labels"][:, 9]]
+        return [*shared, *own, *of_labels(drawn["y_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
 
 
 class Process:
@@ -167,24 +222,28 @@ class Process:
             pm.Laplace("y", c["loc"], pm.math.exp(c["log_scale"]), observed=data)
         return model
 
-    def prior(self, rng):
-        alpha, m = rng.gamma(3.0) / 2.0, rng.normal(0.5)
-        labels = draw_labels(rng, alpha, 0.0, np.inf, N)
-        loc, log_scale = rng.normal(m, 0.9, N)[labels], rng.normal(-0.3, 0.4, N)[labels]
-        return {"alpha": alpha, "m": m, "c_labels": labels, "c_loc": loc, "c_log_scale": log_scale}
+    def prior(self, rng, n):
+        alpha, m = rng.gamma(3.0, size=n) / 2.0, rng.normal(0.5, size=n)
+        labels = labels_of_prior(rng, alpha)
+        atoms = rng.normal(m[:, None], 0.9, (n, N)), rng.normal(-0.3, 0.4, (n, N))
+        loc, log_scale = (np.take_along_axis(own, labels, axis=1) for own in atoms)
+        drawn = {"alpha": alpha, "m": m, "c_labels": labels, "c_loc": loc, "c_log_scale": log_scale}
+        return drawn, self.data(rng, drawn)
 
     def data(self, rng, drawn):
         return rng.laplace(drawn["c_loc"], np.exp(drawn["c_log_scale"]))
 
     def moments(self, drawn, data):
         loc, log_scale = drawn["c_loc"], drawn["c_log_scale"]
-        shared = [drawn["alpha"], drawn["m"], drawn["m"] ** 2, loc[0], loc.var(), log_scale[0], log_scale.var()]
-        return [*shared, *of_labels(drawn["c_labels"]), data.mean(), np.log(data.var())]
+        shared = [drawn["alpha"], drawn["m"], drawn["m"] ** 2]
+        for own in (loc, log_scale):
+            shared += [own[:, 0], own.var(axis=1)]
+        return [*shared, *of_labels(drawn["c_labels"]), data.mean(axis=1), np.log(data.var(axis=1))]
 
 
 def of_labels(labels):
-    sizes = np.bincount(labels)
-    return [float(np.sum(sizes > 0)), float(np.sum(sizes**2)), float(labels[0] == labels[1])]
+    sizes = (labels[:, :, None] == np.arange(N)).sum(axis=1)
+    return [np.sum(sizes > 0, axis=1), np.sum(sizes**2, axis=1), labels[:, 0] == labels[:, 1]]
 
 
 def successive(case, n_tune, n_draws, seed=1):
@@ -193,7 +252,7 @@ def successive(case, n_tune, n_draws, seed=1):
     model = case.model()
     untransform = model.compile_fn(model.unobserved_value_vars, inputs=model.value_vars, on_unused_input="ignore")
     names = [v.name for v in model.unobserved_value_vars]
-    found = []
+    found = {name: [] for name in [*names, "data"]}
     with model:
         steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
         step = CompoundStep(steps) if isinstance(steps, list) else steps
@@ -208,17 +267,16 @@ def successive(case, n_tune, n_draws, seed=1):
             data = case.data(rng, drawn)
             model.set_data("data", data)
             if draw >= n_tune:
-                found.append(case.moments(drawn, data))
-    return np.array(found)
+                for name, value in (drawn | {"data": data}).items():
+                    found[name].append(value)
+    drawn = {name: np.array(values) for name, values in found.items()}
+    return np.column_stack(case.moments(drawn, drawn["data"])).astype(float)
 
 
 def independent(case, seed=2):
     rng = np.random.default_rng(seed)
-    draws = []
-    for _ in range(N_PRIOR):
-        drawn = case.prior(rng)
-        draws.append(case.moments(drawn, case.data(rng, drawn)))
-    return np.array(draws)
+    parts = [np.column_stack(case.moments(*case.prior(rng, AT_ONCE))) for _ in range(N_PRIOR // AT_ONCE)]
+    return np.concatenate(parts).astype(float)
 
 
 def z_scores(case, n_draws=N_DRAWS):
