@@ -1,6 +1,7 @@
 """``dp.DirichletProcess``, the prior of rows' parameters, against enumeration and quadrature."""
 
 import copy
+import functools
 
 import arviz as az
 import exact
@@ -201,7 +202,11 @@ def known_profile():
     return model, names, oracle.given(exact.log_likelihoods(rows, x[:, None], exact.nig_log_marginal, **given))
 
 
-CASES = {f.__name__: f for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile)}
+# Models and quadratures serve several tests.
+CASES = {
+    f.__name__: functools.cache(f)
+    for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile)
+}
 
 
 def after_one_draw(case, options, n_draws, seed=3):

@@ -1,6 +1,7 @@
 """Posteriors of tiny models whose rows share atoms, by enumeration and quadrature, without the package."""
 
 import copy
+import functools
 from typing import NamedTuple
 
 import exact
@@ -63,37 +64,43 @@ class Oracle:
         """Independent draws: labels, parameters of the rows, and the number of the hyperparameter's value."""
         where = rng.choice(self.joint.size, size=n_draws, p=self.joint.ravel())
         partitions, hyper = np.unravel_index(where, self.joint.shape)
-        found = {}
 
+        @functools.cache
         def cumulated(members, h):
-            if (members, h) not in found:
-                p = exact.normalized(self.log_base[h] + self.log_rows[list(members)].sum(axis=0))
-                found[members, h] = np.cumsum(p)
-            return found[members, h]
+            return np.cumsum(exact.normalized(self.log_base[h] + self.log_rows[list(members)].sum(axis=0)))
 
-        for partition, h in zip(partitions, hyper, strict=True):
+        @functools.cache
+        def of_clusters(partition, h):
             labels = self.labels[partition]
-            cells = np.empty(labels.max() + 1, dtype=int)
-            for k in range(len(cells)):
-                cells[k] = np.searchsorted(
-                    cumulated(tuple(np.flatnonzero(labels == k)), h), rng.random() * (1 - 1e-9)
-                )
+            return [cumulated(tuple(np.flatnonzero(labels == k)), h) for k in range(labels.max() + 1)]
+
+        are_wide = [np.any(width) for width in self.widths]
+        for partition, h in zip(partitions.tolist(), hyper.tolist(), strict=True):
+            labels = self.labels[partition]
+            cells = np.array([own.searchsorted(rng.random() * (1 - 1e-9)) for own in of_clusters(partition, h)])
             atoms = [
-                value[cells] + (rng.random(len(cells)) - 0.5) * width[cells] if np.any(width) else value[cells]
-                for value, width in zip(self.values, self.widths, strict=True)
+                value[cells] + (rng.random(len(cells)) - 0.5) * width[cells] if is_wide else value[cells]
+                for value, width, is_wide in zip(self.values, self.widths, are_wide, strict=True)
             ]
             yield labels, [own[labels] for own in atoms], h
 
     def means(self, parameter=0):
         """Posterior mean and standard deviation of each row's value of a parameter."""
         first, second, value = np.zeros(self.n), np.zeros(self.n), self.values[parameter]
+        square = value**2
+
+        @functools.cache
+        def of_cluster(members, h):
+            p = exact.normalized(self.log_base[h] + self.log_rows[list(members)].sum(axis=0))
+            return p @ value, p @ square
+
         for labels, joint in zip(self.labels, self.joint, strict=True):
             for k in range(labels.max() + 1):
-                members = labels == k
+                members = np.flatnonzero(labels == k)
                 for h, weight in enumerate(joint):
-                    p = exact.normalized(self.log_base[h] + self.log_rows[members].sum(axis=0))
-                    first[members] += weight * (p @ value)
-                    second[members] += weight * (p @ value**2)
+                    of_first, of_second = of_cluster(tuple(members), h)
+                    first[members] += weight * of_first
+                    second[members] += weight * of_second
         return first, np.sqrt(second - first**2)
 
 
