@@ -45,7 +45,7 @@ def at_labels(model, rows, labels):
     """Let a model be at a partition of its rows."""
     source = model["y_n_clusters"].owner.op.source
     partition = source.partition.copy()
-    chunked.begin_at(partition, rows, labels)
+    chunked.begin_at(partition, chunked.sums_of(partition, rows, labels), labels)
     source.show(partition)
 
 
@@ -148,7 +148,7 @@ def test_labels_are_those_of_the_sums_whatever_the_chunks(sampled):
     partition = model["y_n_clusters"].owner.op.source.partition
     for c, d in np.ndindex(2, 4):
         own = np.unique(labels[c, d].to_numpy(), return_inverse=True)[1]
-        chunked.begin_at(partition, array.compute(), own)
+        chunked.begin_at(partition, chunked.sums_of(partition, array.compute(), own), own)
         kept = from_dataset(clusters, c, d).sums
         # The second column is the error of the others.
         first, second = (

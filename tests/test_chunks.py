@@ -42,12 +42,13 @@ def after_draws(case, prior, scheme, n_starts, n_draws=2, seed=1):
     partitions, p = posterior([case], prior)
     rng, found = np.random.default_rng(seed), np.empty((n_starts, 5), dtype=np.int64)
     partition, rows = partition_of(case)
+    sums = [chunked.sums_of(partition, np.asarray(CASES[case][2], dtype=float), own) for own in partitions]
     for t, start in enumerate(rng.choice(len(p), size=n_starts, p=p)):
-        chunked.begin_at(partition, np.asarray(CASES[case][2], dtype=float), partitions[start])
+        chunked.begin_at(partition, sums[start], partitions[start])
         for _ in range(n_draws):
             partition.draw(rng, PRIORS[prior][0], scheme)
         found[t] = rows.labels(partition)
-        assert np.array_equal(np.sort(np.unique(found[t], return_counts=True)[1]), np.sort(partition.sizes))
+        assert np.array_equal(np.sort(np.bincount(found[t])), np.sort(partition.sizes))
     return exact.codes(np.array([canonical_labels(f)[0] for f in found])), partitions, p
 
 

@@ -31,15 +31,20 @@ class RowsInMemory:
         return np.unique(labels, return_inverse=True)[1]
 
 
-def begin_at(partition, values, labels):
-    """Let a chunked partition be that of some labels 0..K-1."""
+def sums_of(partition, values, labels):
+    """Sums of the clusters of labels 0..K-1, as a chunked partition has them."""
     sizes = np.bincount(labels)
     view = View(partition.family, partition.params, values, origin=partition.origin)
     table = Table(view, len(sizes), for_sampling=False)
     table.sum_up(labels, sizes)
-    partition.sums = table.array[: len(sizes), : int(table.block[N_KEPT])].copy()
-    places = places_in_order(np.arange(len(values)), partition.order_key)
-    partition.leaders = np.array([places[labels == k].min() for k in range(len(sizes))])
+    return table.array[: len(sizes), : int(table.block[N_KEPT])].copy()
+
+
+def begin_at(partition, sums, labels):
+    """Let a chunked partition be that of some labels 0..K-1, with their sums."""
+    partition.sums = sums.copy()
+    places = places_in_order(np.arange(len(labels)), partition.order_key)
+    partition.leaders = np.array([places[labels == k].min() for k in range(len(sums))])
 
 
 RUN = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 3}
