@@ -211,6 +211,7 @@ def test_other_priors_through_pm_sample(mixture):
 
 
 @pytest.mark.slow
+@pytest.mark.interpreted(False)
 def test_random_parameters_of_a_pitman_yor_process():
     """NUTS on alpha and discount, our step on the labels: against quadrature over both."""
     base, values, d, _ = CASES["nig-columns"]
