@@ -9,8 +9,10 @@ in a process of its own for some minutes, of which the first half is tuning. Pri
 of the chains, which is the largest less the smallest of their means of the log joint density over the last fifth of
 what they have drawn by then. At the end: R-hat of the log joint density, of the entropy of the clusters' sizes and of
 their number, over the second half of the draws after tuning, and effective draws per second of all chains together.
-With fewer cores than chains these take turns, and times are those of each chain. Writes ``hard.json``, and ``hard.png``
-with the log joint density of all chains beside the clock, as in figure 5 of Chang and Fisher (2013), into the folder.
+With fewer cores than chains these take turns, and times are those of each chain. As in ``pm.sample``, a chain whose
+search ends far below another one's begins anew at the clusters of that, unless they run ``--alone``. Writes
+``hard.json``, and ``hard.png`` with the log joint density of all chains beside the clock, as in figure 5 of Chang and
+Fisher (2013), into the folder.
 """
 
 import argparse
@@ -18,6 +20,7 @@ import json
 import logging
 import multiprocessing
 import os
+import tempfile
 import time
 import warnings
 from pathlib import Path
@@ -31,6 +34,7 @@ import pandas as pd
 import pymc as pm
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.sampler.tuning.exchange import Exchange
 
 # Starts of the four chains: numbers of clusters.
 STARTS = (1, 1, 50, 50)
@@ -123,7 +127,7 @@ TABLES = {
 }
 
 
-def run(name, mnist, chain, seconds):
+def run(name, mnist, chain, seconds, folder, n_together):
     """Run one chain; return seconds, log joint density, entropy, number of clusters, and whether it was tuning."""
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
@@ -133,9 +137,11 @@ def run(name, mnist, chain, seconds):
     with pm.Model() as model:
         add(start)
         step = dp.DPMixtureStep()
+    if folder:
+        step.exchange = Exchange(folder, n_together, chain)
     point = model.initial_point(random_seed=chain)
-    step.setup_chain(rng, MOST_TUNING, MOST_TUNING)
     # What is compiled at first use is, before the clock starts.
+    step.setup_chain(rng, 0, MOST_TUNING)
     step.step(point)
     step.setup_chain(np.random.default_rng(chain), MOST_TUNING, MOST_TUNING)
     found, tuning, begun = [], True, time.perf_counter()
@@ -207,13 +213,18 @@ def main():
     parser.add_argument("--tables", nargs="+", choices=TABLES)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--alone", action="store_true", help="chains do not tell each other what they have found")
     parser.add_argument("--mnist", help="an .npz file with X, (10000, 50)")
     arguments = parser.parse_args()
     names = arguments.tables or [name for name in TABLES if name != "MNIST, 50" or arguments.mnist]
     if "MNIST, 50" in names and not arguments.mnist:
         parser.error("MNIST needs --mnist FILE")
+    seconds, together = 60.0 * arguments.minutes, min(arguments.cores, len(STARTS))
+    folders = {name: None if arguments.alone else tempfile.mkdtemp() for name in names}
     jobs = [
-        (name, arguments.mnist, chain, 60.0 * arguments.minutes) for name in names for chain in range(len(STARTS))
+        (name, arguments.mnist, chain, seconds, folders[name], together)
+        for name in names
+        for chain in range(len(STARTS))
     ]
     with multiprocessing.get_context("spawn").Pool(arguments.cores) as pool:
         chains = pool.starmap(run, jobs, chunksize=1)

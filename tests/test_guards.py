@@ -67,7 +67,9 @@ def test_draws_are_kept_where_the_log_likelihood_is_asked_for_with_them():
     with mixture(), pytest.warns(FutureWarning, match="log_likelihood"):
         idata = pm.sample(**SHORT, idata_kwargs={"log_likelihood": True})
     assert idata["log_likelihood"]["y"].shape == (2, 120, len(ROWS))
-    assert np.isfinite(az.loo(idata, var_name="y").elpd)
+    # Of six rows and few draws, a Pareto k is large now and then.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        assert np.isfinite(az.loo(idata, var_name="y").elpd)
 
 
 def test_rows_whose_labels_enter_another_likelihood_are_not_left_out():

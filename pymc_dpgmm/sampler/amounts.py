@@ -52,7 +52,7 @@ PAIRS_PER_ROW = 1
 # --- The search that tuning begins with: benchmarks/split_merge.py (make bench-split-merge)
 
 # Tuning draws that search, at most, and the largest share of all tuning draws.
-SEARCH_DRAWS = 50
+SEARCH_DRAWS = 100
 SEARCH_SHARE = 2 / 3
 # A search is over when no cluster of this share of the rows has divided or united for some draws; of a part of
 # many rows, where what is missed is found later, for fewer.
@@ -77,6 +77,12 @@ class Effort(NamedTuple):
 EFFORT = Effort(2, 3, 10)
 # Times the rows of a proposed division are drawn again given the halves' statistics, the last one judged.
 REFINEMENTS = 3
+# The same where two clusters are divided in another way (benchmarks/hard.py): of large clusters that overlap, a
+# division has to settle before it can rival the present one.
+REFINEMENTS_OF_TWO = 6
+# A chain goes on from another one's partition where this is more probable by so many nats: with its own, it would
+# hardly ever get there.
+FAR_APART = 20.0
 # Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
 # takes long to unite.
 MOST_PIECES = 40

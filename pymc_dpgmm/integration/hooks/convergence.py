@@ -5,7 +5,7 @@ the numbers of clusters change from draw to draw. They are replaced by those of 
 the numbering, which the labels' step reports: number of clusters, entropy of their sizes, log joint density.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,23 @@ WATCHED = {
 }
 
 
+def _tell_of_restarts(idata: Any, names: Sequence[str]) -> None:
+    """Say how many chains' searches ended so far below another one's that they began anew at its clusters."""
+    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else {}
+    for name in names:
+        if f"{name}_restarted" in statistics:
+            restarted = np.atleast_2d(statistics[f"{name}_restarted"].values)[:, -1]
+            if restarted.any():
+                logger.info(
+                    "While tuning, %d of %d chains found partitions of %s that are far less probable than another "
+                    "chain's, and began anew at its clusters. R-hat compares them from there on, and cannot tell "
+                    "of partitions that no chain has found.",
+                    restarted.sum(),
+                    len(restarted),
+                    name,
+                )
+
+
 def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
     """Return PyMC's convergence check, with statistics of the partitions in place of labels."""
 
@@ -49,6 +66,7 @@ def checked_without_labels(check: Callable[..., list[Any]]) -> Callable[..., lis
                 without["posterior"] = xr.DataTree(posterior.drop_vars(unnamed, errors="ignore"))
                 warnings = check(without, model)
             mixtures = [name.removesuffix("_n_clusters") for name in in_chunks]
+            _tell_of_restarts(idata, labels)
             warnings = [*warnings, *partition_warnings(idata, labels), *partition_warnings(idata, mixtures, "")]
         except KeyboardInterrupt:
             # The draws are complete and must not be lost with the check.

@@ -1,7 +1,9 @@
 """Guards of functions of PyMC that would silently give wrong answers, or lose draws, for models with labels."""
 
+import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +15,13 @@ from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.integration.steps.compilation import begin_to_compile
-from pymc_dpgmm.integration.steps.labels import DPMixtureStep
+from pymc_dpgmm.integration.steps.labels import DPMixtureStep, LabelsStep
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import is_interrupt
+from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.preparation import finish
 
 # If the draws of labels take more bytes than this, the user is warned.
@@ -176,6 +179,9 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
     """Return PyMC's sampling of one chain in this process, which says how far an interrupted chain has come."""
 
     def sample(**arguments: Any) -> None:
+        for method in _methods(arguments["step"]):
+            if isinstance(method, LabelsStep) and method.exchange is not None:
+                method.exchange = replace(method.exchange, chain=arguments["chain"])
         try:
             function(**arguments)
         except SystemError as error:
@@ -194,6 +200,34 @@ def told_of_interrupted_chain(function: Callable[..., Any]) -> Callable[..., Any
         )
 
     return sample
+
+
+def telling_each_other(function: Callable[..., Any], n_together: int, arguments: dict[str, Any]) -> None:
+    """Sample all chains, which tell each other the best partition that each one's search has found."""
+    methods = [method for method in _methods(arguments["step"]) if isinstance(method, LabelsStep)]
+    if not methods or arguments["chains"] == 1:
+        function(**arguments)
+        return
+    with tempfile.TemporaryDirectory(prefix="pymc_dpgmm-") as folder:
+        for method in methods:
+            method.exchange = Exchange(folder, n_together)
+        try:
+            function(**arguments)
+        finally:
+            for method in methods:
+                method.exchange = None
+
+
+def together_telling_each_other(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's sampling in several processes, where chains tell each other what they have found."""
+    return lambda **arguments: telling_each_other(
+        function, min(arguments["cores"], arguments["chains"]), arguments
+    )
+
+
+def in_turn_telling_each_other(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's sampling of chains in turn, of which each hears what those before it have found."""
+    return lambda **arguments: telling_each_other(function, 1, arguments)
 
 
 def told_of_large_labels(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -294,6 +328,8 @@ def guard() -> None:
     wrap("assign_step_methods", compiled_meanwhile)
     wrap("instantiate_steppers", with_step_of_labels)
     wrap("_sample", told_of_interrupted_chain)
+    wrap("_sample_many", in_turn_telling_each_other)
+    wrap("_mp_sample", together_telling_each_other)
     wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)
 

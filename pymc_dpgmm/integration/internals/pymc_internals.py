@@ -5,6 +5,8 @@
 
 import functools
 import importlib
+import multiprocessing
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -45,6 +47,7 @@ __all__ = [
     "SymbolicRandomVariable",
     "WarningType",
     "assign_step_methods",
+    "chain_of_process",
     "change_dist_size",
     "collect_default_updates",
     "constant_fold",
@@ -94,6 +97,7 @@ WRAPPED = {
     "find_MAP": ("pymc", "pymc.tuning", "pymc.tuning.starting"),
     "_mp_sample": ("pymc.sampling.mcmc",),
     "_sample": ("pymc.sampling.mcmc",),
+    "_sample_many": ("pymc.sampling.mcmc",),
     "to_inference_data": ("pymc", "pymc.backends", "pymc.backends.arviz"),
     "sample_posterior_predictive": ("pymc", "pymc.sampling", "pymc.sampling.forward"),
     "str_for_dist": ("pymc.printing",),
@@ -114,12 +118,21 @@ def wrap(name: str, wrapper: Callable[[Callable[..., Any]], Callable[..., Any]])
     """
     first, *_ = modules = [importlib.import_module(module) for module in WRAPPED[name]]
     function = getattr(first, name)
-    if getattr(function, "wrapped_by", None) is wrapper:
-        return
+    inner = function
+    while inner is not None:
+        if getattr(inner, "wrapped_by", None) is wrapper:
+            return
+        inner = getattr(inner, "__wrapped__", None)
     wrapped = functools.wraps(function)(wrapper(function))
     wrapped.wrapped_by = wrapper  # type: ignore[attr-defined]
     for module in modules:
         setattr(module, name, wrapped)
+
+
+def chain_of_process() -> int | None:
+    """Return the number of the chain that PyMC samples in this process, None in the one that began the others."""
+    found = re.fullmatch(r"worker_chain_(\d+)", multiprocessing.current_process().name)
+    return None if found is None else int(found[1])
 
 
 def sample_in_turn(**arguments: Any) -> None:

@@ -13,6 +13,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     Competence,
     CompoundStep,
     StepMethodState,
+    chain_of_process,
     dataclass_state,
     get_value_vars_from_user_vars,
 )
@@ -44,6 +45,7 @@ from pymc_dpgmm.integration.variables.records import is_gamma
 from pymc_dpgmm.sampler.amounts import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
+from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, TopicSchedule, no_tally
 from pymc_dpgmm.tables.checks import check_count
@@ -131,13 +133,16 @@ class LabelsStep(PartitionStep):
     Sampler statistics, per draw and prefixed by the labels' name: ``n_clusters``; ``largest_share``, the share of
     rows in the largest cluster; ``entropy`` of the clusters' shares, in nats; ``n_moved``, relocations of single
     rows; ``log_joint``, the log density of labels and data given everything else, before hyperparameters are
-    drawn; ``searching``, whether the draw was a search; ``seconds`` that the draw of the labels took; for each
-    latent mixture that is drawn with them, ``<its name>_accepted``, the share of accepted proposals; and for each
-    kind of split and merge move, prefixed by its name: ``splits_tried``, ``splits`` (accepted), ``split_size``
-    (mean rows in the smaller halves, NaN where none was accepted), and the same for merges.
+    drawn; ``searching``, whether the draw was a search; ``restarted``, whether the chain's search had ended so far
+    below another one's that it began anew at the clusters of that; ``seconds`` that the draw of the labels took;
+    for each latent mixture that is drawn with them, ``<its name>_accepted``, the share of accepted proposals; and
+    for each kind of split and merge move, prefixed by its name: ``splits_tried``, ``splits`` (accepted),
+    ``split_size`` (mean rows in the smaller halves, NaN where none was accepted), and the same for merges.
     """
 
     _state_class = LabelsStepState
+    # Set while chains sample that can tell each other what they have found.
+    exchange: Exchange | None = None
 
     def _n_rows(self, target: LabelsTarget) -> int:
         return target.n_rows
@@ -161,7 +166,7 @@ class LabelsStep(PartitionStep):
         self._of_moves = MoveStatistics()
         # Of a draw in which labels wait.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
-        statistics = OF_PARTITIONS | {"searching": np.bool_} | self._of_moves.dtypes
+        statistics = OF_PARTITIONS | {"searching": np.bool_, "restarted": np.bool_} | self._of_moves.dtypes
         self.latent = _latent_rows_of(model, targets, rows, compile_kwargs)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
@@ -206,6 +211,13 @@ class LabelsStep(PartitionStep):
         self.widths = {}
         self.anchors = {}
 
+    def stop_tuning(self) -> None:
+        """End tuning; a chain whose search has not come to its end has nothing to tell others."""
+        super().stop_tuning()
+        for schedule in self.schedules:
+            if isinstance(schedule, Schedule) and schedule.others is not None:
+                schedule.others.tell(None)
+
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
@@ -215,15 +227,20 @@ class LabelsStep(PartitionStep):
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[Any]:
+        exchange = self.exchange
+        chain = chain_of_process() if exchange is None or exchange.chain is None else exchange.chain
         return [
             CorrectedSchedule(self.options)
             if target.dependents is not None
             else TopicSchedule(self.options)
             if isinstance(target, TopicsTarget)
             else Schedule(
-                self.options._replace(search=self.options.search and target.may_search), tune, self.sweeps
+                self.options._replace(search=self.options.search and target.may_search),
+                tune,
+                self.sweeps,
+                None if exchange is None or chain is None else exchange.place(chain, position),
             )
-            for target in self.targets
+            for position, target in enumerate(self.targets)
         ]
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -267,6 +284,7 @@ class LabelsStep(PartitionStep):
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
+            "restarted": getattr(self.schedules[position], "restarted", False),
             **self._of_moves.of(drawn.tally),
             **accepted,
             "seconds": time.perf_counter() - started,

@@ -11,6 +11,7 @@ from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
     EFFORT,
     EFFORT_AFTER_PART,
+    FAR_APART,
     LEADERS_CHEAPER,
     MOST_MOVES,
     NUMBER_BEFORE,
@@ -48,6 +49,7 @@ from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
+from pymc_dpgmm.sampler.tuning.exchange import Found, Place
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.tables.checks import check_count
 
@@ -197,11 +199,15 @@ class Schedule:
     tune : int
         Number of tuning draws.
     sweeps : Sweeps
+    others : Place, optional
+        Where the best partitions that other chains' searches have found can be heard of.
     """
 
     options: Options
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
+    others: Place | None = None
+    restarted: bool = False
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
     numbers: dict[str, float] = field(default_factory=dict)
@@ -300,13 +306,31 @@ class Schedule:
         if self.settled == self.settled_draws:
             self.search_left = 0
         if self.search_left == 0 and self.best_labels is not None:
-            # Judged anew: rows and parameters may have changed since.
-            best = state.copy()
-            best.relabel(self.best_labels)
-            if log_sum(best) > found.merit:
-                state = best
+            state = self._best(state, found.merit, self.best_labels)
             self.best_labels = None
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+
+    def _best(self, state: State, merit: float, labels: np.ndarray) -> State:
+        """Return the state of a search that ends with the best partition it has seen, or that another chain has.
+
+        They are judged anew, since rows and parameters may have changed, and differ between chains. A chain begins
+        anew at another one's partition only where its own is so much less probable that it would be stuck.
+        """
+        best = state.copy()
+        best.relabel(labels)
+        best_merit = log_sum(best)
+        if best_merit <= merit:
+            best, best_merit = state, merit
+        if self.others is not None:
+            self.others.tell(Found(best.labels(), best_merit))
+            found = self.others.best_of_others()
+            if found is not None:
+                rival = state.copy()
+                rival.relabel(found.labels)
+                if log_sum(rival) > best_merit + FAR_APART:
+                    self.restarted = True
+                    return rival
+        return best
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""

@@ -13,7 +13,7 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS
+from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS, REFINEMENTS_OF_TWO
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
@@ -28,6 +28,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     log_target_ratio,
     unite_statistics,
 )
+from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
     N_CLUSTERS,
@@ -40,6 +41,7 @@ from pymc_dpgmm.sampler.state.memory import (
     collect,
     free_slot,
     join,
+    link,
     memory_at,
     prior_of,
     shuffle,
@@ -123,6 +125,60 @@ def _try_merge(s, prior, place):
     return min(n_right, size - n_right)
 
 
+@inlined
+def _try_redivision(s, prior, place):
+    """Try to divide two neighbouring clusters in another way; return the rows that changed sides, or 0.
+
+    A group of rows in the wrong one of two large clusters reaches the other one by no split and merge: either the
+    group alone or the union of both clusters is far less probable.
+    """
+    n_clusters = s.head[N_CLUSTERS]
+    halves, right = s.halves, s.order[place]
+    counts, union = s.half_sizes, s.order[n_clusters + 2]
+    n_right = s.sizes[right]
+    collect(s, right, s.pool)
+    partner, _ = choose_partner(s, prior, place, s.pool[below(s.bits, n_right)])
+    if partner < 0:
+        return 0
+    left = s.order[partner]
+    collect(s, left, shifted(s.pool, n_right))
+    size = n_right + s.sizes[left]
+    unite_statistics(s, left, right, union)
+    if size < 4 or log_evidence(s, union) == -math.inf:
+        return 0
+    halves[LEFT], halves[RIGHT] = s.order[n_clusters + 1], s.order[n_clusters]
+    copy_statistics(s, left, halves[LEFT])
+    copy_statistics(s, right, halves[RIGHT])
+    counts[LEFT], counts[RIGHT] = size - n_right, n_right
+    log_q = _refine(s, prior, 0, size, halves, counts, 1)
+    if log_q == math.inf:
+        return 0
+    present = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union) - log_q
+    shuffle(s.bits, s.pool, 0, size)
+    allocate_sequentially(s, size, False, -math.inf)
+    log_q = _refine(s, prior, 2, size, halves, counts, REFINEMENTS_OF_TWO)
+    if log_q == math.inf:
+        return 0
+    merit = log_target_ratio(s, prior, n_clusters - 1, halves, counts, union) - log_q
+    if math.log(uniform(s.bits)) >= merit - present:
+        return 0
+    n_stay = 0
+    for t in range(size):
+        n_stay += 1 if (s.slots[s.pool[t]] == right) == (s.side[t] == RIGHT) else 0
+    # Which half has which slot is no matter: most rows stay.
+    is_swapped = 2 * n_stay < size
+    at_left = halves[RIGHT] if is_swapped else halves[LEFT]
+    at_right = halves[LEFT] if is_swapped else halves[RIGHT]
+    copy_statistics(s, at_left, left)
+    copy_statistics(s, at_right, right)
+    for t in range(size):
+        slot = right if (s.side[t] == RIGHT) != is_swapped else left
+        if s.slots[s.pool[t]] != slot:
+            unlink(s, s.pool[t])
+            link(s, s.pool[t], slot)
+    return min(n_stay, size - n_stay)
+
+
 @c_function(INT(INTS, INTS))
 def _search(head, told):
     s = memory_at(head)
@@ -138,16 +194,29 @@ def _search(head, told):
         head[PHASE] = 1
         head[POSITION] = 0
         told[N_TO_SPLIT] = head[N_CLUSTERS]
-    while head[POSITION] < told[N_TO_SPLIT]:
+    while head[PHASE] == 1 and head[POSITION] < told[N_TO_SPLIT]:
         if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
             return NEEDS_ROOM
         told[LARGEST] = max(told[LARGEST], _try_split(s, prior, head[POSITION]))
+        head[POSITION] += 1
+    if head[PHASE] == 1:
+        head[PHASE] = 2
+        head[POSITION] = 0
+    while head[POSITION] < head[N_CLUSTERS] and head[N_CLUSTERS] > 1 and not are_grouped(s):
+        if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+            return NEEDS_ROOM
+        # Large clusters and small ones are looked at in turn.
+        is_large = head[POSITION] % 2 == 0
+        place = s.place[s.slots[below(s.bits, s.n)]] if is_large else below(s.bits, head[N_CLUSTERS])
+        told[LARGEST] = max(told[LARGEST], _try_redivision(s, prior, place))
         head[POSITION] += 1
     return DONE
 
 
 def search(rng: np.random.Generator, state: State) -> int:
-    """Try to divide every cluster, and to unite every cluster with a likely partner.
+    """Try to unite every cluster with a likely partner, to divide every cluster, and pairs in another way.
+
+    Pairs of clusters are not divided in another way where rows are in groups.
 
     For tuning only: the posterior is not left invariant.
 

@@ -1,0 +1,145 @@
+"""Searches in tuning: pairs of clusters that divide in another way, and chains that hear of each other's best."""
+
+import threading
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.families import View
+from pymc_dpgmm.partitions.priors import chinese_restaurant
+from pymc_dpgmm.sampler.amounts import FAR_APART, Effort
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.exchange import Exchange, Found
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
+from pymc_dpgmm.sampler.tuning.search import log_sum, search
+
+# Four groups at the corners of a rectangle. Two clusters have its short sides, or its long ones, which fit less.
+CORNERS = np.array([[0.0, 0.0], [0.0, 16.0], [20.0, 0.0], [20.0, 16.0]])
+SHORT_SIDES, LONG_SIDES = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
+BASE = dp.NormalInverseWishart([10.0, 8.0], 0.01, 4.0, np.eye(2))
+# Another cluster costs so many nats that two have to do, and one does not.
+ALPHA = np.exp(-178.0)
+
+
+def rows_of(n):
+    groups = np.repeat(np.arange(4), n)
+    return CORNERS[groups] + np.random.default_rng(0).normal(size=(4 * n, 2)), groups
+
+
+def state_of(rows, labels):
+    state = State([View(BASE.family, BASE.numbers(2), rows)], labels)
+    state.set_prior(chinese_restaurant(ALPHA))
+    return state
+
+
+def test_pairs_of_clusters_divide_in_another_way():
+    """No split or merge pays, and no row moves alone: half of one cluster has to change for half of the other."""
+    rows, groups = rows_of(40)
+    state, best = state_of(rows, LONG_SIDES[groups]), state_of(rows, SHORT_SIDES[groups])
+    assert best.log_joint() > state.log_joint() + 20.0
+    for clusters in (np.zeros(4, dtype=int), np.array([0, 0, 1, 2])):
+        assert state_of(rows, clusters[groups]).log_joint() < state.log_joint() - 20.0
+    rng = np.random.default_rng(1)
+    for _ in range(20):
+        search(rng, state)
+    assert state.log_joint() == pytest.approx(best.log_joint())
+    np.testing.assert_array_equal(np.bincount(state.labels()), [80, 80])
+    # Sums that have changed are those of the rows.
+    fresh = state_of(rows, state.labels())
+    assert fresh.log_joint() == pytest.approx(state.log_joint(), abs=1e-8)
+
+
+def places(exchange, chains):
+    return [exchange.place(chain, 0) for chain in range(chains)]
+
+
+def test_chains_that_run_together_hear_all_that_began_with_them(tmp_path):
+    """A chain that begins later hears the first ones too, but no other late one: what it hears is no race."""
+    first, second, late, later = places(Exchange(str(tmp_path), 2), 4)
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.append(second.best_of_others()))
+    second.tell(Found(np.array([0, 1]), -3.0))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    first.tell(Found(np.array([0, 0]), -5.0))
+    waiting.join(10.0)
+    np.testing.assert_array_equal(heard[0].labels, [0, 0])
+    assert first.best_of_others().merit == -3.0
+    late.tell(Found(np.array([1, 1]), 9.0))
+    assert later.best_of_others().merit == -3.0
+    # Told once: what comes later changes nothing.
+    first.tell(None)
+    assert second.best_of_others().merit == -5.0
+
+
+def test_chains_in_turn_hear_all_before_them_and_wait_for_none(tmp_path):
+    first, second, third = places(Exchange(str(tmp_path), 1), 3)
+    assert first.best_of_others() is None
+    first.tell(Found(np.array([0, 0]), -5.0))
+    # The second one was interrupted.
+    assert third.best_of_others().merit == -5.0
+    second.tell(None)
+    assert third.best_of_others().merit == -5.0
+
+
+@pytest.mark.parametrize(("offset", "restarts"), [(0.0, True), (0.1, False)])
+def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restarts, monkeypatch):
+    """Partitions are judged by the chain that hears of them, whatever the other one has made of them."""
+    rows, groups = rows_of(40)
+    exchange = Exchange(str(tmp_path), 1)
+    exchange.place(0, 0).tell(Found(SHORT_SIDES[groups], -1e9))
+    schedule = Schedule(Options(threads=1), 60, others=exchange.place(1, 0))
+    state = state_of(rows, LONG_SIDES[groups])
+    gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
+    end = schedule._best(state, log_sum(state), state.labels())
+    assert schedule.restarted == restarts
+    np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
+
+
+def test_nothing_is_heard_of_a_search_that_did_not_end(tmp_path):
+    place = Exchange(str(tmp_path), 1).place(0, 0)
+    place.tell(None)
+    assert Exchange(str(tmp_path), 1).place(1, 0).best_of_others() is None
+
+
+def sampled(monkeypatch, cores, tune=60, **options):
+    """A run in which searches find nothing by themselves, and one chain begins where the others should be."""
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.EFFORT", Effort(0, 0, 0))
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.SEARCH_DRAWS", 3)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.without_one", lambda rng, s: (s, s.log_joint()))
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.divided_anew", lambda rng, s: s)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.search", lambda rng, s: 0)
+    rows, groups = rows_of(40)
+    starts = [{"y_labels": one[groups]} for one in (SHORT_SIDES, LONG_SIDES, LONG_SIDES)]
+    with pm.Model():
+        dp.DPMixture("y", ALPHA, BASE, observed=rows)
+        return pm.sample(
+            20, tune=tune, chains=3, cores=cores, initvals=starts, random_seed=1, progressbar=False, **options
+        )
+
+
+def restarted(idata):
+    return idata.sample_stats["y_labels_restarted"].values[:, -1].tolist()
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_chains_that_are_far_below_begin_anew(monkeypatch, caplog, cores):
+    with caplog.at_level("INFO"):
+        idata = sampled(monkeypatch, cores)
+    assert restarted(idata) == [False, True, True]
+    assert "2 of 3 chains found partitions of y_labels that are far less probable" in caplog.text
+    assert np.ptp(idata.sample_stats["y_labels_log_joint"].values[:, -1]) < FAR_APART
+    again = sampled(monkeypatch, cores)
+    np.testing.assert_array_equal(again.posterior["y_labels"], idata.posterior["y_labels"])
+
+
+def test_a_search_that_cannot_end_keeps_no_other_chain_waiting(monkeypatch):
+    """No search begins: nothing is told, and nobody waits."""
+    assert restarted(sampled(monkeypatch, 2, tune=1)) == [False, False, False]
+    options = {"dpmixture": {"split_merge": {"search": False}}}
+    assert restarted(sampled(monkeypatch, 2, **options)) == [False, False, False]
