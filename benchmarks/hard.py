@@ -40,6 +40,8 @@ from pymc_dpgmm.sampler.tuning.exchange import Exchange
 STARTS = (1, 1, 50, 50)
 # A chain tunes for half of its time, but for so many draws at most.
 MOST_TUNING = 1_000
+# And searches for this share of its time at most.
+SEARCH_SHARE = 0.4
 
 
 def principal(rows, n):
@@ -146,6 +148,9 @@ def run(name, mnist, chain, seconds, folder, n_together):
     step.setup_chain(np.random.default_rng(chain), MOST_TUNING, MOST_TUNING)
     found, tuning, begun = [], True, time.perf_counter()
     while (spent := time.perf_counter() - begun) < seconds:
+        if tuning and spent > SEARCH_SHARE * seconds:
+            # The clock, which the step does not know, ends the search with its next draw.
+            step.schedules[0].search_left = min(step.schedules[0].search_left, 1)
         if tuning and (spent > 0.5 * seconds or len(found) == MOST_TUNING):
             step.stop_tuning()
             tuning = False
