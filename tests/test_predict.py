@@ -128,25 +128,30 @@ def stored_data(case):
     return np.hstack([case.rows, as_columns(given, case.rows.shape)])
 
 
-def log_joint(case, point):
-    """Log density of a new row and its cluster in every draw: a list of arrays, (K + 1, ) each, for one point."""
+def log_joint(case):
+    """Return a function of a point: the log density of a new row and each of its clusters in all draws, (m,)."""
     log_marginal = exact.LOG_MARGINALS[case.base.family.name]
     params = case.base.numbers(2)._asdict()
-    row, data = stored(case, np.array([[case.row, point]])), stored_data(case)
-    found = []
+    data, of_cluster, seats = stored_data(case), [], []
     for labels, alpha in zip(LABELS, ALPHAS, strict=True):
         members = [data[labels == k] for k in range(labels.max() + 1)] + [data[:0]]
-        seats = np.array([len(own) for own in members[:-1]] + [alpha]) / (len(labels) + alpha)
-        with_row = np.array([log_marginal(np.vstack([own, row]), **params) for own in members])
-        found.append(np.log(seats) + with_row - np.array([log_marginal(own, **params) for own in members]))
-    return found
+        of_cluster += members
+        seats += [m / (len(labels) + alpha) for m in [*map(len, members[:-1]), alpha]]
+    without_row = np.log(seats) - np.array([log_marginal(own, **params) for own in of_cluster])
+
+    def at(point):
+        row = stored(case, np.array([[case.row, point]]))
+        return without_row + np.array([log_marginal(np.vstack([own, row]), **params) for own in of_cluster])
+
+    return at
 
 
 def of_points(case):
     """Points, quadrature weights, and the predictive density of the unknown entry, normalised: (g,) each."""
     points, weights = (NODES, WEIGHTS) if case.support is None else (case.support, np.ones(len(case.support)))
     weights = weights if case.weights is None else case.weights
-    density = np.array([np.sum([np.exp(own).sum() for own in log_joint(case, point)]) for point in points])
+    at = log_joint(case)
+    density = np.array([np.exp(at(point)).sum() for point in points])
     return points, weights, density / (weights @ density)
 
 
@@ -682,7 +687,7 @@ def test_log_densities_of_rows_and_entries(name):
     at = 150 if name in REAL else 1
     point = points[at]
     found = dp.log_density(fitted(case), "y", np.array([[case.row, point]]), given=case.given)
-    wanted = np.log(np.mean([np.exp(own).sum() for own in log_joint(case, point)]))
+    wanted = np.log(np.exp(log_joint(case)(point)).sum() / len(LABELS))
     assert found["row"].item() == pytest.approx(wanted, rel=1e-9)
     assert found["entry"].isel(column=1).item() == pytest.approx(np.log(density[at]), rel=1e-7)
     gap = dp.log_density(fitted(case), "y", np.array([[case.row, np.nan]]), given=case.given)

@@ -42,6 +42,7 @@ def reference(name):
 
 
 def log_eppf(labels, alpha):
+    """Log probability of a partition under one concentration, or each of an array."""
     sizes = np.bincount(labels)
     return len(sizes) * np.log(alpha) + gammaln(sizes).sum() + gammaln(alpha) - gammaln(alpha + len(labels))
 
@@ -69,7 +70,7 @@ def niw_log_marginal(rows, mu, kappa, nu, psi):
         mean = (kappa * mu + before.sum(axis=0)) / kappa_n
         scale = psi + kappa * np.outer(mu, mu) + before.T @ before - kappa_n * np.outer(mean, mean)
         df = nu_n - d + 1
-        total += multivariate_t(mean, scale * (kappa_n + 1) / (kappa_n * df), df=df).logpdf(x)
+        total += multivariate_t.logpdf(x, mean, scale * (kappa_n + 1) / (kappa_n * df), df)
     return total
 
 
@@ -96,7 +97,7 @@ def spherical_log_marginal(rows, mu, kappa, a, b, scale):
         mean = (kappa * mu + before.sum(axis=0)) / kappa_n
         b_n = b + 0.5 * np.sum((kappa * mu**2 + (before**2).sum(axis=0) - kappa_n * mean**2) / scale**2)
         spread = np.diag(scale**2) * b_n * (kappa_n + 1) / (a_n * kappa_n)
-        total += multivariate_t(mean, spread, df=2 * a_n).logpdf(x)
+        total += multivariate_t.logpdf(x, mean, spread, 2 * a_n)
     return total
 
 
@@ -106,7 +107,7 @@ def regression_log_marginal(values, mu, precision, a, b):
     if not len(y):
         return 0.0
     spread = np.eye(len(y)) + x @ np.linalg.solve(precision, x.T)
-    return float(multivariate_t(x @ mu, b / a * spread, df=2 * a).logpdf(y))
+    return float(multivariate_t.logpdf(y, x @ mu, b / a * spread, 2 * a))
 
 
 def beta_bernoulli_log_marginal(rows, a, b):
@@ -156,8 +157,8 @@ def gamma_exponential_log_marginal(values, a, b):
     times, events = np.hsplit(values, 2)
     total = 0.0
     for i in range(len(values)):
-        law = lomax(a + events[:i].sum(axis=0), scale=b + times[:i].sum(axis=0))
-        total += np.where(events[i] == 1, law.logpdf(times[i]), law.logsf(times[i])).sum()
+        law = {"c": a + events[:i].sum(axis=0), "scale": b + times[:i].sum(axis=0)}
+        total += np.where(events[i] == 1, lomax.logpdf(times[i], **law), lomax.logsf(times[i], **law)).sum()
     return total
 
 
@@ -166,8 +167,8 @@ def gamma_gamma_log_marginal(values, a, b):
     rows, shape = np.hsplit(values, 2)
     total = 0.0
     for i in range(len(values)):
-        law = betaprime(shape[i], a + shape[:i].sum(axis=0), scale=b + rows[:i].sum(axis=0))
-        total += law.logpdf(rows[i]).sum()
+        law = {"a": shape[i], "b": a + shape[:i].sum(axis=0), "scale": b + rows[:i].sum(axis=0)}
+        total += betaprime.logpdf(rows[i], **law).sum()
     return total
 
 
@@ -189,7 +190,7 @@ def normal_known_variance_log_marginal(values, mu, tau2):
         return 0.0
     mu, tau2 = np.broadcast_to(mu, rows.shape[1]), np.broadcast_to(tau2, rows.shape[1])
     return sum(
-        float(multivariate_normal(np.full(len(x), m), np.diag(v) + t).logpdf(x))
+        float(multivariate_normal.logpdf(x, np.full(len(x), m), np.diag(v) + t))
         for x, v, m, t in zip(rows.T, variance.T, mu, tau2, strict=True)
     )
 
@@ -201,7 +202,7 @@ def normal_known_covariance_log_marginal(values, mu, covariance_of_means):
     if not len(rows):
         return 0.0
     whole = np.kron(np.ones((len(rows), len(rows))), covariance_of_means) + block_diag(*covariance)
-    return float(multivariate_normal(np.tile(mu, len(rows)), whole).logpdf(rows.ravel()))
+    return float(multivariate_normal.logpdf(rows.ravel(), np.tile(mu, len(rows)), whole))
 
 
 def shared_covariance_log_marginal(rows, mu, kappa, covariance):
@@ -209,7 +210,7 @@ def shared_covariance_log_marginal(rows, mu, kappa, covariance):
     if not len(rows):
         return 0.0
     whole = np.kron(np.eye(len(rows)) + 1.0 / kappa, covariance)
-    return float(multivariate_normal(np.tile(mu, len(rows)), whole).logpdf(rows.ravel()))
+    return float(multivariate_normal.logpdf(rows.ravel(), np.tile(mu, len(rows)), whole))
 
 
 def von_mises_log_marginal(rows, mu, kappa, concentration):
