@@ -432,8 +432,8 @@ class Table:
 
     def log_predictive_without(self, i: int, k: int) -> float:
         """Return the log predictive of row ``i`` of slot ``k`` given its other rows, NaN if digits are lost."""
-        found, row, slot = np.zeros(1), np.array([i]), address_of(np.array([k]))
-        address = address_of(self.block)
+        found, row, slots = np.zeros(1), np.array([i]), np.array([k])
+        slot, address = address_of(slots), address_of(self.block)
         function_of(self.family, WEIGH)(address, address_of(row), 1, slot, 1, slot, 1, address_of(found))
         return float(found[0])
 
