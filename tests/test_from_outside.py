@@ -23,6 +23,8 @@ from pymc_dpgmm.sampler.moves.move import Move, add_kind, tally_of_kind
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import join, leave, log_evidence, memory_at
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES
+from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
+from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.testing import draw_codes
 
 ROWS = np.array([-2.0, -1.8, 0.0, 1.9, 2.2])
@@ -202,6 +204,16 @@ def test_options_and_statistics_of_a_move_from_outside(kind):
         pm.Potential("together", -1.0 * pt.neq(model["y_labels"][0], model["y_labels"][1]))
         stats = pm.sample(**run, dpmixture={"split_merge": {"exchange": 3}}).sample_stats
         assert (stats["y_labels_exchange_tried"] == 3).all()
+
+
+@pytest.mark.parametrize("kind", [exchange], indirect=True)
+def test_a_move_that_is_not_reversible_is_no_proposal(kind, monkeypatch):
+    """Metropolis and Hastings would accept as if it were, and the labels had another posterior."""
+    monkeypatch.setitem(MOVES, "exchange", kind._replace(reversible=False))
+    with pytest.raises(NotImplementedError, match="exchange are not reversible, and cannot move labels"):
+        CorrectedSchedule(Options(moves={"exchange": 1}))
+    CorrectedSchedule(Options(moves={"exchange": 0}))
+    CorrectedSchedule(Options())
 
 
 def test_a_kind_of_move_has_one_name():

@@ -35,7 +35,7 @@ from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import N_KEPT
+from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
 from pymc_dpgmm.sampler.tuning.schedule import largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
@@ -313,7 +313,7 @@ class ChunkedPartition:
         """Set the partition to that of a state after its moves."""
         slots = state.order[: state.n_clusters]
         (table,) = state.tables
-        self.sums = table.array[slots, : int(table.block[N_KEPT])].copy()
+        self.sums = table.array[slots, : int(table.block[N_BEFORE_CACHE])].copy()
         self.sums[:, 0] = state.sizes[slots]
         leaders = np.full(len(state.sizes), LAST)
         leaders[1 : len(gathered.leaders) + 1] = gathered.leaders

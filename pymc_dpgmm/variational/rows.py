@@ -13,7 +13,7 @@ from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.many_rows.leader_sweep import CHUNK, MOST_CHUNKS
 from pymc_dpgmm.sampler.many_rows.quadratics import rows_of_block
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_SUMS, N_KEPT, SUM_UP
+from pymc_dpgmm.sampler.state.templates import EVIDENCE_ANEW, N_BEFORE_CACHE, N_BEFORE_SUMS, SUM_UP
 from pymc_dpgmm.variational.responsibilities import MOMENTS, respond, sum_up_each, write_evidences
 
 # The sums of all single rows are stored if they are at most _MOST_KEPT numbers. Otherwise they are stored as a
@@ -62,7 +62,7 @@ class WeightedView:
         self.family = view.family
         self.table = Table(view, 1, for_sampling=False)
         self.table.prepare((EVIDENCE_ANEW, SUM_UP))
-        self.n_sums = int(self.table.block[N_KEPT]) - N_BEFORE_SUMS
+        self.n_sums = int(self.table.block[N_BEFORE_CACHE]) - N_BEFORE_SUMS
         expected = self.expected(Sums(np.zeros(1), (np.zeros((1, self.n_sums)),)), 0)
         self.is_quadratic = isinstance(expected, Quadratic)
         self.n_rows = self.table.n_rows

@@ -101,6 +101,10 @@ class PartitionRV(LabelsRV):
         """Return the log probability of a partition of n rows into clusters of some sizes, as a variable."""
         raise NotImplementedError
 
+    def most_clusters(self, *params: Any) -> Any:
+        """Return the number of clusters that there can be at most, a number or a variable; n is left out."""
+        return np.inf
+
     def rng_fn(self, rng: np.random.Generator, *arguments: Any) -> np.ndarray:
         *params, size = arguments
         if self.ndims_params[-1] == 2:
@@ -176,6 +180,10 @@ class FiniteDirichletRV(PartitionRV):
         inside = (alpha > 0) & (n_components >= 1)
         return _two_parameter_log_eppf(sizes, n, alpha, -alpha / m, inside, most=m)
 
+    def most_clusters(self, *params: Any) -> Any:
+        _, n_components = params
+        return n_components.astype("float64")
+
 
 class MFMRV(PartitionRV):
     """Labels of a mixture of finite mixtures."""
@@ -200,6 +208,11 @@ class MFMRV(PartitionRV):
         cut = terms[-1] > terms.max() + np.log(LAST_SHARE)
         log_v = n_clusters * pt.log(safe) + whole(pt.logsumexp(terms), ~cut)
         return _gibbs_type_logp(sizes, log_v, -safe, gamma > 0)
+
+    def most_clusters(self, *params: Any) -> Any:
+        _, log_components = params
+        possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
+        return possible.max().astype("float64")
 
 
 class PartitionPrior(pm.Discrete):
@@ -306,14 +319,7 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
 def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:
     """Over-dispersed start of labels, for PyMC."""
     *params, rows = inputs
-    parameters = dict(zip(op.fields, params, strict=True))
-    most: Any = np.inf
-    if "n_components" in parameters:
-        most = parameters["n_components"].astype("float64")
-    if "log_components" in parameters:
-        log_components = parameters["log_components"]
-        possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
-        most = possible.max().astype("float64")
+    most = op.most_clusters(*params)
     start = RandomStartRV(**_signature_with(rows.ndim == 2, RandomStartRV.signature))
     return start(most, rows, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 

@@ -37,8 +37,8 @@ from pymc_dpgmm.sampler.state.templates import (
     GATHER,
     LENGTHS,
     MERGE,
+    N_BEFORE_CACHE,
     N_BEFORE_SUMS,
-    N_KEPT,
     PARAMETERS,
     POWER,
     PRESENT,
@@ -169,7 +169,7 @@ class Table:
             self.block[SUMS + q], start = place, place
             place += volume(letters, lengths)
             self._fields[name] = slice(start, place), tuple(lengths[letter] for letter in letters)
-        self.block[N_KEPT] = place
+        self.block[N_BEFORE_CACHE] = place
         for q, letters in enumerate(family.cache.values()):
             self.block[CACHE + q] = place
             place += volume(letters, lengths)
@@ -486,7 +486,7 @@ class Table:
             labels = places_among(slots, slots_of_rows)
             self.sum_up(labels, np.bincount(labels, minlength=len(slots)))
             return
-        kept = int(self.block[N_KEPT])
+        kept = int(self.block[N_BEFORE_CACHE])
         self.array[: len(slots), :kept] = other.array[slots, :kept]
 
     def predictives(self, sums: Any, first: int, n_rows: int, absent: np.ndarray | None = None) -> np.ndarray:

@@ -18,8 +18,8 @@ from pymc_dpgmm.sampler.state.templates import (
     ERROR,
     EVIDENCE_ANEW,
     LENGTHS,
+    N_BEFORE_CACHE,
     N_BEFORE_SUMS,
-    N_KEPT,
     PARAMETERS,
     ROUNDING,
     SIZE,
@@ -27,6 +27,7 @@ from pymc_dpgmm.sampler.state.templates import (
     SUMS,
     TEMPLATES,
     VIEW,
+    cache_of,
     change_cluster,
     copied,
     evidence,
@@ -34,7 +35,6 @@ from pymc_dpgmm.sampler.state.templates import (
     evidence_of_scratch,
     gather_many,
     gather_own,
-    kept,
     kept_evidence,
     least_share,
     log_evidence,
@@ -51,16 +51,16 @@ from pymc_dpgmm.sampler.state.templates import (
 
 
 def _declared_predictive(w, p, n, cluster, x):
-    return log_predictive(p, n, sums(w, cluster), kept(w, cluster), x)
+    return log_predictive(p, n, sums(w, cluster), cache_of(w, cluster), x)
 
 
 def _declared_predictive_without(w, p, n, cluster, x):
-    return log_predictive_without(p, n, sums(w, cluster), kept(w, cluster), x)
+    return log_predictive_without(p, n, sums(w, cluster), cache_of(w, cluster), x)
 
 
 def _gather_sums(w, p, cluster, s, members, m, fresh):
     if fresh != 0:
-        for q in range(w.n_kept):
+        for q in range(w.n_before_cache):
             cluster[q] = 0.0
     done = gather_many(w, p, cluster, s, members, m)
     for t in range(done, m):
@@ -87,20 +87,20 @@ def _copied(w, cluster, length):
 
 
 def _predictive_by_evidence(w, p, n, cluster, x):
-    update(p, n, sums(w, copied(w, cluster, w.n_kept)), x, 1.0)
+    update(p, n, sums(w, copied(w, cluster, w.n_before_cache)), x, 1.0)
     with_row = evidence_of_scratch(w, p, n + 1.0)
     return with_row - evidence_now(w, p, n, cluster), 0.0, 1.0
 
 
 def _predictive_without_by_removal(w, p, n, cluster, x):
     others = copied(w, cluster, w.width)
-    share = change_cluster(p, n, sums(w, others), kept(w, others), x, -1.0)
-    constant, exponent, argument = log_predictive(p, n - 1.0, sums(w, others), kept(w, others), x)
+    share = change_cluster(p, n, sums(w, others), cache_of(w, others), x, -1.0)
+    constant, exponent, argument = log_predictive(p, n - 1.0, sums(w, others), cache_of(w, others), x)
     return constant, exponent, argument if share >= least_share(cluster, exponent) else math.nan
 
 
 def _predictive_without_by_evidence(w, p, n, cluster, x):
-    share = update(p, n, sums(w, copied(w, cluster, w.n_kept)), x, -1.0)
+    share = update(p, n, sums(w, copied(w, cluster, w.n_before_cache)), x, -1.0)
     constant = evidence_now(w, p, n, cluster) - evidence_of_scratch(w, p, n - 1.0)
     return constant, 1.0, 1.0 if share >= least_share(cluster, 0.0) else math.nan
 
@@ -110,7 +110,7 @@ def _evidence_by_sums(w, p, n, cluster):
 
 
 def _evidence_with_room(w, p, n, cluster):
-    return log_evidence(p, n, sums(w, cluster), kept(w, w.scratch))
+    return log_evidence(p, n, sums(w, cluster), cache_of(w, w.scratch))
 
 
 def _evidence_of_scratch(w, p, n):
@@ -118,11 +118,11 @@ def _evidence_of_scratch(w, p, n):
 
 
 def _kept_evidence(w, p, n, cluster):
-    return kept_evidence(p, n, sums(w, cluster), kept(w, cluster))
+    return kept_evidence(p, n, sums(w, cluster), cache_of(w, cluster))
 
 
 def _stored_evidence(w, p, n, cluster):
-    return kept(w, cluster).evidence[0]
+    return cache_of(w, cluster).evidence[0]
 
 
 def _store_evidence(p, n, s, c):
@@ -140,7 +140,7 @@ def _update_and_refresh(p, n, s, c, x, sign):
 
 
 def _add_sums(w, p, cluster, other):
-    for q in range(N_BEFORE_SUMS, w.n_kept):
+    for q in range(N_BEFORE_SUMS, w.n_before_cache):
         cluster[q] += other[q]
 
 
@@ -161,18 +161,18 @@ def _readers(family: Family) -> dict[str, Callable[..., Any]]:
         if name in family.tables:
             written[name] = pointer
     places = {name: VIEW.read(name, "view") for name in ("table", "width", "data", "stride", "starts", "scratch")}
-    places |= {"is_ragged": f"view[{STARTS}] != 0", "n_kept": f"view[{N_KEPT}]"}
+    places |= {"is_ragged": f"view[{STARTS}] != 0", "n_before_cache": f"view[{N_BEFORE_CACHE}]"}
     places |= {f"sum_{name}": f"view[{SUMS + q}]" for q, name in enumerate(family.sums)}
-    places |= {f"kept_{name}": f"view[{CACHE + q}]" for q, name in enumerate(family.cache)}
+    places |= {f"cache_{name}": f"view[{CACHE + q}]" for q, name in enumerate(family.cache)}
     sums = {name: f"shifted(row, w.sum_{name})" for name in family.sums}
-    kept = {name: f"shifted(row, w.kept_{name})" for name in family.cache}
+    cached = {name: f"shifted(row, w.cache_{name})" for name in family.cache}
     return {
         "parameters": _reader(f"{family.name}Numbers", ["view"], fields),
         "tables": _reader(f"{family.name}Tables", ["view"], written),
         # Read once, before a loop over clusters: compiled code cannot know that memory stays what it is.
         "layout": _reader(f"{family.name}Layout", ["view"], places),
         "sums": _reader(f"{family.name}SumsAt", ["w", "row"], sums),
-        "kept": _reader(f"{family.name}CacheAt", ["w", "row"], kept),
+        "cache_of": _reader(f"{family.name}CacheAt", ["w", "row"], cached),
     }
 
 

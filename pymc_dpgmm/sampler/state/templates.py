@@ -54,7 +54,7 @@ VIEW = Block(
     # Which entries of each row are missing.
     absent=blocks.BYTES,
     # Numbers in a row of the table before its cache.
-    n_kept=NUMBER,
+    n_before_cache=NUMBER,
     # The bits of what log densities and log evidence are multiplied by.
     power=NUMBER,
     # The functions of the family, see ``TEMPLATES``.
@@ -80,8 +80,8 @@ VIEW = Block(
 TABLE, WIDTH, DATA, STRIDE, STARTS, SHARED, SCRATCH, EXPONENTS, ARGUMENTS = VIEW.places(
     "table", "width", "data", "stride", "starts", "shared", "scratch", "exponents", "arguments"
 )
-UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_KEPT, POWER = VIEW.places(
-    "unit_starts", "unit_rows", "spare", "room", "absent", "n_kept", "power"
+UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_BEFORE_CACHE, POWER = VIEW.places(
+    "unit_starts", "unit_rows", "spare", "room", "absent", "n_before_cache", "power"
 )
 (
     WEIGH,
@@ -163,7 +163,7 @@ def sums(w, cluster):
 
 
 @_of_a_family
-def kept(w, cluster):
+def cache_of(w, cluster):
     """Return pointers to the cache in a row of the table (``Family.cache``)."""
 
 
@@ -343,7 +343,7 @@ def change(view, i, k, sign):
     w = layout(view)
     cluster = cluster_of(w, k)
     n = cluster[SIZE]
-    share = change_cluster(parameters(view), n, sums(w, cluster), kept(w, cluster), row_of(w, i), sign)
+    share = change_cluster(parameters(view), n, sums(w, cluster), cache_of(w, cluster), row_of(w, i), sign)
     cluster[SIZE] = n + sign
     cluster[ERROR] += ROUNDING
     if sign < 0.0:
@@ -394,7 +394,7 @@ def refresh_cache(view, k):
     """Derive the cache of slot ``k`` from its sums."""
     w = layout(view)
     cluster = cluster_of(w, k)
-    refresh(parameters(view), cluster[SIZE], sums(w, cluster), kept(w, cluster))
+    refresh(parameters(view), cluster[SIZE], sums(w, cluster), cache_of(w, cluster))
 
 
 def log_evidence_of(view, k):
@@ -417,7 +417,7 @@ def log_present(view, i, k):
     p = parameters(view)
     cluster = cluster_of(w, k)
     absent = shifted(bytes_at(view[ABSENT]), i * p.d)
-    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    s, c, scratch = sums(w, cluster), cache_of(w, cluster), w.scratch
     log_p = log_predictive_present(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch)
     return float_of(view[POWER]) * log_p
 
@@ -428,7 +428,7 @@ def set_absent(view, i, k, next_double, state):
     p = parameters(view)
     cluster = cluster_of(w, k)
     absent = shifted(bytes_at(view[ABSENT]), i * p.d)
-    s, c, scratch = sums(w, cluster), kept(w, cluster), w.scratch
+    s, c, scratch = sums(w, cluster), cache_of(w, cluster), w.scratch
     draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
 
 

@@ -50,10 +50,23 @@ class CorrectedSchedule:
     Parameters
     ----------
     options : Options
+
+    Raises
+    ------
+    NotImplementedError
+        If a user asks for moves that are not reversible: they cannot be proposals.
     """
 
     options: Options
     block: float = 8.0
+
+    def __post_init__(self) -> None:
+        for move in MOVES.values():
+            if not move.reversible and self.options.moves.get(move.name):
+                raise NotImplementedError(
+                    f"moves of the kind {move.name} are not reversible, and cannot move labels on which other "
+                    f"variables depend: leave out {move.name}"
+                )
 
     def draw(self, rng: np.random.Generator, state: State, tuning: bool, rest: Any) -> tuple[State, Drawn, Any]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it.
