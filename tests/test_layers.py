@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -154,6 +155,7 @@ assert wrapped() > {"str_for_model", "run_convergence_checks", "compute_log_dens
 # PyMC and what it brings, which kernels and families do without, and what labels results.
 MODELS = ("pymc", "pytensor")
 LABELS = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
+ABOVE = MODELS + LABELS
 BELOW = [
     "pymc_dpgmm.partitions.priors",
     "pymc_dpgmm.tables.rows",
@@ -172,30 +174,54 @@ BELOW = [
 ]
 ARRAYS = sorted(path.stem for path in PACKAGE.glob("posterior/arrays/[!_]*.py"))
 SCRIPT = """
-import importlib.util, sys, types
+import importlib.util, json, os, sys, traceback, types
+# What the modules share from elsewhere; each is imported in a process of its own, from the same beginning.
+import numba, numpy, scipy.linalg, scipy.optimize, scipy.special, scipy.stats
+import numba.extending, numba.core.caching, llvmlite.binding
 # The packages themselves import PyMC and xarray, so their parts are imported below empty stand-ins.
 folder = importlib.util.find_spec("pymc_dpgmm").submodule_search_locations[0]
 for name in ("pymc_dpgmm", "pymc_dpgmm.posterior"):
     sys.modules[name] = package = types.ModuleType(name)
     package.__path__ = [folder + name.removeprefix("pymc_dpgmm").replace(".", "/")]
-__import__({module!r})
-loaded = [name for name in {above!r} if name in sys.modules]
-assert not loaded, loaded
+before = [name for name in sys.modules if name.startswith("pymc_dpgmm.") and name != "pymc_dpgmm.posterior"]
+assert not before, before
+found = {{}}
+for module in {modules!r}:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            __import__(module)
+            answer = [name for name in {above!r} if name in sys.modules]
+        except BaseException:
+            answer = traceback.format_exc()
+        os.write(writing, json.dumps(answer).encode()[:60_000])
+        os._exit(0)
+    os.close(writing)
+    with open(reading) as answers:
+        found[module] = json.loads(answers.read())
+    os.waitpid(child, 0)
+print(json.dumps(found))
 """
 
 
-def assert_not_imported(module, above):
-    subprocess.run([sys.executable, "-c", SCRIPT.format(module=module, above=above)], check=True)
+@functools.cache
+def imported_from_above():
+    """For each module, the packages of those above that are there after it alone was imported, or its error."""
+    script = SCRIPT.format(modules=BELOW + [f"pymc_dpgmm.posterior.arrays.{name}" for name in ARRAYS], above=ABOVE)
+    return json.loads(subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE).stdout)
 
 
 @pytest.mark.parametrize("module", BELOW)
 def test_no_framework_below(module):
-    assert_not_imported(module, MODELS)
+    found = imported_from_above()[module]
+    assert isinstance(found, list), found
+    assert not set(found) & set(MODELS)
 
 
 @pytest.mark.parametrize("module", ARRAYS)
 def test_numbers_of_draws_have_no_labels(module):
-    assert_not_imported(f"pymc_dpgmm.posterior.arrays.{module}", MODELS + LABELS)
+    assert imported_from_above()[f"pymc_dpgmm.posterior.arrays.{module}"] == []
 
 
 def test_registered_once():
