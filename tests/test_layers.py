@@ -177,7 +177,7 @@ SCRIPT = """
 import importlib.util, json, os, sys, traceback, types
 # What the modules share from elsewhere; each is imported in a process of its own, from the same beginning.
 import numba, numpy, scipy.linalg, scipy.optimize, scipy.special, scipy.stats
-import numba.extending, numba.core.caching, llvmlite.binding
+import cloudpickle, gzip, multiprocessing, numba.extending, pandas, tarfile
 # The packages themselves import PyMC and xarray, so their parts are imported below empty stand-ins.
 folder = importlib.util.find_spec("pymc_dpgmm").submodule_search_locations[0]
 for name in ("pymc_dpgmm", "pymc_dpgmm.posterior"):
