@@ -183,7 +183,6 @@ def test_integrals_over_means_and_scales():
 
 
 @pytest.mark.interpreted
-@pytest.mark.interpreted(False)
 def test_leave_one_out_with_discrete_parameters():
     """Sums over discrete values, and means where there are continuous ones beside them."""
     y = np.array([0.2, 3.1, 2.9])
