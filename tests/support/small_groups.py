@@ -66,14 +66,13 @@ def check(case, codes, tables):
 
 
 def log_topics(labels, words, group, alpha, eta):
-    """Log joint density of topics and words, from Dirichlet-multinomials."""
-    n_dk = np.zeros((group.max() + 1, len(alpha)))
-    n_kw = np.zeros((len(alpha), len(eta)))
-    np.add.at(n_dk, (group, labels), 1)
-    np.add.at(n_kw, (labels, words), 1)
+    """Log joint density of topics, of one labelling or of each of several (..., n), and words."""
+    in_topic = (np.asarray(labels)[..., None, :] == np.arange(len(alpha))[:, None]).astype(float)
+    n_dk = np.swapaxes(in_topic @ (group[:, None] == np.arange(group.max() + 1)), -1, -2)
+    n_kw = in_topic @ (words[:, None] == np.arange(len(eta)))
     return sum(
-        np.sum(gammaln(own + n) - gammaln(own), axis=1).sum()
-        + np.sum(gammaln(own.sum()) - gammaln(own.sum() + n.sum(axis=1)))
+        np.sum(gammaln(own + n) - gammaln(own), axis=(-1, -2))
+        + np.sum(gammaln(own.sum()) - gammaln(own.sum() + n.sum(axis=-1)), axis=-1)
         for own, n in ((alpha, n_dk), (eta, n_kw))
     )
 
@@ -81,5 +80,5 @@ def log_topics(labels, words, group, alpha, eta):
 def posterior_of_names(words, group, alpha, eta):
     """All labellings, and their probabilities."""
     labels = np.array(list(itertools.product(range(len(alpha)), repeat=len(words))))
-    log_p = np.array([log_topics(own, words, group, alpha, eta) for own in labels])
+    log_p = log_topics(labels, words, group, alpha, eta)
     return labels, np.exp(log_p - np.logaddexp.reduce(log_p)), np.logaddexp.reduce(log_p)
