@@ -151,6 +151,7 @@ def run(name, mnist, chain, seconds, folder, n_together):
         if tuning and spent > SEARCH_SHARE * seconds:
             # The clock, which the step does not know, ends the search with its next draw.
             step.schedules[0].search_left = min(step.schedules[0].search_left, 1)
+            step.schedules[0].crossings_left = 0
         is_over = spent > 0.5 * seconds or len(found) == MOST_TUNING
         if tuning and is_over and not step.schedules[0].searches(True):
             step.stop_tuning()

@@ -95,7 +95,7 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
-    end = schedule._best(state, log_sum(state), state.labels())
+    end = schedule._best_of_chains(state, log_sum(state))
     assert schedule.restarted == restarts
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
 

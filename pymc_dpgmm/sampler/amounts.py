@@ -80,6 +80,13 @@ REFINEMENTS = 3
 # The same where two clusters are divided in another way (benchmarks/hard.py): of large clusters that overlap, a
 # division has to settle before it can rival the present one.
 REFINEMENTS_OF_TWO = 6
+# Where searches from several starts end far apart, their partitions are crossed (benchmarks/hard.py): POPULATION
+# partitions, each found in DRAWS_OF_MEMBER draws at most, for a share of the tuning draws at most. They are not if
+# the first SEARCHES_THAT_MEET are equally probable. With many rows, a draw takes so long that too few crossings
+# are made for any gain. Searches begin with all rows in one cluster, and with rows thrown into
+# MOST_CLUSTERS_OF_START, in turn.
+POPULATION, DRAWS_OF_MEMBER, SEARCHES_THAT_MEET, CROSSING_SHARE = 16, 6, 3, 0.15
+MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_CROSS = 20, 5_000
 # A chain goes on from another one's partition where this is more probable by so many nats: with its own, it would
 # hardly ever get there.
 FAR_APART = 20.0

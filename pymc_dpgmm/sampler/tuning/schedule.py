@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
+    CROSSING_SHARE,
     EFFORT,
     EFFORT_AFTER_PART,
     FAR_APART,
@@ -45,13 +47,18 @@ from pymc_dpgmm.sampler.moves.move import (
     Move,
     Paying,
 )
+from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
+from pymc_dpgmm.sampler.tuning.population import Population, can_cross, relabelled
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.tables.checks import check_count
+
+# Clusters count as the same, where a search looks at what has changed, if they share this part of their rows.
+SAME = 0.9
 
 
 class Options(NamedTuple):
@@ -136,14 +143,43 @@ def explore(
         divided = divided_anew(rng, state)
         search(rng, divided)
         rivals.append(divided)
+    labels = state.labels()
     # Where scans take long there is one trial.
     for rival in rivals if state.n < ROWS_FOR_ONE_TRIAL else rivals[-1:]:
-        many_rows.scan(rng, rival, effort.scans_of_trial, n_leader_sweeps, n_threads)
+        if n_leader_sweeps or state.is_grouped:
+            many_rows.scan(rng, rival, effort.scans_of_trial, n_leader_sweeps, n_threads)
+        else:
+            settle(rng, rival, labels, effort.scans_of_trial)
         rival_merit = log_sum(rival)
         if np.log(rng.random()) < rival_merit - merit:
             largest = max(largest, largest_change(state, rival))
             state, merit = rival, rival_merit
     return Explored(state, n_moved, largest, merit)
+
+
+def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: int) -> None:
+    """Scan all rows once, after scans of those rows whose clusters have changed since other labels (n,).
+
+    A cluster that is given up or divided changes its neighbours, and most clusters are far from it.
+    """
+    for _ in range(n_scans - 1):
+        rows = np.flatnonzero(is_changed(before, state.labels()))
+        if not len(rows):
+            break
+        state.run(rng, scan_rows, address_of(rows), len(rows), 0)
+    many_rows.scan(rng, state, 1, 0, 1)
+
+
+def is_changed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Tell of each row whether it is not in the same cluster as before: (n,) bool array.
+
+    Clusters are the same where they share nearly all of their rows.
+    """
+    sizes_before, sizes = np.bincount(before), np.bincount(labels)
+    pairs, place, shared = np.unique(before * len(sizes) + labels, return_inverse=True, return_counts=True)
+    is_same = shared >= SAME * np.maximum(sizes_before[pairs // len(sizes)], sizes[pairs % len(sizes)])
+    changed: np.ndarray = ~is_same[place]
+    return changed
 
 
 def largest_change(state: State, other: State) -> int:
@@ -201,12 +237,15 @@ class Schedule:
     sweeps : Sweeps
     others : Place, optional
         Where the best partitions that other chains' searches have found can be heard of.
+    crosses : bool, optional
+        Whether a search that does not end in one place goes on with a population.
     """
 
     options: Options
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
     others: Place | None = None
+    crosses: bool = True
     restarted: bool = False
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
@@ -217,13 +256,18 @@ class Schedule:
     settled: int = 0
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
+    population: Population | None = None
+    crossings_left: int = 0
     pairs: float = 0.0
     draws: int = 0
     totals: np.ndarray = field(default_factory=no_tally)
 
     def __post_init__(self) -> None:
         if self.options.search:
-            self.search_left = min(int(SEARCH_SHARE * self.tune), SEARCH_DRAWS)
+            draws = int(SEARCH_SHARE * self.tune)
+            self.search_left = min(draws, SEARCH_DRAWS)
+            if self.crosses:
+                self.crossings_left = min(draws - self.search_left, int(CROSSING_SHARE * self.tune))
 
     def searches(self, tuning: bool) -> bool:
         """Tell whether the next draw is a search."""
@@ -292,6 +336,8 @@ class Schedule:
         self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
     ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
+        if self.population is not None:
+            return self._cross(rng, state, self.population, n_leader_sweeps, n_threads)
         if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
             part_search.search_part(rng, state, partial(searched, rng, self.options), n_threads)
             self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
@@ -306,31 +352,58 @@ class Schedule:
         if self.settled == self.settled_draws:
             self.search_left = 0
         if self.search_left == 0 and self.best_labels is not None:
-            state = self._best(state, found.merit, self.best_labels)
+            state, merit = self._best(state, found.merit, self.best_labels)
             self.best_labels = None
+            if self.crossings_left and can_cross(state):
+                self.population = Population([Found(state.labels(), merit)])
+                self.search_left = self.crossings_left
+            else:
+                state = self._best_of_chains(state, merit)
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
-    def _best(self, state: State, merit: float, labels: np.ndarray) -> State:
-        """Return the state of a search that ends with the best partition it has seen, or that another chain has.
+    def _cross(
+        self, rng: np.random.Generator, state: State, population: Population, n_leader_sweeps: int, n_threads: int
+    ) -> tuple[State, Drawn]:
+        """Search on with a population, whose best partition the chain stays with."""
+        n_moved = 0
 
-        They are judged anew, since rows and parameters may have changed, and differ between chains. A chain begins
-        anew at another one's partition only where its own is so much less probable that it would be stuck.
+        def explored(from_there: State) -> tuple[State, float]:
+            nonlocal n_moved
+            found = explore(rng, from_there, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
+            n_moved += found.n_moved
+            return found.state, found.merit
+
+        state, merit = population.draw(rng, state, explored)
+        self.search_left = 0 if population.has_met else self.search_left - 1
+        if self.search_left == 0:
+            self.population = None
+            state = self._best_of_chains(state, merit)
+        return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
+
+    def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
+        """Return the better one of a search's last and its best state, judged anew, with its merit.
+
+        Rows and parameters may have changed.
         """
-        best = state.copy()
-        best.relabel(labels)
+        best = relabelled(state, labels)
         best_merit = log_sum(best)
-        if best_merit <= merit:
-            best, best_merit = state, merit
-        if self.others is not None:
-            self.others.tell(Found(best.labels(), best_merit))
-            found = self.others.best_of_others()
-            if found is not None:
-                rival = state.copy()
-                rival.relabel(found.labels)
-                if log_sum(rival) > best_merit + FAR_APART:
-                    self.restarted = True
-                    return rival
-        return best
+        return (best, best_merit) if best_merit > merit else (state, merit)
+
+    def _best_of_chains(self, state: State, merit: float) -> State:
+        """Return the state that a search has ended with, or that another chain's search has.
+
+        The other one is judged by the parameters of this chain. A chain begins anew at another one's partition
+        only where its own is so much less probable that it would be stuck.
+        """
+        if self.others is None:
+            return state
+        self.others.tell(Found(state.labels(), merit))
+        found = self.others.best_of_others()
+        if found is None:
+            return state
+        rival = relabelled(state, found.labels)
+        self.restarted = log_sum(rival) > merit + FAR_APART
+        return rival if self.restarted else state
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
@@ -379,7 +452,7 @@ def searched(
     settled_draws: int = SETTLED_DRAWS_OF_PART,
 ) -> State:
     """Return a state after a search of its own, as in tuning."""
-    schedule = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort)
+    schedule = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort, crosses=False)
     while schedule.searches(True):
         state, _ = schedule.draw(rng, state, True)
     return state
