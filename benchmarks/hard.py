@@ -2,12 +2,14 @@
 
     python benchmarks/hard.py results --minutes 10
     python benchmarks/hard.py results --tables "digits, 20" "500 documents" --minutes 3 --cores 2
+    python benchmarks/hard.py results --tables "digits, 20" --draws 1000 --alone
     python benchmarks/hard.py results --mnist mnist_test_pca50.npz --tables "MNIST, 50"
 
 For each table, two chains begin with all rows in one cluster, and two with rows thrown into many clusters. Each runs
-in a process of its own for some minutes, of which the first half is tuning. Printed are, at several times: the spread
+in a process of its own for some minutes, of which the first half is tuning, or, with ``--draws``, for 1,000 draws of
+tuning and some more. Printed are, at several times: the spread
 of the chains, which is the largest less the smallest of their means of the log joint density over the last fifth of
-what they have drawn by then. At the end: R-hat of the log joint density, of the entropy of the clusters' sizes and of
+what they have drawn by then, and the means at the end. At the end also: R-hat of the log joint density, of the entropy of the clusters' sizes and of
 their number, over the second half of the draws after tuning, and effective draws per second of all chains together.
 With fewer cores than chains these take turns, and times are those of each chain. As in ``pm.sample``, a chain whose
 search ends far below another one's begins anew at the clusters of that, unless they run ``--alone``. Writes
@@ -129,7 +131,7 @@ TABLES = {
 }
 
 
-def run(name, mnist, chain, seconds, folder, n_together):
+def run(name, mnist, chain, seconds, n_draws, folder, n_together):
     """Run one chain; return seconds, log joint density, entropy, number of clusters, and whether it was tuning."""
     warnings.simplefilter("ignore")
     logging.getLogger("pymc").setLevel(logging.ERROR)
@@ -147,7 +149,7 @@ def run(name, mnist, chain, seconds, folder, n_together):
     step.step(point)
     step.setup_chain(np.random.default_rng(chain), MOST_TUNING, MOST_TUNING)
     found, tuning, begun = [], True, time.perf_counter()
-    while (spent := time.perf_counter() - begun) < seconds:
+    while (spent := time.perf_counter() - begun) < seconds and len(found) < MOST_TUNING + n_draws:
         if tuning and spent > SEARCH_SHARE * seconds:
             # The clock, which the step does not know, ends the search with its next draw.
             step.schedules[0].search_left = min(step.schedules[0].search_left, 1)
@@ -163,15 +165,15 @@ def run(name, mnist, chain, seconds, folder, n_together):
     return np.array(found)
 
 
+def means(chains, at):
+    """Return the mean log joint density of the last fifth of what each chain has drawn by a time."""
+    by_then = [own[own[:, 0] <= at] for own in chains]
+    return [float(own[own[:, 0] >= 0.8 * own[-1, 0], 1].mean()) if len(own) else float("nan") for own in by_then]
+
+
 def spread(chains, at):
-    """Return the largest less the smallest mean log joint density of the last fifth of what was drawn by a time."""
-    means = []
-    for own in chains:
-        drawn = own[own[:, 0] <= at]
-        if len(drawn) == 0:
-            return float("nan")
-        means.append(drawn[drawn[:, 0] >= 0.8 * drawn[-1, 0], 1].mean())
-    return float(np.ptp(means))
+    """Return the largest of these means less the smallest."""
+    return float(np.ptp(means(chains, at)))
 
 
 def report(chains, minutes):
@@ -182,6 +184,8 @@ def report(chains, minutes):
         "draws": [len(own) for own in chains],
         "spread": {str(m): spread(chains, 60.0 * m) for m in (1, 3, 10) if m <= minutes}
         | {"end": spread(chains, np.inf)},
+        "log_joint": [round(mean) for mean in means(chains, np.inf)],
+        "seconds_of_search_and_tuning": [round(float(own[own[:, 4] == 1.0, 0].max())) for own in chains],
         "clusters": [float(own[-1, 3]) for own in chains],
     }
     if length >= 4:
@@ -219,6 +223,7 @@ def main():
     parser.add_argument("folder", type=Path)
     parser.add_argument("--tables", nargs="+", choices=TABLES)
     parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--draws", type=int, help="after 1,000 of tuning, in place of minutes")
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--alone", action="store_true", help="chains do not tell each other what they have found")
     parser.add_argument("--mnist", help="an .npz file with X, (10000, 50)")
@@ -226,10 +231,12 @@ def main():
     names = arguments.tables or [name for name in TABLES if name != "MNIST, 50" or arguments.mnist]
     if "MNIST, 50" in names and not arguments.mnist:
         parser.error("MNIST needs --mnist FILE")
-    seconds, together = 60.0 * arguments.minutes, min(arguments.cores, len(STARTS))
+    seconds = np.inf if arguments.draws else 60.0 * arguments.minutes
+    n_draws = arguments.draws or np.inf
+    together = min(arguments.cores, len(STARTS))
     folders = {name: None if arguments.alone else tempfile.mkdtemp() for name in names}
     jobs = [
-        (name, arguments.mnist, chain, seconds, folders[name], together)
+        (name, arguments.mnist, chain, seconds, n_draws, folders[name], together)
         for name in names
         for chain in range(len(STARTS))
     ]

@@ -134,12 +134,18 @@ def test_chains_that_are_far_below_begin_anew(monkeypatch, caplog, cores):
     assert restarted(idata) == [False, True, True]
     assert "2 of 3 chains found partitions of y_labels that are far less probable" in caplog.text
     assert np.ptp(idata.sample_stats["y_labels_log_joint"].values[:, -1]) < FAR_APART
+    assert dp.partition_diagnostics(idata, "y").attrs["restarted"] == [1, 2]
+    assert "Begun anew at the clusters of another chain in tuning: chain 1, 2." in " ".join(
+        repr(dp.summary(idata, "y")).split()
+    )
     again = sampled(monkeypatch, cores)
     np.testing.assert_array_equal(again.posterior["y_labels"], idata.posterior["y_labels"])
 
 
 def test_a_search_that_cannot_end_keeps_no_other_chain_waiting(monkeypatch):
     """No search begins: nothing is told, and nobody waits."""
-    assert restarted(sampled(monkeypatch, 2, tune=1)) == [False, False, False]
+    idata = sampled(monkeypatch, 2, tune=1)
+    assert restarted(idata) == [False, False, False]
+    assert "restarted" not in dp.partition_diagnostics(idata, "y", warn=False).attrs
     options = {"dpmixture": {"split_merge": {"search": False}}}
     assert restarted(sampled(monkeypatch, 2, **options)) == [False, False, False]

@@ -56,7 +56,9 @@ def partition_diagnostics(
         largest) ``share``, zero if there are fewer clusters; (chain, draw, reference) ``distance``, the variation
         of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
         distance; it is infinite if no chain leaves its partition and these differ. Where it is above 1.05,
-        ``differ`` names the clusters in which chains differ most: see :func:`chain_differences`.
+        ``differ`` names the clusters in which chains differ most: see :func:`chain_differences`. Where chains have
+        begun anew at the clusters of another chain in tuning, the attribute ``restarted`` lists them: the others'
+        starts are theirs too, and R-hat tells nothing of partitions that no chain has found.
 
     Raises
     ------
@@ -96,14 +98,19 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
         "share": ((*each, "largest"), drawn.by_chain(largest_shares(sizes, drawn.n, int(n_largest)))),
         "distance": ((*each, "reference"), distances),
     }
-    statistic = f"{drawn.labels.name}_log_joint"
+    statistic, restart = (f"{drawn.labels.name}_{key}" for key in ("log_joint", "restarted"))
     n_chains, n_draws, _ = drawn.shape
-    if "sample_stats" in idata.children and statistic in idata["sample_stats"].dataset:
-        joint = drawn.at_draws(idata["sample_stats"].dataset[[statistic]])
+    statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
+    if statistic in statistics:
+        joint = drawn.at_draws(statistics[[statistic]])
         if joint is not None:
             variables["log_joint"] = (each, joint[statistic].transpose(*each).to_numpy())
     coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
     result = xr.Dataset(variables, coords=coords)
+    if restart in statistics:
+        restarted = statistics[restart].isel(draw=-1).astype(bool)
+        if restarted.any():
+            result.attrs["restarted"] = statistics["chain"].to_numpy()[restarted.to_numpy()].tolist()
     if n_chains > 1 and n_draws >= 4:
         result.attrs["distance_r_hat"] = worst_r_hat(distances)
         labels = finest(references)

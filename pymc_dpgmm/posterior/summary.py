@@ -84,6 +84,12 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     if constant:
         same = ", ".join(f"{name} = {value:.4g}" for name, value in constant.items())
         notes.append(f"The same in all draws: {same}")
+    if scalars.attrs.get("restarted"):
+        chains = ", ".join(map(str, scalars.attrs["restarted"]))
+        notes.append(
+            f"Begun anew at the clusters of another chain in tuning: chain {chains}. R-hat tells nothing of "
+            "partitions that no chain has found"
+        )
     if scalars.attrs.get("approximation"):
         notes.append(f"From {scalars.attrs['approximation']}")
     return pd.DataFrame.from_dict(lines, orient="index", columns=columns), notes
@@ -215,7 +221,11 @@ def summary(
         str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still] if name != "log_joint"
     }
     scalars = scalars[~still]
-    scalars.attrs |= {"constant": constant, "approximation": idata["posterior"].attrs.get("approximation", "")}
+    scalars.attrs |= {
+        "constant": constant,
+        "approximation": idata["posterior"].attrs.get("approximation", ""),
+        "restarted": diagnostics.attrs.get("restarted", []),
+    }
     rng = np.random.default_rng(random_seed)
     labels = draws.reference(reference)
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
