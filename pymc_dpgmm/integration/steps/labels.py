@@ -50,6 +50,9 @@ from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
 from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, TopicSchedule, no_tally
 from pymc_dpgmm.tables.checks import check_count
 
+# How labels are moved: those on which other variables depend, topics that keep their names, and all others.
+type LabelsSchedule = CorrectedSchedule | TopicSchedule | Schedule
+
 
 @dataclass_state
 class LabelsStepState(StepMethodState):
@@ -57,7 +60,7 @@ class LabelsStepState(StepMethodState):
 
     tune: bool
     prepared: list[Any]
-    schedules: list[Any]
+    schedules: list[LabelsSchedule]
     widths: dict[str, Any]
     anchors: dict[str, Any]
 
@@ -226,7 +229,7 @@ class LabelsStep(PartitionStep):
             group.draw(self.rng, point, states, self.widths, self.tune)
         return point, statistics
 
-    def _new_schedules(self, tune: int) -> list[Any]:
+    def _new_schedules(self, tune: int) -> list[LabelsSchedule]:
         exchange = self.exchange
         chain = chain_of_process() if exchange is None or exchange.chain is None else exchange.chain
         return [
@@ -262,17 +265,20 @@ class LabelsStep(PartitionStep):
                 )
             if self.imputed:
                 prepared = target.impute(self.rng, point, prepared, self.imputed)
+            # A State, and of topics a TopicState, as their targets have them.
+            state: Any
             given = (self.rng, prepared.state, self.tune)
-            searches = target.dependents is None and self.schedules[position].searches(self.tune)
-            if not searches:
+            schedule = self.schedules[position]
+            if isinstance(schedule, CorrectedSchedule) or not schedule.searches(self.tune):
                 own = (*laws.get("alpha", _NO_LAW), *laws.get("gamma", _NO_LAW))
                 target.enter(self.rng, point, prepared.state, own)
-            if target.dependents is None:
-                state, drawn = self.schedules[position].draw(*given)
-            else:
+            if isinstance(schedule, CorrectedSchedule):
+                assert target.dependents is not None
                 rest = target.dependents.at(point, target.labels_of(prepared.state), target.labels_of)
-                state, drawn, rest = self.schedules[position].draw(*given, rest)
+                state, drawn, rest = schedule.draw(*given, rest)
                 point.update({name: rest.point[name] for name in target.dependents.renamed})
+            else:
+                state, drawn = schedule.draw(*given)
             if state.is_grouped or not isinstance(target, GroupedTarget):
                 for role, concentration in concentrations.items():
                     concentration.write(point, getattr(state, role))
