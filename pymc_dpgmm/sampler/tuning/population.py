@@ -7,7 +7,7 @@ the partition crossover of Whitley, Hains and Howe 2009). For tuning only, as al
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -38,11 +38,14 @@ def can_cross(state: State) -> bool:
     return state.n < ROWS_TOO_MANY_TO_CROSS and state.groups is None and state.words is None
 
 
-class Crossed(NamedTuple):
-    """What a draw of a population returns: the better one of the given state and a new one, judged alike."""
+class Judged(NamedTuple):
+    """A state, and the estimated log of the joint density summed over all labellings like it."""
 
     state: State
     merit: float
+
+
+type Explore = Callable[[State], Judged]
 
 
 @dataclass
@@ -53,28 +56,25 @@ class Population:
     ----------
     members : list of Found
         Beginning with the chain's own.
+    n_meeting : int
+        How many searches, from other starts, have ended equally probable as the best one.
     """
 
-    members: list[Found] = field(default_factory=list)
+    members: list[Found]
+    n_meeting: int = 1
 
     @property
     def has_met(self) -> bool:
-        """Whether searches from several starts have ended equally probable, so that there is nothing to cross."""
-        if self.is_full:
-            # Members that are children of each other are no evidence.
-            return False
-        best = max(member.merit for member in self.members)
-        return sum(member.merit > best - FAR_APART for member in self.members) >= SEARCHES_THAT_MEET
+        """Whether several searches have ended equally probable, so that there is nothing to cross."""
+        return self.n_meeting >= SEARCHES_THAT_MEET
 
     @property
     def is_full(self) -> bool:
         """Whether there are as many members as there shall be."""
         return len(self.members) >= POPULATION
 
-    def draw(
-        self, rng: np.random.Generator, state: State, explore: Callable[[State], tuple[State, float]]
-    ) -> Crossed:
-        """Add a member, or cross two.
+    def draw(self, rng: np.random.Generator, state: State, explore: Explore) -> Judged:
+        """Add a member, or cross two; return the better one of the chain's state and the new one.
 
         Parameters
         ----------
@@ -82,35 +82,34 @@ class Population:
         state : State
             The chain's.
         explore : callable
-            Searches from a state; returns another one with its merit.
+            Searches from a state; returns another one, judged.
         """
         merit = log_sum(state)
-        rival = self._child(rng, state, explore) if self.is_full else self._begun(rng, state, explore)
-        return rival if rival.merit > merit else Crossed(state, merit)
+        rival = self._child(rng, state, explore) if self.is_full else self._begun(rng, state, merit, explore)
+        return rival if rival.merit > merit else Judged(state, merit)
 
-    def _begun(
-        self, rng: np.random.Generator, state: State, explore: Callable[[State], tuple[State, float]]
-    ) -> Crossed:
-        """Search from another start, until a member is as good as the best one, or for some draws."""
-        best = max(member.merit for member in self.members)
+    def _begun(self, rng: np.random.Generator, state: State, best: float, explore: Explore) -> Judged:
+        """Search from another start, until it meets the chain's state, the best one, or for some draws."""
         n_clusters = 1 if len(self.members) % 2 else int(min(MOST_CLUSTERS_OF_START, state.most, state.n))
         found = relabelled(state, rng.integers(n_clusters, size=state.n))
         if not found.log_joint() > -np.inf:
             # Where rows are known to be apart, or together.
             found = relabelled(state, state.labels())
-        reached = Crossed(found, -np.inf)
+        reached = Judged(found, -np.inf)
         for _ in range(DRAWS_OF_MEMBER):
             found, merit = explore(found)
             if merit > reached.merit:
-                reached = Crossed(found.copy(), merit)
+                reached = Judged(found.copy(), merit)
             if abs(reached.merit - best) < FAR_APART:
                 break
         self.members.append(Found(reached.state.labels(), reached.merit))
+        if reached.merit >= best + FAR_APART:
+            self.n_meeting = 1
+        elif reached.merit > best - FAR_APART:
+            self.n_meeting += 1
         return reached
 
-    def _child(
-        self, rng: np.random.Generator, state: State, explore: Callable[[State], tuple[State, float]]
-    ) -> Crossed:
+    def _child(self, rng: np.random.Generator, state: State, explore: Explore) -> Judged:
         """Cross the better ones of two pairs. The child takes the place of the worse of the others if better.
 
         All are judged anew, since rows and parameters may have changed.
@@ -129,7 +128,7 @@ class Population:
         child, merit = explore(child)
         if merit > self.members[last].merit:
             self.members[last] = Found(child.labels(), merit)
-        return Crossed(child, merit)
+        return Judged(child, merit)
 
 
 def relabelled(state: State, labels: np.ndarray) -> State:

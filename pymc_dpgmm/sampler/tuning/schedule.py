@@ -53,7 +53,7 @@ from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
-from pymc_dpgmm.sampler.tuning.population import Population, can_cross, relabelled
+from pymc_dpgmm.sampler.tuning.population import Judged, Population, can_cross, relabelled
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.tables.checks import check_count
 
@@ -367,11 +367,11 @@ class Schedule:
         """Search on with a population, whose best partition the chain stays with."""
         n_moved = 0
 
-        def explored(from_there: State) -> tuple[State, float]:
+        def explored(from_there: State) -> Judged:
             nonlocal n_moved
             found = explore(rng, from_there, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
             n_moved += found.n_moved
-            return found.state, found.merit
+            return Judged(found.state, found.merit)
 
         state, merit = population.draw(rng, state, explored)
         self.search_left = 0 if population.has_met else self.search_left - 1
