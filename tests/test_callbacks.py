@@ -126,7 +126,9 @@ print(compiled.count("CPUDispatcher"), *values)
 """
 
 
+@pytest.mark.slow
 def test_the_next_process_finds_all_compiled_code_on_disk(tmp_path):
+    """A second process compiles nothing, and has the same density and gradients."""
     environment = os.environ | {"PYTENSOR_FLAGS": f"base_compiledir={tmp_path}"}
     found = []
     for _ in range(2):

@@ -151,6 +151,7 @@ print(function(4.0), compiling.n_compiled)
 """
 
 
+@pytest.mark.slow
 def test_code_of_a_file_that_was_renamed_is_compiled_anew(tmp_path):
     """What is on disk looks for the modules that it was made from."""
     (tmp_path / "program.py").write_text(RENAMED)

@@ -5,6 +5,7 @@ import math
 import exact
 import numpy as np
 import pytest
+from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
@@ -138,7 +139,7 @@ def test_enumeration_agrees_with_the_reference(name):
     np.testing.assert_allclose(p, given["posterior"], rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("mistake", ["nu", "alpha"])
+@pytest.mark.parametrize("mistake", rest_slow(["alpha", "nu"]))
 def test_small_mistakes_are_seen(mistake):
     """With nu off by 0.1, or alpha by 5 %, the comparison above fails."""
     given = exact.reference("niw_crp")

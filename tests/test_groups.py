@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from arviz_stats.base import array_stats
+from slowly import rest_slow
 from small_groups import CATEGORICAL, GROUP, Case, check
 
 import pymc_dpgmm as dp
@@ -81,7 +82,7 @@ def test_partition_frequencies_of_finite_mixtures(moves):
 
 @pytest.mark.parametrize(
     "mistake",
-    [pytest.param("alpha", marks=pytest.mark.slow), "a forgotten Stirling number", "tables weighed alike"],
+    rest_slow(["tables weighed alike", "a forgotten Stirling number", "alpha"]),
 )
 def test_mistakes_are_seen(mistake):
     """With alpha off by 5 %, without Stirling numbers, or with tables weighed alike, the comparison fails."""

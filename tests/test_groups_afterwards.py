@@ -239,6 +239,7 @@ def test_documents_held_out():
 
 
 # A word that no document has is what this is about; that a warning tells of it is shown in test_topics.py.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:no row has 1 of the 2 levels of the words")
 def test_topics_without_words_have_their_own_alpha():
     """Documents held out, and new words, where topics without words differ in alpha."""

@@ -245,7 +245,9 @@ print("done", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_from_its_checkpoint(tmp_path, caplog):
+    """Killed at any time, as by a batch system, a run has lost what came after its last checkpoint alone."""
     path = tmp_path / "run.pickle"
     with pm.Model() as model:
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), observed=np.arange(20.0) ** 0.5)

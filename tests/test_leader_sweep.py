@@ -126,7 +126,7 @@ SLIGHT = ["rows join any cluster", "weights without the discount", "weights are 
 @pytest.mark.parametrize(
     ("mistake", "n_draws"),
     [
-        ("leaders move", 2_000),
+        pytest.param("leaders move", 2_000, marks=pytest.mark.slow),
         pytest.param("super-clusters that depend on labels", 4_000, marks=pytest.mark.slow),
         *(pytest.param(m, 20_000, marks=pytest.mark.slow) for m in SLIGHT),
     ],

@@ -195,6 +195,7 @@ def test_bands_weigh_clusters_by_the_power(fitted):
     assert abs(told["lower"][0] - told["lower"][1]) > 0.01
 
 
+@pytest.mark.slow
 def test_random_measures_condition_on_the_view_as_partitions_do(fitted):
     """Given a partition, weights and the parameters of y are drawn, and those of x integrated out."""
     row, rng = np.array([0.7, -0.3]), np.random.default_rng(2)

@@ -172,6 +172,8 @@ def ask(name, kind="mean", **options):
 
 # One by default of those whose columns depend on each other, of those that do not, and of counts.
 BY_DEFAULT = "niw", "nig", "poisson", "categorical"
+# Of these a test takes several seconds.
+LONG = "gamma", "exponential", "negative-binomial"
 
 
 @pytest.mark.parametrize("name", slow_but([name for name in CASES if name != "categorical"], *BY_DEFAULT))
@@ -181,7 +183,7 @@ def test_means(name):
     assert ask(name)["mean"].item() == pytest.approx(weights @ (points * density), rel=1e-8)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(CASES, lambda name: name not in LONG))
 def test_densities(name):
     """Densities of one column given the other, at all points."""
     points, _, density = oracle(name)
@@ -778,6 +780,7 @@ def test_covariates_alone_say_nothing_of_clusters():
         dp.density(idata, "m_y", [0.1, 0.2, 0.3], given={"covariates": NEW_DESIGN})
 
 
+@pytest.mark.slow
 def test_contrasts_are_differences_of_curves_averaged_over_rows():
     """The mean and the band are those of one random measure for all rows, which another simulator draws."""
     times = 300
@@ -846,7 +849,9 @@ def process_with_profile(n_draws):
     return model, idata, x
 
 
+@pytest.mark.slow
 def test_parameters_of_new_rows_are_those_of_clusters_that_they_may_belong_to():
+    """Means, bands and draws of the parameters of new rows, by their profile, against weights of the clusters."""
     model, idata, x = process_with_profile(12)
     new = np.array([[0.5, -0.3], [np.nan, 1.2], [30.0, np.nan]])
     found = dp.predict(idata, "theta", new, of="theta", kind="mean", model=model, random_seed=1)

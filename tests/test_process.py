@@ -425,8 +425,10 @@ def test_the_twin_leaves_the_posterior_invariant():
     assert distance < bound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", ["no 1/m", "an atom serves two clusters"])
 def test_mistakes_in_the_scan_are_seen(mistake):
+    """The enumeration that the twin of a scan passes can fail."""
     distance, bound = scanned_by_twin(mistake, m=1 if "serves" in mistake else 2)
     assert distance > bound
 
@@ -447,8 +449,10 @@ def with_a_view_that_counts_twice(monkeypatch):
     return "scan"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", [without_splits_of_the_profile, with_a_view_that_counts_twice])
 def test_mistakes_beside_atoms_are_seen(monkeypatch, mistake):
+    """The enumeration of a process with a profile can fail."""
     move = mistake(monkeypatch)
     oracle, labels, _ = after_one_draw("profile", ALONE[move] | {"n_sweeps": 3}, 2_500)
     distance = exact.total_variation(exact.frequencies(exact.codes(labels), oracle.labels), oracle.p)
@@ -660,7 +664,9 @@ def model_of_two_clusters():
     return model
 
 
+@pytest.mark.slow
 def test_draws_do_not_depend_on_cores():
+    """A process in chains one after the other, and at once."""
     model = model_of_two_clusters()
     runs = [run(model, 60, tune=60, cores=cores) for cores in (1, 2)]
     np.testing.assert_array_equal(*(found.posterior["theta"].to_numpy() for found in runs))

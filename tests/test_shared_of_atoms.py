@@ -101,8 +101,10 @@ def with_modes_from_the_atoms(monkeypatch):
     monkeypatch.setattr(shared_of_atoms, "STEPS", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mistake", [without_the_jacobian, with_modes_from_the_atoms])
 def test_mistakes_are_seen(monkeypatch, mistake):
+    """The comparison with quadrature fails without the Jacobian, and where modes depend on the atoms."""
     mistake(monkeypatch)
     labels, b, sigma = drawn(4_000)
     with pytest.raises(AssertionError):

@@ -358,7 +358,7 @@ def test_draws_of_labels_follow_the_responsibilities():
     np.testing.assert_allclose(log_q, np.log(r[np.arange(rows.n), labels]).sum(axis=1), rtol=1e-9)
 
 
-@pytest.mark.parametrize("prior", rest_slow(["dirichlet-process", "gamma-prior", "finite"]))
+@pytest.mark.parametrize("prior", rest_slow(["dirichlet-process", "gamma-prior", "finite"], 0))
 def test_importance_weights_estimate_the_evidence(prior):
     """Where as many components are offered as there are rows, their mean is the enumerated evidence."""
     make, log_prior = PRIORS[prior]
