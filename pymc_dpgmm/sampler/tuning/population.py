@@ -31,6 +31,9 @@ from pymc_dpgmm.sampler.tuning.search import log_sum
 BY_REGIONS = 0.75
 # Two clusters are of one region if they share more than one of these parts of the rows of the smaller one.
 SHARED_PARTS = (0.05, 0.1, 0.2, 0.3)
+# Merits of one partition differ by rounding, which must not decide between two states of it: the order of the
+# clusters differs, and so would all later draws.
+ROUNDING = 1e-6
 
 
 def can_cross(state: State) -> bool:
@@ -86,7 +89,7 @@ class Population:
         """
         merit = log_sum(state)
         rival = self._child(rng, state, explore) if self.is_full else self._begun(rng, state, merit, explore)
-        return rival if rival.merit > merit else Judged(state, merit)
+        return rival if rival.merit > merit + ROUNDING else Judged(state, merit)
 
     def _begun(self, rng: np.random.Generator, state: State, best: float, explore: Explore) -> Judged:
         """Search from another start, until it meets the chain's state, the best one, or for some draws."""

@@ -53,7 +53,7 @@ from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
-from pymc_dpgmm.sampler.tuning.population import Judged, Population, can_cross, relabelled
+from pymc_dpgmm.sampler.tuning.population import ROUNDING, Judged, Population, can_cross, relabelled
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 from pymc_dpgmm.tables.checks import check_count
 
@@ -387,7 +387,7 @@ class Schedule:
         """
         best = relabelled(state, labels)
         best_merit = log_sum(best)
-        return (best, best_merit) if best_merit > merit else (state, merit)
+        return (best, best_merit) if best_merit > merit + ROUNDING else (state, merit)
 
     def _best_of_chains(self, state: State, merit: float) -> State:
         """Return the state that a search has ended with, or that another chain's search has.
