@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
+from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.sampler.amounts import (
     DRAWS_OF_MEMBER,
     FAR_APART,
@@ -177,7 +177,7 @@ def _regions(rng: np.random.Generator, shared: np.ndarray) -> tuple[np.ndarray, 
     rows, columns = np.nonzero(shared > rng.choice(SHARED_PARTS) * smaller)
     n = sum(shared.shape)
     links = coo_array((np.ones(len(rows)), (rows, len(shared) + columns)), shape=(n, n))
-    of_all = connected_components(links, directed=False)[1]
+    of_all = imported("scipy.sparse.csgraph").connected_components(links, directed=False)[1]
     return of_all[: len(shared)], of_all[len(shared) :]
 
 
