@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
 
 from pymc_dpgmm.native.interrupts import imported
 from pymc_dpgmm.sampler.amounts import (
@@ -176,14 +174,14 @@ def _regions(rng: np.random.Generator, shared: np.ndarray) -> tuple[np.ndarray, 
     smaller = np.minimum(shared.sum(axis=1)[:, None], shared.sum(axis=0))
     rows, columns = np.nonzero(shared > rng.choice(SHARED_PARTS) * smaller)
     n = sum(shared.shape)
-    links = coo_array((np.ones(len(rows)), (rows, len(shared) + columns)), shape=(n, n))
+    links = imported("scipy.sparse").coo_array((np.ones(len(rows)), (rows, len(shared) + columns)), shape=(n, n))
     of_all = imported("scipy.sparse.csgraph").connected_components(links, directed=False)[1]
     return of_all[: len(shared)], of_all[len(shared) :]
 
 
 def _pairs(shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return parts of two clusters, matched to share the most rows, and of one that has no partner."""
-    rows, columns = linear_sum_assignment(shared, maximize=True)
+    rows, columns = imported("scipy.optimize").linear_sum_assignment(shared, maximize=True)
     share_rows = shared[rows, columns] > 0
     n_first, n_second = shared.shape
     of_first, of_second = np.arange(n_first), n_first + np.arange(n_second)
