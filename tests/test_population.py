@@ -9,7 +9,6 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.sampler.amounts import CROSSING_SHARE, FAR_APART, POPULATION, SEARCH_DRAWS, SEARCHES_THAT_MEET
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning import population
-from pymc_dpgmm.sampler.tuning.exchange import Found
 from pymc_dpgmm.sampler.tuning.population import Judged, Population, can_cross, crossed
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule, is_changed
 from pymc_dpgmm.sampler.tuning.search import log_sum
@@ -100,7 +99,7 @@ def test_good_parts_of_members_come_together(monkeypatch):
     merits = [state_of(rows, labels).log_joint() for labels in members]
     assert max(merits) < state_of(rows, best).log_joint() - FAR_APART
     monkeypatch.setattr(population, "log_sum", State.log_joint)
-    own = Population([Found(labels, merit) for labels, merit in zip(members, merits, strict=True)])
+    own = Population(members)
     for _ in range(300):
         before = state.log_joint()
         state, merit = own.draw(rng, state, lambda s: Judged(s, s.log_joint()))
@@ -129,7 +128,7 @@ def test_rounding_does_not_decide_between_states_of_one_partition(difference):
     rows, labels = rng.normal(size=(40, 2)), np.repeat([0, 1], 20)
     state = state_of(rows, labels)
     merit = log_sum(state) + difference
-    own = Population([Found(labels, merit)])
+    own = Population([labels])
     kept, _ = own.draw(rng, state, lambda _: Judged(state_of(rows, labels), merit))
     assert kept is state
 
@@ -158,7 +157,7 @@ def test_children_that_cannot_be_are_not_searched(monkeypatch):
     monkeypatch.setattr(population, "POPULATION", 4)
     members = [np.repeat(np.arange(4), sizes) for sizes in 2 * [[5, 5, 5, 15], [15, 5, 5, 5]]]
     state = state_of(rows, members[0], finite_dirichlet(1.0, 4))
-    own = Population([Found(labels, -np.inf) for labels in members])
+    own = Population(list(members))
     seen = []
 
     def explore(child):

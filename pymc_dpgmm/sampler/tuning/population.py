@@ -22,7 +22,6 @@ from pymc_dpgmm.sampler.amounts import (
     SEARCHES_THAT_MEET,
 )
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.exchange import Found
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 # The share of crossings by regions; the others are by pairs of clusters.
@@ -55,13 +54,13 @@ class Population:
 
     Parameters
     ----------
-    members : list of Found
-        Beginning with the chain's own.
+    members : list of (n,) int arrays
+        Canonical labels, beginning with the chain's own.
     n_meeting : int
         How many searches, from other starts, have ended equally probable as the best one.
     """
 
-    members: list[Found]
+    members: list[np.ndarray]
     n_meeting: int = 1
 
     @property
@@ -103,7 +102,7 @@ class Population:
                 reached = Judged(found.copy(), merit)
             if abs(reached.merit - best) < FAR_APART:
                 break
-        self.members.append(Found(reached.state.labels(), reached.merit))
+        self.members.append(reached.state.labels())
         if reached.merit >= best + FAR_APART:
             self.n_meeting = 1
         elif reached.merit > best - FAR_APART:
@@ -113,22 +112,21 @@ class Population:
     def _child(self, rng: np.random.Generator, state: State, explore: Explore) -> Judged:
         """Cross the better ones of two pairs. The child takes the place of the worse of the others if better.
 
-        All are judged anew, since rows and parameters may have changed.
+        All are judged now, since rows and parameters change between draws.
         """
-        chosen = rng.choice(len(self.members), 4, replace=False)
-        for k in chosen:
-            labels = self.members[k].labels
-            self.members[k] = Found(labels, log_sum(relabelled(state, labels)))
-        pairs = [sorted(pair, key=lambda k: self.members[k].merit) for pair in (chosen[:2], chosen[2:])]
-        (_, first), (_, second) = pairs
-        last = min((pair[0] for pair in pairs), key=lambda k: self.members[k].merit)
-        child = relabelled(state, crossed(rng, self.members[first].labels, self.members[second].labels))
+        chosen = rng.choice(len(self.members), 4, replace=False).tolist()
+        merits = {k: log_sum(relabelled(state, self.members[k])) for k in chosen}
+        (loser, first), (other, second) = (
+            sorted(pair, key=merits.__getitem__) for pair in (chosen[:2], chosen[2:])
+        )
+        last = min(loser, other, key=merits.__getitem__)
+        child = relabelled(state, crossed(rng, self.members[first], self.members[second]))
         if not child.log_joint() > -np.inf:
             # More clusters than there can be, or rows together that are known to be apart.
-            child = relabelled(state, self.members[first].labels)
+            child = relabelled(state, self.members[first])
         child, merit = explore(child)
-        if merit > self.members[last].merit:
-            self.members[last] = Found(child.labels(), merit)
+        if merit > merits[last]:
+            self.members[last] = child.labels()
         return Judged(child, merit)
 
 

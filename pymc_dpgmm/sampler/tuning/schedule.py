@@ -355,7 +355,7 @@ class Schedule:
             state, merit = self._best(state, found.merit, self.best_labels)
             self.best_labels = None
             if self.crossings_left and can_cross(state):
-                self.population = Population([Found(state.labels(), merit)])
+                self.population = Population([state.labels()])
                 self.search_left = self.crossings_left
             else:
                 state = self._best_of_chains(state, merit)
