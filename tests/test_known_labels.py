@@ -20,7 +20,7 @@ from pymc_dpgmm.partitions.priors import (
 )
 from pymc_dpgmm.sampler.amounts import Effort
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.schedule import explore
+from pymc_dpgmm.sampler.tuning.exploration import explore
 from pymc_dpgmm.testing import codes, draw_codes, log_likelihoods, normalized, partitions
 
 KNOWN = np.array([0, -1, 7, -1, -1, 0, -1, -1])

@@ -9,8 +9,9 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.sampler.amounts import CROSSING_SHARE, FAR_APART, POPULATION, SEARCH_DRAWS, SEARCHES_THAT_MEET
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning import population
-from pymc_dpgmm.sampler.tuning.population import Judged, Population, can_cross, crossed
-from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule, is_changed
+from pymc_dpgmm.sampler.tuning.exploration import Explored, is_changed
+from pymc_dpgmm.sampler.tuning.population import Population, can_cross, crossed
+from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 BASE = dp.NormalInverseWishart([0.0, 0.0], 0.01, 4.0, np.eye(2))
@@ -102,7 +103,7 @@ def test_good_parts_of_members_come_together(monkeypatch):
     own = Population(members)
     for _ in range(300):
         before = state.log_joint()
-        state, merit = own.draw(rng, state, lambda s: Judged(s, s.log_joint()))
+        state, merit = own.draw(rng, state, lambda s: Explored(s, 0, 0, s.log_joint()))
         assert merit == state.log_joint() >= before
     assert same_rows(state.labels(), best)
 
@@ -129,7 +130,7 @@ def test_rounding_does_not_decide_between_states_of_one_partition(difference):
     state = state_of(rows, labels)
     merit = log_sum(state) + difference
     own = Population([labels])
-    kept, _ = own.draw(rng, state, lambda _: Judged(state_of(rows, labels), merit))
+    kept, _ = own.draw(rng, state, lambda _: Explored(state_of(rows, labels), 0, 0, merit))
     assert kept is state
 
 
@@ -162,7 +163,7 @@ def test_children_that_cannot_be_are_not_searched(monkeypatch):
 
     def explore(child):
         seen.append(child.log_joint())
-        return Judged(child, child.log_joint())
+        return Explored(child, 0, 0, child.log_joint())
 
     n_children = [crossed(rng, members[0], members[1]).max() + 1 for _ in range(50)]
     assert max(n_children) == 6

@@ -111,9 +111,10 @@ def sampled(monkeypatch, cores, tune=60, **options):
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.EFFORT", Effort(0, 0, 0))
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.SEARCH_DRAWS", 3)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
-    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.without_one", lambda rng, s: (s, s.log_joint()))
-    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.divided_anew", lambda rng, s: s)
-    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.search", lambda rng, s: 0)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.log_sum", State.log_joint)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.without_one", lambda rng, s: (s, s.log_joint()))
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.divided_anew", lambda rng, s: s)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.search", lambda rng, s: 0)
     rows, groups = rows_of(40)
     starts = [{"y_labels": one[groups]} for one in (SHORT_SIDES, LONG_SIDES, LONG_SIDES)]
     with pm.Model():

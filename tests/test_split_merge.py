@@ -19,7 +19,8 @@ from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
-from pymc_dpgmm.sampler.tuning.schedule import explore, no_tally
+from pymc_dpgmm.sampler.tuning.exploration import explore
+from pymc_dpgmm.sampler.tuning.schedule import no_tally
 
 
 @c_function(NOTHING(INTS, INT, INT, INT, FLOATS))

@@ -36,7 +36,7 @@ from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED
 from pymc_dpgmm.sampler.state.state import WHY_NO_DENSITY, State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import N_BEFORE_CACHE
-from pymc_dpgmm.sampler.tuning.schedule import largest_change
+from pymc_dpgmm.sampler.tuning.exploration import largest_change
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 # A cluster with more than SHRINKS times the rows of a small one is not expected to be small after the next pass.

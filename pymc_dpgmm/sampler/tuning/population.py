@@ -8,7 +8,6 @@ the partition crossover of Whitley, Hains and Howe 2009). For tuning only, as al
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -22,6 +21,7 @@ from pymc_dpgmm.sampler.amounts import (
     SEARCHES_THAT_MEET,
 )
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.exploration import Explored
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 # The share of crossings by regions; the others are by pairs of clusters.
@@ -38,14 +38,7 @@ def can_cross(state: State) -> bool:
     return state.n < ROWS_TOO_MANY_TO_CROSS and state.groups is None and state.words is None
 
 
-class Judged(NamedTuple):
-    """A state, and the estimated log of the joint density summed over all labellings like it."""
-
-    state: State
-    merit: float
-
-
-type Explore = Callable[[State], Judged]
+type Explore = Callable[[State], Explored]
 
 
 @dataclass
@@ -73,8 +66,8 @@ class Population:
         """Whether there are as many members as there shall be."""
         return len(self.members) >= POPULATION
 
-    def draw(self, rng: np.random.Generator, state: State, explore: Explore) -> Judged:
-        """Add a member, or cross two; return the better one of the chain's state and the new one.
+    def draw(self, rng: np.random.Generator, state: State, explore: Explore) -> tuple[State, float]:
+        """Add a member, or cross two; return the better one of the chain's state and the new one, with its merit.
 
         Parameters
         ----------
@@ -82,24 +75,25 @@ class Population:
         state : State
             The chain's.
         explore : callable
-            Searches from a state; returns another one, judged.
+            See :func:`~pymc_dpgmm.sampler.tuning.exploration.explore`.
         """
         merit = log_sum(state)
         rival = self._child(rng, state, explore) if self.is_full else self._begun(rng, state, merit, explore)
-        return rival if rival.merit > merit + ROUNDING else Judged(state, merit)
+        return (rival.state, rival.merit) if rival.merit > merit + ROUNDING else (state, merit)
 
-    def _begun(self, rng: np.random.Generator, state: State, best: float, explore: Explore) -> Judged:
+    def _begun(self, rng: np.random.Generator, state: State, best: float, explore: Explore) -> Explored:
         """Search from another start, until it meets the chain's state, the best one, or for some draws."""
         n_clusters = 1 if len(self.members) % 2 else int(min(MOST_CLUSTERS_OF_START, state.most, state.n))
         found = relabelled(state, rng.integers(n_clusters, size=state.n))
         if not found.log_joint() > -np.inf:
             # Where rows are known to be apart, or together.
             found = relabelled(state, state.labels())
-        reached = Judged(found, -np.inf)
+        reached = Explored(found, 0, 0, -np.inf)
         for _ in range(DRAWS_OF_MEMBER):
-            found, merit = explore(found)
-            if merit > reached.merit:
-                reached = Judged(found.copy(), merit)
+            explored = explore(found)
+            found = explored.state
+            if explored.merit > reached.merit:
+                reached = explored._replace(state=found.copy())
             if abs(reached.merit - best) < FAR_APART:
                 break
         self.members.append(reached.state.labels())
@@ -109,7 +103,7 @@ class Population:
             self.n_meeting += 1
         return reached
 
-    def _child(self, rng: np.random.Generator, state: State, explore: Explore) -> Judged:
+    def _child(self, rng: np.random.Generator, state: State, explore: Explore) -> Explored:
         """Cross the better ones of two pairs. The child takes the place of the worse of the others if better.
 
         All are judged now, since rows and parameters change between draws.
@@ -124,10 +118,10 @@ class Population:
         if not child.log_joint() > -np.inf:
             # More clusters than there can be, or rows together that are known to be apart.
             child = relabelled(state, self.members[first])
-        child, merit = explore(child)
-        if merit > merits[last]:
-            self.members[last] = child.labels()
-        return Judged(child, merit)
+        explored = explore(child)
+        if explored.merit > merits[last]:
+            self.members[last] = explored.state.labels()
+        return explored
 
 
 def relabelled(state: State, labels: np.ndarray) -> State:

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
     CROSSING_SHARE,
@@ -20,7 +19,6 @@ from pymc_dpgmm.sampler.amounts import (
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
     ROWS_FOR_LEADERS,
-    ROWS_FOR_ONE_TRIAL,
     ROWS_PER_SCANNED,
     SEARCH_DRAWS,
     SEARCH_DRAWS_AFTER_PART,
@@ -47,18 +45,15 @@ from pymc_dpgmm.sampler.moves.move import (
     Move,
     Paying,
 )
-from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
-from pymc_dpgmm.sampler.tuning.population import ROUNDING, Judged, Population, can_cross, relabelled
-from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
+from pymc_dpgmm.sampler.tuning.exploration import Explored, explore
+from pymc_dpgmm.sampler.tuning.population import ROUNDING, Population, can_cross, relabelled
+from pymc_dpgmm.sampler.tuning.search import log_sum
 from pymc_dpgmm.tables.checks import check_count
-
-# Clusters count as the same, where a search looks at what has changed, if they share this part of their rows.
-SAME = 0.9
 
 
 class Options(NamedTuple):
@@ -96,98 +91,6 @@ class Options(NamedTuple):
         if self.n_scans == 0 and self.leader_sweeps:
             raise ValueError("leader_sweeps go before scans, and n_scans is 0: leave one of them out")
         return self
-
-
-class Explored(NamedTuple):
-    """What a search returns.
-
-    Parameters
-    ----------
-    state : State
-    n_moved : int
-        Relocations of single rows.
-    largest : int
-        Rows in the smaller half of the largest cluster that divided or united, or by which a cluster differs from
-        that of the rival that took its place.
-    merit : float
-        Estimated log of the joint density summed over all labellings like the state's.
-    """
-
-    state: State
-    n_moved: int
-    largest: int
-    merit: float
-
-
-def explore(
-    rng: np.random.Generator,
-    state: State,
-    effort: Effort,
-    n_leader_sweeps: int = 0,
-    n_threads: int = 1,
-) -> Explored:
-    """Search, for tuning: see :mod:`pymc_dpgmm.sampler.tuning.search`."""
-    n_moved, largest = 0, 0
-    for _ in range(effort.rounds):
-        redraw_alpha(rng, state)
-        largest = max(largest, search(rng, state))
-        n_moved += many_rows.scan(rng, state, effort.scans, n_leader_sweeps, n_threads)
-    rivals: list[State] = []
-    if state.n_clusters > 1:
-        rival, merit = without_one(rng, state)
-        rivals.append(rival)
-    else:
-        merit = state.log_joint()
-    if not rivals or state.n < ROWS_FOR_ONE_TRIAL or rng.random() < 0.5:
-        # Pieces of one group unite again before they are judged.
-        divided = divided_anew(rng, state)
-        search(rng, divided)
-        rivals.append(divided)
-    labels = state.labels()
-    # Where scans take long there is one trial.
-    for rival in rivals if state.n < ROWS_FOR_ONE_TRIAL else rivals[-1:]:
-        if n_leader_sweeps or state.is_grouped:
-            many_rows.scan(rng, rival, effort.scans_of_trial, n_leader_sweeps, n_threads)
-        else:
-            settle(rng, rival, labels, effort.scans_of_trial)
-        rival_merit = log_sum(rival)
-        if np.log(rng.random()) < rival_merit - merit:
-            largest = max(largest, largest_change(state, rival))
-            state, merit = rival, rival_merit
-    return Explored(state, n_moved, largest, merit)
-
-
-def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: int) -> None:
-    """Scan all rows once, after scans of those rows whose clusters have changed since other labels (n,).
-
-    A cluster that is given up or divided changes its neighbours, and most clusters are far from it.
-    """
-    for _ in range(n_scans - 1):
-        rows = np.flatnonzero(is_changed(before, state.labels()))
-        if not len(rows):
-            break
-        state.run(rng, scan_rows, address_of(rows), len(rows), 0)
-    many_rows.scan(rng, state, 1, 0, 1)
-
-
-def is_changed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Tell of each row whether it is not in the same cluster as before: (n,) bool array.
-
-    Clusters are the same where they share nearly all of their rows.
-    """
-    sizes_before, sizes = np.bincount(before), np.bincount(labels)
-    pairs, place, shared = np.unique(before * len(sizes) + labels, return_inverse=True, return_counts=True)
-    is_same = shared >= SAME * np.maximum(sizes_before[pairs // len(sizes)], sizes[pairs % len(sizes)])
-    changed: np.ndarray = ~is_same[place]
-    return changed
-
-
-def largest_change(state: State, other: State) -> int:
-    """Return the largest difference of the sizes of clusters in two states, ordered by size."""
-    sizes = [np.sort(s.cluster_sizes)[::-1] for s in (state, other)]
-    length = max(map(len, sizes))
-    first, second = (np.pad(ordered, (0, length - len(ordered))) for ordered in sizes)
-    return int(np.abs(first - second).max())
 
 
 class Mix(NamedTuple):
@@ -367,11 +270,11 @@ class Schedule:
         """Search on with a population, whose best partition the chain stays with."""
         n_moved = 0
 
-        def explored(from_there: State) -> Judged:
+        def explored(from_there: State) -> Explored:
             nonlocal n_moved
             found = explore(rng, from_there, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
             n_moved += found.n_moved
-            return Judged(found.state, found.merit)
+            return found
 
         state, merit = population.draw(rng, state, explored)
         self.search_left = 0 if population.has_met else self.search_left - 1
