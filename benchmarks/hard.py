@@ -7,10 +7,10 @@
 
 For each table, two chains begin with all rows in one cluster, and two with rows thrown into many clusters. Each runs
 in a process of its own for some minutes, of which the first half is tuning, or, with ``--draws``, for 1,000 draws of
-tuning and some more. Printed are, at several times: the spread
-of the chains, which is the largest less the smallest of their means of the log joint density over the last fifth of
-what they have drawn by then, and the means at the end. At the end also: R-hat of the log joint density, of the entropy of the clusters' sizes and of
-their number, over the second half of the draws after tuning, and effective draws per second of all chains together.
+tuning and some more. Printed are, at several times: the spread of the chains, which is the largest less the smallest
+of their means of the log joint density over the last fifth of what they have drawn by then. At the end: these means;
+the seconds of tuning; R-hat of the log joint density, of the entropy of the clusters' sizes and of their number, over
+the second half of the draws after tuning; and effective draws per second of all chains together.
 With fewer cores than chains these take turns, and times are those of each chain. As in ``pm.sample``, a chain whose
 search ends far below another one's begins anew at the clusters of that, unless they run ``--alone``. Writes
 ``hard.json``, and ``hard.png`` with the log joint density of all chains beside the clock, as in figure 5 of Chang and

@@ -22,7 +22,9 @@ LATER = (
     "pymc_dpgmm.testing",
     "pymc_dpgmm.variational",
     "scipy.cluster",
+    "scipy.optimize",
     "scipy.signal",
+    "scipy.sparse",
     "scipy.sparse.csgraph",
     "scipy.stats",
 )

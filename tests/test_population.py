@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from rectangles import CORNERS, LONG_SIDES, SHORT_SIDES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -15,9 +16,6 @@ from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum
 
 BASE = dp.NormalInverseWishart([0.0, 0.0], 0.01, 4.0, np.eye(2))
-# Four groups at the corners of a rectangle. Two clusters have its short sides, or its long ones, which fit less.
-CORNERS = np.array([[0.0, 0.0], [0.0, 16.0], [20.0, 0.0], [20.0, 16.0]])
-SHORT_SIDES, LONG_SIDES = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1])
 N_RECTANGLES, N_OF_CORNER = 8, 40
 
 

@@ -57,8 +57,8 @@ def partition_diagnostics(
         of information in bits. With two or more chains, the attribute ``distance_r_hat`` is the largest R-hat of a
         distance; it is infinite if no chain leaves its partition and these differ. Where it is above 1.05,
         ``differ`` names the clusters in which chains differ most: see :func:`chain_differences`. Where chains have
-        begun anew at the clusters of another chain in tuning, the attribute ``restarted`` lists them: the others'
-        starts are theirs too, and R-hat tells nothing of partitions that no chain has found.
+        begun anew at the clusters of another chain in tuning, the attribute ``restarted`` lists them. They no
+        longer come from starts of their own, so that R-hat tells nothing of partitions that no chain has found.
 
     Raises
     ------

@@ -248,7 +248,7 @@ class LabelsStep(PartitionStep):
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
-        concentrations = self.concentrations[position]
+        concentrations, schedule = self.concentrations[position], self.schedules[position]
         prior = target.prior(point)
         prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
@@ -268,7 +268,6 @@ class LabelsStep(PartitionStep):
             # A State, and of topics a TopicState, as their targets have them.
             state: Any
             given = (self.rng, prepared.state, self.tune)
-            schedule = self.schedules[position]
             if isinstance(schedule, CorrectedSchedule) or not schedule.searches(self.tune):
                 own = (*laws.get("alpha", _NO_LAW), *laws.get("gamma", _NO_LAW))
                 target.enter(self.rng, point, prepared.state, own)
@@ -290,7 +289,7 @@ class LabelsStep(PartitionStep):
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
-            "restarted": getattr(self.schedules[position], "restarted", False),
+            "restarted": isinstance(schedule, Schedule) and schedule.restarted,
             **self._of_moves.of(drawn.tally),
             **accepted,
             "seconds": time.perf_counter() - started,
