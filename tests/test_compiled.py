@@ -17,7 +17,7 @@ from scipy.stats import gamma, kstest, norm
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.integration.steps import compilation
-from pymc_dpgmm.native import compiled
+from pymc_dpgmm.native import blocks, compiled
 from pymc_dpgmm.native.arithmetic import (
     Bits,
     fast_exp,
@@ -29,7 +29,18 @@ from pymc_dpgmm.native.arithmetic import (
     take_logarithms,
     uniform,
 )
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, bits_of_generator, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    address_of,
+    bits_of_generator,
+    c_function,
+    inlined,
+    shifted,
+)
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
 from pymc_dpgmm.partitions.concentration import drawn_concentration
 from pymc_dpgmm.sampler.tuning import preparation
@@ -233,6 +244,55 @@ def test_parts_serve_python_too_and_have_no_machine_code_of_their_own():
     assert whole.__wrapped__(3.0) == 28.0
     listing = whole._compiled.inspect_llvm() if not whole._compiled.cache_hits else "define call"
     assert listing.count("define ") <= 2
+
+
+BLOCK = blocks.Block(
+    n=blocks.NUMBER,
+    next_double=blocks.NUMBER,
+    bit_state=blocks.NUMBER,
+    lengths=3,
+    counts=blocks.SMALL_INTS,
+    sizes=blocks.INTS,
+    weights=blocks.FLOATS,
+    flags=blocks.BYTES,
+)
+block_at = BLOCK.reader(masses="weights")
+
+
+@c_function(FLOAT(INTS, FLOATS))
+def read_block(head, found):
+    s = block_at(head)
+    head[0] += 1
+    found[0], found[1], found[2], found[3] = s.counts[1], s.sizes[0], s.masses[1], s.flags[2]
+    found[4], found[5] = uniform(s.bits), s.head[3]
+    return s.n
+
+
+def test_fields_of_a_block_are_read_where_they_are_asked_for():
+    """Of all types, by other names too, and numbers as they are now."""
+    rng, twin = np.random.default_rng(3), np.random.default_rng(3)
+    next_double, bit_state = bits_of_generator(rng)
+    head = BLOCK.filled(
+        n=6,
+        next_double=next_double,
+        bit_state=bit_state,
+        lengths=11,
+        counts=(counts := np.array([1, -2], dtype=np.int32)),
+        sizes=(sizes := np.array([5, 6])),
+        weights=(weights := np.array([0.25, 0.75])),
+        flags=(flags := np.array([0, 0, 1], dtype=np.uint8)),
+    )
+    found = np.empty(6)
+    assert read_block(address_of(head), address_of(found)) == 7.0
+    assert found.tolist() == [counts[1], sizes[0], weights[1], flags[2], twin.random(), 11.0]
+
+
+def test_a_field_that_a_block_does_not_have_is_an_error():
+    def wrong(head):
+        return block_at(head).sises[0]
+
+    with pytest.raises(TypeError, match="sises"):
+        c_function(INT(INTS))(wrong).prepare()
 
 
 @c_function(NOTHING(FLOATS, FLOATS, INT, INT))

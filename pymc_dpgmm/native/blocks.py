@@ -2,22 +2,28 @@
 
 A block is declared once, by its fields in order: whole numbers, addresses of arrays with the type of their
 entries, and addresses of functions. From the declaration are made the places of the fields in the block, and the
-function by which compiled code reads a block into a named tuple.
+function by which compiled code reads them.
 """
 
-from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.native import compiled
 from pymc_dpgmm.native.arithmetic import Bits
+from pymc_dpgmm.native.block_pointers import Field, reader_of_pointer
 from pymc_dpgmm.native.compiled import address_of, bytes_at, floats_at, inlined, ints_at, shifted, small_ints_at
 
 # What a field holds, and how it is read.
 NUMBER = FUNCTION = "{}"
 INTS, SMALL_INTS, FLOATS, BYTES = "ints_at({})", "small_ints_at({})", "floats_at({})", "bytes_at({})"
-_ARRAYS = (INTS, SMALL_INTS, FLOATS, BYTES)
+_ARRAYS = {
+    INTS: compiled.INTS,
+    SMALL_INTS: compiled.SMALL_INTS,
+    FLOATS: compiled.FLOATS,
+    BYTES: compiled.BYTES,
+}
 _READS = {
     "ints_at": ints_at,
     "small_ints_at": small_ints_at,
@@ -90,24 +96,23 @@ class Block:
         """Return the expression by which compiled code reads a field of a block of some name."""
         return self._fields[name].format(f"{block}[{self._places[name]}]")
 
-    def reader(self, kind: Any = None, **others: str) -> Callable[..., Any]:
-        """Return a function for compiled code that reads a named tuple from a block.
+    def reader(self, **aliases: str) -> Callable[..., Any]:
+        """Return a function of a block for compiled code, which has the fields as attributes.
+
+        Beside the fields there are ``head``, the block itself, and ``bits``, if the block has the addresses of a
+        generator. Fields are read where they are asked for.
 
         Parameters
         ----------
-        kind : named tuple, optional
-            Its fields are those of the block that have their names. By default it has all numbers, pointers and
-            addresses of the block, and ``bits``, if the block has the addresses of a generator.
-        **others : str
-            Fields of the named tuple that have another name in the block, or the expressions that they are, in
-            which ``head`` is the block.
+        **aliases : str
+            Fields, by other names.
         """
-        if kind is None:
-            if "next_double" in self._fields:
-                others["bits"] = f"Bits({self.read('next_double')}, {self.read('bit_state')})"
-            kind = cast("Any", namedtuple)("Fields", [*self._fields, *others])
-        fields = {name: others.get(name, name) for name in kind._fields}
-        return reader(kind, ["head"], {n: self.read(f) if f in self._fields else f for n, f in fields.items()})
+        fields = {
+            name: Field(self._places[name], _ARRAYS.get(holds, compiled.INT))
+            for name, holds in self._fields.items()
+        }
+        fields |= {alias: fields[name] for alias, name in aliases.items()}
+        return reader_of_pointer(fields, Bits)
 
 
 def reader(kind: Any, arguments: Sequence[str], fields: Mapping[str, str]) -> Callable[..., Any]:

@@ -427,6 +427,9 @@ class _Part(JITCodeLibrary):
         self._final_module.verify()
         self._finalized = True
 
+    def _optimize_functions(self, module: Any) -> None:
+        """Do nothing: what links this is optimised as a whole."""
+
     def get_pointer_to_function(self, name: str) -> int:
         """Return 0: there is no machine code."""
         self._ensure_finalized()

@@ -83,17 +83,21 @@ def numba_partition_sizes(
 
     @numba_njit
     def sizes(labels):
+        # No more of NumPy than this: each of its functions takes long to compile.
         n, n_clusters = labels.shape[0], 0
-        cluster_of, counts = np.full(n, -1), np.zeros(n, dtype=np.int64)
+        cluster_of, counts = np.empty(n, np.int64), np.empty(n, np.int64)
+        for i in range(n):
+            cluster_of[i], counts[i] = -1, 0
         for i in range(n):
             label = labels[i]
             if label < 0 or label >= n:
-                return counts[:0]
+                n_clusters = 0
+                break
             if cluster_of[label] < 0:
                 cluster_of[label] = n_clusters
                 n_clusters += 1
             counts[cluster_of[label]] += 1
-        return counts[:n_clusters].copy()
+        return counts[:n_clusters]
 
     return sizes, f"{STAMP} PartitionSizesOp"
 

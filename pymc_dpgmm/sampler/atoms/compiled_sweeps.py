@@ -28,6 +28,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALL_MOVED,
     DONE,
     FAILED,
+    HAS_BESIDE,
     HAS_MOVES,
     MOVES,
     N_CLUSTERS,
@@ -66,7 +67,7 @@ def begin_scan(s, head):
         of.active[k] = k
         of.places[k] = k
     for i in range(s.n):
-        if s.has_beside != 0:
+        if s.head[HAS_BESIDE] != 0:
             of.slots_beside[s.labels[i]] = s.slots_beside[i]
         of.sizes[s.labels[i]] += s.weights[i]
         if s.known[i] != 0:
@@ -101,7 +102,7 @@ def sweep(head, discount):
     while head[PHASE] == SPLITS and head[N_SPLITS] > 0 and s.failed[0] == 0:
         if s.scan[STOP] - s.scan[NEXT] < POOL:
             return NEEDS_ATOMS
-        if s.has_beside != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
+        if s.head[HAS_BESIDE] != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
             return NEEDS_SLOTS
         weigh_pool(s, head)
         try_split_or_merge(s, head, discount)

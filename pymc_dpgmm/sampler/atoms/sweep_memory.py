@@ -112,6 +112,8 @@ SWEEP = Block(
 PHASE, HAS_MOVES, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
     "phase", "has_moves", "n_splits", "n_clusters", "weighed"
 )
+# The address of what is beside, 0 if nothing is.
+HAS_BESIDE = SWEEP.place("beside")
 TALLY = ("splits_tried", "splits", "merges_tried", "merges")
 SPLITS_TRIED, N_SPLIT, MERGES_TRIED, N_MERGED = SWEEP.places(*TALLY)
 ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEEP.places(
@@ -121,7 +123,7 @@ ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEE
 STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = range(7)
 
 
-sweep_at = SWEEP.reader(has_beside=f"head[{SWEEP.place('beside')}]")
+sweep_at = SWEEP.reader()
 
 
 @intrinsic

@@ -17,6 +17,7 @@ from pymc_dpgmm.sampler.atoms.beside import (
 )
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     DRAWN_AT,
+    HAS_BESIDE,
     MERGES_TRIED,
     N_CLUSTERS,
     N_MERGED,
@@ -157,7 +158,7 @@ def _suits(s, first, i, j):
 @inlined
 def _weigh_beside(s, n_inside):
     """Compute the odds of blocks to be in the first of two halves by their columns in collapsed mixtures."""
-    if s.has_beside != 0:
+    if s.head[HAS_BESIDE] != 0:
         call_odds_beside(s.odds_beside, s.beside, s.members, n_inside, s.halves, s.odds)
 
 
@@ -273,7 +274,7 @@ def _log_ratio(s, head, is_split, log_allocated, discount):
         return math.nan
     ratio = s.log_new[n_merged] + log_rising(1.0 - discount, right - 1.0) - log_rising(left - discount, right)
     ratio += first + second - single - log_allocated
-    if s.has_beside != 0:
+    if s.head[HAS_BESIDE] != 0:
         ratio += _log_evidence_beside(s, 0, 0) + _log_evidence_beside(s, 1, 1) - _log_evidence_beside(s, 0, 1)
     ratio -= _log_density_around(s, s.modes, s.precisions, 2, s.drawn)
     whole = shifted(s.drawn, 2 * d)
@@ -294,11 +295,11 @@ def _apply(s, head, one, other, is_split):
     slot = 0
     for q in range(s.n):
         if s.labels[q] == one and not is_split:
-            slot = s.slots_beside[q] if s.has_beside != 0 else 0
+            slot = s.slots_beside[q] if s.head[HAS_BESIDE] != 0 else 0
     for q in range(s.n):
         if s.halves[q] == 1 if is_split else s.labels[q] == other:
             s.labels[q] = n_clusters if is_split else one
-            if s.has_beside != 0:
+            if s.head[HAS_BESIDE] != 0:
                 call_leave_beside(s.leave_beside, s.beside, q)
                 slot = call_join_beside(s.join_beside, s.beside, q, slot)
     name_clusters(s, head, n_clusters + 1, s.moved)

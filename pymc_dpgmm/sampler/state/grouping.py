@@ -17,7 +17,6 @@ gives its share back.
 """
 
 import math
-from typing import NamedTuple
 
 from numba.extending import intrinsic
 
@@ -65,32 +64,11 @@ from pymc_dpgmm.sampler.state.memory import (
 N_REPEATED = 5
 
 
-class Grouping(NamedTuple):
-    """Pointers to what is kept of groups.
-
-    ``group`` is each row's; ``rows`` lists rows group by group, from ``starts`` on. ``pulls`` are the groups'
-    concentrations, ``counts`` the rows of each group in each slot, ``shares`` those of the slots, ``seated``
-    openers in each slot, and ``openers`` which rows are such. The others are for work: ``visited`` has an entry
-    for each slot, ``halves`` two for each group, and ``touched`` one.
-    """
-
-    n_groups: int
-    group: object
-    rows: object
-    starts: object
-    pulls: object
-    counts: object
-    shares: object
-    seated: object
-    openers: object
-    visited: object
-    halves: object
-    touched: object
-
-
-_grouping_at = HEAD.reader(
-    Grouping, rows="group_rows", starts="group_starts", counts="group_counts", halves="half_counts"
-)
+# What is kept of groups: the group of each row; the rows group by group, and where each group begins; the groups'
+# concentrations, the rows of each group in each slot, the shares of the slots, the openers in each slot, and which
+# rows are openers. The others are for work: ``visited`` has an entry for each slot, ``halves`` two for each group,
+# and ``touched`` one.
+_grouping_at = HEAD.reader(rows="group_rows", starts="group_starts", counts="group_counts", halves="half_counts")
 
 
 @inlined

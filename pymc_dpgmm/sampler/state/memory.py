@@ -16,12 +16,11 @@ itself.
 """
 
 import math
-from typing import NamedTuple
 
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.arithmetic import Bits, below, largest_of, take_exponentials, uniform
+from pymc_dpgmm.native.arithmetic import below, largest_of, take_exponentials, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -188,46 +187,8 @@ N_PRIOR = 14
 N_LANES = 64
 
 
-class Memory(NamedTuple):
-    """The head, and pointers to the arrays."""
-
-    head: object
-    n: int
-    capacity: int
-    n_views: int
-    bits: Bits
-    slots: object
-    sizes: object
-    following: object
-    preceding: object
-    order: object
-    place: object
-    queue: object
-    gathered: object
-    pool: object
-    side: object
-    half_rows: object
-    listed: object
-    tally: object
-    kernels: object
-    n_of_kind: object
-    halves: object
-    half_sizes: object
-    views: object
-    prior_predictive: object
-    seats: object
-    seats_left: object
-    log_weights: object
-    cumulative: object
-    shrinks: object
-    prior: object
-    owns: object
-    lone: object
-    lanes: object
-
-
 # The memory that a head tells of.
-memory_at = HEAD.reader(Memory, head="head", bits=f"Bits(head[{NEXT_DOUBLE}], head[{BIT_STATE}])")
+memory_at = HEAD.reader()
 
 
 @inlined

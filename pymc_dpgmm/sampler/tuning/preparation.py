@@ -54,15 +54,16 @@ def functions_of(
     others : sequence of CFunction
         What the draws of the model need besides.
     """
-    # Neighbours have parts in common. One of two processes begins in front, the other one at the end.
+    # Neighbours have parts in common. One of two processes begins in front, the other one at the end: where they
+    # meet are short functions, so that neither has to wait for the other.
     functions: list[CFunction] = [scan_rows]
     functions += [function_of(family, verb) for verb in ALWAYS for family in families]
     functions += [function_of(family, verb) for family in imputed for verb in (PRESENT, DRAW_ABSENT)]
     functions += [impute_rows] if imputed else []
     functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
-    functions += [*SEARCHES, redraw_once] if options.search else []
-    functions += [accumulate_weights, allocate_in_turn, *(move.kernel for move in MOVES.values()), run_sweeps]
-    functions += others
+    functions += [accumulate_weights, allocate_in_turn, run_sweeps]
+    functions += [redraw_once, *SEARCHES] if options.search else []
+    functions += [*(move.kernel for move in MOVES.values()), *others]
     return list(dict.fromkeys(functions))
 
 
