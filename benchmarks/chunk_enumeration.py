@@ -23,7 +23,7 @@ from small_posteriors import CASES, PRIORS, posterior
 from test_chunks import SCHEMES, SETS, partition_of
 
 from pymc_dpgmm import testing
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 
 # Partitions between two lines of progress.
 REPORTED = 100_000

@@ -68,19 +68,17 @@ if TYPE_CHECKING:
         summary,
         topics,
     )
-    from pymc_dpgmm.posterior.plot_predictions import plot_predict
-    from pymc_dpgmm.posterior.plots import (
+    from pymc_dpgmm.posterior.plots.clusters import plot_clusters
+    from pymc_dpgmm.posterior.plots.densities import plot_density
+    from pymc_dpgmm.posterior.plots.groups import plot_group_weights, plot_groups, plot_topics
+    from pymc_dpgmm.posterior.plots.partitions import (
         plot_chains,
-        plot_clusters,
         plot_co_clustering,
-        plot_density,
-        plot_group_weights,
-        plot_groups,
         plot_n_clusters,
         plot_sensitivity,
         plot_sizes,
-        plot_topics,
     )
+    from pymc_dpgmm.posterior.plots.predictions import plot_predict
     from pymc_dpgmm.variational.model import VariationalFit, fit
 
 __version__ = "0.1.0"
@@ -170,7 +168,6 @@ __all__ = [
 _MODULES = {
     "VariationalFit": "variational.model",
     "fit": "variational.model",
-    "plot_predict": "posterior.plot_predictions",
 }
 
 

@@ -24,7 +24,8 @@ from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
 from pymc_dpgmm.families.contract.scale import FULL, SPHERICAL, ScatterOfClusters
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
-from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, cluster_sizes, log_eppf
+from pymc_dpgmm.partitions.labels import cluster_sizes
+from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at

@@ -13,7 +13,8 @@ from small_posteriors import CASES, PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves import carving
 from pymc_dpgmm.sampler.moves.carving import carvings, carvings_in_part
 from pymc_dpgmm.sampler.state.state import State

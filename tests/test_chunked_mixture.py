@@ -19,7 +19,7 @@ from scipy.special import logsumexp
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.chunked.records import from_dataset
-from pymc_dpgmm.partitions.priors import canonical_labels, first_rows
+from pymc_dpgmm.partitions.labels import canonical_labels, first_rows
 
 pytestmark = pytest.mark.interpreted
 

@@ -11,7 +11,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.chunked import partition as chunks_partition
 from pymc_dpgmm.chunked.partition import ChunkedPartition, Scheme
 from pymc_dpgmm.families import View
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.state.state import State
 
 # Five rows in chunks of two and of three.

@@ -14,7 +14,8 @@ from scipy.special import gammaln
 from scipy.stats import gamma, multivariate_t
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.partitions.priors import log_eppf, seating_probabilities
+from pymc_dpgmm.partitions.draws import seating_probabilities
+from pymc_dpgmm.partitions.priors import log_eppf
 from pymc_dpgmm.posterior.arrays.measures import draw_measure
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 

@@ -14,7 +14,8 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families.contract.view import View
-from pymc_dpgmm.integration.variables.partition_priors import PartitionPrior, PartitionRV
+from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
+from pymc_dpgmm.integration.variables.registered_labels import PartitionPrior
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
 from pymc_dpgmm.partitions.priors import chinese_restaurant, mixture_of_finite_mixtures

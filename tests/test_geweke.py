@@ -15,7 +15,7 @@ from pymc.step_methods import CompoundStep
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES
-from pymc_dpgmm.partitions.priors import draw_labels
+from pymc_dpgmm.partitions.draws import draw_labels
 
 N = 12
 N_TUNE, N_DRAWS, N_PRIOR = 1_500, 12_000, 200_000

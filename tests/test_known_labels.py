@@ -15,9 +15,7 @@ from small_posteriors import PRIORS_OF_EIGHT, N
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View, constrained
 from pymc_dpgmm.partitions.known import allow, blocks_of, draw_constrained_start, make_constraints
-from pymc_dpgmm.partitions.priors import (
-    chinese_restaurant,
-)
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import Effort
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.exploration import explore

@@ -18,7 +18,8 @@ from small_states import check_bookkeeping
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows
-from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
+from pymc_dpgmm.partitions.draws import draw_labels
+from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.latent_rows import redraws, stretches
 from pymc_dpgmm.sampler.latent_rows.work import WORK, Work
 from pymc_dpgmm.sampler.state.state import State

@@ -45,6 +45,7 @@ ROOMS = [
     "models",
     "variational.model",
     "posterior",
+    "posterior.plots",
     "integration.hooks",
     "integration",
     "datasets",
@@ -157,7 +158,8 @@ MODELS = ("pymc", "pytensor")
 LABELS = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
 ABOVE = MODELS + LABELS
 BELOW = [
-    "pymc_dpgmm.partitions.priors",
+    "pymc_dpgmm.partitions.draws",
+    "pymc_dpgmm.partitions.n_clusters",
     "pymc_dpgmm.tables.rows",
     "pymc_dpgmm.families",
     "pymc_dpgmm.sampler.moves.sweep",

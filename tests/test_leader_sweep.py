@@ -18,11 +18,9 @@ from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.native.arithmetic import bits_at, scrambled, uniform_at
 from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.partitions.priors import (
-    canonical_labels,
-    chinese_restaurant,
-    draw_partition,
-)
+from pymc_dpgmm.partitions.draws import draw_partition
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.many_rows import super_clusters
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep

@@ -7,8 +7,8 @@ from small_states import check_state
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import (
-    canonical_labels,
     chinese_restaurant,
     finite_dirichlet,
     mixture_of_finite_mixtures,

@@ -7,22 +7,18 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.partitions.draws import draw_partition, draw_start
+from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes, matched_names
+from pymc_dpgmm.partitions.n_clusters import expected_n_clusters, n_clusters_pmf
 from pymc_dpgmm.partitions.priors import (
-    canonical_labels,
     check_series,
     chinese_restaurant,
-    cluster_sizes,
-    draw_partition,
-    draw_start,
-    expected_n_clusters,
     finite_dirichlet,
     log_eppf,
     log_seat,
     log_seat_new,
     log_split,
-    matched_names,
     mixture_of_finite_mixtures,
-    n_clusters_pmf,
     n_terms,
     pitman_yor,
 )

@@ -11,7 +11,7 @@ from drawn import results
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
-from pymc_dpgmm.posterior.panels import separation
+from pymc_dpgmm.posterior.plots.panels import separation
 
 mpl.use("Agg")
 

@@ -8,7 +8,7 @@ import xarray as xr
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays import point_partition as arrays
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.point_partition import search_point_partition

@@ -23,7 +23,8 @@ from pymc_dpgmm.integration.steps.assignment import assigned
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
 from pymc_dpgmm.native.compiled import c_function
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, log_seat_new, pitman_yor
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant, log_seat_new, pitman_yor
 from pymc_dpgmm.sampler.atoms import compiled_sweeps
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
 from pymc_dpgmm.sampler.atoms.beside import Beside, evidence_beside

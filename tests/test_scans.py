@@ -6,7 +6,8 @@ import pytest
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant, pitman_yor
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant, pitman_yor
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.state.state import State
 

@@ -17,7 +17,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
-from pymc_dpgmm.partitions.priors import draw_labels, pitman_yor
+from pymc_dpgmm.partitions.draws import draw_labels
+from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
 from pymc_dpgmm.sampler.latent_rows import redraws, standardized
 from pymc_dpgmm.sampler.latent_rows.work import Work

@@ -32,6 +32,7 @@ from pymc_dpgmm.native.special import (
     log_risings,
     trigamma_of_sum,
 )
+from pymc_dpgmm.partitions.draws import with_known_components
 from pymc_dpgmm.partitions.grouped import Groups, count_by_group
 from pymc_dpgmm.partitions.priors import (
     chinese_restaurant,
@@ -41,7 +42,6 @@ from pymc_dpgmm.partitions.priors import (
     mixture_of_finite_mixtures,
     n_terms,
     pitman_yor,
-    with_known_components,
 )
 from pymc_dpgmm.sampler.state.grouping import log_prior
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood

@@ -13,7 +13,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm import testing
 from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, Effort
 from pymc_dpgmm.sampler.moves import split_merge as sm
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL

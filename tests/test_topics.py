@@ -13,7 +13,8 @@ from small_groups import CATEGORICAL, GROUP, Case, check, log_topics, posterior_
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.partitions.grouped import Groups
-from pymc_dpgmm.partitions.priors import canonical_labels, chinese_restaurant
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words
 from pymc_dpgmm.sampler.topics.words import BIT_STATE, DOCUMENT, NEXT_DOUBLE, TOKEN, Words, scan_words

@@ -22,8 +22,8 @@ from pymc_dpgmm.integration.variables.chunked_partition import (
 )
 from pymc_dpgmm.integration.variables.collapsed_mixture import of_shape
 from pymc_dpgmm.integration.variables.observed import check_values
-from pymc_dpgmm.integration.variables.partition_priors import prior_record
 from pymc_dpgmm.integration.variables.records import add_record, numbers, stored
+from pymc_dpgmm.integration.variables.registered_labels import prior_record
 from pymc_dpgmm.tables.checks import is_variable
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table

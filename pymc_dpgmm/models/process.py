@@ -10,8 +10,8 @@ from pytensor.tensor.random.basic import VonMisesRV
 from pymc_dpgmm.integration.variables import CRP, PartitionRV, partition_sizes
 from pymc_dpgmm.integration.variables.atoms import Template, atom_shape, draw_atoms, read_bases
 from pymc_dpgmm.integration.variables.models import digest_of, unchanged_on_error
-from pymc_dpgmm.integration.variables.partition_priors import fixed_rows, register_labels
 from pymc_dpgmm.integration.variables.records import add_record
+from pymc_dpgmm.integration.variables.registered_labels import fixed_rows, register_labels
 from pymc_dpgmm.tables.checks import check_count
 
 RESERVED = ("labels", "n_clusters")

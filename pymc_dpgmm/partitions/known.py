@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from pymc_dpgmm.partitions.priors import canonical_labels, draw_start
+from pymc_dpgmm.partitions.draws import draw_start
+from pymc_dpgmm.partitions.labels import canonical_labels
 
 
 class Blocks(NamedTuple):
@@ -141,7 +142,7 @@ def draw_constrained_start(
 ) -> np.ndarray:
     """Draw an over-dispersed start that satisfies constraints: (n,) int64 array, canonical.
 
-    Blocks get labels from :func:`~pymc_dpgmm.partitions.priors.draw_start`, except that each known cluster gets a
+    Blocks get labels from :func:`~pymc_dpgmm.partitions.draws.draw_start`, except that each known cluster gets a
     different label.
 
     Raises

@@ -71,7 +71,7 @@ def component_draws(
     Notes
     -----
     Given a partition, the weights have a Dirichlet distribution, and the parameters have the conjugate posterior
-    of their cluster: see ``pymc_dpgmm.partitions.priors.draw_weights`` and the modules of ``pymc_dpgmm.families``.
+    of their cluster: see ``pymc_dpgmm.partitions.draws.draw_weights`` and the modules of ``pymc_dpgmm.families``.
 
     Examples
     --------

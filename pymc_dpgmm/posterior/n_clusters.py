@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import xarray as xr
 
-from pymc_dpgmm.partitions.priors import n_clusters_pmf
+from pymc_dpgmm.partitions.n_clusters import n_clusters_pmf
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 

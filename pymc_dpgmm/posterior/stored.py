@@ -17,12 +17,10 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import prior_parameters
-from pymc_dpgmm.integration.variables.partition_priors import PRIORS
+from pymc_dpgmm.integration.variables.partition_operations import PRIORS
 from pymc_dpgmm.integration.variables.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.native.special import gammaincinv
-from pymc_dpgmm.partitions.priors import (
-    GibbsType,
-)
+from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
 from pymc_dpgmm.posterior.draws import DrawnLabels

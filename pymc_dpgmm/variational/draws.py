@@ -6,7 +6,7 @@ import numpy as np
 
 from pymc_dpgmm.native.special import gammaln
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.variational.ascent import Prior, State, step
 from pymc_dpgmm.variational.rows import Rows, RowsAnywhere
 from pymc_dpgmm.variational.weights import Sticks

@@ -36,7 +36,8 @@ from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
 from pymc_dpgmm.partitions.concentration import drawn_concentration
-from pymc_dpgmm.partitions.priors import GibbsType, log_eppf, named_by_appearance
+from pymc_dpgmm.partitions.labels import named_by_appearance
+from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
 from pymc_dpgmm.sampler.atoms.atom_moves import (
     N_BASE,
     POOL,

@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.variables.grouped_labels import HDPLabelsRV, Openers
 from pymc_dpgmm.integration.variables.records import is_gamma
 from pymc_dpgmm.native.compiled import bits_of_generator
 from pymc_dpgmm.partitions.concentration import drawn_concentration
-from pymc_dpgmm.partitions.priors import cluster_sizes
+from pymc_dpgmm.partitions.labels import cluster_sizes
 
 
 @dataclass_state

@@ -13,7 +13,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import MixtureRV
 from pymc_dpgmm.integration.variables import dependents, of_units
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.records import amend_record
-from pymc_dpgmm.partitions.priors import matched_names
+from pymc_dpgmm.partitions.labels import matched_names
 from pymc_dpgmm.sampler.state.state import State
 
 

@@ -29,7 +29,8 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.lengths import check_lengths
 from pymc_dpgmm.integration.variables.observed import check_values, count_missing
 from pymc_dpgmm.partitions.known import allow, blocks_of
-from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, cluster_sizes
+from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
+from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.sampler.moves.imputation import impute
 from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.sampler.state.state import State

@@ -12,18 +12,9 @@ from pymc_dpgmm.integration.variables.layout import mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.missing_entries import MissingEntriesRV, missing_logp, missing_support_point
 from pymc_dpgmm.integration.variables.models import dependents
 from pymc_dpgmm.integration.variables.operations import LabelsRV, SparseValues, as_numbers, partition_sizes
-from pymc_dpgmm.integration.variables.partition_priors import (
-    CRP,
-    CRPRV,
-    MFM,
-    FiniteDirichlet,
-    PartitionRV,
-    PitmanYor,
-    constraints_on,
-    fixed_rows,
-    partition_support_point,
-    prior_parameters,
-)
+from pymc_dpgmm.integration.variables.partition_operations import CRPRV, PartitionRV, partition_support_point
+from pymc_dpgmm.integration.variables.partition_priors import CRP, MFM, FiniteDirichlet, PitmanYor
+from pymc_dpgmm.integration.variables.registered_labels import constraints_on, fixed_rows, prior_parameters
 from pymc_dpgmm.integration.variables.snapshots import note_sampling
 
 __all__ = [

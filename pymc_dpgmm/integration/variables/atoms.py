@@ -20,7 +20,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     collect_default_updates,
 )
 from pymc_dpgmm.integration.variables.operations import BackendsOp, NumbersOp
-from pymc_dpgmm.partitions.priors import first_rows
+from pymc_dpgmm.partitions.labels import first_rows
 
 
 class FirstRowsOp(NumbersOp):

@@ -20,7 +20,8 @@ from pymc_dpgmm.chunked.partition import ChunkedPartition
 from pymc_dpgmm.chunked.passes import sums_table
 from pymc_dpgmm.families import FAMILIES
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, NumbersOp, as_numbers
-from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, prior_parameters
+from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
+from pymc_dpgmm.integration.variables.registered_labels import prior_parameters
 
 
 class ChunkedClustersRV(LabelsMixtureRV):

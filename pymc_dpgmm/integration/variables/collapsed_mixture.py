@@ -25,8 +25,9 @@ from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, rows_of
 from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
-from pymc_dpgmm.integration.variables.partition_priors import PartitionRV, fixed_rows
+from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
 from pymc_dpgmm.integration.variables.records import add_record, amend_record, product, stored
+from pymc_dpgmm.integration.variables.registered_labels import fixed_rows
 from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, snapshot
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.tables.names import as_plain, as_text

@@ -9,7 +9,7 @@ from pymc_dpgmm.families.shared.counts import from_triplets
 from pymc_dpgmm.integration.variables.layout import Layout
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, drawable
 from pymc_dpgmm.integration.variables.snapshots import Snapshot, calls_for_later_rows, check_unchanged
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.sampler.state.table import Table
 
 

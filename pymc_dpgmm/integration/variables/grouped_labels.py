@@ -9,13 +9,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, NumbersOp, partition_sizes
-from pymc_dpgmm.integration.variables.partition_priors import (
-    RandomStartRV,
+from pymc_dpgmm.integration.variables.partition_arguments import (
     checked_number_of_components,
     checked_positive,
     checked_start,
     dtype_of_labels,
 )
+from pymc_dpgmm.integration.variables.partition_operations import RandomStartRV
 from pymc_dpgmm.integration.variables.records import add_record, numbers, stored
 from pymc_dpgmm.integration.variables.rising import log_rising
 from pymc_dpgmm.partitions.grouped import (
@@ -27,7 +27,7 @@ from pymc_dpgmm.partitions.grouped import (
     draw_openers,
     franchise,
 )
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.tables.checks import is_variable, without_dims
 from pymc_dpgmm.tables.names import as_plain, coordinates

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.partitions.priors import named_by_appearance
+from pymc_dpgmm.partitions.labels import named_by_appearance
 
 # Letters for the dimensions of an atom.
 _LETTERS = "defgh"

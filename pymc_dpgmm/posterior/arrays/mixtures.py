@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, vstack
 
 from pymc_dpgmm.families import BASE_MEASURES, BaseMeasure, Family, View
 from pymc_dpgmm.families.shared.counts import from_triplets
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays.seats import Seats
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.tables.checks import is_sparse

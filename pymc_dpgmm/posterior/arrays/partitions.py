@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_dpgmm.native.threads import Threads
-from pymc_dpgmm.partitions.priors import canonical_labels, cluster_sizes
+from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 
 # Number of draws of a chain among which :func:`central` chooses.

@@ -20,7 +20,7 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.threads import Threads, available_threads
-from pymc_dpgmm.partitions.priors import canonical_labels
+from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
 from pymc_dpgmm.posterior.arrays.partitions import distinct
 from pymc_dpgmm.sampler.state.memory import shuffle

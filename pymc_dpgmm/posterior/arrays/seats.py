@@ -4,14 +4,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dpgmm.partitions.priors import (
-    GibbsType,
+from pymc_dpgmm.partitions.draws import (
     draw_new_weights,
     draw_weights,
     seat_rows,
     seating_probabilities,
     with_known_components,
 )
+from pymc_dpgmm.partitions.priors import GibbsType
 
 # Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
 # last cluster takes the rest, so that weights add up to one.
@@ -58,7 +58,7 @@ class GibbsSeats(NamedTuple):
         return seating_probabilities(self.prior, self.sizes)
 
     def draw(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw the weights; see :func:`pymc_dpgmm.partitions.priors.draw_weights`."""
+        """Draw the weights; see :func:`pymc_dpgmm.partitions.draws.draw_weights`."""
         return draw_weights(rng, with_known_components(rng, self.prior, self.sizes), self.sizes)
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:

@@ -9,7 +9,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, log_split
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import GibbsType, log_split
 from pymc_dpgmm.sampler.atoms.beside import Beside
 
 Atoms = list[np.ndarray]

@@ -21,7 +21,8 @@ from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import FLOAT, INTS, NOTHING, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.native.special import log_rising
-from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new, named_by_appearance
+from pymc_dpgmm.partitions.labels import named_by_appearance
+from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.beside import (
     Beside,
     call_join_beside,

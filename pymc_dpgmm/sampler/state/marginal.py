@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.partitions.known import allow
-from pymc_dpgmm.partitions.priors import canonical_labels, cluster_sizes
+from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
 from pymc_dpgmm.sampler.state.table import Table
 
 

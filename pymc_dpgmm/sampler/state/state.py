@@ -22,7 +22,8 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.partitions.grouped import Groups
-from pymc_dpgmm.partitions.priors import GibbsType, canonical_labels, check_series, log_eppf, log_series
+from pymc_dpgmm.partitions.labels import canonical_labels
+from pymc_dpgmm.partitions.priors import GibbsType, check_series, log_eppf, log_series
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (

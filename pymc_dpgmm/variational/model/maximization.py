@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import as_numbers
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
-from pymc_dpgmm.integration.variables.partition_priors import FiniteDirichletRV
+from pymc_dpgmm.integration.variables.partition_operations import FiniteDirichletRV
 from pymc_dpgmm.integration.variables.rising import log_rising
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.variational.ascent import State

@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.variables import (
     prior_parameters,
 )
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names, is_chunked_clusters
-from pymc_dpgmm.integration.variables.partition_priors import (
+from pymc_dpgmm.integration.variables.partition_operations import (
     CRPRV,
     MFMRV,
     FiniteDirichletRV,

@@ -1,0 +1,388 @@
+"""What the functions for mixtures add to a model: labels, and the mixtures of one or several views on them."""
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pymc as pm
+from pytensor.compile.sharedvalue import SharedVariable
+
+from pymc_dpgmm.families import (
+    BaseMeasure,
+)
+from pymc_dpgmm.families.contract.base_measure import check_base
+from pymc_dpgmm.families.default_base import default_base
+from pymc_dpgmm.integration.variables import (
+    CollapsedMixture,
+    partition_sizes,
+)
+from pymc_dpgmm.integration.variables.grouped_labels import (
+    NamedGroups,
+    numbered_groups,
+)
+from pymc_dpgmm.integration.variables.lengths import note_lengths
+from pymc_dpgmm.integration.variables.models import unchanged_on_error
+from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, coords_of, note_rows
+from pymc_dpgmm.integration.variables.observed import Observed, check_observed
+from pymc_dpgmm.integration.variables.partition_arguments import start_of_rows
+from pymc_dpgmm.integration.variables.records import amend_record
+from pymc_dpgmm.models.arguments import MixtureArguments
+from pymc_dpgmm.models.dims import check_dims, named_dims, own_dims, shape_of_dims
+from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
+from pymc_dpgmm.tables.checks import (
+    check_units,
+    is_chunked,
+    is_sparse,
+    is_variable,
+)
+from pymc_dpgmm.tables.doubtful import warn_of_repeated
+from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.reading import factorized, read_table
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
+
+
+class Request(NamedTuple):
+    """A user's call: name, prior of labels, base measure, and the arguments of all mixtures."""
+
+    name: str
+    prior: Callable[..., Any]
+    base: Any
+    arguments: MixtureArguments
+    group: Any = None
+
+
+class _View:
+    """One view: its data, if observed, and its base measure.
+
+    Parameters
+    ----------
+    name : str
+    base : BaseMeasure, class of one, or None
+    table : Table or None
+        Its data.
+    arguments : mapping
+        ``offset``, ``unit``, ``impute`` and ``power``.
+    rows : Rows
+        Names of its rows. The data is put into their order.
+    """
+
+    def __init__(
+        self, name: str, base: Any, table: Table | None, arguments: Mapping[str, Any], rows: Rows
+    ) -> None:
+        self.name, self.rows = name, rows
+        self.impute, self.offset = arguments["impute"], arguments["offset"]
+        self.power = 1.0 if arguments["power"] is None else arguments["power"]
+        self.checked: Observed | None = None
+        self.base, self._learns = base, False
+        is_class = isinstance(base, type) and issubclass(base, BaseMeasure)
+        if base is not None and not is_class:
+            check_base(base)
+        if table is None:
+            if base is None or is_class:
+                raise ValueError(
+                    "without observed= the mixture is latent, and a latent mixture needs base= with numbers or "
+                    "variables for its parameters, such as "
+                    "dp.NormalInverseGamma(mu=0, kappa=0.1, a=2, b=1): there is no data to make one from"
+                )
+            self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
+            return
+        table = rows.arrange(table)
+        self.unit = rows.entries("unit", arguments["unit"], _IN_UNITS)
+        warn_of_repeated(table, "unit", self.unit)
+        is_made = is_class or base is None
+        if is_class:
+            base = self.base = base.from_data(table)
+        if base is None:
+            base = self.base = default_base(table)
+        self.checked = check_observed(table, base)
+        values = self.checked.values
+        self._learns = is_made and values.ndim == 2 and is_learnt(type(base), values.shape[1])
+
+    def learn(self, column_dim: str | None) -> None:
+        """Put variables of the model in place of the scale of a base measure that was made from the data."""
+        if self._learns:
+            assert self.checked is not None
+            self.base = learnt_base(self.name, self.base, self.checked.values, column_dim)
+
+    def n_rows(self, shape: tuple[int, ...]) -> Any:
+        """Return the number of rows: a variable if the data is pm.Data, whose length may change."""
+        if self.checked is not None and isinstance(self.checked.data, SharedVariable):
+            return self.checked.data.shape[0]
+        return shape[0]
+
+
+def add_mixture(request: Request) -> Any:
+    """Add labels, the data given the labels, and the number of clusters."""
+    model = pm.modelcontext(None)
+    name, arguments = request.name, request.arguments
+    with unchanged_on_error(model):
+        observed = arguments["observed"]
+        if any(map(is_chunked, observed.values() if isinstance(observed, Mapping) else [observed])):
+            if isinstance(request.base, Mapping):
+                raise NotImplementedError(
+                    "several views of dask data are not supported: put the columns of one family into one array"
+                )
+            chunked = importlib.import_module("pymc_dpgmm.models.chunked_mixture")
+            return chunked.add_chunked_mixture(
+                name, request.prior, request.base, arguments | {"group": request.group}
+            )
+        if isinstance(request.base, Mapping):
+            return _add_views(model, request)
+        if arguments["power"] is not None:
+            raise ValueError(
+                "power is for some of several views: with one, the labels would follow no posterior of the rows"
+            )
+        shape, dims = arguments["shape"], arguments["dims"]
+        table = None if observed is None else read_table(observed)
+        dims = own_dims(model, table, dims)
+        if table is not None:
+            check_columns_of_coords(model, table, dims)
+        rows = Rows("observed", coords=coords_of(model, dims))
+        view = _View(name, request.base, table, arguments, rows)
+        if view.checked is None:
+            shape = shape_of_dims(model, dims) if shape is None else shape
+            if shape is None:
+                raise ValueError(
+                    "a mixture without observed data needs shape=(n,) or shape=(n, d), or dims= whose lengths the "
+                    "model knows"
+                )
+            shape = tuple(int(length) for length in np.atleast_1d(shape))
+            if any(length < 1 for length in shape):
+                raise ValueError(f"shape must have lengths of at least 1, got {shape}")
+        else:
+            if shape is not None and tuple(np.atleast_1d(shape)) != view.checked.values.shape:
+                raise ValueError(f"shape is {shape}, but observed has shape {view.checked.values.shape}")
+            shape = view.checked.values.shape
+            dims = named_dims(model, name, name, view.checked, dims)
+        dims = (dims,) if isinstance(dims, str) else dims
+        check_dims(model, dims, shape)
+        labels = _add_labels(model, request, [(view, shape)], dims and dims[:1])
+        return _add_view(model, view, labels, shape, dims)
+
+
+def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
+    name, arguments = request.name, request.arguments
+    dims, impute = arguments["dims"], arguments["impute"]
+    if arguments["shape"] is not None:
+        raise ValueError("a mixture of several views takes its shape from observed")
+    if dims is not None and not isinstance(dims, str):
+        raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
+    split = _split_views(request.base, arguments["observed"])
+    offsets = _by_view("offset", arguments["offset"], split)
+    powers = _by_view("power", arguments["power"], split)
+    unit = arguments["unit"]
+    units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
+    coords = coords_of(model, dims)
+    # Views without units have one label per row, so that their rows must be in the same order.
+    of_labels, views = Rows("observed", coords=coords), {}
+    for key, (base, table) in split.items():
+        with _naming(key):
+            of_view = {"offset": offsets.get(key), "unit": units.get(key), "impute": impute}
+            of_view["power"] = powers.get(key, 1.0)
+            rows = of_labels if of_view["unit"] is None else Rows("observed", coords=coords)
+            views[key] = _View(f"{name}_{key}", base, table, of_view, rows)
+    if not views:
+        raise ValueError("base has no views")
+    if impute:
+        # The other views integrate missing entries out.
+        for view in views.values():
+            view.impute = view.base.family.draws_missing
+        if not any(view.impute for view in views.values()):
+            raise ValueError(
+                "impute=True needs a view of Gaussian data: missing entries of others cannot be drawn"
+            )
+    shapes = {key: view.checked.values.shape for key, view in views.items() if view.checked is not None}
+    # If some view has units, the views have different rows, and each has its own dimension.
+    in_common = name if all(view.unit is None for view in views.values()) else None
+    named = {key: _view_dims(model, in_common or view.name, view, dims) for key, view in views.items()}
+    for key in views:
+        check_dims(model, named[key], shapes[key])
+    row_dims = (dims,) if dims else next((d[:1] for d in named.values() if d), None)
+    labels = _add_labels(model, request, [(view, shapes[key]) for key, view in views.items()], row_dims)
+    mixtures = {}
+    for key, view in views.items():
+        with _naming(key):
+            mixtures[key] = _add_view(model, view, labels, shapes[key], named[key])
+    return mixtures
+
+
+def _by_view(what: str, argument: Any, views: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an argument that is a dict of views, empty if it is None."""
+    if argument is None:
+        return {}
+    if not isinstance(argument, Mapping):
+        raise TypeError(f"{what} of several views must be a dict of views, got {type(argument).__name__}")
+    unknown = [view for view in argument if view not in views]
+    if unknown:
+        raise ValueError(f"{what} names the views {unknown}, but there are {list(views)}")
+    return argument
+
+
+def _add_labels(
+    model: pm.Model, request: Request, views: Sequence[tuple[_View, tuple[int, ...]]], row_dims: Any
+) -> Any:
+    """Add the labels of rows, or of units, and the number of their clusters."""
+    counts: dict[str, Any] = {}
+    numbers: dict[str, int] = {}
+    names = None
+    for view, shape in views:
+        if view.unit is None:
+            counts[view.name], numbers[view.name] = view.n_rows(shape), shape[0]
+            continue
+        view.unit, numbers[view.name], units = _numbered_units(view.unit, shape[0])
+        names = units if names is None else names
+        if units is not None and not np.array_equal(names, units):
+            raise ValueError("the units of all views must have the same names")
+        counts[view.name] = (view.unit.max() + 1) if is_variable(view.unit) else numbers[view.name]
+    if len(set(numbers.values())) > 1:
+        of_what = "rows" if all(view.unit is None for view, _ in views) else "rows or units"
+        listed = ", ".join(f"{view} with {n}" for view, n in numbers.items())
+        raise ValueError(f"all views must have the same number of {of_what}, got {listed}")
+    if any(view.unit is not None for view, _ in views):
+        row_dims = None
+        if names is not None:
+            row_dims = (f"{request.name}_unit",)
+            model.add_coord(row_dims[0], coordinates(names))
+    rows = Rows("the units", None if names is None else pd.Index(names))
+    for view, _ in views:
+        if view.unit is None and names is None:
+            rows = view.rows
+        elif view.unit is None and view.checked is not None:
+            view.checked = view.checked.in_row_order(rows.order(f"observed of {view.name}", view.rows.names))
+            view.rows = rows
+    entries = {key: rows.entries(key, request.arguments[key]) for key in ("known_labels", "must_link")}
+    entries["initval"] = start_of_rows(rows, request.arguments["initval"])
+    name = f"{request.name}_labels"
+    if request.group is None:
+        labels = request.prior(name, n=next(iter(counts.values())), dims=row_dims, **entries)
+    else:
+        if any(view.unit is not None for view, _ in views):
+            # A unit with rows in several groups has no single vector of weights.
+            raise NotImplementedError("unit is not supported together with group")
+        group = request.group
+        if not isinstance(group, NamedGroups):
+            group = rows.entries("group", group, _IN_GROUPS)
+            for view, _ in views:
+                warn_of_repeated(None if view.checked is None else view.checked.table, "group", group)
+            group = numbered_groups(group, next(iter(numbers.values())))
+        labels = request.prior(name, groups=group, dims=row_dims, **entries)
+    note_rows(labels, rows)
+    if request.group is not None:
+        note_lengths(labels, {"group": group.codes})
+    if len(views) > 1:
+        of_rows = [(view.name, view.checked) for view, _ in views if view.unit is None]
+        note_lengths(
+            labels,
+            {f"observed of {view}": checked.in_model for view, checked in of_rows if checked is not None},
+        )
+    pm.Deterministic(f"{request.name}_n_clusters", partition_sizes(labels).shape[0])
+    return labels
+
+
+# Reasons, for messages, why no entry of unit or group may be missing.
+_IN_UNITS, _IN_GROUPS = "every row belongs to a unit", "every row belongs to a group"
+
+
+def _are_numbered(values: np.ndarray) -> bool:
+    """Tell whether integers are the numbers 0, 1, ... of units, possibly with invalid ones < 0, and not names."""
+    used = np.unique(values)
+    return bool(used[0] < 0 or (used[0] == 0 and used[-1] < len(used)))
+
+
+def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
+    """Return the number of each row's unit, the number of units, and their names; no names for pm.Data."""
+    if is_variable(unit):
+        if not isinstance(unit, SharedVariable):
+            raise TypeError("unit must be numbers, names or pm.Data, got an expression of variables")
+        return unit, check_units(unit.get_value(borrow=True), n_rows), None
+    values = np.asarray(unit)
+    if values.dtype.kind in "iu" and _are_numbered(values):
+        n_units = check_units(values, n_rows)
+        return values, n_units, np.arange(n_units)
+    if values.dtype.kind not in "OUSiuMmb":
+        raise TypeError(
+            f"unit must be integers or names, got dtype {values.dtype}: make them integers with .astype(int), or "
+            "text with .astype(str)"
+        )
+    if values.shape != (n_rows,):
+        raise ValueError(f"unit must have one entry per row, shape ({n_rows},), got {values.shape}")
+    codes, names = factorized("unit", values)
+    if np.any(codes < 0):
+        raise ValueError(f"unit has {np.sum(codes < 0)} missing values")
+    return codes, check_units(codes, n_rows), names
+
+
+def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any, Any]]:
+    """Return base measure and data of each view."""
+    if isinstance(observed, Mapping):
+        if set(observed) != set(bases):
+            raise ValueError(
+                f"base and observed must have the same views, got {sorted(bases)} and {sorted(observed)}"
+            )
+        views = {view: (base, read_table(observed[view])) for view, base in bases.items()}
+    else:
+        table = None if observed is None else read_table(observed)
+        if table is None or table.columns is None or table.is_vector:
+            raise TypeError(
+                "with a dict of base measures, observed must be a DataFrame or a dict of the same views"
+            )
+        views = {}
+        for view, entry in bases.items():
+            if not isinstance(entry, tuple) or len(entry) != 2:
+                raise TypeError(f"with a DataFrame, base[{view!r}] must be (columns, base), got {entry!r}")
+            columns, base = entry
+            with _naming(view):
+                views[view] = (base, table.of_columns(columns))
+    taken = [view for view in views if view in ("labels", "n_clusters")]
+    if taken:
+        raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
+    return views
+
+
+@contextlib.contextmanager
+def _naming(view: str) -> Iterator[None]:
+    """Prefix errors with the name of the view."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"view {view!r}: {error}") from None
+
+
+def _view_dims(model: pm.Model, named_after: str, view: _View, rows: str | None) -> Any:
+    """Return the dims of one view, of its rows and columns."""
+    assert view.checked is not None
+    named = named_dims(model, named_after, view.name, view.checked, None)
+    if rows is None or view.checked.values.ndim == 1:
+        return (rows,) if rows else named
+    # PyMC cannot name only some of the dims.
+    return (rows, *named[1:]) if named else None
+
+
+def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...], dims: Any) -> Any:
+    named = None
+    view.learn(dims[1] if dims and len(dims) > 1 else None)
+    if view.checked is not None and is_sparse(view.checked.values):
+        # The value is a table of the non-zeros, with other dimensions than the rows and columns.
+        named, dims = dims, None
+    if view.unit is not None:
+        labels = labels[view.unit]
+        note_rows(labels, view.rows)
+    mixture = CollapsedMixture(
+        view.name,
+        labels,
+        view.base,
+        observed=view.checked,
+        shape=shape,
+        dims=dims,
+        offset=view.offset,
+        impute=view.impute,
+        power=view.power,
+    )
+    if named is not None and named[1] in model.coords:
+        names = np.asarray(model.coords[named[1]]).tolist()
+        amend_record(model, view.name, {"column_dim": named[1], "columns_named": [str(name) for name in names]})
+    return mixture

@@ -1,0 +1,61 @@
+"""What several plots share: styles, legends, and limits of what is shown."""
+
+from typing import Any
+
+import numpy as np
+
+from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, MARKERS
+
+# Width of a colour bar or a legend, in inches.
+OF_BAR = 1.2
+# Largest number of clusters in a legend.
+MOST_NAMED = 12
+# With more values than this, a band replaces error bars, and groups have no names.
+MOST_BARS = 40
+
+
+def random_shifts(n_rows: int, n_columns: int) -> np.ndarray:
+    """Return shifts for points that would hide each other: (n, c) array."""
+    # An unusual seed: with a common one, the jitter could repeat the random numbers of simulated data.
+    return np.random.default_rng([19, 31, 20, 8]).uniform(-0.3, 0.3, (n_rows, n_columns))
+
+
+def count_ticks(axis: Any) -> None:
+    """Put ticks at integers only."""
+    axis.get_major_locator().set_params(integer=True)
+
+
+def points(rank: int, is_single: bool) -> dict[str, Any]:
+    """Return the style of the rows of a cluster: grey circles for single rows."""
+    if is_single:
+        return {"s": 26, "facecolors": "none", "edgecolors": GREY, "marker": "o", "linewidths": 1.0}
+    color, marker = style(rank)
+    return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
+
+
+def names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
+    """Return legend entries for clusters with these sizes, largest first."""
+    largest_first = np.argsort(-sizes, kind="stable")
+    handles = [
+        plt.Line2D([], [], color=style(rank)[0], marker=style(rank)[1], ls="", label=f"{k}: {sizes[k]} {counted}s")
+        for rank, k in enumerate(largest_first[:MOST_NAMED])
+        if sizes[k] > 1
+    ]
+    unnamed = int(np.sum(sizes[largest_first[MOST_NAMED:]] > 1))
+    if unnamed:
+        handles.append(plt.Line2D([], [], ls="", label=f"and {unnamed} more"))
+    n_single = int(np.sum(sizes == 1))
+    if n_single:
+        label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
+        handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
+    return handles
+
+
+def dense(data: Any) -> np.ndarray:
+    """Return data, sparse data too, as a NumPy array."""
+    return np.asarray(data.todense() if hasattr(data, "todense") else data)
+
+
+def style(rank: int) -> tuple[str, str]:
+    """Return the colour and the marker of a cluster, by its rank."""
+    return COLORS[rank % len(COLORS)], MARKERS[(rank + rank // len(COLORS)) % len(MARKERS)]
