@@ -197,7 +197,7 @@ def draw_codes(
     labels : (n,) integer array, optional
         Initial labels. By default all rows are in one cluster.
     metropolized : bool
-        Whether to use the scans for few rows; see :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
+        Whether to use the scans for few rows; see :func:`~pymc_dpgmm.sampler.state.choices.pick_metropolized`.
 
     Returns
     -------

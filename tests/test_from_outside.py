@@ -22,8 +22,10 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant, mixture_of_finite_m
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import Move, add_kind, tally_of_kind
 from pymc_dpgmm.sampler.state.grouping import are_grouped
-from pymc_dpgmm.sampler.state.memory import join, leave, log_evidence, memory_at
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES
+from pymc_dpgmm.sampler.state.slots import join, leave
+from pymc_dpgmm.sampler.state.views import log_evidence
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.schedule import Options
 from pymc_dpgmm.testing import draw_codes

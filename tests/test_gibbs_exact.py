@@ -12,7 +12,8 @@ from pymc_dpgmm.families import FAMILIES, View
 from pymc_dpgmm.native.arithmetic import uniform
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, c_function
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.state.memory import LEFT_OUT, accumulate, memory_at, pick_metropolized, stays_surely
+from pymc_dpgmm.sampler.state.choices import LEFT_OUT, accumulate, pick_metropolized, stays_surely
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import draw_codes
 

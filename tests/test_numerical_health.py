@@ -14,7 +14,8 @@ from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.native.triangles import unpacked
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import sweep
-from pymc_dpgmm.sampler.state.memory import join, leave, memory_at
+from pymc_dpgmm.sampler.state.memory import memory_at
+from pymc_dpgmm.sampler.state.slots import join, leave
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import ERROR

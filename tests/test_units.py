@@ -11,7 +11,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, c_function
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.state.memory import free_slot, join, leave, memory_at, take_slot
+from pymc_dpgmm.sampler.state.memory import memory_at
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import draw_codes, log_likelihoods, normalized, partitions
 

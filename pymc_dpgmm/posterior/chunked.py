@@ -16,7 +16,8 @@ from pymc_dpgmm.posterior.arrays.mixtures import constant
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
 from pymc_dpgmm.posterior.draws import DrawnLabels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, read_records, record_of
 from pymc_dpgmm.tables.checks import check_count, is_chunked
 

@@ -11,7 +11,8 @@ from pymc_dpgmm.posterior.arrays.density import Bands, density_bands, grid, memb
 from pymc_dpgmm.posterior.arrays.predictions import densities_given
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.processes import density_of_process
 from pymc_dpgmm.posterior.questions import chosen_columns, read_question
 from pymc_dpgmm.tables.checks import is_sparse, listed

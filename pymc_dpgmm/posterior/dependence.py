@@ -11,7 +11,7 @@ from pymc_dpgmm.posterior.arrays.dependence import mutual_information
 from pymc_dpgmm.posterior.arrays.predictions import Unknown, log_densities
 from pymc_dpgmm.posterior.chunked import mixture_draws
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import NamedView
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.questions import chosen_columns, names_of_columns, read_question
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
 

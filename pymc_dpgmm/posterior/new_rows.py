@@ -9,7 +9,8 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.new_rows import draw_new_rows
 from pymc_dpgmm.posterior.chunked import mixture_draws
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.predict import draws_of
 from pymc_dpgmm.posterior.processes import new_rows_of_process
 from pymc_dpgmm.posterior.questions import read_question

@@ -14,7 +14,8 @@ import pandas as pd
 
 from pymc_dpgmm.families import BASE_MEASURES
 from pymc_dpgmm.posterior.arrays.predictions import Unknown
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.parameters import ParametersView
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names

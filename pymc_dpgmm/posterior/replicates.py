@@ -8,7 +8,8 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.replicates import draw_replicates
 from pymc_dpgmm.posterior.draws import drawn_labels
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.processes import replicates_of_process
 from pymc_dpgmm.posterior.stored import data_of
 from pymc_dpgmm.posterior.streams import SEED, shared_seed, streams_of

@@ -10,7 +10,8 @@ from scipy import sparse
 
 from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
 from pymc_dpgmm.posterior.draws import check_probability, checked_partition
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.tables.checks import check_count, listed
 from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.table import Table

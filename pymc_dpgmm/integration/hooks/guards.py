@@ -15,7 +15,8 @@ from pymc_dpgmm.integration.internals.pymc_internals import sample_in_turn, wrap
 from pymc_dpgmm.integration.steps.assignment import assigned, drawn_with_labels
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, with_clusters
 from pymc_dpgmm.integration.steps.compilation import begin_to_compile
-from pymc_dpgmm.integration.steps.labels import DPMixtureStep, LabelsStep
+from pymc_dpgmm.integration.steps.labels import LabelsStep
+from pymc_dpgmm.integration.steps.mixture_steps import DPMixtureStep
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names

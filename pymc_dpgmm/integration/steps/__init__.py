@@ -3,7 +3,7 @@
 from pymc_dpgmm.integration.steps.atoms import DirichletProcessStep
 from pymc_dpgmm.integration.steps.components import ComponentsGibbs
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs
-from pymc_dpgmm.integration.steps.labels import CollapsedGibbs, DPMixtureStep, SplitMerge
+from pymc_dpgmm.integration.steps.mixture_steps import CollapsedGibbs, DPMixtureStep, SplitMerge
 
 __all__ = [
     "CollapsedGibbs",

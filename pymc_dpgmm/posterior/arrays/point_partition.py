@@ -23,7 +23,7 @@ from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.posterior.arrays.losses import losses_between, weights_of_sizes
 from pymc_dpgmm.posterior.arrays.partitions import distinct
-from pymc_dpgmm.sampler.state.memory import shuffle
+from pymc_dpgmm.sampler.state.choices import shuffle
 
 # Default number of starts from an empty partition, and of starts from draws.
 N_STARTS = 8

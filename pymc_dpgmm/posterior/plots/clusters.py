@@ -9,7 +9,8 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.draws import check_probability
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import (
     chosen_covariates,

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.tables.checks import is_sparse, listed
 
 # Largest number of columns in a plot of pairs, and the number shown by default.

@@ -8,7 +8,8 @@ import pymc as pm
 
 from pymc_dpgmm.posterior.arrays.density import grid
 from pymc_dpgmm.posterior.chunked import mixture_draws
-from pymc_dpgmm.posterior.mixtures import MixtureDraws, NamedView
+from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
 from pymc_dpgmm.posterior.questions import Question, chosen_columns, read_question

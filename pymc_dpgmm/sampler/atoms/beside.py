@@ -13,18 +13,10 @@ from numba.extending import intrinsic
 
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function, called_at
-from pymc_dpgmm.sampler.state.memory import (
-    N_CLUSTERS,
-    free_slot,
-    gather,
-    join,
-    leave,
-    log_evidence,
-    memory_at,
-    take_slot,
-    weigh,
-)
+from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import gather, log_evidence, weigh
 
 
 @c_function(NOTHING(INTS, INT))

@@ -42,8 +42,9 @@ from pymc_dpgmm.sampler.many_rows.drawn_clusters import (
     draw_listed,
     put_in_lists,
 )
-from pymc_dpgmm.sampler.state.memory import DISCOUNT, gather, memory_at, merge
+from pymc_dpgmm.sampler.state.memory import DISCOUNT, memory_at
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import gather, merge
 
 # Numbers of a table, or rows, from which threads are worth while for what is quickly done.
 WORTH_THREADS = 500_000

@@ -10,7 +10,7 @@ from pymc_dpgmm.sampler.moves.births import births_and_deaths
 from pymc_dpgmm.sampler.moves.carving import carvings
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha, sweep
-from pymc_dpgmm.sampler.state.memory import RUN
+from pymc_dpgmm.sampler.state.choices import RUN
 from pymc_dpgmm.sampler.state.state import State
 
 

@@ -12,23 +12,11 @@ import numpy as np
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, inlined
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.state.memory import (
-    DONE,
-    N_CLUSTERS,
-    N_MOVED,
-    NEEDS_ROOM,
-    POSITION,
-    accumulate,
-    free_slot,
-    join,
-    leave,
-    memory_at,
-    pick,
-    prior_of,
-    take_slot,
-    weigh,
-)
+from pymc_dpgmm.sampler.state.choices import accumulate, pick
+from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, N_MOVED, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import weigh
 
 
 @inlined

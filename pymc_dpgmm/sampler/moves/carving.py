@@ -29,6 +29,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     log_target_ratio,
     unite_statistics,
 )
+from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
     N_CLUSTERS,
@@ -36,20 +37,12 @@ from pymc_dpgmm.sampler.state.memory import (
     N_MOVED,
     NEEDS_ROOM,
     POSITION,
-    change,
-    collect,
-    copy_statistics,
-    gather,
-    gather_all_of,
-    link,
-    log_evidence,
     memory_at,
     prior_of,
-    rows_elsewhere,
-    shuffle,
-    unlink,
 )
+from pymc_dpgmm.sampler.state.slots import collect, gather_all_of, link, rows_elsewhere, unlink
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
 LEAST_ROWS, MOST_ROWS = 8, 1_024

@@ -3,6 +3,7 @@
 import math
 
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, inlined
+from pymc_dpgmm.sampler.state.choices import choose
 from pymc_dpgmm.sampler.state.grouping import (
     close_share,
     enter_group,
@@ -20,15 +21,11 @@ from pymc_dpgmm.sampler.state.memory import (
     NOT_A_NUMBER,
     POSITION,
     SCAN_GROUPED,
-    choose,
-    free_slot,
-    join,
-    leave,
     memory_at,
-    take_slot,
-    weigh,
 )
 from pymc_dpgmm.sampler.state.provided import provided
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
+from pymc_dpgmm.sampler.state.views import weigh
 
 
 @inlined

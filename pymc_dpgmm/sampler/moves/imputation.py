@@ -6,20 +6,9 @@ import numpy as np
 
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.state.memory import (
-    DONE,
-    N_CLUSTERS,
-    NEEDS_ROOM,
-    POSITION,
-    choose,
-    free_slot,
-    join,
-    leave,
-    memory_at,
-    prior_of,
-    take_slot,
-    view_of,
-)
+from pymc_dpgmm.sampler.state.choices import choose
+from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State, refit_all, set_prior_predictives
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
@@ -30,6 +19,7 @@ from pymc_dpgmm.sampler.state.templates import (
     call_present,
     call_weigh,
 )
+from pymc_dpgmm.sampler.state.views import view_of
 
 
 @c_function(INT(INTS, INTS, INT))

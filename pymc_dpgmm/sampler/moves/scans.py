@@ -19,6 +19,7 @@ from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at, inlined
 from pymc_dpgmm.native.lanes import LANES, add_exponentials, raise_to
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.moves.grouped_scans import scan_grouped_rows
+from pymc_dpgmm.sampler.state.choices import pick, pick_metropolized
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -29,17 +30,12 @@ from pymc_dpgmm.sampler.state.memory import (
     POSITION,
     SCAN_GROUPED,
     SCAN_ROWS,
-    free_slot,
-    join,
-    leave,
     memory_at,
-    pick,
-    pick_metropolized,
     prior_of,
-    take_slot,
-    weigh_rows,
 )
 from pymc_dpgmm.sampler.state.provided import provided
+from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
+from pymc_dpgmm.sampler.state.views import weigh_rows
 
 
 @inlined
@@ -91,7 +87,7 @@ def scan(s, prior, rows, start, stop, metropolized):
     """Draw the clusters of ``rows[start:stop]``, each given those of all other rows; see :func:`gibbs_scan`.
 
     They are drawn given the row's own cluster too, if ``metropolized``: see
-    :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
+    :func:`~pymc_dpgmm.sampler.state.choices.pick_metropolized`.
 
     Returns
     -------

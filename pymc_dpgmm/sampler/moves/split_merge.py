@@ -36,6 +36,7 @@ from pymc_dpgmm.sampler.moves.move import (
     Paying,
     tally_of_kind,
 )
+from pymc_dpgmm.sampler.state.choices import accumulate, pick, shuffle
 from pymc_dpgmm.sampler.state.grouping import (
     are_grouped,
     count_halves,
@@ -47,28 +48,11 @@ from pymc_dpgmm.sampler.state.grouping import (
     note_whole,
     unite_accepted,
 )
-from pymc_dpgmm.sampler.state.memory import (
-    ALLOCATE,
-    MOST_DIVIDED,
-    N_CLUSTERS,
-    accumulate,
-    collect,
-    copy_statistics,
-    gather,
-    link,
-    log_evidence,
-    memory_at,
-    merge,
-    pick,
-    prior_of,
-    shuffle,
-    swap_places,
-    unlink,
-    weigh,
-    weigh_rows,
-)
+from pymc_dpgmm.sampler.state.memory import ALLOCATE, MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.provided import provided
+from pymc_dpgmm.sampler.state.slots import collect, link, swap_places, unlink
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
+from pymc_dpgmm.sampler.state.views import copy_statistics, gather, log_evidence, merge, weigh, weigh_rows
 
 LEFT, RIGHT = 0, 1
 RANDOM, SEQUENTIAL = 0, 1

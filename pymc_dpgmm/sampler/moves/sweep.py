@@ -9,6 +9,7 @@ from pymc_dpgmm.sampler.moves.concentration import redraw
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.scans import scan_rows
+from pymc_dpgmm.sampler.state.choices import shuffle_rows
 from pymc_dpgmm.sampler.state.grouping import are_grouped, redraw_shares, shuffle_groups
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -21,7 +22,6 @@ from pymc_dpgmm.sampler.state.memory import (
     SCAN_ROWS,
     SWEEP,
     memory_at,
-    shuffle_rows,
 )
 from pymc_dpgmm.sampler.state.state import State
 
@@ -151,7 +151,7 @@ def sweep(rng: np.random.Generator, state: State, n_sweeps: int, n_scans: int, *
     """Run scans of all rows and moves in turn; all of it leaves the posterior invariant.
 
     Scans of up to ``MOST_METROPOLIZED`` rows draw a row's cluster given its last one too: see
-    :func:`~pymc_dpgmm.sampler.state.memory.pick_metropolized`.
+    :func:`~pymc_dpgmm.sampler.state.choices.pick_metropolized`.
 
     Where the law of the prior's alpha is given, it is drawn at the beginning of every sweep.
 

@@ -34,6 +34,7 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.partitions.concentration import draw_concentration
+from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import (
     ALPHA,
     BEGIN_SWEEP,
@@ -57,7 +58,6 @@ from pymc_dpgmm.sampler.state.memory import (
     SHARES,
     WHOLE,
     memory_at,
-    shuffle,
 )
 
 # How often openers, and the concentrations whose laws are given, are drawn at the beginning of a sweep.

@@ -25,6 +25,7 @@ from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import GibbsType, check_series, log_eppf, log_series
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
+from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
 from pymc_dpgmm.sampler.state.memory import (
     ACCUMULATE,
@@ -38,7 +39,6 @@ from pymc_dpgmm.sampler.state.memory import (
     GAMMA_RATE,
     GAMMA_SHAPE,
     HEAD,
-    IN_VIEWS,
     LAW_RATE,
     LAW_SHAPE,
     LOAD_SEATS,
@@ -61,20 +61,14 @@ from pymc_dpgmm.sampler.state.memory import (
     SERIES,
     SWEEP,
     N,
-    accumulate_weights,
-    gather,
-    link,
-    log_evidence,
     memory_at,
-    merge,
     prior_of,
-    refit,
-    rows_elsewhere,
-    weigh_rows,
 )
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED, PROVIDED, PROVIDED_TO_GROUPS
+from pymc_dpgmm.sampler.state.slots import link, refit, rows_elsewhere
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.templates import BLOCK_LENGTH, WEIGHED_AT_ONCE, weights_at_once
+from pymc_dpgmm.sampler.state.views import IN_VIEWS, gather, log_evidence, merge, weigh_rows
 
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")

@@ -1,0 +1,188 @@
+"""Parameters of rows under a Dirichlet process in a model: their base, densities, and what is beside."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+from pytensor.graph.basic import Variable
+
+from pymc_dpgmm.families import View
+from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel
+from pymc_dpgmm.integration.steps.shared_of_atoms import SharedOfAtoms
+from pymc_dpgmm.integration.steps.targets import (
+    LabelsPrior,
+    MixtureTarget,
+    of_blocks,
+    same_params,
+    same_rows,
+)
+from pymc_dpgmm.integration.variables.records import amend_record
+from pymc_dpgmm.partitions.labels import named_by_appearance
+from pymc_dpgmm.sampler.atoms.atom_moves import (
+    Atoms,
+)
+from pymc_dpgmm.sampler.atoms.auxiliary import Rows
+from pymc_dpgmm.sampler.atoms.beside import Beside
+from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
+
+
+class BesideAtPoint(NamedTuple):
+    """Collapsed mixtures beside atoms, and the numbers that they were made from."""
+
+    views: list[View]
+    beside: Beside
+
+
+class AtomsTarget(ProcessModel):
+    """Labels, and the parameters of rows under a Dirichlet process on them, in a model and in its points."""
+
+    def __init__(self, model: pm.Model, labels: Variable, compile_kwargs: Any) -> None:
+        super().__init__(model, labels, compile_kwargs)
+        self.prior = LabelsPrior(model, labels)
+        self.name, self.dtype = model.rvs_to_values[labels].name, labels.dtype
+        self.values = [model.rvs_to_values[rv].name for rv in self.parameters]
+        n, blocks = self.n, self.prior.blocks
+        self.of_row = None if blocks is None else blocks.of_row
+        self.first = np.arange(n) if blocks is None else blocks.first
+        weights = np.ones(n) if blocks is None else np.ascontiguousarray(blocks.table[:, 0])
+        known = np.zeros(n, dtype=np.int64) if blocks is None else (blocks.table[:, 1] >= 0).astype(np.int64)
+        self.rows = Rows(weights, known)
+        self.n_blocks = len(weights)
+        self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
+        self._sweeps: dict[int, CompiledSweeps | None] = {}
+        self.shared = SharedOfAtoms(model, self)
+        if self.mixtures:
+            # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
+            amend_record(model, labels.name, {"dependents": [rv.name for rv in self.parameters]})
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Code belongs to one process.
+        return {**self.__dict__, "_sweeps": {}}
+
+    def sweeps(self, labels: np.ndarray, free: np.ndarray, n_auxiliary: int) -> CompiledSweeps | None:
+        """Return what makes sweeps without Python, if that can be.
+
+        Not where atoms have discrete values, or PyTensor does not compile with numba.
+
+        Parameters
+        ----------
+        labels : (n,) int64 array
+            Of blocks of rows.
+        free : (K, D) array
+        n_auxiliary : int
+        """
+        if n_auxiliary not in self._sweeps:
+            of_row = np.arange(self.n) if self.of_row is None else np.asarray(self.of_row, dtype=np.int64)
+            native = self.densities.native(free, labels[of_row])
+            self._sweeps[n_auxiliary] = (
+                None if native is None else CompiledSweeps(self.rows, of_row, free.shape[1], *native, n_auxiliary)
+            )
+        return self._sweeps[n_auxiliary]
+
+    def beside(
+        self, point: dict[str, np.ndarray], labels: np.ndarray, last: BesideAtPoint | None
+    ) -> BesideAtPoint | None:
+        """Return the collapsed mixtures on the labels at a point, None where they have no density.
+
+        Parameters
+        ----------
+        point : dict of arrays
+        labels : (n,) int64 array
+            Of blocks of rows.
+        last : BesideAtPoint, optional
+            Of the draw before, used again for what has not changed.
+        """
+        views = [mixture.view(point, self.n) for mixture in self._mixtures]
+        if self.of_row is not None:
+            views = of_blocks(views, self.of_row)
+        if not all(view.family.supports(view.params) for view in views):
+            return None
+        if last is None or not all(map(same_rows, views, last.views)):
+            return BesideAtPoint(views, Beside(views, labels))
+        last.beside.begin(labels, None if all(map(same_params, views, last.views)) else [v.params for v in views])
+        return last._replace(views=views)
+
+    def read(self, point: Mapping[str, np.ndarray]) -> tuple[np.ndarray, Atoms]:
+        """Return the labels of blocks of rows, and the atoms, at a point.
+
+        Raises
+        ------
+        ValueError
+            If the labels are out of range, or rows of one cluster have different parameters.
+        """
+        raw = np.asarray(point[self.name])
+        self.prior.check(raw)
+        labels, first = named_by_appearance(raw)
+        atoms = [np.asarray(point[name])[first] for name in self.values]
+        for name, values in zip(self.values, atoms, strict=True):
+            if not np.array_equal(values[labels], point[name]):
+                raise ValueError(f"rows of one cluster of {self.name} must have the same {name}")
+        return labels[self.first], atoms
+
+    def write(self, point: dict[str, np.ndarray], labels: np.ndarray, atoms: Atoms) -> None:
+        """Set labels and the rows' parameters in a point."""
+        rows = labels if self.of_row is None else labels[self.of_row]
+        point[self.name] = rows.astype(self.dtype)
+        for name, values in zip(self.values, atoms, strict=True):
+            point[name] = values[rows]
+
+
+class Stream:
+    """Independent draws from the base, many at a time, since a call takes about as long as drawing the numbers.
+
+    Parameters
+    ----------
+    rng : Generator
+    density : AtomDensities or BlockDensities
+        Densities at the point of the draw.
+    n : int
+        Number of draws from the base per call.
+    """
+
+    def __init__(self, rng: np.random.Generator, density: Any, n: int) -> None:
+        self._rng, self._density, self._n = rng, density, n
+        self._drawn: Atoms = []
+        self._next = n
+
+    def take(self, n: int) -> Atoms:
+        """Return the next n draws."""
+        if self._next + n > self._n:
+            self._drawn = self._density.draws(int(self._rng.integers(2**63)), max(n, self._n))
+            self._next = 0
+        taken = [values[self._next : self._next + n] for values in self._drawn]
+        self._next += n
+        return taken
+
+    def take_free(self, n: int) -> np.ndarray:
+        """Return the next n draws in free form."""
+        free: np.ndarray = self._density.to_free(self.take(n))
+        return free
+
+
+class BlockDensities:
+    """Densities of blocks of rows that constraints put into one cluster."""
+
+    def __init__(self, densities: AtomDensities, of_row: np.ndarray) -> None:
+        self._own, self._of_row = densities, of_row
+        self.n_free, self.fixed = densities.n_free, densities.fixed
+        self.to_free, self.from_free, self.draws = densities.to_free, densities.from_free, densities.draws
+        self.inside = densities.inside
+        self._n_blocks = int(of_row.max()) + 1
+
+    def by_row(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of each block under each atom."""
+        rows = self._own.by_row(atoms)
+        return np.array([np.bincount(self._of_row, weights=row, minlength=self._n_blocks) for row in rows])
+
+    def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return the log density of each atom and of the blocks in its cluster."""
+        return self._own.by_cluster(atoms, labels[self._of_row])
+
+    def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
+        """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
+        return self._own.log_density(atoms, labels[self._of_row])
+
+    def gradient(self, free: np.ndarray, fixed: Atoms, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log density of each atom in free form and of its blocks, and the gradient."""
+        return self._own.gradient(free, fixed, labels[self._of_row])

@@ -1,0 +1,350 @@
+"""One view of a mixture, with the names of its columns and categories."""
+
+import copy
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from dataclasses import field as default
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pymc_dpgmm.families import FAMILIES, BaseMeasure
+from pymc_dpgmm.families.contract.base_measure import BASE_MEASURES
+from pymc_dpgmm.families.shared.categories import codes_of_new
+from pymc_dpgmm.integration.variables import mixture_inputs, of_units
+from pymc_dpgmm.posterior.arrays.atoms import AtomView
+from pymc_dpgmm.posterior.arrays.mixtures import ViewDraws
+from pymc_dpgmm.posterior.draws import DrawnLabels
+from pymc_dpgmm.posterior.stored import (
+    Source,
+)
+from pymc_dpgmm.tables.checks import is_sparse, listed
+from pymc_dpgmm.tables.kinds import as_numbers
+from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
+from pymc_dpgmm.tables.reading import read_table, rows_with_names
+from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.table import Table
+
+# Names of the dimensions of parameters that families denote by these letters.
+AXES = {"l": "category", "p": "covariate"}
+
+
+def _turned(x: Any, dim: str, what: str, has_names: bool) -> Any:
+    """Transpose new rows of xarray so that columns come last; anything else is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If it is unclear which of two dimensions has the columns, and these have names in the data.
+    """
+    if not hasattr(x, "dims") or not hasattr(x, "transpose"):
+        return x
+    if dim in x.dims:
+        return x.transpose(..., dim)
+    if len(x.dims) == 2 and has_names and x.dims[1] not in x.coords:
+        raise ValueError(
+            f"{what} must have the dimension of the columns, {dim!r}, got dimensions {list(x.dims)}: rename one, "
+            f"as in x.rename({x.dims[1]}={dim!r})"
+        )
+    return x
+
+
+@dataclass(kw_only=True, eq=False)
+class NamedView(ViewDraws):
+    """One view of a mixture, with the names of its columns and categories.
+
+    Parameters
+    ----------
+    is_vector : bool
+        Whether the data is (n,).
+    categories : list, optional
+        For each column, the names of the categories that are stored as codes.
+    levels : list, optional
+        For each column, the levels that codes stand for, which may be numbers.
+    column : str or number, optional
+        Name of (n,) data.
+    columns : tuple of str and list of str, optional
+        Dimension and names of the columns of sparse data, which is stored without them.
+    given_names : dict
+        Names of the columns of covariates, exposures or trials.
+    """
+
+    is_vector: bool
+    categories: list[list[str] | None] | None = None
+    levels: list[list[Any] | None] | None = None
+    column: Any = None
+    columns: tuple[str, list[Any]] | None = None
+    given_names: Mapping[str, list[Any]] = default(default_factory=dict)
+
+    def named(self, parameter: str) -> str:
+        """Return the name of a parameter beside those of other views."""
+        return f"{self.name}_{parameter}"
+
+    def category_names(self, length: int) -> np.ndarray | None:
+        """Return the names of categories that are stored as codes.
+
+        Parameters
+        ----------
+        length : int
+            The largest number of categories of a column.
+
+        Returns
+        -------
+        (length,) array of str, or (d, length) if categories differ between columns, padded with ""; or None
+        """
+        if self.categories is None or max(len(known or ()) for known in self.categories) > length:
+            return None
+        codes = [str(code) for code in range(length)]
+        names = np.array(
+            [[*known, *[""] * (length - len(known))] if known else codes for known in self.categories]
+        )
+        return names[0] if np.all(names == names[0]) and "" not in names else names
+
+    def given_axis(self, letter: str) -> np.ndarray | None:
+        """Return the names of covariates on an axis with this letter: (p,) array or None."""
+        fields = [field for field, axis in self.family.given.items() if axis == letter and letter != "d"]
+        named = [self.given_names[field] for field in fields if self.given_names.get(field)]
+        return coordinates(named[0]) if named else None
+
+    def _base_of_new(self, given: Any, rows: Rows, fields: Collection[str] | None = None) -> BaseMeasure:
+        """Return the base measure for new rows with covariates ``given``, by default those of the data."""
+        wanted = sorted(self.given if fields is None else fields)
+        if given is not None and (not isinstance(given, Mapping) or set(given) != set(wanted)):
+            got = sorted(given) if isinstance(given, Mapping) else type(given).__name__
+            raise ValueError(f"given must have {wanted or 'nothing'} for {self.name}, got {got}")
+        if given is None and any(np.ndim(self.given.get(field, [])) for field in wanted):
+            raise ValueError(
+                f"new rows of {self.name} need {wanted}: pass given={{{wanted[0]!r}: ...}}, one entry for each "
+                "new row"
+            )
+        if given is None:
+            return self.base()
+        read = BaseMeasure.given_for(given, rows, self.given_names)
+        return self.base(given=read)
+
+    def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
+        """Return columns of covariates for new rows; one line may serve all rows."""
+        for field, value in list(base.given.items()):
+            n_dims = np.ndim(self.given.get(field, 0))
+            is_line = value.ndim == 1 and n_dims == 2 and value.shape == self.given[field].shape[1:]
+            line = value[None, :] if is_line else value
+            if line.ndim == n_dims > 0 and len(line) == 1:
+                base.given[field] = np.repeat(line, data.shape[0], axis=0)
+        return base.given_columns(data.shape, data)
+
+    def check_given(self, n_rows: int, given: Mapping[str, Any] | None, rows: Rows | None = None) -> np.ndarray:
+        """Check the covariates of new rows that are to be drawn, and return them: (n_rows, c) array.
+
+        If ``rows`` have names, covariates are aligned by them.
+
+        Raises
+        ------
+        ValueError
+            If they are missing, or have another number of rows.
+        """
+        # Include what a family otherwise computes from the rows, such as totals: these rows do not exist yet.
+        base = self._base_of_new(given, Rows("the new rows") if rows is None else rows, self.family.given)
+        columns = self._given_columns(base, np.empty((n_rows, self.d)))
+        return np.concatenate([np.empty((n_rows, 0)), *columns], axis=1)
+
+    def of_columns(self, chosen: Sequence[int]) -> "NamedView":
+        """Return a view of some of the columns, to read new rows that have only these."""
+        every = list(range(self.d))
+        if list(chosen) == every:
+            return self
+        some = copy.copy(self)
+        some.d, some.is_vector = len(chosen), False
+        some.levels = None if self.levels is None else [self.levels[j] for j in chosen]
+        return some
+
+    def read_new(
+        self, x: Any, names: Sequence[Any], dim: str, what: str = "", *, are_named: bool = False
+    ) -> Table:
+        """Return new rows as a table with the columns of the data, in their order.
+
+        Parameters
+        ----------
+        x : array_like, frame, series or Table
+        names : sequence
+            Names of the columns of the data, to select named columns by.
+        dim : str
+            Dimension of the columns, to transpose xarray objects by.
+        what : str
+            Name of the user's argument, for messages.
+        are_named : bool
+            Whether the columns of the data have names, and not only positions.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If columns are missing. The message says how many columns rows must have.
+        """
+        what = what or f"new rows of {self.name}"
+        x = rows_with_names(x)
+        x = self._decoded(_turned(x, dim, what, are_named and self.d > 1))
+        if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
+            if self.d > 1 and np.ndim(x) == 1:
+                x = [list(x)]
+            elif np.ndim(x) == 0:
+                x = [x]
+            if np.shape(x)[:1] == (0,):
+                raise ValueError(f"{what} must have at least one row")
+        table = read_table(x, what)
+        if table.columns is not None and not table.is_vector:
+            present, wanted = ([as_text(name) for name in plain_names(each)] for each in (table.columns, names))
+            table = replace(table, columns=tuple(present))
+            absent = [name for name in wanted if name not in present]
+            if not absent:
+                table = table.of_columns(wanted)
+            elif are_named or not isinstance(names[0], int):
+                raise ValueError(f"{what} have no columns {listed(absent)}, only {listed(present)}")
+        if table.is_vector:
+            table = replace(table, values=table.values[:, None])
+        if table.values.shape[1] != self.d:
+            kind = "(m,)" if self.d == 1 else f"(m, {self.d})"
+            raise ValueError(
+                f"{what} must have shape {kind} for the columns {listed(names)}, got {table.values.shape}"
+            )
+        return table
+
+    def _decoded(self, x: Any) -> Any:
+        """Replace the codes of categories in results of :func:`sample_new_rows` by their levels."""
+        named = [key for key in getattr(x, "attrs", {}) if str(key).startswith("categories")]
+        if not named or self.levels is None or not hasattr(x, "dims"):
+            return x
+        values = np.asarray(x).reshape(-1, self.d)
+        columns = {
+            j: values[:, j] if levels is None else np.asarray(levels, dtype=object)[values[:, j].astype(np.int64)]
+            for j, levels in enumerate(self.levels)
+        }
+        return columns[0] if self.is_vector else np.array(pd.DataFrame(columns), dtype=object)
+
+    def codes(self, table: Table) -> Any:
+        """Return new rows with categories as codes, as the data is stored: (m, d) array or sparse matrix.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they have other types or categories than the data.
+        """
+        if is_sparse(table.values):
+            return table.values
+        base = BASE_MEASURES[self.family.name]
+        if not base.takes_categories:
+            values = as_numbers(table, base.__name__)
+        else:
+            levels = self.levels or [None] * self.d
+            values = np.column_stack([codes_of_new(table, j, of_column) for j, of_column in enumerate(levels)])
+        if np.isinf(values).any():
+            raise ValueError(f"{table.what} must be finite, got infinite values")
+        return values
+
+    def check_new(self, values: Any, given: Any, rows: Rows) -> Any:
+        """Check new rows, and return them with columns for their covariates: (m, c).
+
+        Parameters
+        ----------
+        values : (m, d) array or sparse matrix
+            As :meth:`codes` returns them.
+        given : dict or None
+        rows : Rows
+            Names of the rows, to align the covariates by.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If they are not of the type of the data.
+        """
+        base = self._base_of_new(given, rows)
+        if values.shape[0] == 0:
+            raise ValueError(f"new rows of {self.name} must be at least one")
+        if not is_sparse(values):
+            values = np.concatenate([values, *self._given_columns(base, values)], axis=1)
+        # Missing entries pass any check.
+        self.family.check_with_gaps(self.params(0), values)
+        return values
+
+
+def read_view(source: Source, name: str, record: Mapping[str, Any], n_labels: int) -> NamedView:
+    """Return a view of a mixture with labels of ``n_labels`` rows or units.
+
+    Raises
+    ------
+    ValueError
+        If its family is not known, a variable that is needed was not stored, or rows were removed from ``idata``.
+    """
+    if record["family"] not in FAMILIES:
+        raise ValueError(
+            f"the family {record['family']!r} of {name} is not known: import the module that defines it"
+        )
+    parameters, given = (
+        {field: source.find(f"{field} of {name}", where) for field, where in record[kind].items()}
+        for kind in ("parameters", "given")
+    )
+    unit = None
+    if record["has_unit"]:
+        stored = source.find(f"the unit of {name}", record["unit"], lambda model: unit_in(model[name]))
+        unit = np.asarray(stored.at(0)).astype(np.int64)
+    observed = source.variable(name, "the data, in the group observed_data or, if latent, posterior")
+    n_rows = len(np.asarray(observed.at(0)))
+    if not record["is_sparse"] and record["rows"] not in (None, n_rows):
+        raise ValueError(
+            f"idata must have all {record['rows']} rows of {name}, got {n_rows}: select rows of results of this "
+            "package's functions, not of idata"
+        )
+    missing = None if record["missing"] is None else source.variable(record["missing"])
+    offset = None
+    if record["has_offset"]:
+        what = f"the offset of {name}"
+        offset = source.find(what, record["offset"], lambda model: mixture_inputs(model[name]).offset)
+    return NamedView(
+        name=name,
+        family=FAMILIES[record["family"]],
+        d=int(record["columns"]),
+        n_labels=n_labels,
+        parameters=parameters,
+        given={field: numbers.at(0) for field, numbers in given.items()},
+        observed=observed,
+        has_triplets=bool(record["is_sparse"]),
+        missing=missing,
+        offset=offset,
+        unit=unit,
+        power=float(record.get("power", 1.0)),
+        is_vector=bool(record["is_vector"]),
+        categories=record["categories"],
+        levels=record.get("levels", record["categories"]),
+        given_names=record.get("given_names", {}),
+        column=record["column"],
+        columns=(record["column_dim"], record["columns_named"]) if "column_dim" in record else None,
+    )
+
+
+def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, Any]) -> AtomView:
+    """Return the atoms of the clusters in all draws as a view of the rows.
+
+    Raises
+    ------
+    ValueError
+        If they were not stored.
+    """
+    atoms, columns = {}, None
+    for key, variable in record["entries"].items():
+        posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
+        values = drawn.at_draws(posterior[[variable]]) if variable in posterior else None
+        if values is None:
+            raise ValueError(
+                f"the draws of the labels have no {variable}: sample with var_names that contain both"
+            )
+        array = values[variable].transpose("chain", "draw", ...)
+        atoms[key] = array.to_numpy().reshape(-1, *array.shape[2:])
+        if array.ndim == 4 and array.dims[3] in array.coords:
+            columns = (str(array.dims[3]), array[array.dims[3]].to_numpy().tolist())
+    directions = tuple(record.get("directions", ()))
+    return AtomView(name=name, atoms=atoms, columns=columns, directions=directions)
+
+
+def unit_in(mixture: Any) -> Any:
+    """Return the variable that has the unit of each row of a mixture."""
+    return of_units(mixture_inputs(mixture).labels)[1]

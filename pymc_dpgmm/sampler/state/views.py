@@ -1,0 +1,251 @@
+"""What is done in all views of a partition: rows are weighed, and join, leave, gather and merge."""
+
+import math
+
+from numba.extending import intrinsic
+
+from pymc_dpgmm.native.compiled import (
+    FLOAT,
+    FLOATS,
+    INT,
+    INTS,
+    NOTHING,
+    c_function,
+    called_at,
+    floats_at,
+    inlined,
+    ints_at,
+    shifted,
+)
+from pymc_dpgmm.sampler.state.memory import (
+    CHANGE_IN_VIEWS,
+    COPY_IN_VIEWS,
+    EVIDENCE_IN_VIEWS,
+    GATHER_IN_VIEWS,
+    UNITE_IN_VIEWS,
+    WEIGH_IN_VIEWS,
+    memory_at,
+)
+from pymc_dpgmm.sampler.state.templates import (
+    BLOCK_LENGTH,
+    CHANGE,
+    EVIDENCE,
+    GATHER,
+    MERGE,
+    ROOM,
+    SPARE,
+    TABLE,
+    UNIT_ROWS,
+    UNIT_STARTS,
+    WEIGH,
+    WIDTH,
+    call_change,
+    call_evidence,
+    call_gather,
+    call_merge,
+    call_weigh,
+)
+
+
+@inlined
+def view_of(s, v):
+    """Return the block of view ``v``."""
+    return shifted(s.views, v * BLOCK_LENGTH)
+
+
+@inlined
+def _copy_cluster(view, source, target):
+    width = view[WIDTH]
+    table = floats_at(view[TABLE])
+    for q in range(width):
+        table[target * width + q] = table[source * width + q]
+
+
+# What is done in all views is compiled once, and called by its address: otherwise every kernel would hold a copy
+# of it, and take longer to compile than to write.
+
+
+@c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, INT, FLOATS))
+def weigh_in_views(head, rows, n_rows, slots, m, owns, stride, out):
+    """Do what :func:`weigh_rows` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            call_weigh(view[WEIGH], view, rows, n_rows, slots, m, owns, stride, out)
+        else:
+            for t in range(n_rows):
+                _weigh_unit(view, rows[t], slots, m, shifted(owns, t), stride, shifted(out, t))
+
+
+@inlined
+def _weigh_unit(view, unit, slots, m, own, stride, out):
+    """Weigh a unit: a sum of log predictives of its rows, each given the rows before it."""
+    rows = ints_at(view[UNIT_ROWS])
+    start, stop = ints_at(view[UNIT_STARTS])[unit], ints_at(view[UNIT_STARTS])[unit + 1]
+    if stop - start == 1:
+        call_weigh(view[WEIGH], view, shifted(rows, start), 1, slots, m, own, stride, out)
+    elif stop > start:
+        for j in range(m):
+            if slots[j] == own[0]:
+                # The caller takes the unit out, and asks again.
+                out[j * stride] = math.nan
+                continue
+            _copy_cluster(view, slots[j], view[SPARE])
+            spare = shifted(view, SPARE)
+            for t in range(start, stop):
+                call_weigh(view[WEIGH], view, shifted(rows, t), 1, spare, 1, own, 1, shifted(out, j * stride))
+                if t + 1 < stop:
+                    call_change(view[CHANGE], view, rows[t], view[SPARE], 1.0)
+
+
+@c_function(INT(INTS, INT, INT, FLOAT))
+def change_in_views(head, i, k, sign):
+    """Do what :func:`change` does."""
+    s = memory_at(head)
+    lost = 0
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            lost += call_change(view[CHANGE], view, i, k, sign)
+        else:
+            starts, rows = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS])
+            for t in range(starts[i], starts[i + 1]):
+                lost += call_change(view[CHANGE], view, rows[t], k, sign)
+    return lost
+
+
+@c_function(NOTHING(INTS, INT, INTS, INT, INT))
+def gather_in_views(head, k, members, m, fresh):
+    """Do what :func:`gather` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        if view[UNIT_STARTS] == 0:
+            call_gather(view[GATHER], view, k, members, m, fresh)
+        else:
+            starts, rows, room = ints_at(view[UNIT_STARTS]), ints_at(view[UNIT_ROWS]), ints_at(view[ROOM])
+            found = 0
+            for t in range(m):
+                for r in range(starts[members[t]], starts[members[t] + 1]):
+                    room[found] = rows[r]
+                    found += 1
+            call_gather(view[GATHER], view, k, room, found, fresh)
+
+
+@c_function(NOTHING(INTS, INT, INT))
+def unite_in_views(head, k, j):
+    """Do what :func:`merge` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        call_merge(view[MERGE], view, k, j)
+
+
+@c_function(FLOAT(INTS, INT))
+def log_evidence_in_views(head, k):
+    """Do what :func:`log_evidence` does."""
+    s = memory_at(head)
+    total = 0.0
+    for v in range(s.n_views):
+        view = view_of(s, v)
+        total += call_evidence(view[EVIDENCE], view, k)
+    return total
+
+
+@c_function(NOTHING(INTS, INT, INT))
+def copy_in_views(head, source, target):
+    """Do what :func:`copy_statistics` does."""
+    s = memory_at(head)
+    for v in range(s.n_views):
+        _copy_cluster(view_of(s, v), source, target)
+
+
+# By their places in the head.
+IN_VIEWS = {
+    WEIGH_IN_VIEWS: weigh_in_views,
+    CHANGE_IN_VIEWS: change_in_views,
+    GATHER_IN_VIEWS: gather_in_views,
+    UNITE_IN_VIEWS: unite_in_views,
+    EVIDENCE_IN_VIEWS: log_evidence_in_views,
+    COPY_IN_VIEWS: copy_in_views,
+}
+
+
+@intrinsic
+def _call_weigh(typing_context, address, head, rows, n_rows, slots, m, owns, stride, out):
+    return called_at(weigh_in_views.signature)
+
+
+@intrinsic
+def _call_change(typing_context, address, head, i, k, sign):
+    return called_at(change_in_views.signature)
+
+
+@intrinsic
+def _call_gather(typing_context, address, head, k, members, m, fresh):
+    return called_at(gather_in_views.signature)
+
+
+@intrinsic
+def _call_unite(typing_context, address, head, k, j):
+    return called_at(unite_in_views.signature)
+
+
+@intrinsic
+def _call_evidence(typing_context, address, head, k):
+    return called_at(log_evidence_in_views.signature)
+
+
+@intrinsic
+def _call_copy(typing_context, address, head, source, target):
+    return called_at(copy_in_views.signature)
+
+
+@inlined
+def weigh_rows(s, rows, n_rows, slots, m, owns, stride, out):
+    """Add to ``out[j * stride + t]`` the log predictive of row ``rows[t]``, in all views, under slot ``slots[j]``.
+
+    ``owns[t]`` is the slot that has the row, -1 if none has. Under this slot, the predictive is that given its
+    other rows, or NaN if the row has to leave before it can be computed. At most ``LANES`` rows are weighed
+    together, or ``WEIGHED_AT_ONCE`` where there are at most two slots.
+    """
+    _call_weigh(s.head[WEIGH_IN_VIEWS], s.head, rows, n_rows, slots, m, owns, stride, out)
+
+
+@inlined
+def weigh(s, i, slots, m, own, out):
+    """Add to ``out`` the log predictive of row ``i`` under each of ``slots[:m]``; ``own`` has it, none if -1."""
+    s.lone[0] = i
+    s.lone[1] = own
+    weigh_rows(s, s.lone, 1, slots, m, shifted(s.lone, 1), 1, out)
+
+
+@inlined
+def change(s, i, k, sign):
+    """Let row ``i`` join (1.0) or leave (-1.0) slot ``k``; return whether it has to be computed anew."""
+    return _call_change(s.head[CHANGE_IN_VIEWS], s.head, i, k, sign) > 0
+
+
+@inlined
+def gather(s, k, members, m, fresh):
+    """Let the rows ``members[:m]`` join slot ``k``, which is emptied first if ``fresh``."""
+    _call_gather(s.head[GATHER_IN_VIEWS], s.head, k, members, m, fresh)
+
+
+@inlined
+def merge(s, k, j):
+    """Let the statistics of slot ``k`` stand for its own rows and those of slot ``j``."""
+    _call_unite(s.head[UNITE_IN_VIEWS], s.head, k, j)
+
+
+@inlined
+def log_evidence(s, k):
+    """Return the log marginal likelihood of the rows of slot ``k``, in all views."""
+    return _call_evidence(s.head[EVIDENCE_IN_VIEWS], s.head, k)
+
+
+@inlined
+def copy_statistics(s, source, target):
+    """Copy the statistics of a slot to another one."""
+    _call_copy(s.head[COPY_IN_VIEWS], s.head, source, target)
