@@ -1,5 +1,7 @@
 """Variables that latent rows share move with the rows: posteriors by quadrature, invariance, planted mistakes."""
 
+from functools import partial
+
 import arviz as az
 import exact
 import numba
@@ -20,7 +22,7 @@ from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, share
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
-from pymc_dpgmm.sampler.latent_rows import redraws, standardized
+from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 
@@ -47,7 +49,7 @@ def seen_with(x, shared, data):
     return found
 
 
-def joint_draws(base, n_draws, n_moves=4):
+def joint_draws(base, n_draws, are_shifted, n_moves=4):
     """Moments of the shared number, rows and data before moves and after them, each (draws, moments)."""
     rng, family = np.random.default_rng(3), BASES[base].family
     given = GIVEN.get(base, np.empty((N_ROWS, 0)))
@@ -73,8 +75,9 @@ def joint_draws(base, n_draws, n_moves=4):
         state.take_rows(0, rows, labels + 1)
         before.append(moments(rows, shared, data))
         for _ in range(n_moves):
-            arguments = (rng, state, 0, anchors, distances, of_base, work)
-            shared = moved(rng, state, standardized.StandardizedRows(*arguments), density, shared)
+            arguments = (state, 0, anchors, distances, of_base, work)
+            rows_of = cluster_shifts.ClusterShifts if are_shifted else partial(standardized.StandardizedRows, rng)
+            shared = moved(rng, state, rows_of(*arguments), density, shared)
         after.append(moments(state.tables[0].values[:, :d], shared, data))
     return np.array(before), np.array(after)
 
@@ -109,16 +112,17 @@ def moments(rows, shared, data):
     ]
 
 
-def largest_score(base, n_draws):
-    before, after = joint_draws(base, n_draws)
+def largest_score(base, n_draws, are_shifted=False):
+    before, after = joint_draws(base, n_draws, are_shifted)
     change = after - before
     return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
 
 
+@pytest.mark.parametrize("are_shifted", [False, True])
 @pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)]))
-def test_moves_leave_the_joint_distribution(base, n_draws):
-    """A number that moves with the rows, from exact draws, for three families."""
-    assert largest_score(base, n_draws) < 4.0
+def test_moves_leave_the_joint_distribution(base, n_draws, are_shifted):
+    """A number that moves with the rows, in both ways, from exact draws, for three families."""
+    assert largest_score(base, n_draws, are_shifted) < 4.0
 
 
 RESTORE = standardized.restore
@@ -129,6 +133,33 @@ def test_a_wrong_density_of_rows_is_seen(monkeypatch):
     """What clusters say of rows, and the Jacobian, count by half."""
     monkeypatch.setattr(standardized, "restore", lambda *given: 0.5 * RESTORE(*given))
     assert largest_score("normal", 3_000) > 6.0
+
+
+class ForgottenClusters(cluster_shifts.ClusterShifts):
+    """Rows of which the clusters say nothing."""
+
+    def begin(self, density):
+        super().begin(density)
+        return 0.0
+
+    def rows(self, density):
+        rows, log_p = super().rows(density)
+        return rows, 0.0 * log_p
+
+
+class CentresOfRows(cluster_shifts.ClusterShifts):
+    """Centres that depend on the present rows, as they must not."""
+
+    def __init__(self, state, v, anchors, *others):
+        super().__init__(state, v, state.tables[v].values[:, : anchors.shape[1]].copy(), *others)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistaken", [ForgottenClusters, CentresOfRows])
+def test_a_wrong_shift_is_seen(monkeypatch, mistaken):
+    """What clusters say of rows is left out, or expansions begin at the rows."""
+    monkeypatch.setattr(cluster_shifts, "ClusterShifts", mistaken)
+    assert largest_score("normal", 6_000, True) > 6.0
 
 
 COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])

@@ -8,7 +8,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
-from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, Widths, shared_variables
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
@@ -19,7 +19,8 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
-from pymc_dpgmm.sampler.latent_rows import expansions, redraws, standardized, stretches
+from pymc_dpgmm.sampler.latent_rows import cluster_shifts, expansions, redraws, standardized, stretches
+from pymc_dpgmm.sampler.latent_rows.cluster_shifts import ClusterShifts
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
@@ -109,8 +110,8 @@ class LatentRows:
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)
         self._mixture = target.mixtures[self._view]
-        self._work = Work()
-        self.kernels = (*KERNELS, *(standardized.KERNELS if shared else ()))
+        self._work, self._work_of_shifts = Work(), Work()
+        self.kernels = (*KERNELS, *((*standardized.KERNELS, *cluster_shifts.KERNELS) if shared else ()))
 
     def draw(
         self,
@@ -161,8 +162,12 @@ class LatentRows:
             if tuning:
                 anchor.learn_step(stretched.accepted)
         if self._shared is not None:
-            follows = StandardizedRows(rng, state, self._view, places, distances, anchor.of_base, self._work)
-            self._shared.move(rng, point, state, self._view, follows, density, offset, anchor, tuning)
+            expanded = places, distances, anchor.of_base
+            following = StandardizedRows(rng, state, self._view, *expanded, self._work)
+            moved = rng, point, state, self._view
+            self._shared.move(*moved, following, density, offset, anchor.widths, tuning)
+            shifts = ClusterShifts(state, self._view, *expanded, self._work_of_shifts)
+            self._shared.move(*moved, shifts, density, offset, anchor.widths_of_shifts, tuning)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)
@@ -189,8 +194,8 @@ class Anchor:
         What is proposed to rows alone.
     n_learnt : int
         Draws that were learnt from.
-    widths : dict
-        Of slices of the numbers that rows share, by the names of their variables and their places.
+    widths, widths_of_shifts : dict
+        Of slices of the numbers that rows share: where standardized rows follow, and rows that are shifted.
     """
 
     def __init__(self) -> None:
@@ -200,7 +205,8 @@ class Anchor:
         self._reach: tuple[np.ndarray, np.ndarray] | None = None
         self.of_base: RowOfBase | None = None
         self.n_learnt = 0
-        self.widths: dict[tuple[str, tuple[int, ...]], float] = {}
+        self.widths: Widths = {}
+        self.widths_of_shifts: Widths = {}
 
     def begin(self, rows: np.ndarray) -> None:
         """Start from the rows of the first draw."""

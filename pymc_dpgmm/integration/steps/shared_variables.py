@@ -1,7 +1,7 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import pymc as pm
@@ -16,16 +16,29 @@ from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
-from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.state.state import State
-
-if TYPE_CHECKING:
-    from pymc_dpgmm.integration.steps.latent_rows import Anchor
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
 MOST_SHARED = 16
-# Numbers that are moved in a draw, chosen at random.
-MOVED_IN_A_DRAW = 2
+# Numbers that are moved in a draw in each of two ways, chosen at random.
+MOVED_IN_A_DRAW = 1
+
+# Widths of slices, by variables and places.
+type Widths = dict[tuple[str, tuple[int, ...]], float]
+
+
+class FollowingRows(Protocol):
+    """Rows that follow what they share; ``present`` (n, d) are those of the state.
+
+    ``begin`` takes the density of the rest of the model for the present rows, and ``rows`` another one, for which
+    it returns rows (n, d). Both return a log density of the rows in their clusters, with the Jacobian.
+    """
+
+    present: np.ndarray
+
+    def begin(self, density: Density) -> float: ...
+
+    def rows(self, density: Density) -> tuple[np.ndarray, float]: ...
 
 
 def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:
@@ -51,7 +64,7 @@ def draw_some(
     current: Mapping[str, np.ndarray],
     log_density: Callable[[], float],
     log_p: float,
-    widths: dict[tuple[str, tuple[int, ...]], float],
+    widths: Widths,
     n_moved: int,
     tuning: bool,
 ) -> None:
@@ -136,10 +149,10 @@ class SharedVariables:
         point: dict[str, np.ndarray],
         state: State,
         v: int,
-        standardized: StandardizedRows,
+        following: FollowingRows,
         density: Density,
         offset: Any,
-        anchor: "Anchor",
+        widths: Widths,
         tuning: bool,
     ) -> None:
         """Move some numbers, and the rows with them, in the point and in the state.
@@ -152,31 +165,31 @@ class SharedVariables:
         state : State
         v : int
             The view of the rows.
-        standardized : StandardizedRows
+        following : FollowingRows
         density : callable
             That of the model, at the point that it was set to last, for rows as the state has them.
         offset : (n, d) array or 0
             Of the rows of the point from those of the state.
-        anchor : Anchor
-            Of the chain, which has the widths of slices.
+        widths : dict
+            Of slices, learnt in tuning.
         tuning : bool
         """
         name, shape = self._density.name, np.shape(point[self._density.name])
         current = {name: np.array(point[name]) for name in self._names}
-        rows = standardized.present
+        rows = following.present
 
         point.update(current)
         self._density.at(point)
         point[name] = (rows + offset).reshape(shape)
-        log_p = standardized.begin(density) + self.log_density(point)
+        log_p = following.begin(density) + self.log_density(point)
         if not log_p > -np.inf:
             return
 
         def log_density() -> float:
             nonlocal rows
-            rows, log_p_of_rows = standardized.rows(density)
+            rows, log_p_of_rows = following.rows(density)
             point[name] = (rows + offset).reshape(shape)
             return log_p_of_rows + self.log_density(point)
 
-        draw_some(rng, current, log_density, log_p, anchor.widths, MOVED_IN_A_DRAW, tuning)
+        draw_some(rng, current, log_density, log_p, widths, MOVED_IN_A_DRAW, tuning)
         state.take_rows(v, rows)

@@ -152,7 +152,7 @@ def take_clusters(block, roots, is_triangular, of_base, half_log_det):
 
 
 @inlined
-def _expand_column(w, tried, stride, values, following):
+def _expand_column(w, tried, stride, values, following, is_own):
     """Do what :func:`expand` does for rows of one column, in a third of the time."""
     n = w.n
     for k in range(w.n_clusters):
@@ -160,9 +160,11 @@ def _expand_column(w, tried, stride, values, following):
         first, of_density, out = (
             shifted(tried, k * stride),
             shifted(values, k * stride),
-            shifted(following, 3 * k * n),
+            shifted(following, 0 if is_own else 3 * k * n),
         )
         for i in range(n):
+            if is_own and w.clusters[i] != k:
+                continue
             at, x, mean = k * n + i, first[i], w.means[k * w.n_means + (i if w.n_means > 1 else 0)]
             moved, distance, middle = x - mean, first[n + i] - x, of_density[i]
             value = middle + w.at_mean[at] - 0.5 * precision * moved * moved
@@ -197,10 +199,14 @@ def _expand_column(w, tried, stride, values, following):
 
 
 @inlined
-def _is_unfinished(w):
+def _is_unfinished(w, is_own):
     """Tell whether another expansion is worth while in a cluster that a row may well be in."""
     n = w.n
     for i in range(n):
+        if is_own:
+            if w.unfinished[w.clusters[i] * n + i] != 0:
+                return 1
+            continue
         largest = -math.inf
         for k in range(w.n_clusters):
             largest = max(largest, w.log_integrals[k * n + i])
@@ -210,18 +216,19 @@ def _is_unfinished(w):
     return 0
 
 
-@c_function(INT(INTS, FLOATS, INT, FLOATS, FLOATS))
-def expand(block, tried, stride, values, following):
+@c_function(INT(INTS, FLOATS, INT, FLOATS, FLOATS, INT))
+def expand(block, tried, stride, values, following, in_own):
     """Expand the density of every row in every cluster about the points that are tried, and keep the best.
 
     ``stride`` tells how many points there are from those for one cluster to those for the next: T n, or 0 where
     these are the same. What to evaluate next is written to ``following`` (K, T, n, d), and 1 returned where that
-    is worth while.
+    is worth while. If ``in_own`` is 1, rows are expanded in their own clusters, and ``following`` is (T, n, d).
     """
     w = read(block)
+    is_own = in_own != 0
     if w.d == 1:
-        _expand_column(w, tried, stride, values, following)
-        return _is_unfinished(w)
+        _expand_column(w, tried, stride, values, following, is_own)
+        return _is_unfinished(w, is_own)
     d, n = w.d, w.n
     size = d * (d + 1) // 2
     moved, slope, step = w.scratch, shifted(w.scratch, d), shifted(w.scratch, 2 * d)
@@ -229,10 +236,12 @@ def expand(block, tried, stride, values, following):
     for k in range(w.n_clusters):
         precision = shifted(w.precisions, k * size)
         first, of_density = shifted(tried, k * stride * d), shifted(values, k * stride)
+        points = shifted(following, 0 if is_own else k * n_points(d) * n * d)
         for i in range(n):
+            if is_own and w.clusters[i] != k:
+                continue
             at, x, mean = k * n + i, shifted(first, i * d), _mean_of(w, k, i)
             mode, place = shifted(w.modes, at * d), shifted(w.places, at * d)
-            points = shifted(following, k * n_points(d) * n * d)
             for j in range(d):
                 distances[j] = first[((1 + 2 * j) * n + i) * d + j] - x[j]
             value = of_density[i] + log_prior(w, k, i, x, moved, slope)
@@ -293,24 +302,29 @@ def expand(block, tried, stride, values, following):
             w.best[at] = value
             w.log_integrals[at] = value - half_log_det + (0.5 * gain if is_finite else 0.0)
             w.unfinished[at] = 1 if gain > WORTH or not is_inside else 0
-    return _is_unfinished(w)
+    return _is_unfinished(w, is_own)
 
 
 def expand_rows(
-    work: Work, density: Density, rows: np.ndarray, anchors: np.ndarray, distances: np.ndarray
+    work: Work,
+    density: Density,
+    rows: np.ndarray,
+    anchors: np.ndarray,
+    distances: np.ndarray,
+    in_own: bool = False,
 ) -> np.ndarray:
-    """Expand the density of every row in every cluster; return its values at the present rows."""
-    (n, d), k = rows.shape, int(work.block[N_OF_WORK])
+    """Expand the density of every row in every cluster, or in its own; return its values at the present rows."""
+    (n, d), k = rows.shape, 1 if in_own else int(work.block[N_OF_WORK])
     anchors, distances = np.ascontiguousarray(anchors), np.ascontiguousarray(distances)
     begin(work.address, *(address_of(array) for array in (rows, anchors, distances, work.first)))
     found = np.ascontiguousarray(density(work.first))
     stride, tried, of_tried = 0, work.first[1:], found[1:]
-    for _ in range(1 + MOST_EXPANSIONS):
+    for done in range(1 + MOST_EXPANSIONS):
         arrays = address_of(tried), stride, address_of(of_tried), address_of(work.following)
-        if not expand(work.address, *arrays) and stride:
+        if not expand(work.address, *arrays, int(in_own)) and done:
             break
         work.following, work.spare = work.spare, work.following
-        tried, stride = work.spare, work.spare.shape[1] * n
+        tried, stride = work.spare, 0 if in_own else work.spare.shape[1] * n
         of_tried = np.ascontiguousarray(density(tried[:k].reshape(-1, n, d)))
     return found[0].copy()
 

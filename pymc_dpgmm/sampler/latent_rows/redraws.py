@@ -375,8 +375,21 @@ def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base:
     normal = table.family.component.normal_rows
     assert normal is not None
     means, roots = normal(drawn, table.values)
-    work.means[: len(means)], work.means[len(means)] = means, of_base.mean
-    roots, precision = np.ascontiguousarray(roots), np.ascontiguousarray(of_base.precision)
+    work.means[: len(means)] = means
+    _take_roots(work, np.ascontiguousarray(roots), of_base)
+
+
+def take_row_of_base(work: Work, n: int, of_base: "RowOfBase") -> None:
+    """Write that n rows are in clusters of their own, and that there are no others."""
+    d = len(of_base.precision)
+    work.fit(n, d, len(of_base.mean), 1, 1)
+    work.block[N_OF_WORK] = 1
+    _take_roots(work, np.empty((0, d)), of_base)
+
+
+def _take_roots(work: Work, roots: np.ndarray, of_base: "RowOfBase") -> None:
+    work.means[len(roots)] = of_base.mean
+    precision = np.ascontiguousarray(of_base.precision)
     arrays = address_of(roots), int(roots.ndim == 3), address_of(precision)
     take_clusters(work.address, *arrays, of_base.half_log_det)
 

@@ -124,4 +124,4 @@ class StandardizedRows:
         return float(restore(self._work.address, address_of(self._residuals), address_of(rows)))
 
     def _expand(self, density: Density) -> None:
-        expand_rows(self._work, density, self.present, self._anchors, self._distances)
+        expand_rows(self._work, density, self.present, self._anchors, self._distances, in_own=True)
