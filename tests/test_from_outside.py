@@ -15,7 +15,8 @@ from slowly import rest_slow
 import pymc_dpgmm as dp
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
-from pymc_dpgmm.integration.variables.registered_labels import PartitionPrior
+from pymc_dpgmm.integration.variables.records import parse_numbers
+from pymc_dpgmm.integration.variables.registered_labels import PartitionPrior, prior_record
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
 from pymc_dpgmm.partitions.priors import chinese_restaurant, mixture_of_finite_mixtures
@@ -68,9 +69,6 @@ class PoissonComponentsRV(PartitionRV):
 class PoissonComponents(PartitionPrior):
     rv_op = PoissonComponentsRV()
 
-    def __new__(cls, name, rate, n, **kwargs):
-        return super().__new__(cls, name, rate, n, **kwargs)
-
     @classmethod
     def dist(cls, rate, n, **kwargs):
         return cls._made([rate], n, kwargs)
@@ -113,6 +111,36 @@ def test_a_prior_from_outside(is_random, tmp_path):
     if not is_random:
         with model, pytest.raises(TypeError, match="does not support the prior PoissonComponents"):
             dp.fit(progressbar=False)
+
+
+class TiltedRV(PoissonComponentsRV):
+    """The same with an array among its parameters."""
+
+    name = "Tilted"
+    fields = ("rate", "tilt")
+    signature = "(),(l),()->(n)"
+
+
+class Tilted(PartitionPrior):
+    rv_op = TiltedRV()
+
+    @classmethod
+    def dist(cls, rate, tilt, n, **kwargs):
+        return cls._made([rate, tilt], n, kwargs)
+
+    def logp(value, rate, tilt, n):  # noqa: N805
+        return PoissonComponents.density(value, rate, n)
+
+
+def test_an_array_of_a_prior_is_recorded_as_it_is():
+    """Nothing is known of its numbers; those of components of ``dp.MFM`` are cut where they are negligible."""
+    with pm.Model() as model:
+        own = Tilted("own", 0.7, np.array([0.0, -2_000.0, -3_000.0]), n=5)
+        mixed = dp.MFM("mixed", 1.0, 5, components=pm.Poisson.dist(1.0))
+    tilt = parse_numbers(prior_record(model, own, "own")["parameters"]["tilt"])
+    assert tilt.tolist() == [0.0, -2_000.0, -3_000.0]
+    kept = parse_numbers(prior_record(model, mixed, "mixed")["parameters"]["log_components"])
+    assert kept[-1] > kept.max() - 690.0
 
 
 @inlined

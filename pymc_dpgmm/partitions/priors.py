@@ -1,6 +1,6 @@
 """Priors on partitions, as numbers: seating weights and the EPPF.
 
-Compiled kernels use a prior only through the functions marked ``inlined`` below. Python code may call these too.
+Kernels of scans and moves use a prior through the functions marked ``inlined`` below. Python code may call them.
 """
 
 import math
@@ -45,8 +45,8 @@ class GibbsType(NamedTuple):
 
     .. math:: p(n_1, \ldots, n_K) = V_n(K) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
 
-    (Gnedin and Pitman 2006). All priors of this package are of this type, so that one compiled kernel serves all
-    of them: see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
+    (Gnedin and Pitman 2006). All priors of rows without groups are of this type, so that one kernel serves all of
+    them: see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
     :func:`mixture_of_finite_mixtures`.
 
     Parameters

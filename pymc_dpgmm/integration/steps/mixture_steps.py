@@ -270,7 +270,7 @@ class DPMixtureStep(LabelsStep):
 
         It is ideal for labels and what is drawn with them (openers, missing entries, atoms, clusters of rows in
         chunks), and for a concentration with a gamma prior that fits. :meth:`__new__`, which sees the model, hands
-        on what does not. Hyperparameters are assigned in ``hooks/guards.py``, which sees the options too.
+        on what does not. Hyperparameters are assigned by ``assignment.py``, which sees the options too.
         """
         if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL

@@ -1,4 +1,4 @@
-"""Random variables of PyTensor that are labels under a prior on partitions, and their log densities."""
+"""Operations of PyTensor that draw labels under a prior on partitions, and their log densities."""
 
 from typing import Any
 
@@ -81,6 +81,10 @@ class PartitionRV(LabelsRV):
     def most_clusters(self, *params: Any) -> Any:
         """Return the number of clusters that there can be at most, a number or a variable; n is left out."""
         return np.inf
+
+    def recorded(self, field: str, numbers: np.ndarray) -> np.ndarray:
+        """Return what results need of a parameter that is an array: all of it."""
+        return numbers
 
     def rng_fn(self, rng: np.random.Generator, *arguments: Any) -> np.ndarray:
         *params, size = arguments
@@ -190,6 +194,10 @@ class MFMRV(PartitionRV):
         _, log_components = params
         possible = pt.switch(pt.isinf(log_components), 1, pt.arange(1, log_components.shape[0] + 1))
         return possible.max().astype("float64")
+
+    def recorded(self, field: str, numbers: np.ndarray) -> np.ndarray:
+        """Return probabilities of numbers of components without negligible ones at the end."""
+        return numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1]
 
 
 def partition_support_point(op: PartitionRV, rv: Any, rng: Any, size: Any, *inputs: Any) -> Any:

@@ -32,11 +32,11 @@ class PartitionPrior(pm.Discrete):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # The signature names the shared arguments, so that users find them.
+        # The signature names the arguments of ``dist`` and the shared ones, so that users find them.
         keyword = inspect.Parameter.KEYWORD_ONLY
-        _, *parameters = inspect.signature(cls.__new__).parameters.values()
-        parameters = [p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD]
-        parameters += [p for p in inspect.signature(cls.dist).parameters.values() if p.kind is keyword]
+        parameters = [inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        own = inspect.signature(cls.dist).parameters.values()
+        parameters += [p for p in own if p.kind is not inspect.Parameter.VAR_KEYWORD]
         names = ("dims", "known_labels", "must_link", "initval")
         shared = [inspect.Parameter(name, keyword, default=None) for name in names]
         cls.__signature__ = inspect.Signature([*parameters, *shared])
@@ -111,9 +111,7 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
         elif is_random(value):
             parameters[field] = None
         else:
-            # Probabilities of numbers of components. Negligible ones at the end are left out.
-            numbers = value.eval()
-            parameters[field] = stored(model, numbers[: np.flatnonzero(numbers > numbers.max() - 690.0)[-1] + 1])
+            parameters[field] = stored(model, labels.owner.op.recorded(field, value.eval()))
     is_constrained = constraints_on(labels) is not None
     return {"prior": labels.owner.op.name, "parameters": parameters, "is_constrained": is_constrained}
 

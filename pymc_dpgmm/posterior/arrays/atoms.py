@@ -28,7 +28,7 @@ class AtomFamily(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class AtomView:
-    """Atoms of all draws, with the interface of :class:`ViewDraws`.
+    """Atoms of all draws, with the interface of :class:`~pymc_dpgmm.posterior.arrays.mixtures.ViewDraws`.
 
     Parameters
     ----------

@@ -12,14 +12,16 @@ from pymc_dpgmm.sampler.state.table import Table
 
 
 class SummedNumbers(NamedTuple):
-    """All draws of a mixture of one view without labels, chains one after the other; see :class:`MixtureNumbers`.
+    """All draws of a mixture of one view without labels, chains one after the other.
+
+    :class:`~pymc_dpgmm.posterior.arrays.mixtures.MixtureNumbers` has those of mixtures with labels.
 
     Parameters
     ----------
     sums : (n_draws, K, w) array
         Sufficient statistics, each line as in a :class:`Table`. Lines after the last cluster of a draw are empty.
     seats : callable
-        As in :class:`MixtureNumbers`.
+        As in :class:`~pymc_dpgmm.posterior.arrays.mixtures.MixtureNumbers`.
     views : sequence of ViewDraws
     origin : (c,) array or None
         Origin that was subtracted from the rows.

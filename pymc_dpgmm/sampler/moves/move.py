@@ -1,4 +1,4 @@
-"""Kinds of moves that go with scans: what a kind tells everything else about itself, and the list of all kinds.
+"""Kinds of moves that go with scans: what a kind tells everything else about itself.
 
 A kind is a kernel and a record. The kernel makes one move. It leaves the posterior of the partition invariant,
 and finds ``SLOTS_NEEDED`` free slots. The record, :class:`Move`, tells how many moves a draw has, whether a move
@@ -6,7 +6,9 @@ may serve as a proposal, and what is counted. Sweeps, the schedule, options and 
 kind is a file with its kernel and its record, and a line in :mod:`pymc_dpgmm.sampler.moves.kinds`.
 
 A kernel must serve states whose rows come in groups too, where weights of clusters depend on the group: see how
-``split_merge.py`` asks ``are_grouped``. A new kind comes last in the list: callers pass numbers by position.
+``split_merge.py`` asks ``are_grouped``. A new kind comes last in the list: callers pass numbers by position. Where
+other parts of a model depend on the labels, a draw proposes one move of a kind, and one that the model refuses has
+counted only what is tried and the work.
 """
 
 from collections.abc import Mapping

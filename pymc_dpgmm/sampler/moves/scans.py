@@ -84,7 +84,7 @@ def add_weights(s, prior, rows, n_rows, opening):
 
 @inlined
 def scan(s, prior, rows, start, stop, metropolized):
-    """Draw the clusters of ``rows[start:stop]``, each given those of all other rows; see :func:`gibbs_scan`.
+    """Draw the clusters of ``rows[start:stop]``, each given those of all other rows.
 
     They are drawn given the row's own cluster too, if ``metropolized``: see
     :func:`~pymc_dpgmm.sampler.state.choices.pick_metropolized`.

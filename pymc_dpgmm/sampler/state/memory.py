@@ -11,7 +11,7 @@ Rows may come in groups, each with weights of its own: what is kept of these is 
 
 The *head* is a block of whole numbers: sizes, and the addresses of all arrays. ``HEAD`` declares its fields.
 Functions that are called by address are in it too: those on all views (``IN_VIEWS``), those that moves register
-(:mod:`pymc_dpgmm.sampler.state.provided`), and three that :class:`~pymc_dpgmm.sampler.state.state.State` sets
+(:mod:`pymc_dpgmm.sampler.state.provided`), and those that :class:`~pymc_dpgmm.sampler.state.state.State` sets
 itself.
 """
 
