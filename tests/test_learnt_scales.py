@@ -18,6 +18,7 @@ from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt
 from pymc_dpgmm.models import learnt_base
 from pymc_dpgmm.sampler.hyperparameters import learnt_scales as kernels
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.tuning.column_divisions import column_divisions
 
 ROWS = np.array([[-1.2, -0.7], [-0.8, -1.1], [0.4, 0.1], [1.3, 0.8], [1.0, 1.6]])
 WITH_GAP = np.where([[False, True], *[[False, False]] * 4], np.nan, ROWS)
@@ -331,6 +332,59 @@ def test_groups_are_found_among_columns_of_noise(base):
     assert idata.posterior["y_within"].dims == ("chain", "draw", "y_feature")
     scalars = dp.summary(idata, "y").scalars
     assert {"y_kappa", "y_degrees", "y_within[a]"} <= set(scalars.index)
+
+
+@pytest.mark.parametrize("base", rest_slow([dp.SphericalNormalInverseGamma, None, dp.NormalInverseGamma], 1))
+def test_chains_find_the_scale_with_the_groups(base):
+    """None stays where two groups are one, and the column in which they differ counts as wide."""
+    rng = np.random.default_rng(14)
+    rows = rng.normal(size=(120, 14))
+    rows[40:80, 0] += 8.0
+    rows[80:, 1] += 8.0
+    with pm.Model() as model:
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=rows)
+    # One after the other: none hears of a later one, and of what an earlier one has found it takes labels alone.
+    idata = sampled.sample(model, 60, tune=300, chains=8, cores=1, random_seed=5)
+    log_joint = idata.sample_stats["y_labels_log_joint"].mean("draw")
+    assert float(log_joint.max() - log_joint.min()) < 10.0
+    assert int(idata.sample_stats["y_labels_n_clusters"].min()) >= 3
+    assert float(idata.posterior["y_within"][..., :2].mean(("chain", "draw")).max()) < 0.2
+
+
+def test_no_trial_worsens_what_a_search_has():
+    """At the partition that is sought, trials return nothing."""
+    rng = np.random.default_rng(2)
+    rows = np.concatenate([rng.normal(size=(30, 3)), 20.0 + rng.normal(size=(30, 3))])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, observed=rows, initval=np.repeat([0, 1], 30))
+        step = dp.DPMixtureStep(model.free_RVs)
+    point = model.initial_point(random_seed=1)
+    step.setup_chain(np.random.default_rng(1), tune=200, draws=10)
+    for _ in range(100):
+        point, _ = step.step(point)
+    (trial,) = step.scale_trials.values()
+    for seed in range(20):
+        trial.n_in_vain = 0
+        assert trial.tried(np.random.default_rng(seed), point, step.prepared[0]) is None
+
+
+def test_columns_divide_where_they_have_two_parts():
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(60, 3))
+    values[20:40, 1] += 10.0
+    values[[0, 41], 1], values[::7, 2] = np.nan, np.nan
+    labels = np.repeat([0, 1], [40, 20])
+    best, *others = column_divisions(values, labels)
+    ends = {tuple(range(1, 20)), tuple(range(20, 40))}
+    assert tuple(sorted(best.rows)) in ends
+    assert best.score > 20.0
+    assert max(division.score for division in others) < 6.0
+    assert len(others) == 5
+    # Of many normal rows, the halves have as much variance as those of a normal distribution.
+    (division,) = column_divisions(rng.normal(size=(100_000, 1)), np.zeros(100_000, dtype=np.int64))
+    assert abs(division.score) < 1_000.0
+    assert column_divisions(np.ones((9, 1)), np.zeros(9, dtype=np.int64)) == []
+    assert column_divisions(rng.normal(size=(3, 1)), np.zeros(3, dtype=np.int64)) == []
 
 
 def test_more_than_fifty_columns_are_independent_by_default():

@@ -26,10 +26,11 @@ from pymc_dpgmm.integration.steps.latent_rows import (
     labels_of_rows,
 )
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
+from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
-from pymc_dpgmm.sampler.amounts import SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
+from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_CROSS, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
@@ -165,6 +166,7 @@ class LabelsStep(PartitionStep):
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
+        self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_CROSS)
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
@@ -198,6 +200,8 @@ class LabelsStep(PartitionStep):
         self.schedules = self._new_schedules(tune)
         self.widths = {}
         self.anchors = {}
+        for trial in self.scale_trials.values():
+            trial.n_in_vain = 0
 
     def stop_tuning(self) -> None:
         """End tuning; a chain whose search has not come to its end has nothing to tell others."""
@@ -212,6 +216,13 @@ class LabelsStep(PartitionStep):
         states = [None if prepared is None else prepared.state for prepared in self.prepared]
         for group in self.hyperparameters:
             group.draw(self.rng, point, states, self.widths, self.tune)
+        for position, trial in self.scale_trials.items() if self.tune else ():
+            schedule, prepared = self.schedules[position], self.prepared[position]
+            if isinstance(schedule, Schedule) and schedule.is_alone and prepared is not None:
+                bettered = trial.tried(self.rng, point, prepared)
+                if bettered is not None:
+                    point, self.prepared[position] = bettered
+                    schedule.go_on()
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:

@@ -90,6 +90,20 @@ class LearntScaleDraw:
         kappa, degrees, within = (np.exp(point[name]) for name in self.names)
         return Scale(float(kappa), float(degrees), np.ravel(within))
 
+    @property
+    def n_columns(self) -> int:
+        """The number of columns."""
+        return len(self._variances)
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The number of the labels among those of the step, and of the mixture among those on them."""
+        return self._clusters.target, self._clusters.view
+
+    def log_prior(self, point: dict[str, np.ndarray]) -> float:
+        """Return the log density of the scale in a point, without its clusters."""
+        return self._scale_at(point).log_prior(self._prior)
+
     def _params_at(self, point: dict[str, np.ndarray]) -> Any:
         """Return the parameters of the base measure, as the model's graph would."""
         scale = self._scale_at(point)

@@ -94,6 +94,13 @@ class Scale(NamedTuple):
     degrees: float
     within: np.ndarray
 
+    def log_prior(self, prior: ScalePrior) -> float:
+        """Return the log density of the logarithms of all unknowns, up to a constant."""
+        log_kappa, log_degrees = math.log(self.kappa), math.log(self.degrees)
+        of_shares = float(np.sum(np.log(self.within) - prior.rate * self.within))
+        of_kappa = ((log_kappa - prior.log_kappa) / prior.sd_kappa) ** 2
+        return of_shares - 0.5 * (of_kappa + ((log_degrees - prior.log_degrees) / prior.sd_degrees) ** 2)
+
 
 @inlined
 def _spacing(bits):

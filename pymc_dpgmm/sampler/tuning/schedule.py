@@ -176,6 +176,15 @@ class Schedule:
         """Tell whether the next draw is a search."""
         return tuning and self.search_left > 0
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the search is one from a single start, before any crossing."""
+        return self.search_left > 0 and self.population is None
+
+    def go_on(self) -> None:
+        """Go on with the search, whose state somebody has bettered."""
+        self.settled = 0
+
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
         n_threads = self.options.threads or available_threads()
