@@ -364,7 +364,6 @@ def test_no_trial_worsens_what_a_search_has():
         point, _ = step.step(point)
     (trial,) = step.scale_trials.values()
     for seed in range(20):
-        trial.n_in_vain = 0
         assert trial.tried(np.random.default_rng(seed), point, step.prepared[0]) is None
 
 

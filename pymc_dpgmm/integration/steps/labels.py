@@ -200,8 +200,6 @@ class LabelsStep(PartitionStep):
         self.schedules = self._new_schedules(tune)
         self.widths = {}
         self.anchors = {}
-        for trial in self.scale_trials.values():
-            trial.n_in_vain = 0
 
     def stop_tuning(self) -> None:
         """End tuning; a chain whose search has not come to its end has nothing to tell others."""
@@ -218,11 +216,11 @@ class LabelsStep(PartitionStep):
             group.draw(self.rng, point, states, self.widths, self.tune)
         for position, trial in self.scale_trials.items() if self.tune else ():
             schedule, prepared = self.schedules[position], self.prepared[position]
-            if isinstance(schedule, Schedule) and schedule.is_alone and prepared is not None:
+            if isinstance(schedule, Schedule) and schedule.tries_scales and prepared is not None:
                 bettered = trial.tried(self.rng, point, prepared)
+                schedule.note_trial(bettered is not None)
                 if bettered is not None:
                     point, self.prepared[position] = bettered
-                    schedule.go_on()
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:

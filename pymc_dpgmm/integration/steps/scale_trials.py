@@ -7,12 +7,7 @@ import numpy as np
 
 from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared
-from pymc_dpgmm.sampler.amounts import (
-    DIVISIONS_TO_CHOOSE_FROM,
-    LARGEST_CHANCE,
-    ROUNDS_OF_SCALE_TRIAL,
-    TRIALS_IN_VAIN,
-)
+from pymc_dpgmm.sampler.amounts import DIVISIONS_TO_CHOOSE_FROM, LARGEST_CHANCE, ROUNDS_OF_SCALE_TRIAL
 from pymc_dpgmm.sampler.many_rows import many_rows
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.column_divisions import column_divisions
@@ -30,18 +25,12 @@ class ScaleTrial:
     n_targets : int
     drawn : sequence of LearntScaleDraw
         The scales of all mixtures on the labels, of which the first one's rows are divided.
-
-    Attributes
-    ----------
-    n_in_vain : int
-        Trials since the last one that was worth while. A chain begins with 0, and ends trials after some.
     """
 
     def __init__(
         self, target: LabelsTarget, position: int, n_targets: int, drawn: Sequence[LearntScaleDraw]
     ) -> None:
         self._target, self._position, self._n_targets, self._drawn = target, position, n_targets, drawn
-        self.n_in_vain = 0
 
     def tried(
         self, rng: np.random.Generator, point: dict[str, np.ndarray], prepared: Prepared
@@ -56,9 +45,6 @@ class ScaleTrial:
         prepared : Prepared
             Of the labels in the point.
         """
-        if self.n_in_vain >= TRIALS_IN_VAIN:
-            return None
-        self.n_in_vain += 1
         target, prior = self._target, self._target.prior(point)
         now = None if prior is None else target.state(point, prior, prepared)
         if now is None or prior is None:
@@ -87,7 +73,6 @@ class ScaleTrial:
         by_chance = LARGEST_CHANCE * math.sqrt(sum(drawn.n_columns + 2 for drawn in self._drawn))
         if not self._merit(other, state) > merit + by_chance:
             return None
-        self.n_in_vain = 0
         other[target.name] = target.labels_of(state)
         return other, Prepared(other[target.name], now.views, state)
 

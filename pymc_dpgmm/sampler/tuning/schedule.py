@@ -28,6 +28,7 @@ from pymc_dpgmm.sampler.amounts import (
     SETTLED_DRAWS_OF_PART,
     SETTLED_SHARE,
     SWEEPS_ALONE,
+    TRIALS_IN_VAIN,
     TRIED_BEFORE,
     WORDS_CHEAPER,
     Effort,
@@ -157,6 +158,7 @@ class Schedule:
     has_searched_part: bool = False
     effort: Effort = EFFORT
     settled: int = 0
+    trials_in_vain: int = 0
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
     population: Population | None = None
@@ -177,13 +179,14 @@ class Schedule:
         return tuning and self.search_left > 0
 
     @property
-    def is_alone(self) -> bool:
-        """Whether the search is one from a single start, before any crossing."""
-        return self.search_left > 0 and self.population is None
+    def tries_scales(self) -> bool:
+        """Whether divisions are tried with a learnt scale: before any crossing, until some were in vain."""
+        return self.search_left > 0 and self.population is None and self.trials_in_vain < TRIALS_IN_VAIN
 
-    def go_on(self) -> None:
-        """Go on with the search, whose state somebody has bettered."""
-        self.settled = 0
+    def note_trial(self, was_taken: bool) -> None:
+        """Note a trial with a learnt scale; a search goes on from what it has found."""
+        self.trials_in_vain = 0 if was_taken else self.trials_in_vain + 1
+        self.settled = 0 if was_taken else self.settled
 
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
