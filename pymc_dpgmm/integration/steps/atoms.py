@@ -21,7 +21,6 @@ from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.shared_of_atoms import AtomsAnchor
-from pymc_dpgmm.integration.steps.shared_variables import MOVED_IN_A_DRAW
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
 from pymc_dpgmm.integration.steps.targets import (
     is_labels,
@@ -56,6 +55,8 @@ STATISTICS: dict[str, Any] = OF_PARTITIONS | {
 # Default number of sweeps of a draw: pairs of the largest number of rows and the number of sweeps; 1 for more
 # rows.
 SWEEPS = ((500, 4), (2_000, 2))
+# Numbers shared by all rows that are moved with the atoms in a draw, chosen at random.
+MOVED_IN_A_DRAW = 2
 
 
 class AtomOptions(NamedTuple):

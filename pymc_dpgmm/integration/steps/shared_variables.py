@@ -21,7 +21,7 @@ from pymc_dpgmm.sampler.state.state import State
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
 MOST_SHARED = 16
 # Numbers that are moved in a draw in each of two ways, chosen at random.
-MOVED_IN_A_DRAW = 1
+MOVED_IN_EACH_WAY = 1
 
 # Widths of slices, by variables and places.
 type Widths = dict[tuple[str, tuple[int, ...]], float]
@@ -191,5 +191,5 @@ class SharedVariables:
             point[name] = (rows + offset).reshape(shape)
             return log_p_of_rows + self.log_density(point)
 
-        draw_some(rng, current, log_density, log_p, widths, MOVED_IN_A_DRAW, tuning)
+        draw_some(rng, current, log_density, log_p, widths, MOVED_IN_EACH_WAY, tuning)
         state.take_rows(v, rows)
