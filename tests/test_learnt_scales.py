@@ -334,13 +334,19 @@ def test_groups_are_found_among_columns_of_noise(base):
     assert {"y_kappa", "y_degrees", "y_within[a]"} <= set(scalars.index)
 
 
-@pytest.mark.parametrize("base", rest_slow([dp.SphericalNormalInverseGamma, None, dp.NormalInverseGamma], 1))
-def test_chains_find_the_scale_with_the_groups(base):
+SPHERICAL = dp.SphericalNormalInverseGamma
+
+
+@pytest.mark.parametrize(
+    ("base", "n", "d"),
+    rest_slow([(SPHERICAL, 40, 14), (None, 40, 14), (dp.NormalInverseGamma, 40, 14), (None, 100, 30)], 1),
+)
+def test_chains_find_the_scale_with_the_groups(base, n, d):
     """None stays where two groups are one, and the column in which they differ counts as wide."""
     rng = np.random.default_rng(14)
-    rows = rng.normal(size=(120, 14))
-    rows[40:80, 0] += 8.0
-    rows[80:, 1] += 8.0
+    rows = rng.normal(size=(3 * n, d))
+    rows[n : 2 * n, 0] += 8.0
+    rows[2 * n :, 1] += 8.0
     with pm.Model() as model:
         dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=rows)
     # One after the other: none hears of a later one, and of what an earlier one has found it takes labels alone.

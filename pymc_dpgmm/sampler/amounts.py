@@ -87,9 +87,9 @@ REFINEMENTS_OF_TWO = 6
 # MOST_CLUSTERS_OF_START, in turn.
 POPULATION, DRAWS_OF_MEMBER, SEARCHES_THAT_MEET, CROSSING_SHARE = 16, 6, 3, 0.15
 MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_CROSS = 20, 5_000
-# Where a base measure learns its scale, a searching draw also tries one of the best DIVISIONS_TO_CHOOSE_FROM
-# divisions of clusters along a column, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws. Without this,
-# three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one
+# Where a base measure learns its scale, a searching draw also tries a division of a cluster along a column, the
+# best or one of the DIVISIONS_TO_CHOOSE_FROM best, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws.
+# Without this, three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one
 # (``tests/test_learnt_scales.py``). The log density must gain LARGEST_CHANCE times the standard deviation by which
 # two draws of the scale alone differ. A chain makes no more trials after TRIALS_IN_VAIN.
 DIVISIONS_TO_CHOOSE_FROM, ROUNDS_OF_SCALE_TRIAL, LARGEST_CHANCE, TRIALS_IN_VAIN = 3, 3, 3.0, 15

@@ -56,7 +56,9 @@ class ScaleTrial:
         if not divisions:
             return None
         merit = self._merit(point, now.state)
-        chosen = divisions[rng.integers(min(len(divisions), DIVISIONS_TO_CHOOSE_FROM))]
+        # The best one in half of the trials.
+        others = min(len(divisions), DIVISIONS_TO_CHOOSE_FROM)
+        chosen = divisions[0 if rng.random() < 0.5 else rng.integers(others)]
         labels[chosen.rows] = labels.max() + 1
         other, state = dict(point), relabelled(now.state, labels)
         for _ in range(ROUNDS_OF_SCALE_TRIAL):
