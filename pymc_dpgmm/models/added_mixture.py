@@ -10,19 +10,11 @@ import pandas as pd
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
-from pymc_dpgmm.families import (
-    BaseMeasure,
-)
+from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import check_base
 from pymc_dpgmm.families.default_base import default_base
-from pymc_dpgmm.integration.variables import (
-    CollapsedMixture,
-    partition_sizes,
-)
-from pymc_dpgmm.integration.variables.grouped_labels import (
-    NamedGroups,
-    numbered_groups,
-)
+from pymc_dpgmm.integration.variables import CollapsedMixture, partition_sizes
+from pymc_dpgmm.integration.variables.grouped_labels import NamedGroups, numbered_groups
 from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, coords_of, note_rows
@@ -32,12 +24,7 @@ from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments
 from pymc_dpgmm.models.dims import check_dims, named_dims, own_dims, shape_of_dims
 from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
-from pymc_dpgmm.tables.checks import (
-    check_units,
-    is_chunked,
-    is_sparse,
-    is_variable,
-)
+from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
 from pymc_dpgmm.tables.doubtful import warn_of_repeated
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table

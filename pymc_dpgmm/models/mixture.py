@@ -8,16 +8,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 
-from pymc_dpgmm.families import (
-    BaseMeasure,
-    DirichletCategorical,
-)
-from pymc_dpgmm.integration.variables import (
-    CRP,
-    MFM,
-    FiniteDirichlet,
-    PitmanYor,
-)
+from pymc_dpgmm.families import BaseMeasure, DirichletCategorical
+from pymc_dpgmm.integration.variables import CRP, MFM, FiniteDirichlet, PitmanYor
 from pymc_dpgmm.integration.variables.grouped_labels import (
     NamedGroups,
     add_finite_labels,
@@ -27,12 +19,7 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.models.added_mixture import Request, add_mixture
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
-from pymc_dpgmm.tables.checks import (
-    check_count,
-    is_variable,
-    listed,
-    without_dims,
-)
+from pymc_dpgmm.tables.checks import check_count, is_variable, listed, without_dims
 from pymc_dpgmm.tables.tokens import read_tokens
 
 

@@ -5,15 +5,7 @@ import math
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, below, uniform
-from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    INT,
-    INTS,
-    NOTHING,
-    address_of,
-    bits_of_generator,
-    c_function,
-)
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
 from pymc_dpgmm.native.special import log_risings
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new

@@ -2,12 +2,7 @@
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import (
-    INT,
-    INTS,
-    address_of,
-    c_function,
-)
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function
 
 
 @c_function(INT(INTS, INT, INTS, INTS))

@@ -5,14 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    FLOATS,
-    INT,
-    NOTHING,
-    address_of,
-    c_function,
-)
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, address_of, c_function
 from pymc_dpgmm.partitions.priors import GibbsType
 
 

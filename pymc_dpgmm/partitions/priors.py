@@ -9,15 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba.extending import intrinsic
 
-from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    FLOATS,
-    INT,
-    c_function,
-    called_at,
-    compiled_as,
-    inlined,
-)
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, c_function, called_at, compiled_as, inlined
 from pymc_dpgmm.native.special import log_rising
 
 # Stands for the series of priors without one.

@@ -17,9 +17,7 @@ from pymc_dpgmm.integration.variables import mixture_inputs, of_units
 from pymc_dpgmm.posterior.arrays.atoms import AtomView
 from pymc_dpgmm.posterior.arrays.mixtures import ViewDraws
 from pymc_dpgmm.posterior.draws import DrawnLabels
-from pymc_dpgmm.posterior.stored import (
-    Source,
-)
+from pymc_dpgmm.posterior.stored import Source
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names

@@ -22,9 +22,7 @@ from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_proc
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.shared_of_atoms import AtomsAnchor
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, of_partition
-from pymc_dpgmm.integration.steps.targets import (
-    is_labels,
-)
+from pymc_dpgmm.integration.steps.targets import is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.native.compiled import bits_of_generator, compiling, logger
 from pymc_dpgmm.partitions.concentration import drawn_concentration

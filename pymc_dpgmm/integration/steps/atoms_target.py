@@ -10,18 +10,10 @@ from pytensor.graph.basic import Variable
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel
 from pymc_dpgmm.integration.steps.shared_of_atoms import SharedOfAtoms
-from pymc_dpgmm.integration.steps.targets import (
-    LabelsPrior,
-    MixtureTarget,
-    of_blocks,
-    same_params,
-    same_rows,
-)
+from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, of_blocks, same_params, same_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import named_by_appearance
-from pymc_dpgmm.sampler.atoms.atom_moves import (
-    Atoms,
-)
+from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows
 from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps

@@ -17,14 +17,8 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
-from pymc_dpgmm.integration.steps.hyperparameters import (
-    hyperparameters_of_step,
-)
-from pymc_dpgmm.integration.steps.latent_rows import (
-    Anchor,
-    LatentRows,
-    labels_of_rows,
-)
+from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_step
+from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition

@@ -6,26 +6,16 @@ from typing import Any
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.integration.internals.pymc_internals import (
-    Competence,
-    CompoundStep,
-    get_value_vars_from_user_vars,
-)
+from pymc_dpgmm.integration.internals.pymc_internals import Competence, CompoundStep, get_value_vars_from_user_vars
 from pymc_dpgmm.integration.steps.assignment import drawn_with_labels
 from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
 from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
-from pymc_dpgmm.integration.steps.hyperparameters import (
-    check_hyperparameters,
-    hyperparameters_of_processes,
-)
+from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
-from pymc_dpgmm.integration.steps.latent_rows import (
-    check_latent_rows,
-    chosen_latent_rows,
-)
+from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows
 from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
 from pymc_dpgmm.integration.steps.targets import is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms

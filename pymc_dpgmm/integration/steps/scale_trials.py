@@ -60,23 +60,28 @@ class ScaleTrial:
         others = min(len(divisions), DIVISIONS_TO_CHOOSE_FROM)
         chosen = divisions[0 if rng.random() < 0.5 else rng.integers(others)]
         labels[chosen.rows] = labels.max() + 1
-        other, state = dict(point), relabelled(now.state, labels)
+        other, adapted = dict(point), now._replace(state=relabelled(now.state, labels))
         for _ in range(ROUNDS_OF_SCALE_TRIAL):
-            other[target.name] = target.labels_of(state)
-            states = [state if position == self._position else None for position in range(self._n_targets)]
+            self._note_labels(other, adapted.state)
+            states: list[State | None] = [None] * self._n_targets
+            states[self._position] = adapted.state
             for drawn in self._drawn:
                 drawn.draw(rng, other, states, {}, True)
-            adapted = target.state(other, prior, Prepared(other[target.name], now.views, state))
-            if adapted is None:
+            # The views tell which parameters the state has.
+            found = target.state(other, prior, adapted._replace(labels=other[target.name]))
+            if found is None:
                 return None
-            state = adapted.state
-            many_rows.scan(rng, state, 1, 0, 1)
+            adapted = found
+            many_rows.scan(rng, adapted.state, 1, 0, 1)
         # Two draws of a scale given one partition differ in log density, with a variance of about its unknowns.
         by_chance = LARGEST_CHANCE * math.sqrt(sum(drawn.n_columns + 2 for drawn in self._drawn))
-        if not self._merit(other, state) > merit + by_chance:
+        if not self._merit(other, adapted.state) > merit + by_chance:
             return None
-        other[target.name] = target.labels_of(state)
-        return other, Prepared(other[target.name], now.views, state)
+        self._note_labels(other, adapted.state)
+        return other, adapted._replace(labels=other[target.name])
+
+    def _note_labels(self, point: dict[str, np.ndarray], state: State) -> None:
+        point[self._target.name] = self._target.labels_of(state)
 
     def _merit(self, point: dict[str, np.ndarray], state: State) -> float:
         return state.log_joint() + sum(drawn.log_prior(point) for drawn in self._drawn)

@@ -1,7 +1,7 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -16,6 +16,7 @@ from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
 from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
@@ -25,20 +26,6 @@ MOVED_IN_EACH_WAY = 1
 
 # Widths of slices, by variables and places.
 type Widths = dict[tuple[str, tuple[int, ...]], float]
-
-
-class FollowingRows(Protocol):
-    """Rows that follow what they share; ``present`` (n, d) are those of the state.
-
-    ``begin`` takes the density of the rest of the model for the present rows, and ``rows`` another one, for which
-    it returns rows (n, d). Both return a log density of the rows in their clusters, with the Jacobian.
-    """
-
-    present: np.ndarray
-
-    def begin(self, density: Density) -> float: ...
-
-    def rows(self, density: Density) -> tuple[np.ndarray, float]: ...
 
 
 def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:

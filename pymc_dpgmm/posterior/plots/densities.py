@@ -9,11 +9,7 @@ import xarray as xr
 from pymc_dpgmm.posterior.density import coordinate_of, density_of
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
-from pymc_dpgmm.posterior.plots.panels import (
-    column_labels,
-    name_ticks,
-    places,
-)
+from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, places
 from pymc_dpgmm.posterior.plots.shared import MOST_BARS, OF_BAR, count_ticks
 from pymc_dpgmm.posterior.processes import density_of_process
 from pymc_dpgmm.tables.checks import listed

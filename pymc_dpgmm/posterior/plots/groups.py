@@ -8,11 +8,7 @@ import pymc as pm
 
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
-from pymc_dpgmm.posterior.plots.panels import (
-    column_labels,
-    name_ticks,
-    rows_shown,
-)
+from pymc_dpgmm.posterior.plots.panels import column_labels, name_ticks, rows_shown
 from pymc_dpgmm.posterior.plots.shared import (
     MOST_BARS,
     MOST_NAMED,

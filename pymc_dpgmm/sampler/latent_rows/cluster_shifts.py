@@ -17,6 +17,7 @@ import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function, shifted
 from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, take_row_of_base
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.state.state import State
@@ -64,25 +65,16 @@ def centre_rows(block, of_base, slots, n_slots, sums, centres):
 KERNELS = (centre_rows,)
 
 
-class ClusterShifts:
+class ClusterShifts(FollowingRows):
     """The rows of a view, given their labels and how far each is from the centre of its cluster.
 
     Parameters
     ----------
     state : State
         Its rows are those that :meth:`rows` has returned last.
-    v : int
-        The view.
-    anchors, distances : (n, d) arrays
-        Where expansions begin, and how far differences reach; must not depend on the present rows.
+    v, anchors, distances, work
+        See :class:`~pymc_dpgmm.sampler.latent_rows.following_rows.FollowingRows`.
     of_base : RowOfBase
-    work : Work
-        Not to be used by others meanwhile.
-
-    Attributes
-    ----------
-    present : (n, d) array
-        The rows of the state.
     """
 
     def __init__(
@@ -96,23 +88,18 @@ class ClusterShifts:
     ) -> None:
         n, d = anchors.shape
         take_row_of_base(work, n, of_base)
-        self._state, self._v, self._work = state, v, work
-        self._anchors, self._distances = anchors, distances
+        super().__init__(state, v, anchors, distances, work)
+        self._state, self._v = state, v
         self._slots, self._sums = state.slots_of_rows(v), np.empty((state.capacity + 1, 2 * d))
         self._of_base = np.diagonal(of_base.precision).copy()
-        self.present = np.ascontiguousarray(state.tables[v].values[:, :d], dtype=np.float64)
-        self._residuals = np.empty((n, d))
 
     def begin(self, density: Density) -> float:
-        """Take the distances of the present rows; return their log density, as :meth:`rows` does."""
+        """Take the distances of the present rows."""
         self._residuals = self.present - self._centres(density)
         return self._state.log_joint()
 
     def rows(self, density: Density) -> tuple[np.ndarray, float]:
-        """Return rows (n, d) where the rest of the model has another density, and a log density.
-
-        This is that of labels and rows, without the rest of the model.
-        """
+        """Return the rows at these distances, and the log density of them and their labels."""
         rows = self._residuals + self._centres(density)
         self._state.take_rows(self._v, rows)
         return rows, self._state.log_joint()

@@ -19,6 +19,7 @@ import numpy as np
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INTS, NOTHING, address_of, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.state.state import State
@@ -68,25 +69,15 @@ def restore(block, residuals, rows):
 KERNELS = (standardize, restore)
 
 
-class StandardizedRows:
+class StandardizedRows(FollowingRows):
     """The rows of a view, given labels and parameters of the clusters that are drawn here.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-    state : State
-    v : int
-        The view.
-    anchors, distances : (n, d) arrays
-        Where expansions begin, and how far differences reach; must not depend on the present rows.
+    state, v, anchors, distances, work
+        See :class:`~pymc_dpgmm.sampler.latent_rows.following_rows.FollowingRows`.
     of_base : RowOfBase
-    work : Work
-        Not to be used by others meanwhile.
-
-    Attributes
-    ----------
-    present : (n, d) array
-        The rows of the state.
     """
 
     def __init__(
@@ -99,23 +90,17 @@ class StandardizedRows:
         of_base: RowOfBase,
         work: Work,
     ) -> None:
-        n, d = anchors.shape
-        begin_draw(rng, state, v, d, False, of_base, work)
-        self._work, self._anchors, self._distances = work, anchors, distances
-        self.present = np.ascontiguousarray(state.tables[v].values[:, :d], dtype=np.float64)
-        self._residuals = np.empty((n, d))
+        begin_draw(rng, state, v, anchors.shape[1], False, of_base, work)
+        super().__init__(state, v, anchors, distances, work)
 
     def begin(self, density: Density) -> float:
-        """Take the residuals of the present rows; return their log density, as :meth:`rows` does."""
+        """Take the residuals of the present rows."""
         self._expand(density)
         standardize(self._work.address, address_of(self.present), address_of(self._residuals))
         return self._restored(self.present.copy())
 
     def rows(self, density: Density) -> tuple[np.ndarray, float]:
-        """Return rows (n, d) where the rest of the model has another density, and a log density.
-
-        This is the log density of the rows in their clusters, with the Jacobian, without the rest of the model.
-        """
+        """Return the rows with these residuals, and their log density."""
         self._expand(density)
         rows = np.empty_like(self.present)
         return rows, self._restored(rows)

@@ -3,14 +3,7 @@
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native.arithmetic import below, largest_of, take_exponentials, uniform
-from pymc_dpgmm.native.compiled import (
-    FLOAT,
-    FLOATS,
-    INT,
-    c_function,
-    called_at,
-    inlined,
-)
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, c_function, called_at, inlined
 from pymc_dpgmm.sampler.state.memory import ACCUMULATE
 
 

@@ -17,10 +17,7 @@ itself.
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import (
-    floats_at,
-    inlined,
-)
+from pymc_dpgmm.native.compiled import floats_at, inlined
 from pymc_dpgmm.partitions.priors import PriorNumbers
 
 HEAD = Block(

@@ -1,15 +1,8 @@
 """Slots and rings: which rows a slot has, how rows join and leave it, and which slots are in use."""
 
-from pymc_dpgmm.native.compiled import (
-    floats_at,
-    inlined,
-    ints_at,
-)
+from pymc_dpgmm.native.compiled import floats_at, inlined, ints_at
 from pymc_dpgmm.sampler.state.memory import GROUP, GROUP_COUNTS, N_CLUSTERS, N_ELSEWHERE, N_GROUPS
-from pymc_dpgmm.sampler.state.templates import (
-    TABLE,
-    WIDTH,
-)
+from pymc_dpgmm.sampler.state.templates import TABLE, WIDTH
 from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, merge, view_of
 
 

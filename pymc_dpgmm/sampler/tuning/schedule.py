@@ -37,15 +37,7 @@ from pymc_dpgmm.sampler.amounts import (
 from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
 from pymc_dpgmm.sampler.moves.kinds import MOVES
-from pymc_dpgmm.sampler.moves.move import (
-    MERGES,
-    MERGES_TRIED,
-    SPLITS,
-    SPLITS_TRIED,
-    WORK,
-    Move,
-    Paying,
-)
+from pymc_dpgmm.sampler.moves.move import MERGES, MERGES_TRIED, SPLITS, SPLITS_TRIED, WORK, Move, Paying
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
@@ -185,8 +177,10 @@ class Schedule:
 
     def note_trial(self, was_taken: bool) -> None:
         """Note a trial with a learnt scale; a search goes on from what it has found."""
-        self.trials_in_vain = 0 if was_taken else self.trials_in_vain + 1
-        self.settled = 0 if was_taken else self.settled
+        if was_taken:
+            self.trials_in_vain = self.settled = 0
+        else:
+            self.trials_in_vain += 1
 
     def draw(self, rng: np.random.Generator, state: State, tuning: bool) -> tuple[State, Drawn]:
         """Move the labels, and draw the prior's alpha if its law is given; in tuning, learn from it."""
