@@ -15,8 +15,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
-from pymc_dpgmm.sampler.moves import carving
-from pymc_dpgmm.sampler.moves.carving import carvings, carvings_in_part
+from pymc_dpgmm.sampler.many_rows import carving
+from pymc_dpgmm.sampler.many_rows.carving import carvings, carvings_in_part
 from pymc_dpgmm.sampler.state.state import State
 
 # Rows that a carved-out cluster may have: with one or two, few of five rows are candidates, with eight all are.

@@ -8,7 +8,7 @@ from pymc_dpgmm.native.arithmetic import Bits, below, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
 from pymc_dpgmm.native.special import log_risings
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
+from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, mixes_components
 
 
 def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
@@ -26,7 +26,7 @@ def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
 
 def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> GibbsType:
     """Return a prior with its number of components, if that is random, drawn given the sizes of clusters."""
-    if not prior.mixes_components:
+    if not mixes_components(prior):
         return prior
     gamma, n_clusters = -prior.discount, len(sizes)
     m = np.arange(n_clusters, len(prior.log_components) + 1)
@@ -177,7 +177,7 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
 
 def draw_partition(rng: np.random.Generator, prior: GibbsType, n: int) -> np.ndarray:
     """Draw canonical labels of ``n`` rows from a prior: (n,) int64 array."""
-    if not prior.mixes_components:
+    if not mixes_components(prior):
         return draw_labels(rng, prior.alpha, prior.discount, prior.most, n)
     weights = np.exp(prior.log_components - prior.log_components.max())
     n_components = 1.0 + rng.choice(len(weights), p=weights / weights.sum())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, address_of, c_function
-from pymc_dpgmm.partitions.priors import GibbsType
+from pymc_dpgmm.partitions.priors import GibbsType, mixes_components
 
 
 @c_function(NOTHING(FLOAT, FLOAT, FLOAT, INT, FLOATS))
@@ -48,7 +48,7 @@ def _two_parameter_mean(alpha, discount, n):
 
 def _finite_parts(prior: GibbsType) -> list[tuple[float, float, float, float]]:
     """Return (probability, alpha, discount, most) of the two-parameter priors of which a prior is a mixture."""
-    if not prior.mixes_components:
+    if not mixes_components(prior):
         return [(1.0, prior.alpha, prior.discount, prior.most)]
     gamma, p = -prior.discount, np.exp(prior.log_components - np.max(prior.log_components))
     p = p / p.sum()

@@ -70,11 +70,6 @@ class GibbsType(NamedTuple):
     extra: float
 
     @property
-    def mixes_components(self) -> bool:
-        """Whether the number of components is random, so that :math:`V_n(K)` is a series over it."""
-        return len(self.log_v) > 0
-
-    @property
     def n_log_v(self) -> int:
         """Length of ``log_v``."""
         return len(self.log_v)
@@ -194,8 +189,8 @@ def _series_by_address(prior, n, n_clusters):
 
 
 @inlined
-def has_series(prior):
-    """Tell whether V_n(K) is a series over numbers of components, and not a product."""
+def mixes_components(prior):
+    """Tell whether the number of components is random, so that V_n(K) is a series over it and not a product."""
     return prior.n_log_v > 0
 
 
@@ -227,14 +222,14 @@ def log_seat_new(prior, n_clusters):
         return 0.0
     if n_clusters >= prior.most:
         return -math.inf
-    if has_series(prior):
+    if mixes_components(prior):
         return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     return math.log(prior.alpha + n_clusters * prior.discount)
 
 
 def log_seats_new(prior: GibbsType, length: int) -> np.ndarray:
     """Return the log weights with which a row opens a new cluster beside 0 to ``length`` - 1 others."""
-    if prior.mixes_components:
+    if mixes_components(prior):
         return np.array([log_seat_new(prior, k) for k in range(length)])
     others = np.arange(length)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -252,7 +247,7 @@ def log_eppf(prior, sizes, n_clusters):
     for k in range(n_clusters):
         total += log_rising(1.0 - prior.discount, sizes[k] - 1)
         n += sizes[k]
-    if has_series(prior):
+    if mixes_components(prior):
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)

@@ -33,7 +33,7 @@ class ClustersOfMixture:
             for v, own in enumerate(target.mixtures)
             if own.name == mixture.name
         )
-        self._state: Any = None
+        self._state: State | None = None
         self._table: Any = None
 
     def take(self, state: State) -> tuple[Table, int]:

@@ -159,10 +159,10 @@ class TopicsTarget:
             prepared.state.set_eta(eta)
         return prepared
 
-    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: Any, laws: Any) -> None:
+    def enter(self, rng: np.random.Generator, point: dict[str, np.ndarray], state: TopicState, laws: Any) -> None:
         """Do nothing: a state is always ready."""
 
-    def leave(self, point: dict[str, np.ndarray], state: Any) -> None:
+    def leave(self, point: dict[str, np.ndarray], state: TopicState) -> None:
         """Do nothing: only the labels are drawn."""
 
     def sizes(self, point: dict[str, np.ndarray], prepared: Prepared | None) -> np.ndarray:
@@ -172,7 +172,7 @@ class TopicsTarget:
         sizes = np.bincount(point[self.name])
         return sizes[sizes > 0]
 
-    def labels_of(self, state: Any) -> np.ndarray:
+    def labels_of(self, state: TopicState) -> np.ndarray:
         """Return the topics of a state."""
         return state.labels().astype(self.dtype)
 

@@ -23,7 +23,7 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.partitions.priors import GibbsType, check_series, log_eppf, log_series
+from pymc_dpgmm.partitions.priors import GibbsType, check_series, log_eppf, log_series, mixes_components
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
@@ -403,9 +403,9 @@ class State:
             Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
-        if prior.mixes_components:
+        if mixes_components(prior):
             self.head[SERIES] = log_series.address
-        if prior.log_v is not self.log_v and (prior.mixes_components or len(self.log_v)):
+        if prior.log_v is not self.log_v and (mixes_components(prior) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
 
