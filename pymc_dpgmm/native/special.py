@@ -143,6 +143,8 @@ def log_rising(x, m):
 def log_risings(x: Any, m: Any) -> Any:
     """Return what :func:`log_rising` does for arrays that are broadcast against each other."""
     is_large = np.asarray(x) >= _LARGE_BASE
+    if not is_large.any():
+        return gammaln(x + m) - gammaln(x)
     # Each formula is given numbers that it can take where the other one serves.
     small, large = np.where(is_large, 1.0, x), np.where(is_large, x, _LARGE_BASE)
     by_stirling = _stirling_rising(large, m, np.log(large), np.log1p(m / large))
@@ -190,6 +192,8 @@ def trigamma_of_sum(x, m):
 def digamma_rises(x: Any, m: Any) -> Any:
     """Return what :func:`digamma_rise` does for arrays that are broadcast against each other."""
     is_large = np.asarray(x) >= _LARGE_BASE
+    if not is_large.any():
+        return digamma(x + m) - digamma(x)
     small, large = np.where(is_large, 1.0, x), np.where(is_large, x, _LARGE_BASE)
     by_series = np.log1p(m / large) + _digamma_tail(large) - _digamma_tail(large + m)
     return np.where(is_large, by_series, digamma(small + m) - digamma(small))[()]

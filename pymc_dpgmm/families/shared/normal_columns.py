@@ -87,9 +87,8 @@ def draw_columns(rng: np.random.Generator, kappa_n: np.ndarray, means: np.ndarra
 
 
 def _entries(s: Any) -> np.ndarray:
-    """Return how many entries of each column clusters have: (K, d)."""
-    # Incomplete rows have a number of entries of each column, complete ones of all columns alike.
-    return np.broadcast_to(s.entries if "entries" in s._fields else s.n, s.mean.shape)
+    """Return how many entries of each column clusters have: (K, d), or (K, 1) where it is the same for all."""
+    return s.entries if "entries" in s._fields else s.n
 
 
 def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
@@ -134,7 +133,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    n = _entries(s)
+    n = np.broadcast_to(_entries(s), s.mean.shape)
     return ScatterOfClusters(n, s.mean - params.mu, s.squares, COLUMNS)
 
 

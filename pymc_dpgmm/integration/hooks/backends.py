@@ -47,7 +47,7 @@ def _refuse_generic_steps(node: Apply) -> None:
 def numba_numbers(op: NumbersOp, node: Apply, **_: Any) -> tuple[Callable[..., Any], str | None]:
     """Return compiled code that calls the evaluator of an operation, and its key on disk."""
     _refuse_generic_steps(node)
-    evaluate, key = callback_of_node(node, partial(_evaluate, op.evaluator()))
+    evaluate, key = callback_of_node(node, partial(_evaluate, op.evaluator(node)))
     types = [get_numba_type(output.type) for output in node.outputs]
     returned = types[0] if len(types) == 1 else numba.types.Tuple(types)
 

@@ -260,16 +260,22 @@ class LabelsTarget:
         same_labels = prepared is not None and (
             labels is prepared.labels or np.array_equal(labels, prepared.labels)
         )
-        if prepared is not None and same_labels and all(map(same_rows, views, prepared.views)):
-            if all(map(same_params, views, prepared.views)):
-                return prepared
-            if not self._support(views):
-                return None
-            prepared.state.set_params([view.params for view in views])
-            return prepared._replace(views=views)
-        self._check(labels)
+        are_same = prepared is not None and all(map(same_rows, views, prepared.views))
+        if prepared is not None and same_labels and are_same and all(map(same_params, views, prepared.views)):
+            return prepared
+        if not same_labels:
+            self._check(labels)
         if not self._support(views):
             return None
+        if prepared is not None and same_labels:
+            params = [view.params for view in views]
+            if are_same:
+                prepared.state.set_params(params)
+                return prepared._replace(views=views)
+            # With an offset that has moved, rows change and the partition does not.
+            values, have_shapes = [view.values for view in views], all(map(same_shapes, views, prepared.views))
+            if have_shapes and prepared.state.replace_rows(values, params):
+                return prepared._replace(views=views)
         labels_of_blocks = labels if self._blocks is None else canonical_labels(labels)[0][self._blocks.first]
         return Prepared(labels, views, State(views, labels_of_blocks))
 
@@ -340,6 +346,12 @@ def same_rows(view: View, other: View) -> bool:
     return same_values(view.values, other.values) and (
         view.unit is other.unit or np.array_equal(view.unit, other.unit)
     )
+
+
+def same_shapes(view: View, other: View) -> bool:
+    """Tell whether two views have arrays of the same shape, of rows of the same units."""
+    arrays = isinstance(view.values, np.ndarray) and isinstance(other.values, np.ndarray)
+    return arrays and view.values.shape == other.values.shape and np.array_equal(view.unit, other.unit)
 
 
 def same_params(view: View, other: View) -> bool:

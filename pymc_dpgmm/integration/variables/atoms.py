@@ -31,7 +31,7 @@ class FirstRowsOp(NumbersOp):
     def make_node(self, labels: Any) -> Apply:
         return Apply(self, [pt.as_tensor(labels)], [pt.lvector()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         last, first = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
 
         def evaluate(labels: np.ndarray) -> tuple[np.ndarray, ...]:

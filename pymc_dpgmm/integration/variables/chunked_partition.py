@@ -79,7 +79,7 @@ class SampledCountOp(NumbersOp):
     def make_node(self, value: Any) -> Apply:
         return Apply(self, [pt.as_tensor(value)], [pt.lscalar()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         return lambda value: (np.asarray(value, dtype=np.int64),)
 
 
@@ -123,7 +123,7 @@ class EvidenceOp(NumbersOp):
     def _outputs(self, inputs: list[Variable]) -> list[Variable]:
         return [pt.dscalar()]
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         family = FAMILIES[self.family]
 
         def evaluate(sums: np.ndarray, origin: np.ndarray, *params: np.ndarray) -> tuple[np.ndarray, ...]:

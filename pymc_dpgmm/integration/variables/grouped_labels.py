@@ -60,7 +60,7 @@ class OpenersOp(NumbersOp):
         inputs = [pt.as_tensor(openers), pt.as_tensor(group), pt.as_tensor(n_groups)]
         return Apply(self, inputs, [pt.lvector(), pt.dscalar()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         at = _GroupsAt()
 
         def evaluate(openers: np.ndarray, group: np.ndarray, n_groups: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -83,7 +83,7 @@ class FranchiseOp(NumbersOp):
         inputs = [pt.as_tensor(labels), pt.as_tensor(openers), pt.as_tensor(group)]
         return Apply(self, inputs, [pt.lvector(), pt.dscalar()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         at = _GroupsAt()
 
         def evaluate(labels: np.ndarray, openers: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -105,7 +105,7 @@ class GroupCountsOp(NumbersOp):
         inputs = [pt.as_tensor(labels), pt.as_tensor(group), pt.as_tensor(n_labels)]
         return Apply(self, inputs, [pt.lvector(), pt.lvector(), pt.lvector()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         at = _GroupsAt()
         return lambda labels, group, n_labels: tuple(count_by_group(labels, at(group), int(n_labels)))
 

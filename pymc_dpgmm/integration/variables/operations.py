@@ -11,7 +11,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import optdb
 from pytensor.gradient import disconnected_type, grad_undefined
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.features import ReplaceValidate
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import GraphRewriter
@@ -62,12 +62,12 @@ class BackendsOp(Op):
 class NumbersOp(BackendsOp):
     """An ``Op`` whose value is computed in Python by an evaluator, which may reuse earlier results."""
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
-        """Return a new function of the inputs' values that returns the outputs' values."""
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
+        """Return a new function of the values of a node's inputs that returns those of its outputs."""
         raise NotImplementedError
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: list[list[Any]]) -> None:
-        for storage, value in zip(output_storage, self.evaluator()(*inputs), strict=True):
+        for storage, value in zip(output_storage, self.evaluator(node)(*inputs), strict=True):
             storage[0] = value
 
 
@@ -82,7 +82,7 @@ class PartitionSizesOp(NumbersOp):
     def make_node(self, labels: Any, *constraints: Any) -> Apply:
         return Apply(self, [pt.as_tensor(labels), *constraints], [pt.lvector()])
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         sizes = PartitionSizes()
         return lambda labels, *constraints: (sizes(labels, *constraints),)
 
@@ -128,9 +128,9 @@ class _MarginalOp(NumbersOp):
     def _evaluate(self, likelihood: MarginalLikelihoodAt) -> tuple[np.ndarray, ...]:
         raise NotImplementedError
 
-    def evaluator(self) -> Callable[..., tuple[np.ndarray, ...]]:
+    def evaluator(self, node: Apply) -> Callable[..., tuple[np.ndarray, ...]]:
         family = FAMILIES[self.family]
-        likelihood = MarginalLikelihood(family)
+        likelihood = MarginalLikelihood(family, isinstance(node.inputs[1], Constant))
         sparse = SparseValues()
 
         def evaluate(labels: np.ndarray, values: np.ndarray, *params: np.ndarray) -> Any:

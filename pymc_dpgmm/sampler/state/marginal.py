@@ -11,7 +11,7 @@ import numpy as np
 from pymc_dpgmm.families import Family, View
 from pymc_dpgmm.partitions.known import allow
 from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
-from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.table import Table, members_of_clusters
 
 
 class PartitionSizes:
@@ -54,6 +54,8 @@ class MarginalLikelihood:
     Parameters
     ----------
     family : Family
+    has_constant_rows : bool
+        Whether the rows are the same in all calls.
 
     Notes
     -----
@@ -62,11 +64,11 @@ class MarginalLikelihood:
     differ in length.
     """
 
-    def __init__(self, family: Family) -> None:
-        self._family = family
+    def __init__(self, family: Family, has_constant_rows: bool = False) -> None:
+        self._family, self._has_constant_rows = family, has_constant_rows
         self._labels = np.empty(0, dtype=np.int64)
         self._values: Any = None
-        self._canonical = self._sizes = np.empty(0, dtype=np.int64)
+        self._canonical = self._sizes = self._members = np.empty(0, dtype=np.int64)
         self._n_clusters = 0
         self._table: Table | None = None
         self._params: Any = None
@@ -86,7 +88,7 @@ class MarginalLikelihood:
         if new_params:
             self._supported = self._family.supports(params)
             self._params = type(params)(*(v if isinstance(v, float) else np.copy(v) for v in params))
-        new_values = self._values is None or not same_values(values, self._values)
+        new_values = self._values is None or not (self._has_constant_rows or same_values(values, self._values))
         if new_values:
             self._family.check_values(params, values)
             self._values = values.copy()
@@ -101,24 +103,22 @@ class MarginalLikelihood:
             self._labels = labels.copy()
             self._n_clusters = len(cluster_sizes(labels))
             self._canonical = canonical_labels(labels)[0] if self._n_clusters else labels
-            self._sizes = np.bincount(self._canonical) if self._n_clusters else np.empty(0, dtype=np.int64)
+            if self._n_clusters:
+                self._sizes, self._members = np.bincount(self._canonical), members_of_clusters(self._canonical)
         if (new_values or new_labels) and self._table is not None and self._n_clusters:
             if new_labels:
                 self._table.resize(self._n_clusters)
-            self._sum_up(self._table)
+            self._table.sum_up_members(self._members, self._sizes)
         if not self._supported or not self._n_clusters:
             return False
         if self._table is None:
             view = View(self._family, self._params, self._values)
             self._table = Table(view, self._n_clusters, for_sampling=False)
-            self._sum_up(self._table)
+            self._table.sum_up_members(self._members, self._sizes)
         elif not self._has_params or new_params or self._table.params is not self._params:
             self._table.set_params_of_evidence(self._params)
         self._has_params = True
         return True
-
-    def _sum_up(self, table: Table) -> None:
-        table.sum_up(self._canonical, self._sizes)
 
 
 class MarginalLikelihoodAt:

@@ -423,6 +423,20 @@ class State:
         self._point_to(())
         refit_all(self.address)
 
+    def replace_rows(self, values: Sequence[Any], params: Sequence[Any]) -> bool:
+        """Take other data of the same shapes, and other parameters; the partition stays the same.
+
+        Returns
+        -------
+        bool
+            False if a table cannot (:meth:`Table.replace_rows`). Then the state must not be used any more.
+        """
+        pairs = zip(self.tables, values, strict=True)
+        if not all(own is table.values or table.replace_rows(own) for table, own in pairs):
+            return False
+        self.set_params(params)
+        return True
+
     def slots_of_rows(self, v: int) -> np.ndarray:
         """Return the slots of the rows of a view, whose labels may be those of units."""
         unit = self.tables[v].unit

@@ -71,6 +71,11 @@ def places_among(slots: np.ndarray, slots_of_rows: np.ndarray) -> np.ndarray:
     return places
 
 
+def members_of_clusters(labels: np.ndarray) -> np.ndarray:
+    """Return the rows of cluster 0, then those of cluster 1, and so on: (n,) int64 array."""
+    return np.argsort(labels, kind="stable").astype(np.int64)
+
+
 class Table:
     """The statistics of all clusters of one view.
 
@@ -309,16 +314,16 @@ class Table:
         np.subtract(rows, self._subtracted[:, :d], out=self.rows[:, :d])
 
     def replace_rows(self, values: np.ndarray) -> bool:
-        """Take other data of the same shape where nothing but log evidence and sums is asked for.
+        """Take other data of the same shape.
 
         The caller sums up, and sets parameters, which depend on the origin of the rows.
 
         Returns
         -------
         bool
-            False, and nothing is changed, if the family has these rows in another form.
+            False, and nothing is changed, if the family has these rows in another form, or rows change otherwise.
         """
-        if self.for_sampling:
+        if self.is_wide or self.absent is not None or self.has_own_rows:
             return False
         rows, origin = self.family.represent(self.params, values)
         if isinstance(rows, Ragged) or rows.shape != self.rows.shape:
@@ -394,7 +399,10 @@ class Table:
 
     def sum_up(self, labels: np.ndarray, sizes: np.ndarray) -> None:
         """Set the sums of slots 0..K-1 to those of the rows labelled so, given the sizes of all K."""
-        members = np.argsort(labels, kind="stable").astype(np.int64)
+        self.sum_up_members(members_of_clusters(labels), sizes)
+
+    def sum_up_members(self, members: np.ndarray, sizes: np.ndarray) -> None:
+        """Do the same, given the rows of the clusters one after the other: see :func:`members_of_clusters`."""
         call, start = function_of(self.family, SUM_UP), address_of(members)
         for k, size in enumerate(sizes.tolist()):
             call(address_of(self.block), k, start, size)
