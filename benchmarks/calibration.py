@@ -18,7 +18,6 @@ from pathlib import Path
 
 import numpy as np
 import pymc as pm
-from pymc.sampling.mcmc import assign_step_methods, instantiate_steppers
 from pymc.step_methods import CompoundStep
 from scipy.stats import chi2
 
@@ -94,12 +93,38 @@ def groups(observed=None):
     return model
 
 
+def shared_effect(observed=None):
+    """Twelve trials of two arms: latent logits, and an effect of the treatment that all trials share."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        mu = pm.Normal("mu", -1.0, 0.5)
+        logit = dp.DPMixture("logit", alpha, dp.NormalInverseGamma(mu, 0.3, 4.0, 0.6), shape=12)
+        treatment = pm.Normal("treatment", 0.0, 0.7)
+        pm.Binomial("control", 20, logit_p=logit, observed=given(observed, "control"))
+        pm.Binomial("treated", 20, logit_p=logit + treatment, observed=given(observed, "treated"))
+    return model
+
+
+def learnt_scale(observed=None):
+    """25 rows of two correlated columns, whose base measure has the scale that a default one learns."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2.0, 1.0)
+        kappa, degrees = pm.LogNormal("kappa", np.log(0.1), 1.0), pm.LogNormal("degrees", 1.0, 0.5)
+        within = pm.Exponential("within", 2.0, shape=2)
+        nu = degrees + 1.0
+        base = dp.NormalInverseWishart(0.0, kappa, nu, nu * within)
+        dp.DPMixture("y", alpha, base, observed=given(observed, "y"), shape=None if observed else (25, 2))
+    return model
+
+
 MODELS = {
     "hyperpriors": hyperpriors,
     "random_effects": random_effects,
     "two_views": two_views,
     "any_likelihood": any_likelihood,
     "groups": groups,
+    "shared_effect": shared_effect,
+    "learnt_scale": learnt_scale,
 }
 
 
@@ -159,7 +184,9 @@ def one_chain(step, draws, tune, rng):
 
 def assigned_steps(model):
     """Return the step that ``pm.sample`` would make, to be used again: PyMC compiles it anew for every sample."""
-    steps = instantiate_steppers(model, *assign_step_methods(model))
+    # Looked up now: with its first variable in a model, the package puts its own in their place.
+    mcmc = pm.sampling.mcmc
+    steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
     return CompoundStep(steps) if isinstance(steps, list) else steps
 
 

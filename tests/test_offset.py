@@ -1,8 +1,12 @@
 """A mixture of what is left when an expression of other variables is subtracted from the data."""
 
+import exact
 import numpy as np
 import pymc as pm
 import pytest
+import sampled
+from slowly import rest_slow
+from small_states import check_bookkeeping
 
 import pymc_dpgmm as dp
 
@@ -32,7 +36,7 @@ def test_the_density_is_that_of_the_residuals():
     np.testing.assert_allclose(model.compile_logp()(point) - prior, expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize(
+KINDS = pytest.mark.parametrize(
     ("base", "d"),
     [
         (BASE, None),
@@ -43,13 +47,76 @@ def test_the_density_is_that_of_the_residuals():
     ],
     ids=["nig", "nig-columns", "niw", "spherical", "regression"],
 )
-def test_gradients_in_the_offset(base, d):
+
+
+def with_offset(base, d):
+    """A model with an offset, and labels of its rows."""
     x, y = regression()
     data = y if d is None else np.column_stack([y, x])
     with pm.Model() as model:
         b = pm.Normal("b", 0, 3, shape=() if d is None else d)
         dp.DPMixture("y", 1.0, base, observed=data, offset=b * x if d is None else b * x[:, None])
-    labels = (y > 1.5 * x).astype(int)
+    return model, (y > 1.5 * x).astype(int)
+
+
+@KINDS
+def test_a_state_with_other_rows_is_that_of_a_new_start(base, d):
+    """Draws of the labels while the offset moves: what is kept of the clusters is that of the rows at hand."""
+    model, labels = with_offset(base, d)
+    with model:
+        step = dp.DPMixtureStep([model["y_labels"]])
+    (target,), rng = step.targets, np.random.default_rng(4)
+    step.setup_chain(rng, tune=0, draws=20)
+    point = model.initial_point() | {"y_labels": labels}
+    point, _ = step.step(point)
+    state = step.prepared[0].state
+    for _ in range(20):
+        point["b"] = np.asarray(rng.normal(1.5, 1.0, size=np.shape(point["b"])))
+        prior = target.prior(point)
+        kept, fresh = target.state(point, prior, step.prepared[0]).state, target.state(point, prior, None).state
+        assert kept is state
+        fresh.set_prior(prior)
+        check_bookkeeping(kept)
+        assert kept.log_joint() == pytest.approx(fresh.log_joint(), rel=1e-10)
+        np.testing.assert_allclose(kept.prior_predictive, fresh.prior_predictive, rtol=1e-10)
+        point, _ = step.step(point)
+        assert step.prepared[0].state is state
+
+
+SLOPES = np.linspace(-6.0, 6.0, 481)
+
+
+@pytest.mark.parametrize("n_draws", rest_slow([1_000, 10_000]))
+def test_labels_and_a_slope_follow_the_posterior(n_draws):
+    """Labels by their own step, and the slope by NUTS, against enumeration and quadrature."""
+    x, y = np.array([-1.0, 0.2, 0.9, 1.7]), np.array([-1.9, 1.6, 0.4, 3.9])
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 0.0, 1.5)
+        dp.DPMixture("y", 0.8, BASE, observed=y, offset=slope * x)
+    idata = sampled.sample(model, n_draws, tune=500, chains=2, random_seed=2)
+    log_p = np.array(
+        [
+            [
+                exact.log_eppf(labels, 0.8)
+                + sum(
+                    exact.nig_log_marginal((y - b * x)[labels == k, None], 0.0, 0.2, 2.0, 1.0)
+                    for k in range(labels.max() + 1)
+                )
+                - 0.5 * (b / 1.5) ** 2
+                for labels in exact.partitions(4)
+            ]
+            for b in SLOPES
+        ]
+    )
+    p = np.exp(log_p - log_p.max())
+    p /= p.sum()
+    exact.assert_matches(exact.codes(idata.posterior["y_labels"].to_numpy()), exact.partitions(4), p.sum(axis=0))
+    sampled.assert_mean_matches(idata.posterior["slope"].to_numpy(), p.sum(axis=1) @ SLOPES)
+
+
+@KINDS
+def test_gradients_in_the_offset(base, d):
+    model, labels = with_offset(base, d)
     logp, dlogp = model.compile_logp(), model.compile_dlogp(model["b"])
     value = np.full(() if d is None else d, 0.8)
     for j in range(value.size):
