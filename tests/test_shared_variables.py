@@ -18,11 +18,11 @@ from slowly import rest_slow
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
-from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, mean_of_base, shared_variables
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
-from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized
+from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized, translations
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 
@@ -162,6 +162,120 @@ def test_a_wrong_shift_is_seen(monkeypatch, mistaken):
     assert largest_score("normal", 6_000, True) > 6.0
 
 
+def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
+    """Moments of the shared number, mean of the base, rows and data before translations and after them.
+
+    The mean has the precision ``prior_of_mean`` in what a move is told of, and 1 in truth.
+    """
+    rng, family = np.random.default_rng(3), BASES[base].family
+    given, place = GIVEN.get(base, np.empty((N_ROWS, 0))), ("shared", ())
+    d = 2 if base == "correlated" else 1
+    params = BASES[base].numbers(d)
+    directions = translations.Directions(d)
+    directions.learn(place, np.full(d, -0.6), np.full(d, -1.0))
+    state = State([View(family, params, np.column_stack([np.zeros((N_ROWS, d)), given]))], np.arange(N_ROWS))
+    state.set_prior(pitman_yor(1.1, 0.0))
+    state.make_own_rows(0)
+    before, after = [], []
+    for _ in range(n_draws):
+        labels = draw_labels(rng, 1.1, 0.0, np.inf, N_ROWS)
+        own = params._replace(mu=params.mu + rng.normal(size=d)) if moves_mean else params
+        rows = family.draw_rows(rng, own, labels, given)
+        shared = np.array(rng.normal())
+        data = rng.laplace(rows.sum(axis=1) + shared * (1.0 + TIMES), SCALE * np.exp(0.5 * shared))
+        state.take_rows(0, rows, labels + 1, params=own)
+        before.append([*moments(rows, float(shared), data), *np.tanh(own.mu - params.mu)[:1] ** 2])
+
+        def place_rows(rows, mean, shared=shared, data=data):
+            log_p = seen_with(rows[None], float(shared), data).sum() - 0.5 * float(shared) ** 2
+            return log_p if mean is None else log_p - 0.5 * prior_of_mean * np.sum((mean - params.mu) ** 2)
+
+        for _ in range(n_moves):
+            translations.translate(rng, state, 0, shared, place, place_rows, moves_mean, directions, False)
+        rows = state.tables[0].values[:, :d]
+        after.append(
+            [*moments(rows, float(shared), data), *np.tanh(state.tables[0].params.mu - params.mu)[:1] ** 2]
+        )
+    change = np.array(after) - before
+    return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
+
+
+@pytest.mark.parametrize(
+    ("base", "moves_mean", "n_draws"),
+    rest_slow(
+        [("normal", True, 1_500), ("normal", True, 20_000), ("correlated", True, 20_000)]
+        + [(base, False, 20_000) for base in BASES]
+    ),
+)
+def test_translations_leave_the_joint_distribution(base, moves_mean, n_draws):
+    """All rows move with the number, and with the mean of the base measure, from exact draws."""
+    assert translated_draws(base, n_draws, moves_mean) < 4.0
+
+
+@pytest.mark.slow
+def test_a_wrong_prior_of_the_mean_is_seen():
+    """A translation that leaves out the prior of the base's mean."""
+    assert translated_draws("normal", 25_000, True, prior_of_mean=0.0) > 6.0
+
+
+@pytest.mark.slow
+def test_forgotten_clusters_are_seen_in_translations(monkeypatch):
+    """The mean stays, and what clusters say of rows is left out."""
+    monkeypatch.setattr(State, "log_joint", lambda state: 0.0)
+    assert translated_draws("normal", 15_000, False) > 6.0
+
+
+def test_the_direction_of_an_intercept_is_known():
+    """Rows go one way where the number goes the other; with a scale, they stay where they are."""
+    rng = np.random.default_rng(5)
+    rows, data, values = rng.normal(size=(N_ROWS, 1)), rng.normal(size=N_ROWS), np.array([0.3, -0.2])
+
+    def density(x):
+        eta = x[:, :, 0] + values[0] + 2.0 * values[1]
+        return data * eta - np.exp(eta)
+
+    found = []
+    for place in [(0,), (1,)]:
+        directions = translations.Directions(1)
+        differences = translations.second_differences(density, rows, values, place, np.array([0.02]), 0.02)
+        directions.learn(("u", place), *differences)
+        found.append(float(directions.of(("u", place))[0]))
+    np.testing.assert_allclose(found, [-1.0, -2.0], rtol=1e-3)
+    np.testing.assert_array_equal(values, [0.3, -0.2])
+    # Where densities are none, nothing is learnt.
+    directions.learn(("u", (2,)), np.array([np.nan]), np.array([1.0]))
+    assert directions.of(("u", (2,))) == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("build", "expected"),
+    {
+        "a variable": (lambda: dp.NormalInverseGamma(pm.Normal("mean"), 0.3, 2.5, 0.8), True),
+        "a number": (lambda: dp.NormalInverseGamma(0.0, 0.3, 2.5, 0.8), False),
+        "twice a variable": (lambda: dp.NormalInverseGamma(2.0 * pm.Normal("mean"), 0.3, 2.5, 0.8), False),
+        "a bounded variable": (lambda: dp.NormalInverseGamma(pm.Uniform("mean", -3, 3), 0.3, 2.5, 0.8), False),
+        "regression": (
+            lambda: dp.LinearRegression(pm.Normal("mean", shape=1), 0.3, 2.5, 0.8, covariates=SEASONS + 2.0),
+            False,
+        ),
+    }.values(),
+    ids=["variable", "number", "function", "bounded", "regression"],
+)
+def test_where_the_mean_of_the_base_moves_with_rows(build, expected):
+    with pm.Model() as model:
+        x = dp.DPMixture("x", 1.2, build(), shape=4)
+        pm.Normal("y", x + pm.Normal("level"), 0.5, observed=SEASONS)
+        mcmc = pm.sampling.mcmc
+        steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model))
+    (step,) = [step for step in steps if isinstance(step, dp.DPMixtureStep)]
+    step.setup_chain(np.random.default_rng(1), tune=10, draws=10)
+    point = model.initial_point(random_seed=1)
+    for _ in range(3):
+        point, _ = step.step(point)
+    ((latent,),) = step.latent
+    assert bool(latent._moves_mean) == expected
+
+
 COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])
 # Rows are seen without the slope too.
 BEFORE = np.array([6, 14, 9, 35])
@@ -211,6 +325,53 @@ def test_labels_and_a_slope_follow_the_posterior(n_draws, tolerance):
     assert float(slopes.var()) == pytest.approx(variance, rel=tolerance)
 
 
+MEANS = np.linspace(-7.0, 8.0, 61)
+
+
+def posterior_of_level():
+    """Probabilities of the partitions, and mean and variance of an intercept, where the base's mean is random.
+
+    The counts depend on the sum g of both alone; both have the prior variance 1, and g has the mean 0.4.
+    """
+    deviations, variances = np.linspace(-9.0, 9.0, 81), np.exp(np.linspace(-4.5, 5.5, 41))
+    m, v = (part.ravel() for part in np.meshgrid(deviations, variances, indexing="ij"))
+    log_prior = stats.norm.logpdf(m, 0.0, np.sqrt(v / NIG["kappa"]))
+    log_prior += stats.invgamma.logpdf(v, NIG["a"], scale=NIG["b"]) + np.log(v)
+    log_prior -= logsumexp(log_prior)
+    log_p = np.empty((len(MEANS), len(PARTITIONS)))
+    for g, mean in enumerate(MEANS):
+        x = mean + m[:, None] + np.sqrt(v)[:, None] * NODES
+        rows = [logsumexp(stats.poisson.logpmf(count, np.exp(x)) + np.log(WEIGHTS), axis=1) for count in COUNTS]
+        for number, labels in enumerate(PARTITIONS):
+            clusters = [np.flatnonzero(labels == k) for k in range(labels.max() + 1)]
+            evidence = sum(logsumexp(log_prior + sum(rows[i] for i in members)) for members in clusters)
+            log_p[g, number] = exact.log_eppf(labels, 1.2) + evidence + stats.norm.logpdf(mean, 0.4, np.sqrt(2.0))
+    p = np.exp(log_p - logsumexp(log_p))
+    of_mean = p.sum(axis=1)
+    # Given g, the intercept has half of its distance from the prior mean, and the variance 1/2.
+    halves = 0.5 * (MEANS - 0.4)
+    mean = of_mean @ halves
+    return p.sum(axis=0), mean, of_mean @ (halves - mean) ** 2 + 0.5
+
+
+@pytest.mark.parametrize(("n_draws", "tolerance"), rest_slow([(2_000, 0.2), (15_000, 0.08)]))
+def test_labels_and_an_intercept_follow_the_posterior(n_draws, tolerance):
+    """An intercept and the mean of the base measure, of which only the priors tell apart."""
+    with pm.Model() as model:
+        mean, level = pm.Normal("mean", 0.4), pm.Normal("level")
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, NIG["kappa"], NIG["a"], NIG["b"]), shape=4)
+        pm.Poisson("y", pt.exp(x + level), observed=COUNTS)
+    idata = sampled.sample(model, n_draws, tune=500, chains=2, cores=1, random_seed=4)
+    p, mean, variance = posterior_of_level()
+    exact.assert_matches(exact.codes(idata.posterior["x_labels"].to_numpy()), PARTITIONS, p)
+    for name, expected in (("level", mean), ("mean", mean + 0.4)):
+        draws = idata.posterior[name]
+        assert abs(float(draws.mean()) - expected) < 4.0 * float(az.mcse(draws))
+        assert float(draws.var()) == pytest.approx(variance, rel=tolerance)
+        # Each holds the other one: one draw in a hundred is independent where they do not move together.
+        assert float(az.ess(draws)) > 0.1 * draws.size
+
+
 def test_what_rows_share_is_recognised():
     with pm.Model() as model:
         mean = pm.Normal("mean")
@@ -248,7 +409,15 @@ def two_mixtures():
     pm.Normal("z", pm.Normal("latent", x, sigma, shape=4), 1.0, observed=SEASONS)
 
 
-@pytest.mark.parametrize("build", [two_likelihoods, bounds, two_mixtures])
+def random_mean():
+    """The mean of the base measure has a prior that depends on another variable, and so does the intercept."""
+    spread = pm.HalfNormal("spread")
+    mean, level = pm.Normal("mean", 0.3, spread), pm.Normal("level", 0.0, spread)
+    x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, 0.3, 2.5, 0.8), shape=4)
+    pm.Normal("y", x + level, 0.5, observed=SEASONS)
+
+
+@pytest.mark.parametrize("build", [two_likelihoods, bounds, two_mixtures, random_mean])
 def test_all_terms_that_change_are_counted(build):
     """What the density of the model changes by, but for that of the mixture, which standardized rows have."""
     with pm.Model() as model:
@@ -256,15 +425,17 @@ def test_all_terms_that_change_are_counted(build):
     x = model["x"]
     terms = row_terms_of(model, x)
     shared = shared_variables(model, x, terms)
-    moved = SharedVariables(model, x, shared, LatentDensity(model, x, terms, None), None)
+    mean = mean_of_base(model, x, 1)
+    moved = SharedVariables(model, x, shared, LatentDensity(model, x, terms, None), mean, None)
     total = model.compile_logp(vars=[rv for rv in (*model.basic_RVs, *model.potentials) if rv is not x])
     start, rng = model.initial_point(random_seed=1), np.random.default_rng(2)
     start["x"] = rng.normal(size=4)
     other = start | {"x": rng.normal(size=4)}
-    for rv in shared:
+    for rv in (*shared, *([] if mean is None else [mean])):
         name = model.rvs_to_values[rv].name
         other[name] = np.asarray(start[name] + 0.7)
     assert shared
+    assert (mean is not None) == (build is random_mean)
     assert moved.log_density(other) - moved.log_density(start) == pytest.approx(total(other) - total(start))
 
 

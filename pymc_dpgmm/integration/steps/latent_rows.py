@@ -8,7 +8,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
-from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, Widths, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, Widths, mean_of_base, shared_variables
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
@@ -25,7 +25,9 @@ from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
+from pymc_dpgmm.sampler.latent_rows.translations import Directions
 from pymc_dpgmm.sampler.latent_rows.work import Work
+from pymc_dpgmm.sampler.state.state import State
 
 KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *stretches.KERNELS)
 # How far the first differences of a chain reach.
@@ -105,7 +107,12 @@ class LatentRows:
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
         shared = shared_variables(model, mixture, terms)
-        self._shared = SharedVariables(model, mixture, shared, self._density, compile_kwargs) if shared else None
+        mean, self._shared = mean_of_base(model, mixture, self._density.d), None
+        if shared:
+            self._shared = SharedVariables(model, mixture, shared, self._density, mean, compile_kwargs)
+        self._mean = None if mean is None else model.rvs_to_values[mean].name
+        # None until it is known whether the mean of the base measure is this variable, and no function of it.
+        self._moves_mean: bool | None = False if mean is None else None
         self.name = self._density.name
         self.statistic = f"{self.name}_accepted"
         self._view = [own.name for own in target.mixtures].index(mixture.name)
@@ -168,6 +175,8 @@ class LatentRows:
             self._shared.move(*moved, following, density, offset, anchor.widths, tuning)
             shifts = ClusterShifts(state, self._view, *expanded, self._work_of_shifts)
             self._shared.move(*moved, shifts, density, offset, anchor.widths_of_shifts, tuning)
+            with_mean = self._may_move_mean(point, state), anchor.directions
+            self._shared.translate(*moved, scale, density, offset, *with_mean, tuning)
         drawn = state.tables[self._view].values[:, :d] + offset
         if tuning:
             anchor.learn(drawn)
@@ -178,8 +187,22 @@ class LatentRows:
             values = self._mixture.view(point, len(point[target.name])).values
             state.take_rows(self._view, values[:, :d])
         views = list(prepared.views)
-        views[self._view] = views[self._view]._replace(values=values)
+        views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
+
+    def _may_move_mean(self, point: dict[str, np.ndarray], state: State) -> bool:
+        """Tell whether a variable is the mean of the base measure, and density depends on rows less mean alone."""
+        if self._moves_mean is None and self._mean is not None:
+            mean = np.asarray(point[self._mean])
+            now, then = (self._mixture.params_at({**point, self._mean: mean + more}) for more in (0.0, 1.0))
+            self._moves_mean = np.array_equal(now.mu, mean.ravel()) and np.array_equal(then.mu, mean.ravel() + 1.0)
+            if self._moves_mean:
+                rows = np.array(state.tables[self._view].values[:, : self._density.d])
+                log_joint = state.log_joint()
+                state.take_rows(self._view, rows + 1.0, params=then)
+                self._moves_mean = bool(np.isclose(state.log_joint(), log_joint, rtol=1e-8, atol=1e-8))
+                state.take_rows(self._view, rows, params=now)
+        return bool(self._moves_mean)
 
 
 class Anchor:
@@ -196,6 +219,8 @@ class Anchor:
         Draws that were learnt from.
     widths, widths_of_shifts : dict
         Of slices of the numbers that rows share: where standardized rows follow, and rows that are shifted.
+    directions : Directions
+        Of translations of all rows.
     """
 
     def __init__(self) -> None:
@@ -207,11 +232,13 @@ class Anchor:
         self.n_learnt = 0
         self.widths: Widths = {}
         self.widths_of_shifts: Widths = {}
+        self.directions = Directions(0)
 
     def begin(self, rows: np.ndarray) -> None:
         """Start from the rows of the first draw."""
         if not self.rows.size:
             self.rows, self._squares = rows.copy(), np.full(rows.shape, FIRST_DISTANCE**2)
+            self.directions = Directions(rows.shape[1])
             self._reach = None
 
     def reach(self) -> tuple[np.ndarray, np.ndarray]:

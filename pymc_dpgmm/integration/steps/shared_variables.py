@@ -6,17 +6,19 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
-from pymc_dpgmm.integration.variables import dependents
+from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
+from pymc_dpgmm.sampler.latent_rows.translations import STEP, Directions, second_differences, translate
 from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
@@ -44,6 +46,26 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     if not shared or mixture.dtype != "float64":
         return []
     return shared if sum(count_numbers(model, shared).values()) <= MOST_SHARED else []
+
+
+def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
+    """Return the variable that may be the mean of a mixture's base measure and nothing else.
+
+    It is unbounded, and has a number for each of the ``d`` columns of the rows. Whether the mean is this variable,
+    and not a function of it, is seen at a point.
+    """
+    family, params = mixture.owner.op.layout.family, mixture_inputs(mixture).params
+    behind = {
+        name: set(ancestors([param], blockers=model.basic_RVs))
+        for name, param in zip(family.parameters, params, strict=True)
+    }
+    found = [rv for rv in model.free_RVs if rv in behind.get("mu", ())]
+    if len(found) != 1:
+        return None
+    (mean,) = found
+    is_plain = model.rvs_to_transforms[mean] is None and mean.dtype == "float64"
+    is_sole = dependents(model, mean) == [mixture] and sum(mean in of_one for of_one in behind.values()) == 1
+    return mean if is_plain and is_sole and count_numbers(model, [mean])[mean] == d else None
 
 
 def draw_some(
@@ -106,6 +128,8 @@ class SharedVariables:
         See :func:`shared_variables`.
     density : LatentDensity
         Of the rows.
+    mean : variable or None
+        See :func:`mean_of_base`.
     compile_kwargs : dict, optional
     """
 
@@ -115,13 +139,16 @@ class SharedVariables:
         mixture: Variable,
         shared: Sequence[Variable],
         density: LatentDensity,
+        mean: Variable | None,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
         self._density = density
+        self._mean = None if mean is None else model.rvs_to_values[mean].name
         self._names = [model.rvs_to_values[rv].name for rv in shared]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
         depending = [other for rv in (mixture, *shared) for other in dependents(model, rv)]
-        total = model.logp(vars=list(dict.fromkeys([*shared, *depending])), sum=True)
+        moving = [*shared, *depending, *([] if mean is None else [mean])]
+        total = model.logp(vars=list(dict.fromkeys(moving)), sum=True)
         inputs = values_behind(model, [total])
         self._inputs = [value.name for value in inputs]
         self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
@@ -180,3 +207,49 @@ class SharedVariables:
 
         draw_some(rng, current, log_density, log_p, widths, MOVED_IN_EACH_WAY, tuning)
         state.take_rows(v, rows)
+
+    def translate(
+        self,
+        rng: np.random.Generator,
+        point: dict[str, np.ndarray],
+        state: State,
+        v: int,
+        reach: np.ndarray,
+        density: Density,
+        offset: Any,
+        moves_mean: bool,
+        directions: Directions,
+        tuning: bool,
+    ) -> None:
+        """Move one number, and all rows by the same vector, in the point and in the state.
+
+        Parameters
+        ----------
+        rng, point, state, v, density, offset, tuning
+            See :meth:`move`.
+        reach : (d,) array
+            How far rows reach.
+        moves_mean : bool
+            Whether the mean of the base measure moves with them.
+        directions : Directions
+            Learnt in tuning.
+        """
+        name, shape = self._density.name, np.shape(point[self._density.name])
+        current = {name: np.array(point[name]) for name in self._names}
+        point.update(current)
+        self._density.at(point)
+        places = [(name, at) for name, values in current.items() for at in np.ndindex(values.shape)]
+        place = places[rng.integers(len(places))]
+        values, at = current[place[0]], place[1]
+        if tuning:
+            rows = np.array(state.tables[v].values[:, : len(reach)], dtype=np.float64)
+            steps = STEP * reach, STEP * directions.width(place)
+            directions.learn(place, *second_differences(density, rows, values, at, *steps))
+
+        def place_rows(rows: np.ndarray, mean: np.ndarray | None) -> float:
+            point[name] = (rows + offset).reshape(shape)
+            if mean is not None and self._mean is not None:
+                point[self._mean] = mean.reshape(np.shape(point[self._mean]))
+            return self.log_density(point)
+
+        translate(rng, state, v, values, place, place_rows, moves_mean, directions, tuning)

@@ -450,7 +450,9 @@ class State:
         self._point_to(())
         refit_all(self.address)
 
-    def take_rows(self, v: int, rows: np.ndarray, slots: np.ndarray | None = None) -> None:
+    def take_rows(
+        self, v: int, rows: np.ndarray, slots: np.ndarray | None = None, params: Any | None = None
+    ) -> None:
         """Take other rows of a view, after :meth:`make_own_rows`, and other slots of all rows.
 
         Parameters
@@ -459,8 +461,13 @@ class State:
         rows : (n, d) array
         slots : (n,) int64 array, optional
             Any numbers > 0, also beyond the capacity.
+        params : NamedTuple, optional
+            Other parameters of the view's base measure.
         """
         self.tables[v].take_rows(rows)
+        if params is not None:
+            self.tables[v].set_params(params)
+            self._point_to(())
         if slots is not None:
             if slots.max() > self.capacity:
                 self.relabel(np.unique(slots, return_inverse=True)[1])
