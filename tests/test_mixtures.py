@@ -396,3 +396,32 @@ def test_columns_of_sparse_counts_have_the_names_of_their_dimension():
     found = dp.component_draws(idata, "y", np.zeros(30, dtype=int), random_seed=1)["probability"]
     assert found.dims[-1] == "word"
     assert found["word"].to_numpy().tolist() == ["a", "b", "c"]
+
+
+def test_a_column_of_two_views_is_told_of():
+    """It would count twice."""
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(9, 2)), columns=["height", "weight"])
+    views = {
+        "body": (["height", "weight"], dp.NormalInverseWishart.from_data(table)),
+        "more": ("height", dp.NormalInverseGamma.from_data(table["height"])),
+    }
+    with pm.Model(), pytest.warns(UserWarning, match="'height' is in the views 'body' and 'more', and counts in"):
+        dp.DPMixture("p", 1.0, views, observed=table)
+
+
+def test_what_comes_with_every_row_is_asked_for():
+    words = r"BetaBinomial needs trials of every row: .*from_data\(data, trials"
+    with pm.Model(), pytest.raises(TypeError, match=words):
+        dp.DPMixture("y", 1.0, dp.BetaBinomial, observed=[1, 2, 3])
+
+
+def test_latent_columns_have_the_names_of_their_dimension():
+    with pm.Model(coords={"subject": range(6), "effect": ["level", "slope"]}):
+        base = dp.NormalInverseWishart([0.0, 0.0], 0.1, 5.0, [0.3, 0.3])
+        u = dp.DPMixture("u", 1.0, base, dims=("subject", "effect"))
+        pm.Normal("y", u.sum(axis=1), 0.3, observed=np.zeros(6))
+        idata = pm.sample(20, tune=20, chains=1, progressbar=False, compute_convergence_checks=False)
+    assert {"mean[level]", "mean[slope]"} <= set(dp.summary(idata, "u").clusters.columns)
+    assert dp.sample_new_rows(idata, "u", 2)["u"].dims[-1] == "effect"
+    found = dp.predict(idata, "u", {"level": [0.5]}, of="slope")
+    assert found["mean"].dims == ("new_row",)

@@ -182,3 +182,36 @@ def test_bad_offsets_are_named(offset, error, message):
 def test_families_that_are_not_of_reals_take_no_offset():
     with pm.Model(), pytest.raises(ValueError, match="BetaBernoulli takes no offset"):
         dp.DPMixture("y", 1.0, dp.BetaBernoulli(1.0, 1.0), observed=np.eye(3), offset=0.5)
+
+
+def test_other_lengths_are_told_of_in_replicates():
+    """Covariates of new rows, without new rows of the data; PyMC alone would speak of shapes."""
+    x, y = regression(20)
+    with pm.Model() as model:
+        data = pm.Data("x", x)
+        slope = pm.Normal("slope", 0.0, 1.5)
+        dp.DPMixture("y", 0.8, BASE, observed=y, offset=pm.Deterministic("line", slope * data))
+    idata = sampled.sample(model, 5, tune=5, chains=1)
+    with model:
+        pm.set_data({"x": np.zeros(3)})
+        with pytest.raises(ValueError, match=r"offset \(the data 'x'\) has 3: the observed rows are a part of"):
+            pm.sample_posterior_predictive(idata, predictions=True, progressbar=False)
+
+
+def test_new_rows_are_told_to_be_without_an_offset():
+    x, y = regression(20)
+    with pm.Model() as model:
+        dp.DPMixture("y", 0.8, BASE, observed=y, offset=1.5 * x)
+    idata = sampled.sample(model, 20, tune=20, chains=1)
+    asked = (
+        lambda: dp.predict(idata, "y", [np.nan], of="y"),
+        lambda: dp.log_density(idata, "y", y[:3]),
+        lambda: dp.membership(idata, "y", y[:3]),
+        lambda: dp.sample_new_rows(idata, "y", known=[np.nan]),
+    )
+    for ask in asked:
+        with pytest.warns(UserWarning, match="^y is modelled less an offset, .*Subtract it from what you pass"):
+            ask()
+    # Whoever asks for new residuals, or for their density, is not told.
+    dp.sample_new_rows(idata, "y", 3)
+    dp.density(idata, "y")

@@ -904,3 +904,21 @@ def test_questions_about_parameters_that_have_no_answer():
         idata = pm.sample(3, tune=3, chains=1, random_seed=2, progressbar=False, quiet=True)
     with pytest.raises(NotImplementedError, match=r"without a dp\.CollapsedMixture on its labels"):
         dp.predict(idata, "theta", new, model=alone)
+
+
+def test_bools_with_gaps_have_probabilities():
+    """As those without: their family has another name."""
+    table = pd.DataFrame({"height": np.arange(9.0), "smokes": pd.array([True, False, None] * 3, dtype="boolean")})
+    views = {
+        "h": ("height", dp.NormalInverseGamma.from_data(table["height"])),
+        "s": ("smokes", dp.BetaBernoulli(1.0, 1.0)),
+    }
+    with pm.Model():
+        dp.DPMixture("m", 1.0, views, observed=table)
+        idata = pm.sample(
+            20, tune=20, chains=1, progressbar=False, compute_convergence_checks=False, random_seed=1
+        )
+    found = dp.predict(idata, "m", {"height": [4.0]}, of="smokes", kind="probability", random_seed=1)
+    expected = dp.predict(idata, "m", {"height": [4.0]}, of="smokes", random_seed=1)["mean"]
+    np.testing.assert_allclose(found["mean"].sel(category=1), expected, rtol=1e-10)
+    np.testing.assert_allclose(found["mean"].sum("category"), 1.0)

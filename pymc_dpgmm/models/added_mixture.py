@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -324,10 +325,27 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
             columns, base = entry
             with _naming(view):
                 views[view] = (base, table.of_columns(columns))
+        _warn_of_shared_columns({view: own for view, (_, own) in views.items()})
     taken = [view for view in views if view in ("labels", "n_clusters")]
     if taken:
         raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
     return views
+
+
+def _warn_of_shared_columns(tables: Mapping[str, Table]) -> None:
+    """Warn about columns that are in several views, where they count several times."""
+    views_of: dict[Any, list[str]] = {}
+    for view, table in tables.items():
+        for column in table.columns or ():
+            views_of.setdefault(column, []).append(view)
+    for column, views in views_of.items():
+        if len(views) > 1:
+            warnings.warn(
+                f"the column {column!r} is in the views {' and '.join(map(repr, views))}, and counts in each, "
+                "as if it had been measured again. Leave it out of all but one",
+                UserWarning,
+                stacklevel=7,
+            )
 
 
 @contextlib.contextmanager
@@ -369,7 +387,10 @@ def _add_view(model: pm.Model, view: _View, labels: Any, shape: tuple[int, ...],
         impute=view.impute,
         power=view.power,
     )
-    if named is not None and named[1] in model.coords:
+    if view.checked is None and dims is not None and len(dims) > 1:
+        # Nothing else tells the names of latent columns.
+        named = dims
+    if named is not None and named[1] in model.coords and model.coords[named[1]] is not None:
         names = np.asarray(model.coords[named[1]]).tolist()
         amend_record(model, view.name, {"column_dim": named[1], "columns_named": [str(name) for name in names]})
     return mixture

@@ -176,7 +176,9 @@ def check_kind(question: Question, kind: str) -> None:
             raise ValueError(f"kind={kind!r} is for one column: choose one of {listed(names)} with of=")
         (column,) = question.columns
         if kind == "probability" and column.levels is None and not column.is_binary:
-            raise ValueError(f"{column.name} has no categories: ask for kind='density', 'mean' or 'quantiles'")
+            raise ValueError(
+                f"{column.name} has no categories: ask for kind='density', 'mean', 'quantiles' or 'draws'"
+            )
         return
     if kind == "draws":
         return

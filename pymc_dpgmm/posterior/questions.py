@@ -46,7 +46,8 @@ class Column(NamedTuple):
     @property
     def is_binary(self) -> bool:
         """Whether entries are 0 or 1."""
-        return self.view.family.name == "BetaBernoulli"
+        binary = BASE_MEASURES["BetaBernoulli"].family
+        return self.view.family in (binary, binary.incomplete)
 
 
 class Question(NamedTuple):
@@ -175,9 +176,24 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         columns += [Column(view, j, names[view.name, j]) for j in positions]
         used.append(view)
         questions.append(Unknown(_with_given(draws, view, values, given, rows), np.array(positions, dtype=int)))
+    _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
     is_single = isinstance(of, str | int | np.integer)
     return Question(some, questions, columns, known, rows, is_single, knows_asked)
+
+
+def _warn_of_offsets(views: Sequence[NamedView]) -> None:
+    """Warn if views have an offset, which new rows have not: a user's rows would be misread."""
+    shifted = [view.name for view in views if getattr(view, "offset", None) is not None]
+    if shifted:
+        warnings.warn(
+            f"{' and '.join(shifted)} is modelled less an offset, and new rows have none: what is known of them "
+            "is taken, and what is asked for is answered, less their offset. Subtract it from what you pass, and "
+            "add it to the answer; where it depends on variables that were drawn, add it draw by draw "
+            "(kind='draws', or dp.sample_new_rows)",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from types import MappingProxyType
@@ -204,11 +205,23 @@ class BaseMeasure:
 
     @classmethod
     def check_given(cls, given: Mapping[str, Any]) -> None:
-        """Raise TypeError unless all of this comes with every row in the family."""
+        """Raise TypeError unless this is what comes with every row in the family."""
         unknown = [name for name in given if name not in cls.family.given]
         if unknown:
             known = " and ".join(["data", *cls.family.given])
             raise TypeError(f"{cls.__name__}.from_data takes {known}, got {unknown[0]}")
+        arguments, none = inspect.signature(cls).parameters, inspect.Parameter.empty
+        absent = [
+            name
+            for name in cls.family.given
+            if name not in given and name in arguments and arguments[name].default is none
+        ]
+        if absent:
+            raise TypeError(
+                f"{cls.__name__} needs {' and '.join(absent)} of every row: give "
+                f"base=dp.{cls.__name__}(...) with all of its arguments, or "
+                f"base=dp.{cls.__name__}.from_data(data, {', '.join(f'{name}=...' for name in absent)})"
+            )
 
     def lengths(self, d: int) -> dict[str, int]:
         """Return the lengths of the axes that the family names by letters, for ``d`` columns of data."""

@@ -18,8 +18,9 @@ from pymc_dpgmm.integration.steps.compilation import begin_to_compile
 from pymc_dpgmm.integration.steps.labels import LabelsStep
 from pymc_dpgmm.integration.steps.mixture_steps import DPMixtureStep
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
-from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV
+from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, mixture_inputs
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
+from pymc_dpgmm.integration.variables.lengths import check_lengths
 from pymc_dpgmm.native.compiled import logger
 from pymc_dpgmm.native.interrupts import is_interrupt
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
@@ -315,6 +316,18 @@ def replicates_without_chunks(function: Callable[..., Any]) -> Callable[..., Any
     return sample_posterior_predictive
 
 
+def replicates_of_rows_alike(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return PyMC's posterior predictive sampling, which names the arguments that have other numbers of rows."""
+
+    def sample_posterior_predictive(trace: Any, model: pm.Model | None = None, *others: Any, **named: Any) -> Any:
+        for rv in pm.modelcontext(model).basic_RVs:
+            if isinstance(rv.owner.op, CollapsedMixtureRV):
+                check_lengths(rv, mixture_inputs(rv).labels)
+        return function(trace, model, *others, **named)
+
+    return sample_posterior_predictive
+
+
 def guard_chunks() -> None:
     """Wrap the functions of PyMC that are wrong for rows in chunks."""
     wrap("sample_posterior_predictive", replicates_without_chunks)
@@ -333,6 +346,7 @@ def guard() -> None:
     wrap("_mp_sample", together_telling_each_other)
     wrap("init_traces", told_of_large_labels)
     wrap("find_MAP", mode_given_labels)
+    wrap("sample_posterior_predictive", replicates_of_rows_alike)
 
 
 def guard_results() -> None:

@@ -300,6 +300,7 @@ class DirichletProcessStep(PartitionStep):
         density: Any = target.densities.at(point)
         labels, atoms = target.read(point)
         atoms = density.inside(atoms)
+        target.check_rows(labels, atoms)
         if target.of_row is not None:
             density = BlockDensities(target.densities, target.of_row)
         scales = self.scales[position]

@@ -9,6 +9,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.families import View
 from pymc_dpgmm.integration.process_density import AtomDensities, ProcessModel
+from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
 from pymc_dpgmm.integration.steps.shared_of_atoms import SharedOfAtoms
 from pymc_dpgmm.integration.steps.targets import LabelsPrior, MixtureTarget, of_blocks, same_params, same_rows
 from pymc_dpgmm.integration.variables.records import amend_record
@@ -44,6 +45,7 @@ class AtomsTarget(ProcessModel):
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
         self._sweeps: dict[int, CompiledSweeps | None] = {}
         self.shared = SharedOfAtoms(model, self)
+        self._has_been_checked = False
         if self.mixtures:
             # Rows of such a mixture cannot be left out one at a time for leave-one-out densities.
             amend_record(model, labels.name, {"dependents": [rv.name for rv in self.parameters]})
@@ -51,6 +53,30 @@ class AtomsTarget(ProcessModel):
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
         return {**self.__dict__, "_sweeps": {}}
+
+    def check_rows(self, labels: np.ndarray, atoms: Atoms) -> None:
+        """Raise, at the first draw, if rows have no density; ``labels`` and ``atoms`` as from :meth:`read`."""
+        if self._has_been_checked:
+            return
+        self._has_been_checked = True
+        densities, of_rows = self.densities, labels if self.of_row is None else labels[self.of_row]
+
+        def by_row(atoms: Atoms) -> np.ndarray:
+            return (
+                densities.by_row(atoms) if densities.discrete else densities.by_free_row(densities.to_free(atoms))
+            )
+
+        doubtful = ~(densities.log_density(atoms, of_rows) > -np.inf)
+        if np.any(doubtful):
+            rows, places = np.flatnonzero(doubtful[of_rows]), np.cumsum(doubtful) - 1
+            present = np.zeros(self.n)
+            present[rows] = by_row([own[doubtful] for own in atoms])[places[of_rows[rows]], rows]
+            refuse_impossible_rows(
+                " and ".join(rv.name for rv in self.parameters),
+                [term.name for term in self.terms.terms],
+                present,
+                lambda m: by_row(densities.draws(0, m)),
+            )
 
     def sweeps(self, labels: np.ndarray, free: np.ndarray, n_auxiliary: int) -> CompiledSweeps | None:
         """Return what makes sweeps without Python, if that can be.

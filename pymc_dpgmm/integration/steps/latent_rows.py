@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from pymc_dpgmm.integration.process_density.impossible_rows import refuse_impossible_rows
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, Widths, mean_of_base, shared_variables
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
@@ -106,6 +107,7 @@ class LatentRows:
         terms = row_terms_of(model, mixture)
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
+        self._terms, self._have_been_checked = [term.name for term in terms.terms], False
         shared = shared_variables(model, mixture, terms)
         mean, self._shared = mean_of_base(model, mixture, self._density.d), None
         if shared:
@@ -144,6 +146,7 @@ class LatentRows:
                 return of_rows(x + offset)
 
         state.make_own_rows(self._view)
+        self._check_rows(rows - offset, state, density)
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
         moves_labels = target.moves_latent_rows and can_move_labels(state)
@@ -189,6 +192,22 @@ class LatentRows:
         views = list(prepared.views)
         views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
+
+    def _check_rows(self, rows: np.ndarray, state: State, density: Density) -> None:
+        """Raise, at the first draw, if rows (n, d) have no density."""
+        if self._have_been_checked:
+            return
+        self._have_been_checked = True
+        n, d = rows.shape
+        table, rng = state.tables[self._view], np.random.default_rng(0)
+
+        def tried(m: int) -> np.ndarray:
+            draws = [
+                table.base_family.draw_rows(rng, table.params, np.arange(n), table.values[:, d:]) for _ in range(m)
+            ]
+            return density(np.array(draws))
+
+        refuse_impossible_rows(self.name, self._terms, density(rows[None])[0], tried)
 
     def _may_move_mean(self, point: dict[str, np.ndarray], state: State) -> bool:
         """Tell whether a variable is the mean of the base measure, and density depends on rows less mean alone."""

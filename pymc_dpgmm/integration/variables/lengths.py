@@ -62,6 +62,11 @@ def check_lengths(variable: Variable, labels: Variable) -> None:
         cure = f"{', '.join(fixed)} cannot change after the model was built: build it again with the new rows"
     if fixed and not set(fixed) & {"known_labels", "must_link", "group", "initval"}:
         cure += f", or make {', '.join(fixed)} pm.Data too, and set them together"
+    if isinstance(data, int) and not fixed:
+        cure = (
+            f"the observed rows are a part of the model, so set {names.replace(': ...', '')} to {n} rows again. "
+            "Draw the rest of new rows by dp.sample_new_rows, and add their offset draw by draw"
+        )
     raise ValueError(f"observed of {variable.name} {_of_data(data)}has {n} rows, but {differing}: {cure}")
 
 

@@ -60,7 +60,8 @@ def calls_for_later_rows(mixture: str) -> str:
     """Return what a user calls for rows that arrive after sampling."""
     return (
         f"For rows that arrive later, dp.predict(idata, {mixture!r}, new) predicts what is missing in them, or "
-        f"the columns that of= names, and dp.membership(idata, {mixture!r}, new) tells their clusters"
+        f"the columns that of= names, and dp.membership(idata, {mixture!r}, new) tells their clusters: less the "
+        "offset of these rows, if the mixture has one, which is yours to subtract and to add"
     )
 
 
