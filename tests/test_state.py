@@ -8,7 +8,7 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
-from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.state import State, refit_all
 
 RNG = np.random.default_rng(4)
 CASES = {
@@ -72,3 +72,25 @@ def test_lost_digits_do_not_outlive_a_change_of_scale(far):
     fresh = State(views[1:], labels)
     fresh.set_prior(chinese_restaurant(1.0))
     assert state.log_joint() == pytest.approx(fresh.log_joint(), abs=1e-9)
+
+
+@pytest.mark.parametrize("has_own_rows", [False, True])
+def test_a_copy_leaves_its_original_as_it_is(has_own_rows):
+    """Whatever the copy is told: other parameters, other rows, other clusters."""
+    rows, base, alpha = CASES["overlapping"]
+    state = State([View(base.family, base.numbers(2), rows)], np.arange(len(rows)) % 3)
+    state.set_prior(chinese_restaurant(alpha))
+    if has_own_rows:
+        state.make_own_rows(0)
+    before = state.log_joint(), state.prior_predictive.copy(), state.tables[0].array.copy(), state.labels()
+    copy, other = state.copy(), dp.NormalInverseWishart(1.0, 2.0, 9.0, 5.0 * np.eye(2))
+    copy.set_params([other.numbers(2)])
+    if has_own_rows:
+        copy.take_rows(0, rows + 1.0)
+    gibbs_scan(np.random.default_rng(1), copy, np.arange(len(rows)))
+    if has_own_rows:
+        # From the rows, which are its own.
+        refit_all(state.address)
+    after = state.log_joint(), state.prior_predictive, state.tables[0].array, state.labels()
+    for old, new in zip(before, after, strict=True):
+        np.testing.assert_allclose(new, old, rtol=1e-12, atol=1e-12)

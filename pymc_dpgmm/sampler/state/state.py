@@ -81,7 +81,7 @@ WHY_NO_DENSITY = (
 
 
 # Arrays that a copy shares with its original, or makes by itself; moves change and work with all others.
-_SHARED = ("log_v", "log_components", "prior_predictive", "group", "group_rows", "group_starts", "views")
+_SHARED = ("log_v", "log_components", "group", "group_rows", "group_starts", "views")
 _COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
 # whether they count.
@@ -333,8 +333,6 @@ class State:
         for name in (*_COPIED, "head", "views"):
             setattr(other, name, getattr(self, name).copy())
         other.tables = [table.copy() for table in self.tables]
-        if any(table.absent is not None for table in self.tables):
-            other.prior_predictive = self.prior_predictive.copy()
         other._point()
         return other
 

@@ -369,7 +369,7 @@ class Table:
         other.block = self.block.copy()
         if self.unit is not None:
             other.room = self.room.copy()
-        if self.absent is not None:
+        if self.absent is not None or self.has_own_rows:
             other.rows = self.rows.copy()
         if capacity is None:
             other.array, other.scratch = self.array.copy(), self.scratch.copy()
