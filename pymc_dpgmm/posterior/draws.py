@@ -163,7 +163,9 @@ def _named_mixtures(idata: xr.DataTree) -> list[str]:
     records = {
         str(key).removesuffix(ending): value for key, value in constants.items() if str(key).endswith(ending)
     }
-    return sorted(name for name, value in records.items() if "labels" in parse_record(value.to_numpy()))
+    named = (name for name, value in records.items() if "labels" in parse_record(value.to_numpy()))
+    # A model has the parameters of rows by the name of their process.
+    return sorted(dict.fromkeys(name.removesuffix("_atoms") for name in named))
 
 
 def _labels_of(idata: xr.DataTree, name: str) -> str:

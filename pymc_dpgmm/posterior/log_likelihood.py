@@ -101,7 +101,8 @@ def log_likelihood(
     if latent:
         raise ValueError(
             f"{latent[0]} is latent, so none of its rows can be left out. Compare models by the log likelihood of "
-            "the observed variables, pm.compute_log_likelihood(idata, var_names=[...])"
+            "the observed variables, pm.compute_log_likelihood(idata, var_names=[...]). It takes what each row "
+            "has of its own as known, which flatters models with many clusters, so prefer data that were held out"
         )
     if draws.others_on_labels:
         raise ValueError(

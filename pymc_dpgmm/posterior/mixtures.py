@@ -99,7 +99,8 @@ class MixtureDraws:
         if self.has_atoms:
             raise NotImplementedError(
                 f"{what} is not implemented for parameters under a dp.DirichletProcess, only for mixtures of the "
-                "package's families"
+                "package's families: dp.component_draws has the parameters of its clusters, dp.summary tells of "
+                "them, and dp.sample_new_rows(..., model=model) draws those of new rows"
             )
 
     def refuse_powers(self, what: str, views: Sequence[Any] | None = None) -> None:
@@ -120,7 +121,7 @@ class MixtureDraws:
         ValueError
             If there are several.
         """
-        self.refuse_atoms(f"what was asked for of {self.labels_name.removesuffix('_labels')}")
+        self.refuse_atoms(f"this answer about {self.labels_name.removesuffix('_labels')}")
         if len(self.views) > 1:
             raise ValueError(
                 f"{self.labels_name} has several views: name one of {[v.name for v in self.views]} instead of "

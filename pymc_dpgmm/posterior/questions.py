@@ -216,6 +216,11 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         return {known[0].name: _read(draws, known[0], new, rows)}
     table = read_table(new, "new rows")
     if table.columns is None or table.is_vector:
+        if len(known) > 1:
+            raise ValueError(
+                f"{draws.labels_name} has the views {[draws.view_name(view) for view in known]}, and columns of "
+                "new rows without names could be those of any: give a frame, a dict of columns, or a dict of views"
+            )
         draws.sole()
     return _divided(draws, table, rows)
 
