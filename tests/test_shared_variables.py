@@ -454,3 +454,11 @@ def test_many_numbers_stay_with_their_step():
         noise = pm.HalfNormal("noise", shape=20)
         pm.Normal("y", x, noise, observed=np.zeros(20))
     assert shared_variables(model, x, row_terms_of(model, x)) == []
+
+
+def test_a_mean_that_is_in_the_offset_too_does_not_move_with_rows():
+    with pm.Model() as model:
+        mean = pm.Normal("mean")
+        x = dp.DPMixture("x", 1.2, dp.NormalInverseGamma(mean, 0.3, 2.5, 0.8), shape=4, offset=mean * SEASONS)
+        pm.Normal("y", x + pm.Normal("level"), 0.5, observed=SEASONS)
+    assert mean_of_base(model, x, 1) is None

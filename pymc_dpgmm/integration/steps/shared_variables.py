@@ -54,17 +54,17 @@ def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     It is unbounded, and has a number for each of the ``d`` columns of the rows. Whether the mean is this variable,
     and not a function of it, is seen at a point.
     """
-    family, params = mixture.owner.op.layout.family, mixture_inputs(mixture).params
-    behind = {
-        name: set(ancestors([param], blockers=model.basic_RVs))
-        for name, param in zip(family.parameters, params, strict=True)
-    }
-    found = [rv for rv in model.free_RVs if rv in behind.get("mu", ())]
+    names, inputs = list(mixture.owner.op.layout.family.parameters), mixture_inputs(mixture)
+    if "mu" not in names:
+        return None
+    of_base = inputs.params[names.index("mu")]
+    found = [rv for rv in model.free_RVs if rv in set(ancestors([of_base], blockers=model.basic_RVs))]
     if len(found) != 1:
         return None
     (mean,) = found
+    others = [variable for variable in inputs.in_order() if variable is not of_base]
+    is_sole = dependents(model, mean) == [mixture] and mean not in set(ancestors(others, blockers=model.basic_RVs))
     is_plain = model.rvs_to_transforms[mean] is None and mean.dtype == "float64"
-    is_sole = dependents(model, mean) == [mixture] and sum(mean in of_one for of_one in behind.values()) == 1
     return mean if is_plain and is_sole and count_numbers(model, [mean])[mean] == d else None
 
 
@@ -234,7 +234,7 @@ class SharedVariables:
         directions : Directions
             Learnt in tuning.
         """
-        name, shape = self._density.name, np.shape(point[self._density.name])
+        shape = np.shape(point[self._density.name])
         current = {name: np.array(point[name]) for name in self._names}
         point.update(current)
         self._density.at(point)
@@ -247,7 +247,7 @@ class SharedVariables:
             directions.learn(place, *second_differences(density, rows, values, at, *steps))
 
         def place_rows(rows: np.ndarray, mean: np.ndarray | None) -> float:
-            point[name] = (rows + offset).reshape(shape)
+            point[self._density.name] = (rows + offset).reshape(shape)
             if mean is not None and self._mean is not None:
                 point[self._mean] = mean.reshape(np.shape(point[self._mean]))
             return self.log_density(point)
