@@ -25,6 +25,8 @@ import pymc_dpgmm as dp
 
 N_KEPT = 99
 N_BINS = 20
+# Draws of the prior among which true values have their quantiles.
+N_PRIOR = 4_000
 # Okabe and Ito's colours.
 COLOURS = ("#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7")
 
@@ -235,14 +237,42 @@ def quiet():
     logging.getLogger("pymc").setLevel(logging.ERROR)
 
 
+def parts_of(n_replicates, seed, processes):
+    """Numbers of replicates of each process, and their seeds."""
+    numbers = [len(part) for part in np.array_split(np.arange(n_replicates), processes)]
+    return numbers, [1_000 * seed + part for part in range(processes)]
+
+
 def run(name, n_replicates, seed=0, processes=1, **options):
     """Ranks of all replicates, by quantity."""
-    numbers = [len(part) for part in np.array_split(np.arange(n_replicates), processes)]
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=quiet) as pool:
-        parts = pool.map(
-            partial(_replicates, name, **options), numbers, [1_000 * seed + part for part in range(processes)]
-        )
+        parts = pool.map(partial(_replicates, name, **options), *parts_of(n_replicates, seed, processes))
         return joined(ranks for part in parts for ranks in part)
+
+
+def prior_quantiles(name, n_replicates, seed=0, processes=1):
+    """Quantiles (n_replicates,) of the true values in the prior, by variables of the model."""
+    drawn = [prior_draws(name, n, own) for n, own in zip(*parts_of(n_replicates, seed, processes), strict=True)]
+    others, found = prior_draws(name, N_PRIOR, 987_654_321), {}
+    for key, values in others.items():
+        if not key.endswith(("_labels", "_openers", "_n_clusters")):
+            first = np.sort(values.reshape(len(values), -1)[:, 0])
+            truths = np.concatenate([part[key].reshape(len(part[key]), -1)[:, 0] for part in drawn])
+            found[key] = np.searchsorted(first, truths) / len(first)
+    return found
+
+
+def less_explained(ranks, quantiles):
+    """Mean rank less what the quantiles of the truths in the prior explain, which have the mean 1/2, and its error.
+
+    Where data say little, the rank of the truth is about its quantile in the prior: what a mean rank owes to the
+    truths that were drawn is no fault of the sampler (a control variate).
+    """
+    ranks, centred = np.asarray(ranks, dtype=float), np.asarray(quantiles) - 0.5
+    slope = np.cov(centred, ranks)[0, 1] / centred.var(ddof=1)
+    left = ranks - slope * centred
+    # The quantiles are those among draws of the prior, whose mean has an error too.
+    return left.mean(), np.sqrt(left.var(ddof=2) / len(left) + slope**2 / 12.0 / N_PRIOR)
 
 
 def _replicates(*arguments, **options):
@@ -284,6 +314,7 @@ def main():
     parser.add_argument("--replicates", type=int, default=300)
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     quiet()
     folder = Path(arguments.folder)
@@ -291,11 +322,16 @@ def main():
     results = {}
     for name in arguments.models:
         started = time.perf_counter()
-        results[name] = run(name, arguments.replicates, processes=arguments.processes)
+        results[name] = run(name, arguments.replicates, arguments.seed, arguments.processes)
+        explained = prior_quantiles(name, arguments.replicates, arguments.seed, arguments.processes)
         minutes = (time.perf_counter() - started) / 60
         print(f"{name}: {arguments.replicates} replicates, {minutes:.1f} minutes")
         for key, ranks in results[name].items():
-            print(f"    {key:12s} mean rank {np.mean(ranks):5.1f} of {N_KEPT / 2}, p = {p_value(ranks):.3f}")
+            line = f"    {key:12s} mean rank {np.mean(ranks):5.1f} of {N_KEPT / 2}, p = {p_value(ranks):.3f}"
+            if key in explained:
+                left, error = less_explained(ranks, explained[key])
+                line += f", less what truths explain {left:5.1f} ({error:.1f})"
+            print(line, flush=True)
         (folder / "calibration.json").write_text(json.dumps(results))
     plot(results, folder / "calibration.png")
 

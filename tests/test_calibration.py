@@ -61,3 +61,14 @@ def test_the_uniform_passes_and_others_do_not():
     rng = np.random.default_rng(0)
     assert calibration.p_value(rng.integers(100, size=300)) > 1e-3
     assert calibration.p_value(rng.integers(80, size=300)) < 1e-6
+
+
+def test_what_truths_explain_is_no_fault():
+    """Truths that happen to be small, and ranks that follow them; and ranks that are off beyond that."""
+    rng = np.random.default_rng(1)
+    quantiles = rng.beta(1.0, 1.3, size=400)
+    ranks = 99.0 * np.clip(quantiles + 0.05 * rng.normal(size=400), 0.0, 1.0)
+    for bias in (0.0, 3.0):
+        mean, error = calibration.less_explained(ranks + bias, quantiles)
+        assert abs(mean - 49.5 - bias) < 4.0 * error
+        assert error < 0.7 < np.std(ranks) / 20.0
