@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from pymc_dpgmm.models.arguments import MixtureArguments
 from pymc_dpgmm.models.dims import check_dims, named_dims, own_dims, shape_of_dims
 from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
-from pymc_dpgmm.tables.doubtful import warn_of_repeated
+from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
@@ -325,27 +324,11 @@ def _split_views(bases: Mapping[str, Any], observed: Any) -> dict[str, tuple[Any
             columns, base = entry
             with _naming(view):
                 views[view] = (base, table.of_columns(columns))
-        _warn_of_shared_columns({view: own for view, (_, own) in views.items()})
+        warn_of_shared_columns({view: own for view, (_, own) in views.items()})
     taken = [view for view in views if view in ("labels", "n_clusters")]
     if taken:
         raise ValueError(f"a view cannot be named {taken[0]!r}, which the model needs for itself")
     return views
-
-
-def _warn_of_shared_columns(tables: Mapping[str, Table]) -> None:
-    """Warn about columns that are in several views, where they count several times."""
-    views_of: dict[Any, list[str]] = {}
-    for view, table in tables.items():
-        for column in table.columns or ():
-            views_of.setdefault(column, []).append(view)
-    for column, views in views_of.items():
-        if len(views) > 1:
-            warnings.warn(
-                f"the column {column!r} is in the views {' and '.join(map(repr, views))}, and counts in each, "
-                "as if it had been measured again. Leave it out of all but one",
-                UserWarning,
-                stacklevel=7,
-            )
 
 
 @contextlib.contextmanager

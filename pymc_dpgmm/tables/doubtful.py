@@ -1,6 +1,7 @@
 """Warnings about columns that can be clustered, but were probably not meant to be."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -55,8 +56,23 @@ def warn_of_repeated(table: Table | None, what: str, entries: Any) -> None:
             )
 
 
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=3)
+def warn_of_shared_columns(views: Mapping[str, Table]) -> None:
+    """Warn about columns that are in several views, where they count several times."""
+    views_of: dict[Any, list[str]] = {}
+    for view, table in views.items():
+        for column in table.columns or ():
+            views_of.setdefault(column, []).append(view)
+    for column, names in views_of.items():
+        if len(names) > 1:
+            _warn(
+                f"the column {column!r} is in the views {' and '.join(map(repr, names))}, and counts in each, "
+                "as if it had been measured again. Leave it out of all but one",
+                stacklevel=8,
+            )
+
+
+def _warn(message: str, stacklevel: int = 3) -> None:
+    warnings.warn(message, UserWarning, stacklevel=stacklevel)
 
 
 def _is_binary(values: np.ndarray) -> bool:

@@ -20,7 +20,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dpgmm.integration.process_density import ProcessModel
-from pymc_dpgmm.integration.steps.shared_variables import draw_some, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import Widths, draw_some, shared_variables
 from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
@@ -53,7 +53,7 @@ class AtomsAnchor:
         self.centre: np.ndarray | None = None
         self.numbers: dict[str, np.ndarray] = {}
         self.n_learnt = 0
-        self.widths: dict[tuple[str, tuple[int, ...]], float] = {}
+        self.widths: Widths = {}
 
     def learn(self, current: Mapping[str, np.ndarray]) -> None:
         """Take the shared numbers of a draw into account."""

@@ -18,7 +18,7 @@ from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
-from pymc_dpgmm.sampler.latent_rows.translations import STEP, Directions, second_differences, translate
+from pymc_dpgmm.sampler.latent_rows.translations import STEP, Directions, Place, second_differences, translate
 from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
@@ -27,7 +27,7 @@ MOST_SHARED = 16
 MOVED_IN_EACH_WAY = 1
 
 # Widths of slices, by variables and places.
-type Widths = dict[tuple[str, tuple[int, ...]], float]
+type Widths = dict[Place, float]
 
 
 def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> list[Variable]:
@@ -68,6 +68,11 @@ def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     return mean if is_plain and is_sole and count_numbers(model, [mean])[mean] == d else None
 
 
+def _places_in(current: Mapping[str, np.ndarray]) -> list[Place]:
+    """Return the places of all numbers, by variables."""
+    return [(name, at) for name, values in current.items() for at in np.ndindex(values.shape)]
+
+
 def draw_some(
     rng: np.random.Generator,
     current: Mapping[str, np.ndarray],
@@ -93,7 +98,7 @@ def draw_some(
     n_moved : int
     tuning : bool
     """
-    places = [(name, place) for name, values in current.items() for place in np.ndindex(values.shape)]
+    places = _places_in(current)
     for chosen in rng.permutation(len(places))[:n_moved]:
         name, place = places[chosen]
         values = current[name]
@@ -238,7 +243,7 @@ class SharedVariables:
         current = {name: np.array(point[name]) for name in self._names}
         point.update(current)
         self._density.at(point)
-        places = [(name, at) for name, values in current.items() for at in np.ndindex(values.shape)]
+        places = _places_in(current)
         place = places[rng.integers(len(places))]
         values, at = current[place[0]], place[1]
         if tuning:

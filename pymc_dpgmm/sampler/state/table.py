@@ -369,7 +369,8 @@ class Table:
         other.block = self.block.copy()
         if self.unit is not None:
             other.room = self.room.copy()
-        if self.absent is not None or self.has_own_rows:
+        # Memory with other slots, for one sweep, shares the rows.
+        if self.absent is not None or (self.has_own_rows and capacity is None):
             other.rows = self.rows.copy()
         if capacity is None:
             other.array, other.scratch = self.array.copy(), self.scratch.copy()
