@@ -456,6 +456,39 @@ def test_only_gaussian_entries_are_drawn():
         assert model["y_missing"].eval().shape == (1,)
 
 
+NAMED = pd.DataFrame(GAPPED, index=list("vwxyz"), columns=["size", "mass"])
+
+
+@pytest.mark.parametrize(
+    ("observed", "coords", "names"),
+    {
+        "numbered": (GAPPED, {}, ["1, 0", "3, 1", "4, 0", "4, 1"]),
+        "table": (NAMED, {}, ["w, size", "y, mass", "z, size", "z, mass"]),
+        "coordinates": (
+            GAPPED,
+            {"row": np.arange(5) + 10, "column": ["size", "mass"]},
+            ["11, size", "13, mass", "14, size", "14, mass"],
+        ),
+    }.values(),
+)
+def test_missing_entries_have_the_names_of_their_rows_and_columns(observed, coords, names):
+    with pm.Model(coords=coords) as model:
+        dims = tuple(coords) or None
+        dp.DPMixture("y", 1.0, dp.NormalInverseWishart(**NIW), observed=observed, dims=dims)
+    assert list(model.coords["y_missing_entry"]) == names
+    assert model.named_vars_to_dims["y_missing"] == ("y_missing_entry",)
+
+
+def test_missing_entries_of_one_column_and_of_submodels_have_names():
+    base = dp.NormalInverseGamma(0.0, 1.0, 1.0, 1.0)
+    with pm.Model() as model:
+        for name, data in {"a": [0.1, np.nan, 2.0], "b": [np.nan, 0.2]}.items():
+            with pm.Model(name=name):
+                dp.DPMixture("y", 1.0, base, observed=data, impute=True)
+    assert list(model.coords["a::y_missing_entry"]) == ["1"]
+    assert list(model.coords["b::y_missing_entry"]) == ["0"]
+
+
 def test_views_draw_what_can_be_drawn():
     bases = {"a": CASES["nig"][0], "b": CASES["bernoulli"][0]}
     data = {"a": CASES["nig"][1], "b": CASES["bernoulli"][1]}

@@ -32,6 +32,7 @@ from pymc_dpgmm.integration.variables.snapshots import Snapshot, last_sampled, s
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, stacked, without_dims
 from pymc_dpgmm.tables.names import as_plain, as_text
 from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.rows import Rows
 
 
 class CollapsedMixtureRV(LabelsMixtureRV):
@@ -163,8 +164,8 @@ class CollapsedMixture(pm.Distribution):
         may also be (1, d) or (n, 1). Only families of real numbers take an offset.
     impute : bool
         Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
-        Missing entries of a normal-inverse-Wishart are always drawn. Families of data that is not Gaussian cannot
-        draw them.
+        Its dimension ``{name}_missing_entry`` has the names of their rows and columns. Missing entries of a
+        normal-inverse-Wishart are always drawn. Families of data that is not Gaussian cannot draw them.
     power : float, > 0
         The log density is multiplied by it. Below 1, the rows tell less of the labels than they would: so many
         covariates do not drown a response that other mixtures describe. This is a coarsened similarity in the
@@ -251,7 +252,9 @@ class CollapsedMixture(pm.Distribution):
                             "under power=: leave these rows out, or use a family that integrates over them, such "
                             "as NormalInverseGamma"
                         )
-                    kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values)
+                    entries = model.name_for(f"{name}_missing_entry")
+                    model.add_coord(entries, _names_of_missing(model, checked, rows, kwargs.get("dims")))
+                    kwargs["missing"] = MissingEntries(f"{name}_missing", checked.values, dims=entries)
                 if not is_variable(observed):
                     # PyMC would impute missing entries of an array.
                     observed = pt.constant(observed)
@@ -404,6 +407,20 @@ def _names_in(checked: Observed | None) -> dict[str, Any]:
         else None,
         "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
     }
+
+
+def _names_of_missing(model: pm.Model, checked: Observed, rows: Rows, dims: Any) -> list[str]:
+    """Return names of missing entries: that of the row and, in matrices, that of the column."""
+    known = [model.coords.get(dim) for dim in ((dims,) if isinstance(dims, str) else tuple(dims or ()))]
+    of_columns = known[1] if len(known) == 2 else None
+    axes = [(rows.coords, rows.names), (of_columns, checked.table.columns)]
+    missing = np.isnan(checked.values)
+    named = [
+        next((names for names in axis if names is not None), range(length))
+        for axis, length in zip(axes, missing.shape, strict=False)
+    ]
+    places = np.argwhere(missing)
+    return [as_text(tuple(names[i] for names, i in zip(named, place, strict=True))) for place in places]
 
 
 def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:
