@@ -3,12 +3,15 @@
 import exact
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import sampled
 from scipy import stats
 from scipy.special import logsumexp
+from slowly import rest_slow
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.process_density import AtomDensities
 from pymc_dpgmm.integration.steps import shared_of_atoms
 from pymc_dpgmm.sampler.atoms import compiled_sweeps
 from pymc_dpgmm.sampler.atoms.atom_moves import Scales
@@ -48,9 +51,9 @@ def enumerated():
     return labels, b, sigma, joint
 
 
-def drawn(n_draws, seed=3, tune=400, **options):
-    """Draws of a step alone: nothing else moves the slope and the dispersion."""
-    model = regression()
+def drawn(n_draws, seed=3, tune=400, build=regression, names=("b", "sigma_log__"), **options):
+    """Labels and variables as a step alone draws them: nothing else moves what rows share."""
+    model = build()
     with model:
         step = dp.DirichletProcessStep(**options)
     step.setup_chain(np.random.default_rng(seed), tune, n_draws)
@@ -61,9 +64,13 @@ def drawn(n_draws, seed=3, tune=400, **options):
             step.stop_tuning()
         point, _ = step.step(point)
         if draw >= tune:
-            found.append((point["theta_labels"], float(point["b"]), float(np.exp(point["sigma_log__"]))))
-    labels, b, sigma = (np.array(own) for own in zip(*found, strict=True))
-    return labels, b, sigma
+            found.append((point["theta_labels"], *(float(point[name]) for name in names)))
+    return tuple(np.array(own) for own in zip(*found, strict=True))
+
+
+def drawn_regressions(*args, **options):
+    labels, b, log_sigma = drawn(*args, **options)
+    return labels, b, np.exp(log_sigma)
 
 
 def assert_posterior(labels, b, sigma):
@@ -78,11 +85,11 @@ def assert_posterior(labels, b, sigma):
 @pytest.mark.parametrize("seed", [3, 4])
 def test_moves_with_the_atoms_leave_the_posterior_invariant(seed):
     """The shared numbers move in no other way than together with the atoms."""
-    assert_posterior(*drawn(30_000, seed))
+    assert_posterior(*drawn_regressions(30_000, seed))
 
 
 def test_shared_numbers_move_with_the_atoms():
-    assert_posterior(*drawn(4_000, n_sweeps=1))
+    assert_posterior(*drawn_regressions(4_000, n_sweeps=1))
 
 
 def without_the_jacobian(monkeypatch):
@@ -106,9 +113,84 @@ def with_modes_from_the_atoms(monkeypatch):
 def test_mistakes_are_seen(monkeypatch, mistake):
     """The comparison with quadrature fails without the Jacobian, and where modes depend on the atoms."""
     mistake(monkeypatch)
-    labels, b, sigma = drawn(4_000)
+    labels, b, sigma = drawn_regressions(4_000)
     with pytest.raises(AssertionError):
         assert_posterior(labels, b, sigma)
+
+
+def levels():
+    """An intercept that all rows share, and the mean of the base: only their priors tell them apart."""
+    with pm.Model() as model:
+        b, m = pm.Normal("b", 0.4, 1.5), pm.Normal("m", -0.2, 1.2)
+        theta = dp.DirichletProcess("theta", 0.9, pm.Normal.dist(m, SPREAD), shape=len(Y))
+        pm.Normal("y", theta + b, 0.5, observed=Y)
+    return model
+
+
+def assert_levels(labels, b, m):
+    partitions = exact.partitions(len(Y))
+    grid = np.linspace(-7.0, 7.0, 121)
+    bs, ms = (part.ravel() for part in np.meshgrid(grid, grid, indexing="ij"))
+    residuals = Y - bs[:, None] - ms[:, None]
+    log_p = stats.norm.logpdf(bs, 0.4, 1.5) + stats.norm.logpdf(ms, -0.2, 1.2)
+    joint = []
+    for p in partitions:
+        covariance = SPREAD**2 * (p[:, None] == p) + 0.25 * np.eye(len(Y))
+        log_rows = stats.multivariate_normal.logpdf(residuals, cov=covariance)
+        joint.append(exact.log_eppf(p, 0.9) + log_p + log_rows)
+    joint = np.exp(np.array(joint) - logsumexp(joint))
+    exact.assert_matches(exact.codes(labels[None]), partitions, joint.sum(axis=1))
+    p = joint.sum(axis=0)
+    for values, truth in ((b, bs), (m, ms), (b**2, bs**2), (m**2, ms**2), (b * m, bs * ms)):
+        sampled.assert_mean_matches(values[None], p @ truth, 4.5)
+
+
+@pytest.mark.parametrize("n_draws", rest_slow([3_000, 30_000]))
+def test_the_mean_of_the_base_moves_with_an_intercept(n_draws):
+    """Nothing but the translation moves the mean."""
+    assert_levels(*drawn(n_draws, build=levels, names=("b", "m"), n_sweeps=2))
+
+
+@pytest.mark.slow
+def test_a_translation_without_the_prior_of_the_mean_is_seen(monkeypatch):
+    """The comparison with quadrature fails."""
+    joint = AtomDensities.joint
+
+    def without_mean(self, model, parameters, others):
+        return joint(self, model, parameters, [rv for rv in others if rv.name != "m"])
+
+    monkeypatch.setattr(AtomDensities, "joint", without_mean)
+    found = drawn(6_000, build=levels, names=("b", "m"), n_sweeps=2)
+    with pytest.raises(AssertionError):
+        assert_levels(*found)
+
+
+@pytest.mark.parametrize(
+    ("base", "expected"),
+    {
+        "a variable": (lambda: pm.Normal.dist(pm.Normal("m"), pt.exp(pm.Normal("log_sd"))), [("m", slice(0, 1))]),
+        "of logarithms": (lambda: pm.LogNormal.dist(pm.Normal("m"), 0.5), [("m", slice(0, 1))]),
+        "twice a variable": (lambda: pm.Normal.dist(2.0 * pm.Normal("m"), 1.0), []),
+        "a bounded variable": (lambda: pm.Normal.dist(pm.HalfNormal("m"), 1.0), []),
+        "a vector": (lambda: pm.MvNormal.dist(pm.Normal("m", shape=2), np.eye(2)), [("m", slice(0, 2))]),
+        "one for two": (lambda: pm.MvNormal.dist(pt.ones(2) * pm.Normal("m"), np.eye(2)), []),
+        "several": (
+            lambda: {"sd": pm.HalfNormal.dist(1.0), "mu": pm.StudentT.dist(4.0, mu=pm.Normal("m"), sigma=1.0)},
+            [("m", slice(1, 2))],
+        ),
+    }.values(),
+)
+def test_which_variables_are_means_of_the_base(base, expected):
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, base(), shape=4)
+        rows = theta["mu"] * theta["sd"] if isinstance(theta, dict) else theta
+        pm.Normal("y", rows if rows.ndim == 1 else rows.sum(axis=1), pm.HalfNormal("sigma"), observed=Y)
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(1), 2, 2)
+    point = model.initial_point(random_seed=1)
+    for _ in range(2):
+        point, _ = step.step(point)
+    assert step.anchors["theta_labels"].means == expected
 
 
 def vectors():

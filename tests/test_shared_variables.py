@@ -22,6 +22,7 @@ from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, mean_
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
+from pymc_dpgmm.sampler.hyperparameters.translations import Directions, second_differences
 from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized, translations
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
@@ -171,7 +172,7 @@ def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
     given, place = GIVEN.get(base, np.empty((N_ROWS, 0))), ("shared", ())
     d = 2 if base == "correlated" else 1
     params = BASES[base].numbers(d)
-    directions = translations.Directions(d)
+    directions = Directions(d)
     directions.learn(place, np.full(d, -0.6), np.full(d, -1.0))
     state = State([View(family, params, np.column_stack([np.zeros((N_ROWS, d)), given]))], np.arange(N_ROWS))
     state.set_prior(pitman_yor(1.1, 0.0))
@@ -191,7 +192,7 @@ def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
             return log_p if mean is None else log_p - 0.5 * prior_of_mean * np.sum((mean - params.mu) ** 2)
 
         for _ in range(n_moves):
-            translations.translate(rng, state, 0, shared, place, place_rows, moves_mean, directions, False)
+            translations.translate_rows(rng, state, 0, shared, place, place_rows, moves_mean, directions, False)
         rows = state.tables[0].values[:, :d]
         after.append(
             [*moments(rows, float(shared), data), *np.tanh(state.tables[0].params.mu - params.mu)[:1] ** 2]
@@ -230,14 +231,14 @@ def test_the_direction_of_an_intercept_is_known():
     rng = np.random.default_rng(5)
     rows, data, values = rng.normal(size=(N_ROWS, 1)), rng.normal(size=N_ROWS), np.array([0.3, -0.2])
 
-    def density(x):
-        eta = x[:, :, 0] + values[0] + 2.0 * values[1]
-        return data * eta - np.exp(eta)
+    def density(shifts):
+        eta = rows[:, 0] + shifts + values[0] + 2.0 * values[1]
+        return (data * eta - np.exp(eta)).sum(axis=1)
 
     found = []
     for place in [(0,), (1,)]:
-        directions = translations.Directions(1)
-        differences = translations.second_differences(density, rows, values, place, np.array([0.02]), 0.02)
+        directions = Directions(1)
+        differences = second_differences(density, values, place, np.array([0.02]), 0.02)
         directions.learn(("u", place), *differences)
         found.append(float(directions.of(("u", place))[0]))
     np.testing.assert_allclose(found, [-1.0, -2.0], rtol=1e-3)

@@ -186,6 +186,12 @@ class AtomDensities:
         outputs: tuple[np.ndarray, ...] = tuple(self._base_and_rows_with_gradients(free, *self._point))
         return outputs
 
+    def base_of_free(self, free: np.ndarray) -> np.ndarray:
+        """Return the log density of the base at atoms in free form (K, D), without discrete values: (K,)."""
+        # All rows are with a further atom.
+        labels = np.full(self._terms.n, len(free), dtype=np.int64)
+        return self.gradient(np.concatenate([free, free[:1]]), [], labels)[0][:-1]
+
     def base(self, atoms: Atoms) -> np.ndarray:
         """Return the log density of the base at atoms: (K,)."""
         return self._base(*atoms, *self._point)
@@ -340,6 +346,13 @@ class AtomDensities:
                 static = free.shape[1:]
             lengths.append(tuple(static))
         return lengths
+
+    @property
+    def columns(self) -> dict[int, slice]:
+        """Columns of the free form, by the positions of continuous parameters."""
+        stops = np.cumsum([0, *(int(np.prod(shape)) for shape in self._lengths)])
+        positions = (position for position in range(len(self._entries)) if position not in self.discrete)
+        return dict(zip(positions, map(slice, stops[:-1], stops[1:]), strict=True))
 
     @property
     def n_free(self) -> int:

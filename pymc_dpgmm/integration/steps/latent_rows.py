@@ -20,13 +20,13 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
+from pymc_dpgmm.sampler.hyperparameters.translations import Directions
 from pymc_dpgmm.sampler.latent_rows import cluster_shifts, expansions, redraws, standardized, stretches
 from pymc_dpgmm.sampler.latent_rows.cluster_shifts import ClusterShifts
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
-from pymc_dpgmm.sampler.latent_rows.translations import Directions
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 

@@ -9,6 +9,10 @@ with a mode and a precision of the density of cluster k, which depend on the lab
 and on nothing else that moves. A number is drawn by a slice given the labels and z, from the joint density times
 the Jacobian :math:`\prod_k |L_k(u)|^{-1}`, and the atoms follow.
 
+Where a variable is the mean of the base, an intercept among the numbers can take its place: that changes all atoms
+by the same vector, against which their modes, drawn to the mean, hold. So the mean, all atoms and one of the
+numbers are translated too (:mod:`pymc_dpgmm.sampler.hyperparameters.translations`), in free form.
+
 Early in tuning, before there are clusters, shared numbers that follow at once would explain what clusters should.
 So these moves begin in the second half of tuning.
 """
@@ -18,15 +22,20 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.process_density import ProcessModel
-from pymc_dpgmm.integration.steps.shared_variables import Widths, draw_some, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import Widths, draw_some, places_in, shared_variables
 from pymc_dpgmm.integration.variables import dependents
-from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
+from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, second_differences, translate
 
 # Draws from the base whose mean is where modes are looked for first.
 N_CENTRE = 64
+# Log densities that differ by less, beside 1 or one of them, differ by rounding.
+SAME = 1e-9
 # Steps to the modes where the shared numbers are those of the anchor, and from there.
 FIRST_STEPS, STEPS = 8, 2
 
@@ -46,6 +55,12 @@ class AtomsAnchor:
         Draws that were learnt from.
     widths : dict
         By the names of variables and places in them.
+    means : list of pairs
+        The variables that are means of the base, and the columns of atoms in free form that they are the means of.
+    reach : (D,) array
+        How far the base reaches, in free form.
+    directions : Directions
+        Of translations of all atoms.
     """
 
     def __init__(self, n_before: int) -> None:
@@ -54,6 +69,9 @@ class AtomsAnchor:
         self.numbers: dict[str, np.ndarray] = {}
         self.n_learnt = 0
         self.widths: Widths = {}
+        self.means: list[tuple[str, slice]] = []
+        self.reach = np.empty(0)
+        self.directions = Directions(0)
 
     def learn(self, current: Mapping[str, np.ndarray]) -> None:
         """Take the shared numbers of a draw into account."""
@@ -74,11 +92,14 @@ class SharedOfAtoms:
     def __init__(self, model: pm.Model, process: ProcessModel) -> None:
         parameters = process.parameters
         shared = [] if process.densities.discrete else shared_variables(model, parameters[0], process.terms)
+        may_be_means = _may_be_means(model, parameters, shared) if shared else []
         self._densities = process.densities
         self.names = [model.rvs_to_values[rv].name for rv in shared]
+        self._may_be_means = [(position, model.rvs_to_values[rv].name) for position, rv in may_be_means]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
-        depending = [other for rv in (*parameters, *shared) for other in dependents(model, rv)]
-        counted = [rv for rv in dict.fromkeys([*shared, *depending]) if not is_atoms(rv)]
+        moving = [*shared, *(rv for _, rv in may_be_means)]
+        depending = [other for rv in (*parameters, *moving) for other in dependents(model, rv)]
+        counted = [rv for rv in dict.fromkeys([*moving, *depending]) if not is_atoms(rv)]
         self._joint: Any = process.densities.joint(model, parameters, counted) if shared else None
 
     def move(
@@ -108,9 +129,10 @@ class SharedOfAtoms:
         tuning : bool
         """
         current = {name: np.array(point[name]) for name in self.names}
-        point.update(current)
+        means = {name: np.array(point[name]) for _, name in self._may_be_means}
+        point.update(current | means)
         densities = self._densities.at(point)
-        centre = self._begin(anchor, current)
+        centre = self._begin(anchor, current, means)
         native.begin(rng, labels[0], free, densities.native_values)
         present = {name: values.copy() for name, values in current.items()}
         _set(current, anchor.numbers)
@@ -118,8 +140,7 @@ class SharedOfAtoms:
         _set(current, present)
 
         def log_density(log_jacobian: float) -> float:
-            log_p = float(self._joint(native.free, labels[1], point)) + log_jacobian
-            return log_p if log_p > -np.inf else -np.inf
+            return self._log_density(native.free, labels[1], point) + log_jacobian
 
         log_p = log_density(native.standardize(STEPS))
         if not log_p > -np.inf:
@@ -129,17 +150,90 @@ class SharedOfAtoms:
             return log_density(native.place(STEPS))
 
         draw_some(rng, current, placed, log_p, anchor.widths, n_moved, tuning)
+        free = native.free
+        if anchor.means:
+            free = free + self._translate(rng, point, current, labels[1], free, anchor, tuning)
         if tuning:
             anchor.learn(current)
-        return native.free
+        return free
 
-    def _begin(self, anchor: AtomsAnchor, current: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return the centre of the anchor, which the first draw sets."""
-        if anchor.centre is None:
-            base = self._densities.to_free(self._densities.draws(0, N_CENTRE))
-            anchor.centre = np.mean(base, axis=0)
-            anchor.numbers = {name: values.copy() for name, values in current.items()}
+    def _log_density(self, free: np.ndarray, labels: np.ndarray, point: Mapping[str, np.ndarray]) -> float:
+        """Return the log density of atoms, and of all that moves with them; minus infinity where it is none."""
+        log_p = float(self._joint(free, labels, point))
+        return log_p if log_p > -np.inf else -np.inf
+
+    def _translate(
+        self,
+        rng: np.random.Generator,
+        point: Mapping[str, np.ndarray],
+        current: Mapping[str, np.ndarray],
+        labels: np.ndarray,
+        free: np.ndarray,
+        anchor: AtomsAnchor,
+        tuning: bool,
+    ) -> np.ndarray:
+        """Move one of the current numbers, and the means of the base, and return how far the atoms move: (D,)."""
+        before = [(point[name], point[name].copy(), columns) for name, columns in anchor.means]
+        places = places_in(current)
+        place = places[rng.integers(len(places))]
+        values = current[place[0]]
+
+        def log_density(shift: np.ndarray) -> float:
+            for mean, present, columns in before:
+                mean[...] = present + shift[columns].reshape(present.shape)
+            return self._log_density(free + shift, labels, point)
+
+        if tuning:
+            steps = STEP * anchor.reach, STEP * anchor.directions.width(place)
+            differences = second_differences(
+                lambda shifts: np.array([log_density(shift) for shift in shifts]), values, place[1], *steps
+            )
+            anchor.directions.learn(place, *differences)
+        return translate(rng, values, place, log_density, anchor.directions, tuning)
+
+    def _begin(
+        self, anchor: AtomsAnchor, current: Mapping[str, np.ndarray], means: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Return the centre of the anchor, which the first draw sets.
+
+        A variable may be the mean of some columns of the atoms. It is if the density of atoms is the same where it
+        moves with them.
+        """
+        if anchor.centre is not None:
+            return anchor.centre
+        free = self._densities.to_free(self._densities.draws(0, N_CENTRE))
+        anchor.centre, anchor.reach = np.mean(free, axis=0), np.std(free, axis=0)
+        anchor.directions = Directions(len(anchor.reach))
+        anchor.numbers = {name: values.copy() for name, values in current.items()}
+        log_p = self._densities.base_of_free(free)
+        for position, name in self._may_be_means:
+            mean, present, shift = means[name], means[name].copy(), np.zeros_like(anchor.reach)
+            columns = self._densities.columns[position]
+            if mean.size != columns.stop - columns.start:
+                continue
+            shift[columns] = anchor.reach[columns] / (1.0 + np.arange(mean.size))
+            mean[...] = present + shift[columns].reshape(present.shape)
+            if np.allclose(self._densities.base_of_free(free + shift), log_p, rtol=SAME, atol=SAME):
+                anchor.means.append((name, columns))
+            mean[...] = present
         return anchor.centre
+
+
+def _may_be_means(
+    model: pm.Model, parameters: Sequence[Variable], shared: Sequence[Variable]
+) -> list[tuple[int, Variable]]:
+    """Return unbounded variables behind the base of atoms, and the position of the parameter they are behind.
+
+    Each is behind one parameter alone.
+    """
+    behind = [set(ancestors(atoms_inputs(rv)[1], blockers=model.basic_RVs)) for rv in parameters]
+    found = []
+    for mean in model.free_RVs:
+        positions = [position for position, variables in enumerate(behind) if mean in variables]
+        is_plain = mean.dtype == "float64" and model.rvs_to_transforms[mean] is None
+        if is_plain and len(positions) == 1 and mean not in shared and not is_atoms(mean):
+            found.append((positions[0], mean))
+    return found
 
 
 def _set(values: Mapping[str, np.ndarray], numbers: Mapping[str, np.ndarray]) -> None:

@@ -16,9 +16,10 @@ from pymc_dpgmm.integration.variables.atoms import is_atoms
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
+from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
-from pymc_dpgmm.sampler.latent_rows.translations import STEP, Directions, Place, second_differences, translate
+from pymc_dpgmm.sampler.latent_rows.translations import translate_rows
 from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
@@ -68,7 +69,7 @@ def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     return mean if is_plain and is_sole and count_numbers(model, [mean])[mean] == d else None
 
 
-def _places_in(current: Mapping[str, np.ndarray]) -> list[Place]:
+def places_in(current: Mapping[str, np.ndarray]) -> list[Place]:
     """Return the places of all numbers, by variables."""
     return [(name, at) for name, values in current.items() for at in np.ndindex(values.shape)]
 
@@ -98,7 +99,7 @@ def draw_some(
     n_moved : int
     tuning : bool
     """
-    places = _places_in(current)
+    places = places_in(current)
     for chosen in rng.permutation(len(places))[:n_moved]:
         name, place = places[chosen]
         values = current[name]
@@ -243,13 +244,17 @@ class SharedVariables:
         current = {name: np.array(point[name]) for name in self._names}
         point.update(current)
         self._density.at(point)
-        places = _places_in(current)
+        places = places_in(current)
         place = places[rng.integers(len(places))]
         values, at = current[place[0]], place[1]
         if tuning:
             rows = np.array(state.tables[v].values[:, : len(reach)], dtype=np.float64)
+
+            def density_of_shifted(shifts: np.ndarray) -> np.ndarray:
+                return density(rows + shifts[:, None, :]).sum(axis=1)
+
             steps = STEP * reach, STEP * directions.width(place)
-            directions.learn(place, *second_differences(density, rows, values, at, *steps))
+            directions.learn(place, *second_differences(density_of_shifted, values, at, *steps))
 
         def place_rows(rows: np.ndarray, mean: np.ndarray | None) -> float:
             point[self._density.name] = (rows + offset).reshape(shape)
@@ -257,4 +262,4 @@ class SharedVariables:
                 point[self._mean] = mean.reshape(np.shape(point[self._mean]))
             return self.log_density(point)
 
-        translate(rng, state, v, values, place, place_rows, moves_mean, directions, tuning)
+        translate_rows(rng, state, v, values, place, place_rows, moves_mean, directions, tuning)
