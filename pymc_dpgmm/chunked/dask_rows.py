@@ -12,6 +12,7 @@ import numpy as np
 
 from pymc_dpgmm.chunked.passes import Gathered, Sent, as_rows, run_pass, unite
 from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.tables.names import as_text, check_columns
 from pymc_dpgmm.tables.reading import KINDS_OF_DTYPES
 
 # Number of chunks whose results are combined in one task, on the workers.
@@ -266,11 +267,27 @@ def _raise_first(errors: Sequence[str]) -> None:
         raise ValueError(f"observed cannot be used, because of {messages[0]}")
 
 
-def names_in(observed: Any) -> list[str] | None:
-    """Return the names of the columns of a DataFrame, or the name of a Series; None if there are none."""
+def columns_in(observed: Any) -> list[Any] | None:
+    """Return the names of the columns of a DataFrame or DataArray, or the name of a Series; None without any.
+
+    Raises
+    ------
+    ValueError
+        If two columns have the same name.
+    """
     if hasattr(observed, "columns"):
-        return [str(column) for column in observed.columns]
-    return [str(observed.name)] if getattr(observed, "to_dask_array", None) and observed.name else None
+        check_columns("observed", list(observed.columns))
+        return list(observed.columns)
+    if getattr(observed, "dims", None):
+        names = observed.indexes.get(observed.dims[-1]) if observed.ndim == 2 else None
+        return None if names is None else list(names)
+    return [observed.name] if getattr(observed, "to_dask_array", None) and observed.name else None
+
+
+def names_in(observed: Any) -> list[str] | None:
+    """Return these names as text."""
+    columns = columns_in(observed)
+    return None if columns is None else [as_text(column) for column in columns]
 
 
 def _all_floats(part: Any) -> Any:

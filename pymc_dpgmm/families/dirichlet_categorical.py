@@ -27,7 +27,7 @@ from pymc_dpgmm.native.arithmetic import fast_log
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising
 from pymc_dpgmm.tables.checks import is_variable
-from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.reading import names_of_axes, read_table
 from pymc_dpgmm.tables.table import Table
 
 
@@ -278,8 +278,10 @@ class DirichletCategorical(BaseMeasure):
     takes_categories = True
 
     def __init__(self, a: Any, levels: Any = None) -> None:
+        names = names_of_axes(a)
         if levels is None:
             a, levels = _one_column(a)
+            names = (None, *names)
         numbers = np.atleast_1d(np.asarray(levels))
         if numbers.dtype.kind not in "iu" or numbers.ndim != 1:
             raise TypeError(f"levels must be an integer or a vector of integers, got {levels!r}")
@@ -293,6 +295,7 @@ class DirichletCategorical(BaseMeasure):
             if a.ndim and a.shape != used.shape[: a.ndim]:
                 raise ValueError(f"a has shape {a.shape}, but must have {used.shape} or {used.shape[:1]}")
         super().__init__(a=used * (a[:, None] if a.ndim == 1 else a), levels=numbers)
+        self._names["a"] = names
 
     def lengths(self, d: int) -> dict[str, int]:
         """Return the lengths of the axes. The largest number of levels is known even if ``a`` is a variable."""
@@ -309,7 +312,10 @@ class DirichletCategorical(BaseMeasure):
     def from_data(cls, data: Any, **given: Any) -> "DirichletCategorical":
         """Make a base measure from columns of categories, text or codes; see the class."""
         cls.check_given(given)
-        return cls(1.0, numbers_of_levels(read_table(data, "data")))
+        table = read_table(data, "data")
+        base = cls(1.0, numbers_of_levels(table))
+        base.name_columns(table)
+        return base
 
     def read(self, table: Table) -> Coded:
         """Return columns of categories, text or codes as codes 0..levels - 1, NaN where an entry is missing."""

@@ -46,6 +46,7 @@ from pymc_dpgmm.native.triangles import (
     upper_entry,
 )
 from pymc_dpgmm.tables.checks import is_variable
+from pymc_dpgmm.tables.reading import names_of_axes
 
 # If removing a row leaves a smaller share of |Lambda_n| than this, too few digits are left.
 _SMALLEST_SHARE = 1e-8
@@ -325,8 +326,10 @@ class LinearRegression(BaseMeasure):
         if len(shape) not in (1, 2):
             raise ValueError(f"covariates must be (n,) or (n, p), got shape {shape}")
         p = 1 if len(shape) == 1 else shape[1]
+        names = names_of_axes(precision)
         if not is_variable(precision):
             precision = np.asarray(precision)
         if precision.ndim < 2:
             precision = precision * np.eye(p)
         super().__init__(given={"covariates": covariates}, mu=mu, precision=precision, a=a, b=b)
+        self._names["precision"] = names * 2 if len(names) == 1 else names

@@ -22,7 +22,7 @@ from pymc_dpgmm.integration.variables.observed import Observed, check_observed
 from pymc_dpgmm.integration.variables.partition_arguments import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.models.arguments import MixtureArguments
-from pymc_dpgmm.models.dims import check_dims, named_dims, own_dims, shape_of_dims
+from pymc_dpgmm.models.dims import check_dims, dims_of_data, named_dims, own_dims, shape_of_dims
 from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
@@ -82,9 +82,10 @@ class _View:
         warn_of_repeated(table, "unit", self.unit)
         is_made = is_class or base is None
         if is_class:
-            base = self.base = base.from_data(table)
+            base = base.from_data(table)
         if base is None:
-            base = self.base = default_base(table)
+            base = default_base(table)
+        base = self.base = base.in_order({"d": None if table.is_vector else table.columns})
         self.checked = check_observed(table, base)
         values = self.checked.values
         self._learns = is_made and values.ndim == 2 and is_learnt(type(base), values.shape[1])
@@ -163,7 +164,8 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
     powers = _by_view("power", arguments["power"], split)
     unit = arguments["unit"]
     units = _by_view("unit", unit if isinstance(unit, Mapping) else dict.fromkeys(split, unit), split)
-    coords = coords_of(model, dims)
+    of_data = next((own for _, table in split.values() if (own := dims_of_data(model, table))), None)
+    coords = coords_of(model, of_data[:1] if dims is None and of_data else dims)
     # Views without units have one label per row, so that their rows must be in the same order.
     of_labels, views = Rows("observed", coords=coords), {}
     for key, (base, table) in split.items():

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
-from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader, as_dask_array, kinds_in, names_in
+from pymc_dpgmm.chunked.dask_rows import DaskRows, Reader, as_dask_array, columns_in, kinds_in, names_in
 from pymc_dpgmm.chunked.partition import ChunkedPartition
 from pymc_dpgmm.families import BaseMeasure, Family
 from pymc_dpgmm.families.contract.base_measure import check_base
@@ -79,6 +79,7 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     table = read_table(sample)
     kinds = kinds_in(arguments["observed"]) or table.kinds
     base = _base_for(base, replace(table, kinds=kinds, variable=array))
+    base = base.in_order({"d": columns_in(arguments["observed"])})
     _check_given(base)
     base.check_shape(array.shape)
     reader = Reader(type(base).restored({}, base.given))

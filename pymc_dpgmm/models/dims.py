@@ -10,8 +10,14 @@ from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.table import Table
 
 
+def dims_of_data(model: pm.Model, table: Table | None) -> tuple[str, ...]:
+    """Return the dimensions that pm.Data has in a model; nothing for other data."""
+    variable = None if table is None else table.variable
+    return tuple(model.named_vars_to_dims.get(getattr(variable, "name", None), None) or ())
+
+
 def own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
-    """Return the dimensions of data: the user's, or else those of an xarray object if the model has them.
+    """Return the dimensions of data: the user's, or else those of pm.Data, or of xarray if the model has them.
 
     Dimensions that the model does not have yet are added with the names of the rows and columns of the data.
 
@@ -28,6 +34,8 @@ def own_dims(model: pm.Model, table: Table | None, dims: Any) -> Any:
         for dim, names in zip(wanted, (table.rows, table.columns), strict=False):
             if names is not None and dim not in model.dim_lengths and dim not in model.named_vars:
                 model.add_coord(dim, coordinates(names))
+    if not requested and dims_of_data(model, table):
+        return dims_of_data(model, table)
     if not requested:
         return wanted if wanted and all(dim in model.dim_lengths for dim in wanted) else None
     if table.dims is not None and set(wanted) == set(table.dims) and wanted != table.dims:
@@ -43,7 +51,7 @@ def named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims
     if dims is not None:
         return dims
     if isinstance(checked.data, SharedVariable):
-        return model.named_vars_to_dims.get(checked.data.name)
+        return dims_of_data(model, checked.table) or None
     table = checked.table
     if table.is_vector:
         if table.rows is None:

@@ -270,8 +270,10 @@ class MixtureDraws:
     def has_column_names(self, view: NamedView) -> bool:
         """Tell whether the columns of a view have names, and not only positions."""
         data = self._observed[view.name]
-        of_data = data is not None and data.ndim == 2 and data.dims[-1] in data.coords
-        return view.columns is not None or (not view.is_vector and of_data)
+        if view.is_vector or data is None or data.ndim < 2:
+            return view.columns is not None
+        dim = str(data.dims[-1])
+        return view.columns is not None or (dim in data.coords and not dim.startswith(f"{view.name}_dim_"))
 
     def column_names(self, view: NamedView) -> list[Any]:
         """Return the names of a view's columns; for (n,) data, that of the Series or of the view."""

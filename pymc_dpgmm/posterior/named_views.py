@@ -22,7 +22,7 @@ from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
 from pymc_dpgmm.tables.reading import read_table, rows_with_names
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.rows import Rows, order_of_columns
 from pymc_dpgmm.tables.table import Table
 
 # Names of the dimensions of parameters that families denote by these letters.
@@ -47,6 +47,13 @@ def _turned(x: Any, dim: str, what: str, has_names: bool) -> Any:
             f"as in x.rename({x.dims[1]}={dim!r})"
         )
     return x
+
+
+def _named_line(x: Any) -> pd.Series | None:
+    """Return numbers with names, (d,), as a Series; None if a value is something else."""
+    if len(getattr(x, "dims", None) or ()) == 1 and hasattr(x, "to_series") and x.dims[0] in x.coords:
+        x = x.to_series()
+    return x if isinstance(x, pd.Series) else None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -119,8 +126,19 @@ class NamedView(ViewDraws):
             )
         if given is None:
             return self.base()
-        read = BaseMeasure.given_for(given, rows, self.given_names)
-        return self.base(given=read)
+        in_order = {field: self._line_of_given(field, value) for field, value in given.items()}
+        return self.base(given=BaseMeasure.given_for(in_order, rows, self.given_names))
+
+    def _line_of_given(self, field: str, value: Any) -> Any:
+        """Return one line of covariates with names in the order of the data's columns; others as they are."""
+        line, names = _named_line(value), self.given_names.get(field)
+        if line is None or not names or np.ndim(self.given.get(field, 0)) < 2:
+            return value
+        own, wanted = ([as_text(name) for name in plain_names(each)] for each in (line.index, names))
+        if not set(own) & set(wanted):
+            return line.to_numpy() if line.shape == self.given[field].shape[1:] else value
+        at = order_of_columns(field, own, wanted, "the data")
+        return line.to_numpy() if at is None else line.to_numpy()[at]
 
     def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
         """Return columns of covariates for new rows; one line may serve all rows."""
@@ -130,6 +148,13 @@ class NamedView(ViewDraws):
             line = value[None, :] if is_line else value
             if line.ndim == n_dims > 0 and len(line) == 1:
                 base.given[field] = np.repeat(line, data.shape[0], axis=0)
+            width = 1 if line.ndim < 2 else line.shape[1]
+            if n_dims == 2 and self.family.given[field] != "d" and width != self.given[field].shape[1]:
+                named, wanted = self.given_names.get(field), self.given[field].shape[1]
+                raise ValueError(
+                    f"{field} of new rows of {self.name} must have {wanted} columns, as the data has, got {width}"
+                    + (f": {listed(named)}" if named else "")
+                )
         return base.given_columns(data.shape, data)
 
     def check_given(self, n_rows: int, given: Mapping[str, Any] | None, rows: Rows | None = None) -> np.ndarray:
@@ -181,6 +206,9 @@ class NamedView(ViewDraws):
         """
         what = what or f"new rows of {self.name}"
         x = rows_with_names(x)
+        line = _named_line(x) if self.d > 1 else None
+        if line is not None:
+            x = line.to_frame().T.infer_objects()
         x = self._decoded(_turned(x, dim, what, are_named and self.d > 1))
         if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
             if self.d > 1 and np.ndim(x) == 1:

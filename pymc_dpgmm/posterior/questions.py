@@ -176,6 +176,12 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         columns += [Column(view, j, names[view.name, j]) for j in positions]
         used.append(view)
         questions.append(Unknown(_with_given(draws, view, values, given, rows), np.array(positions, dtype=int)))
+    if not used:
+        # Nothing is known at all: the clusters have their weights.
+        view = next((view for view in draws.views if _is_complete(draws, view, given)), draws.views[0])
+        used.append(view)
+        values = _with_given(draws, view, entries[view.name], given, rows)
+        questions.append(Unknown(values, np.array([], dtype=int)))
     _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
     is_single = isinstance(of, str | int | np.integer)
@@ -246,20 +252,23 @@ def _named(draws: MixtureDraws, view: Any) -> list[str]:
     if isinstance(view, ParametersView):
         return view.columns
     names = draws.column_names(view)
-    return [] if not view.is_vector and isinstance(names[0], int) else [as_text(name) for name in names]
+    are_named = view.is_vector or draws.has_column_names(view)
+    return [as_text(name) for name in names] if are_named else []
 
 
 def _read(draws: MixtureDraws, view: NamedView, new: Any, rows: Rows) -> Any:
     """Return the entries of new rows in one view."""
     names = _named(draws, view)
     if _has_columns(new) and names and not view.is_vector:
-        there = [as_text(name) for name in plain_names(new.columns)]
+        of_view = read_table(new, f"new rows of {view.name}")
+        there = [as_text(name) for name in plain_names(of_view.columns or ())]
         chosen = [j for j, name in enumerate(names) if name in there]
         if not chosen:
             raise ValueError(
                 f"new rows of {view.name} have none of its columns {listed(names)}, only {listed(there)}"
             )
-        return _read_columns(draws, view, read_table(new, f"new rows of {view.name}"), chosen, rows)
+        _warn_of_unused(there, names)
+        return _read_columns(draws, view, of_view, chosen, rows)
     table = rows.arrange(draws.read_new(view, new))
     return view.codes(table)
 
@@ -283,7 +292,6 @@ def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
     """Divide the columns of a table among the views; other views and columns are unknown."""
     there = [as_text(name) for name in plain_names(table.columns or ())]
     found: dict[str, Any] = {}
-    taken: set[str] = set()
     for view in draws.views:
         names = _named(draws, view)
         chosen = [j for j, name in enumerate(names) if name in there]
@@ -291,21 +299,25 @@ def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
             raise ValueError(f"{names[chosen[0]]} is a parameter, which is never known: leave it out of new rows")
         if chosen:
             found[view.name] = _read_columns(draws, view, table, chosen, rows)
-            taken |= {names[j] for j in chosen}
-    others = [name for name in there if name not in taken]
     every = [name for view in draws.views for name in _named(draws, view)]
     if not found:
         raise ValueError(
             f"new rows have none of the columns {listed(every) if every else 'of the data, which have no names'}, "
             f"only {listed(there)}"
         )
+    _warn_of_unused(there, every)
+    return found
+
+
+def _warn_of_unused(there: Sequence[str], known: Sequence[str]) -> None:
+    """Warn of columns of new rows that the data has not."""
+    others = [name for name in there if name not in known]
     if others:
         warnings.warn(
-            f"the columns {listed(others)} of the new rows are not used: they are none of {listed(every)}",
+            f"the columns {listed(others)} of the new rows are not used: they are none of {listed(known)}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )
-    return found
 
 
 def _rows_given(draws: MixtureDraws, given: Any) -> int:
@@ -313,8 +325,10 @@ def _rows_given(draws: MixtureDraws, given: Any) -> int:
     for view in draws.views:
         own = draws.given_of(view, given)
         if isinstance(own, Mapping):
-            for value in own.values():
-                if np.ndim(value):
+            for field, value in own.items():
+                stored = np.shape(view.given.get(field, 0))
+                is_line = len(stored) == 2 and np.shape(value) == stored[1:]
+                if np.ndim(value) and not is_line:
                     return len(value)
     return 1
 

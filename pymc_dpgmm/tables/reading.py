@@ -5,7 +5,7 @@ Arrays are read by their dtype, and containers without one, such as lists, by th
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims
-from pymc_dpgmm.tables.names import check_columns
+from pymc_dpgmm.tables.names import as_text, check_columns
 from pymc_dpgmm.tables.table import OBJECTS, Table
 
 # Kinds of columns by the kinds of NumPy's dtypes, and by the types that pandas infers for objects.
@@ -88,13 +88,18 @@ def read_table(value: Any, what: str = "observed") -> Table:
             f"{what} is a dict, which only a mixture of several views takes: give a dict as base too. For one "
             "table, make it a frame with pandas.DataFrame"
         )
-    value = rows_with_names(value)
+    value = rows_with_names(computed(value))
     has_names = not isinstance(value, pd.Index | pd.api.extensions.ExtensionArray | np.ndarray)
     value = _as_known(value)
     if not _is_frame_or_series(value):
         return _of_array(value, what)
     table = _of_columns(value, what)
     return table if has_names else replace(table, rows=None)
+
+
+def computed(value: Any) -> Any:
+    """Return a frame, series or array of dask as what it computes, and anything else unchanged."""
+    return value.compute() if type(value).__module__.startswith(("dask.", "dask_expr.")) else value
 
 
 def row_names(value: Any) -> pd.Index | None:
@@ -109,6 +114,17 @@ def row_names(value: Any) -> pd.Index | None:
     # Frames of other libraries may have an index like that of pandas.
     index = getattr(value, "index", None)
     return index.to_pandas() if hasattr(index, "to_pandas") else None  # type: ignore[union-attr]
+
+
+def names_of_axes(value: Any) -> tuple[Sequence[Any] | None, ...]:
+    """Return the names along each axis of a series, frame or DataArray; nothing for anything else."""
+    if isinstance(value, pd.Series):
+        return (list(value.index),)
+    if isinstance(value, pd.DataFrame):
+        return list(value.index), list(value.columns)
+    if type(value).__module__.startswith("xarray") and hasattr(value, "dims"):
+        return tuple(list(value.indexes[dim]) if dim in value.indexes else None for dim in value.dims)
+    return ()
 
 
 def read_entries(value: Any, what: str) -> np.ndarray:
@@ -139,7 +155,13 @@ def read_entries(value: Any, what: str) -> np.ndarray:
         value = _without_masked(value, mask) if mask.any() else np.ma.getdata(value)
     # NumPy would turn the numbers and missing entries of a list that contains text into text.
     entries = value if isinstance(value, np.ndarray) else _as_objects(value)
+    if entries.ndim > 1:
+        raise ValueError(
+            f"{what} must have shape ({len(entries)},), one entry for every row, got {entries.shape}: make one "
+            "name of several, such as text"
+        )
     if entries.dtype != object:
+        _refuse_missing_as_text(entries, what)
         return entries
     missing = np.array([_is_missing(entry) for entry in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
     kind = pd.api.types.infer_dtype(entries[~missing], skipna=False)
@@ -148,6 +170,8 @@ def read_entries(value: Any, what: str) -> np.ndarray:
     if missing.any():
         entries = entries.copy()
         entries[missing] = None
+        return entries
+    if kind == "integer" and max(entries) > np.iinfo(np.int64).max:
         return entries
     return entries.astype({"integer": np.int64, "boolean": np.bool_}.get(kind, object))
 
@@ -167,8 +191,26 @@ def factorized(what: str, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return codes, np.asarray(names)
 
 
+# What NumPy writes for missing entries where it makes text of a list.
+_MISSING_AS_TEXT = ("nan", "NaN", "None", "<NA>", "NaT")
+
+
+def _refuse_missing_as_text(entries: np.ndarray, what: str) -> None:
+    """Raise ValueError for an array of text that had missing entries before NumPy made text of them."""
+    if entries.dtype.kind not in "US":
+        return
+    found = np.intersect1d(entries.astype(np.str_), _MISSING_AS_TEXT)
+    if len(found):
+        raise ValueError(
+            f"{what} has the text {str(found[0])!r} in an array of text, as which NumPy writes missing entries: "
+            "pass a list, a Series, or an array of dtype=object, where missing entries stay what they are"
+        )
+
+
 def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or value is pd.NaT or (isinstance(value, float) and value != value)
+    if isinstance(value, float | complex):
+        return value != value
+    return value is None or value is pd.NA or value is pd.NaT
 
 
 def _without_masked(array: Any, mask: np.ndarray) -> np.ndarray:
@@ -198,25 +240,43 @@ def _entries_of_series(value: Any, what: str) -> np.ndarray:
         column = column[:, 0]
     if isinstance(value, pd.Series) and isinstance(value.dtype, np.dtype) and value.dtype != object:
         return value.to_numpy()
-    objects = np.empty(len(column), dtype=object)
-    objects[:] = column.to_list()
+    return _each(column.to_list())
+
+
+def _each(entries: Any) -> np.ndarray:
+    """Return entries as an array of objects (n,), also where they are tuples."""
+    objects = np.empty(len(entries), dtype=object)
+    for i, entry in enumerate(entries):
+        objects[i] = entry
     return objects
 
 
 def _as_known(value: Any) -> Any:
     """Return arrays of pandas and pyarrow, and structured arrays, as a series or frame; other values unchanged."""
+    if isinstance(value, pd.MultiIndex):
+        return pd.Series([as_text(name) for name in value], dtype=object)
     if isinstance(value, pd.Index):
         return pd.Series(value.array)
     if isinstance(value, pd.api.extensions.ExtensionArray):
         return pd.Series(value)
     if isinstance(value, np.ndarray) and value.dtype.names:
-        return pd.DataFrame(value)
+        return pd.DataFrame({name: _unmasked(value[name]) for name in value.dtype.names})
     pyarrow = sys.modules.get("pyarrow")
     if pyarrow is not None and isinstance(value, pyarrow.Array):
         return pyarrow.chunked_array([value])
     if pyarrow is not None and isinstance(value, pyarrow.RecordBatch):
         return pyarrow.Table.from_batches([value])
     return value
+
+
+def _unmasked(column: np.ndarray) -> np.ndarray:
+    """Return a column with NaN, or None among what is no number, where it is masked."""
+    mask = np.ma.getmaskarray(column)
+    if not mask.any():
+        return np.ma.getdata(column)
+    if column.dtype.kind in "biuf":
+        return np.where(mask, np.nan, np.ma.getdata(column).astype(np.float64))
+    return _without_masked(column, mask)
 
 
 def rows_with_names(value: Any) -> Any:
@@ -303,6 +363,9 @@ def _of_xarray(value: Any, what: str) -> Table:
 
 def _of_array(value: Any, what: str) -> Table:
     """Return the table of an array, or of a value that NumPy converts to one."""
+    if isinstance(value, list | tuple) and any(isinstance(part, np.ma.MaskedArray) for part in value):
+        # NumPy would forget what is masked.
+        value = np.ma.stack(value)
     mask = np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
     array = np.ma.getdata(value) if mask is not None else _as_array(value, what)
     if array.ndim not in (1, 2):
@@ -316,6 +379,7 @@ def _of_array(value: Any, what: str) -> Table:
         if mask is not None:
             values[mask] = np.nan
         return Table(what, values, (kind,) * n_columns, (None,) * n_columns)
+    _refuse_missing_as_text(array, what)
     if mask is not None:
         array = _without_masked(array, mask)
     columns = [_of_objects(column, array.dtype) for column in array.reshape(len(array), -1).T]
@@ -357,7 +421,17 @@ def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
         return np.where(missing, np.nan, np.where(missing, 0, column)).astype(np.float64), str(kind), None
     if kind == "text":
         return _of_text(column)
-    return np.full(len(column), np.nan), kind or f"{OBJECTS} of dtype {dtype}", None
+    return _of_others(column, kind or f"{OBJECTS} of dtype {dtype}")
+
+
+def _of_others(column: Any, kind: str) -> _Column:
+    """Return a column of a kind that has no numbers: codes of its entries, which are compared as text."""
+    entries = _each(column)
+    texts = np.array([None if _is_missing(entry) else as_text(entry) for entry in entries], dtype=object)
+    codes, _ = pd.factorize(texts)
+    known = np.flatnonzero(codes >= 0)
+    levels = entries[known[np.unique(codes[known], return_index=True)[1]]]
+    return np.where(codes < 0, np.nan, codes), kind, tuple(levels)
 
 
 def _odd_entry(column: Any) -> Any:
@@ -423,6 +497,9 @@ def _of_series(column: Any, narwhals: Any) -> _Column:
         dense: Any = native.sparse
         column = narwhals.from_native(dense.to_dense(), series_only=True)
         dtype = column.dtype
+    if isinstance(native, pd.Series) and native.dtype == object:
+        # Narwhals would judge the column by its first entries.
+        return _of_objects(native.to_numpy(), native.dtype)
     if isinstance(dtype, narwhals.Categorical | narwhals.Enum):
         return _of_categories(column, native)
     if isinstance(dtype, narwhals.Boolean) or dtype.is_numeric():
@@ -431,15 +508,14 @@ def _of_series(column: Any, narwhals: Any) -> _Column:
     if isinstance(dtype, narwhals.String):
         return _of_text(column.to_list())
     if isinstance(dtype, narwhals.Datetime | narwhals.Date | narwhals.Time):
-        return np.full(len(column), np.nan), "date", None
+        return _of_others(column.to_list(), "date")
     if isinstance(dtype, narwhals.Duration):
-        return np.full(len(column), np.nan), "duration", None
+        return _of_others(column.to_list(), "duration")
     if isinstance(native, pd.Series) and not isinstance(native.dtype, np.dtype):
         # Periods, intervals and the like.
         kind = "period" if isinstance(native.dtype, pd.PeriodDtype) else str(native.dtype)
-        return np.full(len(column), np.nan), kind, None
-    entries = np.empty(len(column), dtype=object)
-    entries[:] = column.to_list()
+        return _of_others(column.to_list(), kind)
+    entries = _each(column.to_list())
     return _of_objects(entries, np.asarray(native).dtype if isinstance(native, pd.Series) else entries.dtype)
 
 
@@ -461,6 +537,6 @@ def _of_categories(column: Any, native: Any) -> _Column:
             levels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
         else:
             # Polars may report the categories of all columns that it has ever read.
-            levels = sorted(set(entries) - {None})
+            levels = sorted({entry for entry in entries if not _is_missing(entry)})
         codes = pd.Categorical(entries, categories=levels).codes
     return np.where(codes < 0, np.nan, codes.astype(np.float64)), "category", tuple(levels)

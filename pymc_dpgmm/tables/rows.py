@@ -8,7 +8,8 @@ import pandas as pd
 
 from pymc_dpgmm.tables.checks import is_variable, listed, refuse_dims
 from pymc_dpgmm.tables.kinds import as_numbers
-from pymc_dpgmm.tables.reading import read_entries, read_table, row_names
+from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.reading import computed, read_entries, read_table, row_names
 from pymc_dpgmm.tables.table import Table
 
 # How many names a message shows.
@@ -42,6 +43,8 @@ class Rows:
 
     def __init__(self, of: str, names: pd.Index | None = None, coords: Any = None) -> None:
         self.of, self.names = of, names
+        # Whether the data has no names, so that its rows are named by their positions.
+        self._are_numbered = False
         # Dimensions of the xarray object that the rows are from, if any.
         self.dims: tuple[str, ...] | None = None
         self.coords = None if coords is None else pd.Index(coords)
@@ -61,14 +64,21 @@ class Rows:
         Raises
         ------
         ValueError
-            If these are not the names of the rows, or not unique; the message shows three of them.
+            If these are not the names of the rows, or not unique; the message shows three of them. Also if the
+            rows have no names, and those of the argument are 0, 1, 2, ... in another order.
         """
-        known = [names for names in (self.names, self.coords) if names is not None]
-        if index is None or any(index.equals(names) for names in known):
+        if index is None:
             return None
-        for names in known:
-            if _are_the_same(names, index):
-                return index.get_indexer(names)
+        known = [(self.names, index), (self.coords, _like_coordinates(index))]
+        for names, own in reversed(known) if self._are_numbered else known:
+            if names is None:
+                continue
+            if own.equals(names):
+                return None
+            if _are_the_same(names, own):
+                if names is self.names and self._are_numbered:
+                    raise ValueError(self._ambiguity(what, index))
+                return own.get_indexer(names)
         if self.names is None:
             self.of, self.names = what, index
             return None
@@ -83,7 +93,8 @@ class Rows:
             If the table has other rows, or the coordinates of the model have the same names in another order.
         """
         names, coords = table.rows, self.coords
-        if names is not None and coords is not None and not names.equals(coords) and _are_the_same(names, coords):
+        named = None if names is None else _like_coordinates(names)
+        if named is not None and coords is not None and not named.equals(coords) and _are_the_same(named, coords):
             raise ValueError(
                 f"{table.what} has its rows in another order than the coords of the model: put them into the same "
                 f"one, as by {table.what}.loc[list(coords)]"
@@ -91,8 +102,7 @@ class Rows:
         if self.dims is None:
             self.dims = table.dims
         if names is None and self.names is None:
-            # Rows without names are named by their positions.
-            self.names = pd.RangeIndex(table.n_rows)
+            self.names, self._are_numbered = pd.RangeIndex(table.n_rows), True
         return table.in_row_order(self.order(table.what, names), self.names)
 
     def entries(self, what: str, value: Any, complete: str = "") -> Any:
@@ -119,6 +129,7 @@ class Rows:
         if value is None or is_variable(value):
             refuse_dims(what, value)
             return value
+        value = computed(value)
         at = self.order(what, row_names(value), partial=not complete)
         entries = read_entries(value, what)
         entries = entries if at is None else entries[at]
@@ -193,6 +204,15 @@ class Rows:
         table = table if at is None else table.in_column_order(at)
         return table.in_row_order(self.order(table.what, table.rows), self.names)
 
+    def _ambiguity(self, what: str, index: pd.Index) -> str:
+        """Return the message of an error: rows without names, and an index that has numbered them."""
+        return (
+            f"{what} has the index {listed(index, _SHOWN)}, which numbers rows in another order, and "
+            f"{self.of} has no index: is its first row that with the index {index[0]}, or that with the index 0? "
+            f"Pass {self.of} with its index, or {what} as an array, {what}.to_numpy(), if its rows are in the "
+            f"order of those of {self.of}"
+        )
+
     def _difference(self, what: str, index: pd.Index, partial: bool) -> str:
         """Return the message of an error: why an index does not match the rows, and what to do."""
         expected, of = self.names, self.of
@@ -232,6 +252,11 @@ def _refuse_text(what: str, value: Any) -> None:
         )
 
 
+def _like_coordinates(names: pd.Index) -> pd.Index:
+    """Return names in the form that coordinates of a model have: those of several levels as one text."""
+    return pd.Index(coordinates(names)) if names.nlevels > 1 else names
+
+
 def _are_the_same(one: pd.Index, other: pd.Index) -> bool:
     """Tell whether two indices have the same names, each once, in any order."""
     if len(one) != len(other) or not (one.is_unique and other.is_unique):
@@ -246,7 +271,8 @@ def _are_the_same(one: pd.Index, other: pd.Index) -> bool:
 def order_of_columns(what: str, own: Sequence[Any] | None, wanted: Sequence[Any] | None, of: str) -> Any:
     """Return the positions that bring columns into the order ``wanted``, None if they stay where they are.
 
-    Columns without names, and columns whose names are all different from those wanted, go by position.
+    Columns without names, and columns whose names are all different from those wanted, go by position, and a
+    single one of these applies to all columns wanted.
 
     Parameters
     ----------
@@ -268,9 +294,6 @@ def order_of_columns(what: str, own: Sequence[Any] | None, wanted: Sequence[Any]
     [1, 0]
     """
     if own is None or wanted is None or list(own) == list(wanted) or not set(own) & set(wanted):
-        return None
-    if len(own) == 1 and len(wanted) > 1:
-        # A single column applies to all columns wanted.
         return None
     if set(own) != set(wanted) or len(own) != len(wanted):
         absent = [name for name in wanted if name not in own]

@@ -1,6 +1,6 @@
 """The table that users' data of any container is read into."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,13 +25,12 @@ class Table:
     what : str
         Name of the user's argument, for messages.
     values : (n,) or (n, d) float64 array, or sparse matrix
-        Numbers, with NaN where an entry is missing. Categories and text are codes of their levels, and entries of
-        kinds that have no numbers are NaN.
+        Numbers, with NaN where an entry is missing. Categories, text and all else are codes of their levels.
     kinds : tuple of d str
         Kind of each column: ``"bool"``, ``"integer"``, ``"real"``, ``"category"``, ``"text"``, ``"date"``,
         ``"duration"``, or a description of anything else.
     levels : tuple of d tuples or None
-        For each column of categories or text, the levels that its codes stand for. A categorical dtype may name
+        For each column that is no numbers, the levels that its codes stand for. A categorical dtype may name
         levels that no row has.
     rows : Index, optional
         Names of the rows.
@@ -87,16 +86,22 @@ class Table:
         ValueError
             If there are no such columns.
         """
-        assert self.columns is not None
-        names = list(wanted) if isinstance(wanted, Sequence | np.ndarray) and not isinstance(wanted, str) else None
-        if names is not None and isinstance(wanted, tuple) and wanted in self.columns:
+        columns = self.columns
+        assert columns is not None
+        names = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes) else None
+        if names is not None and isinstance(wanted, tuple) and wanted in columns:
             # The name of one column of a table whose columns have several levels of names.
             names = None
+        if names is not None and isinstance(wanted, Set):
+            # A set has no order.
+            names.sort(key=lambda name: columns.index(name) if name in columns else -1)
         chosen = [wanted] if names is None else names
-        absent = [name for name in chosen if name not in self.columns]
+        absent = [name for name in chosen if name not in columns]
         if absent:
-            raise ValueError(f"{self.what} has no columns {listed(absent)}, only {listed(self.columns)}")
-        at = [self.columns.index(name) for name in chosen]
+            raise ValueError(f"{self.what} has no columns {listed(absent)}, only {listed(columns)}")
+        if len(set(chosen)) < len(chosen) or not chosen:
+            raise ValueError(f"the columns of {self.what} must be named once each, got {listed(chosen)}")
+        at = [columns.index(name) for name in chosen]
         values = self.values[:, at[0]] if names is None else self.values[:, at]
         return self._with_columns(at, values)
 

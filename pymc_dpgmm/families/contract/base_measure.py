@@ -1,5 +1,6 @@
 """What a user passes as ``base=``: a family with values, or model variables, for its parameters."""
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
@@ -12,8 +13,8 @@ from pymc_dpgmm.families.contract.defaults import warn_of_scales
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
-from pymc_dpgmm.tables.reading import read_table
-from pymc_dpgmm.tables.rows import Rows
+from pymc_dpgmm.tables.reading import names_of_axes, read_table
+from pymc_dpgmm.tables.rows import Rows, order_of_columns
 from pymc_dpgmm.tables.table import Table
 
 # The sums of squares of larger numbers are infinite.
@@ -58,7 +59,7 @@ class BaseMeasure:
         What comes with every row of the data, by name, if the family needs it: numbers, arrays or variables.
     **parameters
         The parameters of the family: numbers, arrays or PyMC variables. The axes of variables of ``pymc.dims`` are
-        taken in the order of their dims.
+        taken in the order of their dims. Series, frames and arrays of xarray are matched with the data by name.
 
     Raises
     ------
@@ -89,6 +90,7 @@ class BaseMeasure:
                     BASE_MEASURES[family.name] = cls
 
     def __init__(self, *, given: dict[str, Any] | None = None, **parameters: Any) -> None:
+        self._names = {name: names_of_axes(value) for name, value in parameters.items()}
         self.parameters = {name: self._checked(name, value) for name, value in parameters.items()}
         read = {name: checked_given(name, value) for name, value in (given or {}).items()}
         # What comes with the rows, and what names its own rows and columns have.
@@ -111,8 +113,38 @@ class BaseMeasure:
     def restored(cls, parameters: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
         """Make one from parameters, and what is given with every row, as another one has kept them."""
         base = cls.__new__(cls)
-        base.parameters, base.given, base._tables = dict(parameters), dict(given), {}
+        base.parameters, base.given, base._tables, base._names = dict(parameters), dict(given), {}, {}
         return base
+
+    def in_order(self, names: Mapping[str, Sequence[Any] | None], of: str = "observed") -> Self:
+        """Return the same with the entries of parameters in the order of the data, where they have names.
+
+        Parameters
+        ----------
+        names : dict
+            By the letters of axes, the names along these in the data: of columns, levels or covariates.
+        of : str
+            The data, for messages.
+
+        Raises
+        ------
+        ValueError
+            If a parameter, or the data that the base measure was made from, has some of these names, but not all.
+        """
+        moved, named = dict(self.parameters), dict(self._names)
+        for parameter, axes in self._names.items():
+            kept: list[Sequence[Any] | None] = []
+            for axis, (letter, own) in enumerate(zip(self.family.axes[parameter], axes, strict=False)):
+                what = f"{parameter} of {type(self).__name__}"
+                at = order_of_columns(what, own, names.get(letter), of)
+                if own is not None and at is not None:
+                    moved[parameter] = moved[parameter].take(at, axis)
+                    own = [own[i] for i in at]
+                kept.append(own)
+            named[parameter] = tuple(kept)
+        found = copy.copy(self)
+        found.parameters, found._names = moved, named
+        return found
 
     def for_rows(self, rows: Rows, columns: Mapping[str, Sequence[Any] | None] | None = None) -> Self:
         """Return the same for rows with names, what is given with them being in their order.
@@ -134,7 +166,8 @@ class BaseMeasure:
         moved = {name: rows.matched(own, wanted.get(name), "the data") for name, own in self._tables.items()}
         if not moved:
             return self
-        found = self.restored(self.parameters, self.given | {name: table.values for name, table in moved.items()})
+        found = copy.copy(self)
+        found.given = self.given | {name: table.values for name, table in moved.items()}
         found._tables = moved
         return found
 
@@ -201,7 +234,17 @@ class BaseMeasure:
         columns = dict.fromkeys(given, None if table.is_vector else table.columns)
         own = cls.given_for(given, Rows("the data", table.rows), columns)
         defaults: dict[str, Any] = cls.family.from_data(rows, **{name: _as_columns(own[name]) for name in own})
-        return cls(**defaults, **given)
+        base = cls(**defaults, **given)
+        base.name_columns(table)
+        return base
+
+    def name_columns(self, table: Table) -> None:
+        """Give parameters that have an entry for each column the names of the columns of a table."""
+        if table.columns is None or table.is_vector:
+            return
+        for parameter, value in self.parameters.items():
+            letters = self.family.axes[parameter][: np.ndim(value)]
+            self._names[parameter] = tuple(table.columns if letter == "d" else None for letter in letters)
 
     @classmethod
     def check_given(cls, given: Mapping[str, Any]) -> None:

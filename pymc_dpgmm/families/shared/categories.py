@@ -48,6 +48,13 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
         most = n_levels[j] if j < len(n_levels) else 0
         if levels is None and _from_one(table, np.nanmin(x, initial=np.inf)) and np.nanmax(x, initial=0) == most:
             x, levels = x - 1.0, tuple(range(1, most + 1))
+        texts = [as_text(level) for level in levels or ()]
+        if len(set(texts)) < len(texts):
+            alike = [level for level, text in zip(levels or (), texts, strict=True) if texts.count(text) > 1]
+            raise ValueError(
+                f"{table.column_name(j)} has the levels {listed(alike)}, which results could not distinguish: "
+                "make them one, as by x.astype(str), or rename them"
+            )
         columns.append(x)
         named.append(levels)
     return (columns[0] if table.is_vector else np.column_stack(columns)), tuple(named)
@@ -56,8 +63,8 @@ def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Lev
 def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarray:
     """Return a column of new rows as codes of the levels that the data had.
 
-    Categories and text are matched by their names, and numbers with levels that are numbers. Numbers are codes
-    where the data were codes.
+    Numbers are matched with levels that are numbers, and everything else, such as categories, text and dates, by
+    names. Numbers are codes where the data were codes.
 
     Parameters
     ----------
@@ -82,7 +89,7 @@ def codes_of_new(table: Table, j: int, levels: Sequence[Any] | None) -> np.ndarr
         known = [float(level) if _is_number(level) else np.nan for level in levels]
         places = {value: known.index(value) for value in own if value in known}
     elif levels is None:
-        places = {value: int(value) for value in own if not isinstance(value, str | bytes) and value == int(value)}
+        places = {value: int(value) for value in own if isinstance(value, int | float) and value == int(value)}
     else:
         known_names = [as_text(level) for level in levels]
         places = {value: known_names.index(as_text(value)) for value in own if as_text(value) in known_names}

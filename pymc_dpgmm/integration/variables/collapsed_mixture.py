@@ -226,10 +226,12 @@ class CollapsedMixture(pm.Distribution):
                     table = read_table(observed)
                     check_columns_of_coords(model, table, kwargs.get("dims"))
                     observed = rows.arrange(table)
+                    base = base.in_order({"d": None if table.is_vector else table.columns})
                 checked = check_observed(observed, base)
                 columns = None if checked.table.is_vector else checked.table.columns
             by_column = [field for field, letter in base.family.given.items() if letter == "d"]
             base = base.for_rows(rows, dict.fromkeys(by_column, columns))
+            base = base.in_order(_names_of_axes(model, base, checked, kwargs.get("dims")))
             offset = rows.numbers("offset", without_dims(stacked(offset)), columns)
             if offset is not None:
                 kwargs["offset"] = offset
@@ -407,6 +409,19 @@ def _names_in(checked: Observed | None) -> dict[str, Any]:
         else None,
         "column": as_plain(columns[0]) if checked.table.is_vector and columns else None,
     }
+
+
+def _names_of_axes(model: pm.Model, base: BaseMeasure, checked: Observed | None, dims: Any) -> dict[str, Any]:
+    """Return the names of what parameters have entries for: columns, levels and covariates."""
+    given: dict[str, Any] = {base.family.given[field]: own for field, own in base.given_names().items()}
+    if checked is None:
+        dims = (dims,) if isinstance(dims, str) else tuple(dims or ())
+        return given | {"d": model.coords.get(dims[1]) if len(dims) == 2 else None}
+    levels = list(checked.levels)
+    if base.takes_categories and len(set(levels)) == 1:
+        n_levels = int(np.max(base.parameters["levels"]))
+        given["l"] = list(range(n_levels)) if levels[0] is None else levels[0]
+    return given | {"d": None if checked.table.is_vector else checked.table.columns}
 
 
 def _names_of_missing(model: pm.Model, checked: Observed, rows: Rows, dims: Any) -> list[str]:

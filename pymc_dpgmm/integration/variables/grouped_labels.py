@@ -31,7 +31,8 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.tables.checks import is_variable, without_dims
 from pymc_dpgmm.tables.names import as_plain, coordinates
-from pymc_dpgmm.tables.reading import factorized
+from pymc_dpgmm.tables.reading import factorized, names_of_axes
+from pymc_dpgmm.tables.rows import order_of_columns
 
 
 class _GroupsAt:
@@ -348,9 +349,9 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
     return NamedGroups(codes.astype(np.int64), np.asarray(names))
 
 
-def _checked_concentration(name: str, value: Any, n: int, of_what: str) -> Any:
-    """Return a concentration: positive, a scalar or one for each of n groups or topics."""
-    value = without_dims(value)
+def _checked_concentration(name: str, value: Any, n: int, of_what: str, names: Any = None) -> Any:
+    """Return a concentration: positive, a scalar or one for each of n groups or topics in their order."""
+    value, (own, *_) = without_dims(value), (*names_of_axes(value), None)
     if is_variable(value):
         if value.ndim > 1 or (value.ndim == 1 and value.type.shape[0] not in (None, n)):
             raise ValueError(
@@ -367,7 +368,8 @@ def _checked_concentration(name: str, value: Any, n: int, of_what: str) -> Any:
         )
     if not np.all((array > 0) & np.isfinite(array)):
         raise ValueError(f"{name} must be finite and > 0, got {value!r}")
-    return array.astype(np.float64)
+    at = order_of_columns(name, own, names, f"the {of_what}")
+    return (array if at is None else array[at]).astype(np.float64)
 
 
 def _begin(name: str, groups: NamedGroups, known: Mapping[str, Any]) -> tuple[pm.Model, str]:
@@ -399,7 +401,7 @@ def add_hdp_labels(
 ) -> Any:
     """Add labels from a hierarchical Dirichlet process, their openers, and the number of tables."""
     model, base = _begin(name, groups, known)
-    alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
+    alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups", list(groups.names))
     gamma = checked_positive("gamma", gamma)
     for concentration in (alpha, gamma):
         if is_variable(concentration):
@@ -423,7 +425,7 @@ def add_finite_labels(
 ) -> Any:
     """Add labels of a finite mixture with symmetric Dirichlet weights in every group."""
     model, _ = _begin(name, groups, known)
-    alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups")
+    alpha = _checked_concentration("alpha", alpha, len(groups.names), "groups", list(groups.names))
     n_components = checked_number_of_components(n_components)
     by_group = pt.broadcast_to(pt.as_tensor(alpha, dtype="float64"), (len(groups.names),))
     labels = GroupedFiniteDirichlet(
