@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytest
+from sampled import sample
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
@@ -230,3 +231,58 @@ def test_the_spread_of_a_column_is_that_of_scaled_ones():
     rows = np.column_stack([three_clusters()[1], np.full(150, 0.7)])
     for scale in (2.0**-40, 2.0**70):
         np.testing.assert_array_equal(column_variances(rows * scale), column_variances(rows) * scale**2)
+
+
+VAGUE = {
+    "columns": lambda a: dp.NormalInverseGamma(0.0, 0.01, a, a),
+    "full": lambda a: dp.NormalInverseWishart(0.0, 0.01, 1.0 + 2.0 * a, 2.0 * a * np.eye(2)),
+    "spherical": lambda a: dp.SphericalNormalInverseGamma(0.0, 0.01, a, a),
+}
+
+
+@pytest.mark.parametrize("a", [0.001, 0.01])
+@pytest.mark.parametrize("kind", VAGUE)
+def test_answers_under_vague_priors_of_variances(kind, a):
+    """Variances of clusters without rows, which divide by gamma numbers near 0, are numbers; so is all else."""
+    rng = np.random.default_rng(2)
+    z = np.repeat([0.0, 8.0], 10)
+    data = np.column_stack([rng.normal(z), rng.normal(-z)])
+    with pm.Model():
+        dp.DPMixture("y", 1.0, VAGUE[kind](a), observed=data)
+        idata = sample(pm.modelcontext(None), 60, tune=60, chains=1, random_seed=1)
+    points = np.array([[0.0, 0.0], [8.0, -8.0], [3.0, 3.0]])
+    band = dp.density(idata, "y", points, random_seed=1)
+    assert all(np.isfinite(band[part]).all() for part in ("mean", "lower", "upper"))
+    log_likelihood = dp.log_likelihood(idata, "y", random_seed=1, extend_inferencedata=False)["log_likelihood"][
+        "y"
+    ]
+    assert np.isfinite(log_likelihood).all()
+    assert np.isfinite(dp.sample_new_rows(idata, "y", 50, random_seed=1)["y"]).all()
+    tells = dp.dependence(idata, "y", random_seed=1)["mean"].to_numpy()
+    assert np.isfinite(tells[~np.eye(2, dtype=bool)]).all()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = dp.contrast(idata, "y", [[0.0, np.nan]], [[8.0, np.nan]], of=1, random_seed=1)
+    assert all(np.isfinite(found[part]).all() for part in ("mean", "lower", "upper"))
+    is_told = any("one draw makes up most of the differences" in str(warning.message) for warning in told)
+    assert is_told == (abs(float(found["mean"]) + 8.0) > 4.0)
+
+
+def test_a_regression_under_a_vague_prior_of_variances():
+    x = np.linspace(-1.0, 1.0, 20)
+    with pm.Model():
+        base = dp.LinearRegression(0.0, 0.01, 0.001, 0.001, covariates=np.column_stack([np.ones(20), x]))
+        dp.DPMixture("y", 1.0, base, observed=2.0 * x)
+        idata = sample(pm.modelcontext(None), 60, tune=60, chains=1, random_seed=1)
+    band = dp.density(idata, "y", [0.0, 1.0], given={"covariates": [1.0, 0.2]}, random_seed=1)
+    assert all(np.isfinite(band[part]).all() for part in ("mean", "lower", "upper"))
+
+
+@pytest.mark.parametrize("impute", ["columns", "full"])
+def test_entries_imputed_under_a_vague_prior_are_numbers(impute):
+    data = np.random.default_rng(3).normal(size=(12, 2))
+    data[3, 1] = data[7, 0] = np.nan
+    with pm.Model():
+        dp.DPMixture("y", 5.0, VAGUE[impute](0.001), observed=data, impute=True)
+        idata = sample(pm.modelcontext(None), 300, tune=10, chains=1, random_seed=1)
+    assert np.isfinite(idata["posterior"]["y_missing"]).all()

@@ -21,6 +21,7 @@ from pymc_dpgmm.testing import partitions
 from pymc_dpgmm.variational import rows as rows_module
 from pymc_dpgmm.variational.ascent import ascend, begin, step
 from pymc_dpgmm.variational.draws import draw_labels, log_importance
+from pymc_dpgmm.variational.model.answer import difference_of_pairs
 from pymc_dpgmm.variational.moves import add_components, merge_pairs
 from pymc_dpgmm.variational.rows import Rows
 from pymc_dpgmm.variational.search import Options, find_optimum
@@ -613,3 +614,21 @@ def test_check_of_an_approximation_that_is_sure():
         found = dp.fit(random_seed=1, progressbar=False).check(30, tune=20, random_seed=1, progressbar=False)
     assert np.isnan(found["pareto_k"])
     assert float(found["pairs_differ"]) > 0.0
+
+
+def test_the_difference_by_chance_is_what_is_expected():
+    """Of independent draws, and of a chain that often stays where it is, from the same distribution."""
+    rng = np.random.default_rng(4)
+    shares = np.linspace(0.1, 0.9, 12)
+
+    def independent(n):
+        return (rng.random((n, len(shares))) < shares).astype(np.int64)
+
+    for stays in (0.0, 0.8):
+        found = []
+        for _ in range(60):
+            fresh = independent(800)
+            kept = np.maximum.accumulate(np.where(rng.random(800) < stays, 0, np.arange(800)))
+            found.append(difference_of_pairs(independent(300), fresh[kept].reshape(2, 400, -1)))
+        differ, by_chance = np.array(found).mean(axis=0)
+        assert by_chance == pytest.approx(differ, rel=0.08)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn
+from pymc_dpgmm.families.contract.component import Component, Drawn, draw_gammas
 from pymc_dpgmm.families.contract.expected import Linear, as_packed, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
@@ -224,7 +224,7 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     root, _, mean, a_n, b_n = _posterior(params, s)
-    variance = b_n / rng.standard_gamma(a_n)
+    variance = b_n / draw_gammas(rng, a_n)
     noise = np.sqrt(variance)[:, None] * rng.standard_normal(mean.shape)
     coefficients = mean + np.einsum("kji,kj->ki", root, noise)
     return {"coefficients": coefficients, "variance": variance}

@@ -34,7 +34,7 @@ from pymc_dpgmm.families.shared.normal_columns import (
     squared_deviation,
     t_constant,
 )
-from pymc_dpgmm.native.arithmetic import fast_log, standard_gamma, standard_normal
+from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, fast_log, standard_gamma, standard_normal
 
 # If all columns have the same exponent, their t arguments are multiplied and the logarithm is taken once, unless
 # the product exceeds this number.
@@ -105,7 +105,7 @@ def _draw_absent(p, n, s, c, x, absent, scratch, bits):
     for j in range(p.d):
         if absent[j] != 0:
             # A draw of a t with 2 a_n degrees of freedom: a normal with variance b_n over a gamma variable.
-            gamma = standard_gamma(bits, p.a[j] + 0.5 * n)
+            gamma = max(standard_gamma(bits, p.a[j] + 0.5 * n), LEAST_GAMMA)
             x[j] = c.shift[j] / c.rate[j] + standard_normal(bits) / (c.rate[j] * math.sqrt(2.0 * gamma))
 
 

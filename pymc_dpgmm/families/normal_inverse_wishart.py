@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, restore_mean
+from pymc_dpgmm.families.contract.component import Component, draw_gammas, restore_mean
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
@@ -254,8 +254,9 @@ def _draw(rng: np.random.Generator, params: Any, s: Any) -> dict[str, np.ndarray
     d = len(params.mu)
     lower = factors(scale)
     bartlett = np.tril(rng.standard_normal(scale.shape), -1)
-    squares = 2.0 * rng.standard_gamma(0.5 * (params.nu + s.n - np.arange(d)))
-    bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny))
+    bartlett[:, np.arange(d), np.arange(d)] = np.sqrt(
+        2.0 * draw_gammas(rng, 0.5 * (params.nu + s.n - np.arange(d)))
+    )
     identity = np.broadcast_to(np.eye(d), scale.shape)
     factor = lower @ np.linalg.solve(bartlett, identity).transpose(0, 2, 1)
     noise = rng.standard_normal(posterior_mean.shape) / np.sqrt(params.kappa + s.n)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Drawn, normal_component
+from pymc_dpgmm.families.contract.component import Drawn, draw_gammas, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
@@ -163,7 +163,7 @@ def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, va
     mean, deviation = drawn["mean"][labels], np.sqrt(drawn["variance"])[labels]
     squared = np.nansum(((values - mean) / deviation) ** 2, axis=1)
     degrees = drawn["degrees"][labels] + np.sum(~np.isnan(values), axis=1)
-    spread = np.sqrt((drawn["degrees"][labels] + squared) / (2.0 * rng.standard_gamma(0.5 * degrees)))
+    spread = np.sqrt((drawn["degrees"][labels] + squared) / (2.0 * draw_gammas(rng, 0.5 * degrees)))
     return mean + spread[:, None] * deviation * rng.standard_normal(mean.shape)
 
 
@@ -177,7 +177,7 @@ def _expected(params: Any, s: Any) -> Quadratic:
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     kappa_n, means, a_n, b_n, _ = _posterior(params, s)
-    return draw_columns(rng, kappa_n, means, (b_n / rng.standard_gamma(a_n))[:, None] * params.scale**2)
+    return draw_columns(rng, kappa_n, means, (b_n / draw_gammas(rng, a_n))[:, None] * params.scale**2)
 
 
 def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:

@@ -1,5 +1,6 @@
 """The difference that some columns make to others, averaged over rows."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.predict import blocks_of, check_kind
 from pymc_dpgmm.posterior.questions import Question, read_question
 from pymc_dpgmm.tables.checks import check_count, is_sparse, listed
+
+# One draw may make up this share of the differences, of at least so many draws, before it is told of.
+MOST_OF_ONE, LEAST_JUDGED = 0.5, 20
 
 
 def contrast(
@@ -63,6 +67,12 @@ def contrast(
         ``mean``, ``lower`` and ``upper`` (column,), or scalars where ``of`` is the name of a single column: of
         :math:`\frac1m \sum_i E_G(y \mid x'_i) - E_G(y \mid x_i)`, a functional of the random mixture G.
 
+    Warns
+    -----
+    UserWarning
+        If one draw makes up most of the differences: under a very vague base measure, the mean of a new cluster
+        has no expectation, and neither has ``mean``.
+
     Raises
     ------
     TypeError, ValueError
@@ -105,6 +115,7 @@ def contrast(
             f"baseline and changed must have the same number of rows, got {first.n_rows} and {second.n_rows}"
         )
     differences = _differences(pair, np.random.default_rng(random_seed), progressbar)
+    _warn_of_few(first, differences)
     lower, upper = np.quantile(differences, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
     dims: tuple[str, ...] = ("column",)
     values = {"mean": differences.mean(axis=0), "lower": lower, "upper": upper}
@@ -128,6 +139,22 @@ def _differences(pair: list[Question], rng: np.random.Generator, progressbar: bo
         before, after = np.split(curves, 2, axis=1)
         total += np.sum(after - before, axis=1)
     return total / n_rows
+
+
+def _warn_of_few(question: Question, differences: np.ndarray) -> None:
+    """Warn where one draw makes up most of the spread of differences (S, q): their mean says nothing."""
+    away = np.abs(differences - np.median(differences, axis=0))
+    total = away.sum(axis=0)
+    few = (away.max(axis=0) > MOST_OF_ONE * total) & (total > 0.0) & (len(away) >= LEAST_JUDGED)
+    names = [column.name for column, is_few in zip(question.columns, few, strict=True) if is_few]
+    if names:
+        warnings.warn(
+            f"one draw makes up most of the differences of {listed(names)}, so that their mean tells little, and "
+            "may not exist: a new cluster may lie anywhere under this base measure. Look at lower and upper, or "
+            "give a base measure whose variances have an expectation, as from_data does",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _below(first: Unknown, second: Unknown) -> Unknown:

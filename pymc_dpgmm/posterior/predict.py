@@ -122,8 +122,11 @@ def predict(
 
     Notes
     -----
-    See Mueller, Erkanli and West (1996), section 3, and Ding (2016) for the conditional t distribution. Where the
-    tails of a cluster are so heavy that it has no mean (one degree of freedom or less), its location stands in.
+    See Mueller, Erkanli and West (1996), section 3, and Ding (2016) for the conditional t distribution. Means
+    and quantiles are given the data and what is known of the row; ``lower`` and ``upper`` are those of a
+    functional of the random mixture given the data alone, so that an unusual row may have its mean near a limit,
+    or beyond. Where the tails of a cluster are so heavy that it has no mean (one degree of freedom or less), its
+    location stands in.
 
     Examples
     --------

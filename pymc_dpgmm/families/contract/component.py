@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dpgmm.native.arithmetic import LEAST_GAMMA
+
 # Drawn parameters of clusters by name; the first axis is that of the clusters.
 Drawn = dict[str, np.ndarray]
 
@@ -138,6 +140,11 @@ def normal_component(draw: Callable[[np.random.Generator, Any, Any], Drawn]) -> 
         restore=restore_mean,
         mean=lambda drawn, values: drawn["mean"][None],
     )
+
+
+def draw_gammas(rng: np.random.Generator, shape: np.ndarray, size: int | None = None) -> np.ndarray:
+    """Draw standard gamma numbers, none below ``LEAST_GAMMA``: under vague priors many would be 0."""
+    return np.maximum(rng.standard_gamma(shape, size=size), LEAST_GAMMA)
 
 
 def draw_dirichlet(rng: np.random.Generator, weights: np.ndarray) -> np.ndarray:

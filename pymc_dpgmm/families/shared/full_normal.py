@@ -14,6 +14,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from pymc_dpgmm.families.contract.component import draw_gammas
+
 
 def draw_full_rows(
     rng: np.random.Generator, drawn: dict[str, np.ndarray], labels: np.ndarray, given: np.ndarray
@@ -118,7 +120,7 @@ def draw_conditional(
             shared = of_unknown @ q[k]
             degrees, spread = drawn["degrees"][k], np.ones(len(own))
             if np.isfinite(degrees):
-                gamma = rng.standard_gamma(0.5 * (degrees + len(known)), size=len(own))
+                gamma = draw_gammas(rng, 0.5 * (degrees + len(known)), size=len(own))
                 spread = np.sqrt((degrees + np.sum(whitened**2, axis=1)) / (2.0 * gamma))
             noise = rng.standard_normal((len(own), d)) @ (of_unknown - shared @ q[k].T).T
             found[np.ix_(own, unknown)] = drawn["mean"][k, unknown] + whitened @ shared.T + spread[:, None] * noise

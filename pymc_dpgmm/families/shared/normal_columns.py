@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import Drawn, normal_component
+from pymc_dpgmm.families.contract.component import Drawn, draw_gammas, normal_component
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_variance
 from pymc_dpgmm.families.contract.family import Family
@@ -113,7 +113,7 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
 
 def _draw(rng: np.random.Generator, params: Any, s: Any) -> Drawn:
     kappa_n, means, a_n, b_n = _posterior(params, s)
-    return draw_columns(rng, kappa_n, means, b_n / rng.standard_gamma(a_n))
+    return draw_columns(rng, kappa_n, means, b_n / draw_gammas(rng, a_n))
 
 
 def _predictive(params: Any, s: Any) -> Drawn:

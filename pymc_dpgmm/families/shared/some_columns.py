@@ -6,7 +6,7 @@ Both are functions of |A (x - mu_n)|^2 with a lower triangular factor A: see
 
 import math
 
-from pymc_dpgmm.native.arithmetic import standard_gamma, standard_normal
+from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, standard_gamma, standard_normal
 from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import log_rising
 
@@ -92,7 +92,8 @@ def draw_absent(p, n, s, c, x, absent, scratch, bits):
     step, delta, root = scratch, shifted(scratch, d), shifted(scratch, 2 * d)
     m, squared = condition(d, c.factor, c.mean, x, absent, step, root, delta)
     freedom = p.nu + n + 1.0 - m
-    scale = math.sqrt((1.0 + squared) / (2.0 * standard_gamma(bits, 0.5 * freedom)))
+    gamma = max(standard_gamma(bits, 0.5 * freedom), LEAST_GAMMA)
+    scale = math.sqrt((1.0 + squared) / (2.0 * gamma))
     for k in range(m):
         step[k] = delta[k] + scale * standard_normal(bits)
     solve_transposed(root, step, m)

@@ -34,7 +34,7 @@ def density_bands(
         (clusters,) = partition.views
         mean += np.exp(clusters.log_predictives()) @ partition.seats.probabilities()
         measure = draw_measure(rng, partition)
-        densities = np.exp(clusters.family.component.log_density(measure.drawn[0], points))
+        densities = np.exp(clusters.log_densities(measure.drawn[0], points))
         densities_of_draws[partition.draw] = densities @ measure.weights[0]
     lower, upper = np.quantile(densities_of_draws, [0.5 - 0.5 * probability, 0.5 + 0.5 * probability], axis=0)
     return Bands(mean / len(densities_of_draws), lower, upper)

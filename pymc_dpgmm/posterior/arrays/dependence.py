@@ -56,8 +56,7 @@ def _of_draw(
         """Return log densities of some columns of a view in each cluster: (n, K)."""
         values = np.full_like(rows[v], np.nan)
         values[:, chosen] = rows[v][:, chosen]
-        log_p = components[v].log_density(measure.drawn[v], values)
-        return np.where(np.isnan(log_p), -np.inf, log_p)
+        return partition.views[v].log_densities(measure.drawn[v], values)
 
     alone = [in_clusters(v, j) for v, j in columns]
     marginal = [logsumexp(log_weights + log_p, axis=1) for log_p in alone]

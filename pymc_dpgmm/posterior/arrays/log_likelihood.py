@@ -56,7 +56,7 @@ def log_weights_given(
 
 def _log_densities(clusters: Clusters, drawn: dict[str, np.ndarray], n: int) -> np.ndarray:
     """Return the log density of each of n rows, or units, under each cluster: (n, K)."""
-    log_densities = clusters.family.component.log_density(drawn, clusters.observed_values())
+    log_densities = clusters.log_densities(drawn, clusters.observed_values())
     if clusters.view.unit is None:
         return log_densities
     of_units = np.zeros((n, log_densities.shape[1]))

@@ -184,6 +184,12 @@ class Clusters:
         new = self._component.restore(self._component.draw(rng, self._params, nothing), self._origin)
         return {name: np.concatenate([with_rows[name], new[name]]) for name in with_rows}
 
+    def log_densities(self, drawn: dict[str, np.ndarray], rows: Any) -> np.ndarray:
+        """Return log densities of rows (m, c) in clusters with drawn parameters: (m, K)."""
+        found = self._component.log_density(drawn, rows)
+        # Parameters drawn from a vague base measure may overflow; no row is in such a cluster.
+        return np.where(np.isnan(found), -np.inf, found)
+
     def predictive(self) -> dict[str, np.ndarray]:
         """Return the parameters of the predictive of all clusters and of a new one: arrays (K + 1, ...)."""
         assert self.family.predictive is not None

@@ -23,7 +23,7 @@ from scipy.special import logsumexp, softmax
 
 from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.posterior.arrays.measures import Measure, draw_measure
-from pymc_dpgmm.posterior.arrays.mixtures import Clusters, MixtureNumbers, Partition, ViewDraws
+from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers, Partition, ViewDraws
 from pymc_dpgmm.tables.checks import is_sparse
 
 
@@ -108,15 +108,8 @@ class _Rows:
                 n_new = total.shape[1] - log_p.shape[1] + 1
                 total[rows] += np.hstack([log_p[:, :-1], np.repeat(log_p[:, -1:], n_new, axis=1)])
             elif v != without and len(rows):
-                total[rows] += _log_density(clusters, measure.drawn[v], self.values[v])
+                total[rows] += clusters.log_densities(measure.drawn[v], self.values[v])
         return total
-
-
-def _log_density(clusters: Clusters, drawn: Drawn, values: Any) -> np.ndarray:
-    """Return log densities of rows in clusters with these parameters: (m, K)."""
-    found = clusters.family.component.log_density(drawn, values)
-    # Parameters drawn from a vague base measure may overflow; no row is in such a cluster.
-    return np.where(np.isnan(found), -np.inf, found)
 
 
 def log_densities(mixture: MixtureNumbers, new: Sequence[Unknown]) -> np.ndarray:
@@ -318,7 +311,7 @@ def densities_given(
         log_known[s], means[s] = _density(others, clusters.log_predictives(), known, n_points)
         measure = draw_measure(rng, partition)
         others = rows.log_joint_given(partition, measure, without=asking)
-        of_view = _log_density(clusters, measure.drawn[asking], values[asking])
+        of_view = clusters.log_densities(measure.drawn[asking], values[asking])
         _, curves[s] = _density(others, of_view, known, n_points)
     return _answer(log_known, means, curves, probability)
 

@@ -24,6 +24,8 @@ _SAME = 1e-6
 # A check compares all pairs of at most _MOST_COMPARED rows, with _DRAWS_COMPARED draws from the approximation, and
 # computes _WEIGHED importance weights.
 _MOST_COMPARED, _DRAWS_COMPARED, _WEIGHED = 400, 500, 1_000
+# Batches of exact draws, by which their error is judged.
+_BATCHES = 20
 # Number of distinct labellings among the weighted draws that pareto_k needs.
 _DIFFERENT = 100
 
@@ -241,8 +243,8 @@ class VariationalFit:
             ``n_clusters`` and ``sd_n_clusters`` (method,), mean and standard deviation of the number of clusters,
             for the approximation and for exact draws; if the concentration is random ``alpha`` and ``sd_alpha``;
             ``pairs_differ``, the mean absolute difference of the probabilities that two rows share a cluster, over
-            all pairs of up to 400 rows; ``pairs_differ_by_chance``, its expected size by Monte Carlo error alone,
-            half of the difference between two halves of the exact draws; ``within``, the share of exact draws with
+            all pairs of up to 400 rows; ``pairs_differ_by_chance``, its expected size by Monte Carlo error of both
+            alone, of the exact draws by the method of batch means; ``within``, the share of exact draws with
             no more clusters than the fit has components; ``pareto_k``, NaN if there are fewer than 100 distinct
             labellings among the draws from the approximation; and ``elbo``.
         """
@@ -260,7 +262,8 @@ class VariationalFit:
                 progressbar=progressbar,
                 compute_convergence_checks=False,
             )
-        exact = idata["posterior"].dataset[name].to_numpy().reshape(-1, self._rows.n)
+        of_chains = idata["posterior"].dataset[name].to_numpy()
+        exact = of_chains.reshape(-1, self._rows.n)
         ours = partitions_of(draw_labels(self._rows, self._best.state, _DRAWS_COMPARED, rng)[0])
         some = np.arange(self._rows.n)
         if len(some) > _MOST_COMPARED:
@@ -276,11 +279,10 @@ class VariationalFit:
             drawn = idata["posterior"].dataset[target.alpha.name].to_numpy()
             results["alpha"] = "method", [shape / rate, drawn.mean()]
             results["sd_alpha"] = "method", [np.sqrt(shape) / rate, drawn.std()]
-        pairs = _together(exact[:, some])
-        by_half = [_together(half[:, some]) for half in (exact[::2], exact[1::2])]
+        differ, by_chance = difference_of_pairs(ours[:, some], of_chains[:, :, some])
         results |= {
-            "pairs_differ": float(np.abs(_together(ours[:, some]) - pairs).mean()),
-            "pairs_differ_by_chance": float(np.abs(by_half[0] - by_half[1]).mean()) / 2.0,
+            "pairs_differ": differ,
+            "pairs_differ_by_chance": by_chance,
             "within": float(np.mean(counts[1] <= self._best.state.n_components)),
             "pareto_k": float(array_stats.psislw(log_weights)[1]) if n_different >= _DIFFERENT else np.nan,
             "elbo": float(self.elbo[-1]),
@@ -368,6 +370,25 @@ class ChunkedVariationalFit(VariationalFit):
             "the model. Fit and check a random sample of the rows in memory: "
             "observed=array[np.sort(rng.choice(len(array), 10_000, replace=False))].compute()"
         )
+
+
+def difference_of_pairs(ours: np.ndarray, exact: np.ndarray) -> tuple[float, float]:
+    """Return how far probabilities of pairs to share a cluster differ, on average, and how far by chance.
+
+    Errors are taken to be normal, with the variance of independent draws for one, and for the other that of the
+    means of batches of consecutive draws.
+
+    Parameters
+    ----------
+    ours : (n_draws, m) integer array
+        Independent draws of labels.
+    exact : (chains, draws, m) integer array
+    """
+    n_batches = min(max(_BATCHES // len(exact), 2), exact.shape[1])
+    batches = [_together(batch) for chain in exact for batch in np.array_split(chain, n_batches)]
+    p, q = _together(ours), _together(exact.reshape(-1, exact.shape[2]))
+    variance = p * (1.0 - p) / len(ours) + np.var(batches, axis=0, ddof=1) / len(batches)
+    return float(np.abs(p - q).mean()), float(np.sqrt(2.0 / np.pi * variance).mean())
 
 
 def _together(labels: np.ndarray) -> np.ndarray:
