@@ -54,7 +54,9 @@ for _ in range(int(sys.argv[3])):
 
 # A run ends with draws, tells that it was still tuning, or is stopped before it starts. PyMC's own processes end
 # without an answer where they are stopped while they start, or do not read what they are sent: the pipe to them is
-# then broken for who writes, and reset for who reads.
+# then broken for who writes, and reset for who reads. An interrupt that comes while numba's list of new functions
+# is read, as PyTensor does to compile a graph (where the package compiles, interrupts wait), ends that generator
+# (``numba.core.utils.stream_list``) for the process.
 HOW_RUNS_END = {
     "draws",
     "tuning",
@@ -62,6 +64,7 @@ HOW_RUNS_END = {
     "EOFError()",
     "BrokenPipeError(32,_'Broken_pipe')",
     "ConnectionResetError(104,_'Connection_reset_by_peer')",
+    "RuntimeError('generator_raised_StopIteration')",
 }
 
 
