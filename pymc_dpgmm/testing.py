@@ -317,12 +317,12 @@ def check_family(
 
 
 def _log_evidence_of_scale(
-    clusters: ScatterOfClusters, kappa: float, degrees: float, typical: np.ndarray
+    clusters: ScatterOfClusters, covariances: int, kappa: float, degrees: float, typical: np.ndarray
 ) -> float:
     """Return the log evidence of normal clusters, up to a constant (Murphy 2007, eq. 266)."""
     total, d = 0.0, clusters.offsets.shape[1]
     for n, offset, scatter in zip(clusters.sizes, clusters.offsets, clusters.scatter, strict=True):
-        if clusters.covariances == FULL:
+        if covariances == FULL:
             nu, size = d - 1.0 + degrees, float(n[0])
             matrix = np.zeros((d, d))
             matrix[np.tril_indices(d)] = scatter
@@ -333,7 +333,7 @@ def _log_evidence_of_scale(
             total += 0.5 * d * math.log(kappa / (kappa + size))
             continue
         squares = (scatter + kappa * n / (kappa + n) * offset**2) / (degrees * typical)
-        m, grown = (n * d, squares.sum(keepdims=True)) if clusters.covariances == SPHERICAL else (n, squares)
+        m, grown = (n * d, squares.sum(keepdims=True)) if covariances == SPHERICAL else (n, squares)
         terms = gammaln(0.5 * (degrees + m)) - gammaln(0.5 * degrees) - 0.5 * (degrees + m) * np.log1p(grown)
         scales = np.log(kappa / (kappa + n)) - n * np.log(degrees * typical)
         total += float(np.sum(terms)) + 0.5 * float(np.sum(scales))
@@ -579,7 +579,7 @@ class Contract:
                 table.gather(k, np.arange(3 * k - 3, 3 * k))
             clusters = scale.clusters(table.shifted, table.sums(1, 3))
             total = table.log_evidence(1) + table.log_evidence(2)
-            evidences.append(total - _log_evidence_of_scale(clusters, *wanted))
+            evidences.append(total - _log_evidence_of_scale(clusters, scale.covariances, *wanted))
         np.testing.assert_allclose(evidences[0], evidences[1], rtol=1e-8)
 
     def check_slots_resize(self) -> None:

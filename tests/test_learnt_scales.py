@@ -17,6 +17,7 @@ from pymc_dpgmm.integration.steps import learnt_scales as steps
 from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt_scales
 from pymc_dpgmm.models import learnt_base
 from pymc_dpgmm.sampler.hyperparameters import learnt_scales as kernels
+from pymc_dpgmm.sampler.hyperparameters.scale_lattices import N_POINTS
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.tuning.column_divisions import column_divisions
 
@@ -151,9 +152,10 @@ def test_mistakes_are_seen(mistake, monkeypatch):
 
         def clusters(params, s):
             found = form.clusters(params, s)
-            return found._replace(sizes=np.broadcast_to(found.sizes, found.offsets.shape), covariances=COLUMNS)
+            return found._replace(sizes=np.broadcast_to(found.sizes, found.offsets.shape))
 
-        monkeypatch.setattr(LearntScaleDraw, "form", property(lambda self: form._replace(clusters=clusters)))
+        columns = form._replace(clusters=clusters, covariances=COLUMNS)
+        monkeypatch.setattr(LearntScaleDraw, "form", property(lambda self: columns))
     with pytest.raises(AssertionError):
         check("full" if mistake == "prior" else "spherical", 15_000)
 
@@ -174,10 +176,8 @@ def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch
     clusters = family.scale.clusters(table.shifted, table.sums(0, 2))
     prior = kernels.ScalePrior(np.log(0.1), 1.0, np.log(5.0), 1.5, 2.0)
     scale, least = kernels.Scale(0.2, 4.0, np.full(d, 0.4)), np.full(d, 0.01)
-    found = [
-        np.log(kernels.draw_scale(rng, scale, prior, rows.var(axis=0), least, clusters).kappa / 0.2)
-        for _ in range(20_000)
-    ]
+    known = rows.var(axis=0), least, clusters, family.scale.covariances
+    found = [np.log(kernels.draw_scale(rng, scale, prior, *known).kappa / 0.2) for _ in range(20_000)]
     # A lattice of spacing h through the state, which lies at any of its places alike.
     log_p = {}
 
@@ -190,10 +190,10 @@ def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch
     spacings = np.exp(np.linspace(*np.log([0.05, 1.5]), 200))
     mean = 0.0
     for h in spacings:
-        for before in range(kernels.N_POINTS):
-            steps_of = h * (np.arange(kernels.N_POINTS) - before)
+        for before in range(N_POINTS):
+            steps_of = h * (np.arange(N_POINTS) - before)
             weights = np.exp([density(step) for step in steps_of])
-            mean += steps_of @ weights / weights.sum() / len(spacings) / kernels.N_POINTS
+            mean += steps_of @ weights / weights.sum() / len(spacings) / N_POINTS
     assert abs(np.mean(found) - mean) < 4.5 * np.std(found) / np.sqrt(len(found))
 
 

@@ -283,7 +283,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    return ScatterOfClusters(s.n, s.mean - params.mu, s.scatter, FULL)
+    return ScatterOfClusters(s.n, s.mean - params.mu, s.scatter)
 
 
 def _wide(n: int, d: int) -> Family | None:
@@ -344,7 +344,7 @@ FAMILY = Family(
     draws_missing=True,
     takes=(2,),
     wide=_wide,
-    scale=NormalScale(lambda d: (d - 1.0, 1.0), {"nu": (1, 0.0), "psi": (1, 1.0)}, _scatter),
+    scale=NormalScale(FULL, lambda d: (d - 1.0, 1.0), {"nu": (1, 0.0), "psi": (1, 1.0)}, _scatter),
 )
 
 

@@ -186,7 +186,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
-    return ScatterOfClusters(s.n, s.mean - params.mu, s.squares, SPHERICAL)
+    return ScatterOfClusters(s.n, s.mean - params.mu, s.squares)
 
 
 class SphericalNormalInverseGamma(BaseMeasure):
@@ -252,7 +252,9 @@ class SphericalNormalInverseGamma(BaseMeasure):
         represent=centred,
         shift=shift_mean,
         from_data=_from_data,
-        scale=NormalScale(lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 0.0), "scale": (0, 0.5)}, _scatter),
+        scale=NormalScale(
+            SPHERICAL, lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 0.0), "scale": (0, 0.5)}, _scatter
+        ),
     )
 
     def __init__(self, mu: Any, kappa: Any, a: Any, b: Any, scale: Any = 1.0) -> None:

@@ -21,14 +21,11 @@ class ScatterOfClusters(NamedTuple):
     scatter : (K, d (d + 1) / 2) or (K, d) float64 array
         Sums of squares and products about the means: triangles row after row or, unless covariances are full,
         their diagonals.
-    covariances : int
-        ``FULL``, ``COLUMNS`` or ``SPHERICAL``.
     """
 
     sizes: np.ndarray
     offsets: np.ndarray
     scatter: np.ndarray
-    covariances: int
 
 
 class NormalScale(NamedTuple):
@@ -38,6 +35,8 @@ class NormalScale(NamedTuple):
 
     Parameters
     ----------
+    covariances : int
+        Those of clusters: ``FULL``, ``COLUMNS`` or ``SPHERICAL``.
     degrees : callable
         ``degrees(d) -> (constant, slope)``: a count is constant + slope times the degrees of freedom beyond d - 1.
     powers : dict of str to (int, float)
@@ -47,6 +46,7 @@ class NormalScale(NamedTuple):
         Returns :class:`ScatterOfClusters`, given the parameters and the sums of all clusters.
     """
 
+    covariances: int
     degrees: Callable[[int], tuple[float, float]]
     powers: Mapping[str, tuple[int, float]]
     clusters: Callable[[Any, Any], ScatterOfClusters]

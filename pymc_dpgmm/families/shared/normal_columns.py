@@ -134,7 +134,7 @@ def _from_data(rows: np.ndarray) -> dict[str, np.ndarray | float]:
 
 def _scatter(params: Any, s: Any) -> ScatterOfClusters:
     n = np.broadcast_to(_entries(s), s.mean.shape)
-    return ScatterOfClusters(n, s.mean - params.mu, s.squares, COLUMNS)
+    return ScatterOfClusters(n, s.mean - params.mu, s.squares)
 
 
 # A family of such columns, but for its sums and the functions that run for every row.
@@ -149,5 +149,5 @@ ColumnsFamily = partial(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
-    scale=NormalScale(lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 1.0)}, _scatter),
+    scale=NormalScale(COLUMNS, lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 1.0)}, _scatter),
 )

@@ -4,7 +4,7 @@ import pymc as pm
 
 from pymc_dpgmm.integration.steps.grouped import is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import learnt_scales
-from pymc_dpgmm.integration.steps.learnt_scales import LearntScaleDraw
+from pymc_dpgmm.integration.steps.learnt_scales import kernels_of_scales
 from pymc_dpgmm.integration.steps.targets import is_labels, sampled_family
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.atoms import has_atoms
@@ -26,5 +26,4 @@ def begin_to_compile(model: pm.Model) -> None:
         if of_rows in free and is_labels(of_rows) and not is_topics(of_rows) and not has_atoms(model, of_rows)
     ]
     if families:
-        others = LearntScaleDraw.kernels if learnt_scales(model) else ()
-        begin(functions_of(families, Options(), others=others), families)
+        begin(functions_of(families, Options(), others=kernels_of_scales(learnt_scales(model))), families)

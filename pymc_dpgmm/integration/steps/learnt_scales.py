@@ -1,7 +1,7 @@
 """Draws of learnt scales of base measures together with labels: points and variables to numbers."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,15 @@ from pymc_dpgmm.families.contract.scale import NormalScale
 from pymc_dpgmm.integration.steps.evidence import ClustersOfMixture
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale
+from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.amounts import COLUMNS_FOR_EACH_SCALE, LEAST_SCALES, ROWS_FOR_EACH_SCALE
-from pymc_dpgmm.sampler.hyperparameters.learnt_scales import Scale, ScalePrior, draw_scale, draw_scales
+from pymc_dpgmm.sampler.hyperparameters.learnt_scales import KERNELS, Scale, ScalePrior, draw_scale
 from pymc_dpgmm.sampler.state.state import State
+
+
+def kernels_of_scales(mixtures: Iterable[Variable]) -> list[CFunction]:
+    """Return what draws of the scales of some mixtures call."""
+    return [KERNELS[mixture.owner.op.layout.family.scale.covariances] for mixture in mixtures]
 
 
 class LearntScaleDraw:
@@ -29,13 +35,12 @@ class LearntScaleDraw:
         All labels of the step, in the order in which states are given.
     """
 
-    kernels = (draw_scales,)
-
     def __init__(
         self, model: pm.Model, mixture: Variable, scale: LearntScale, targets: Sequence[LabelsTarget]
     ) -> None:
         values = [model.rvs_to_values[rv] for rv in scale.variables]
         self.names = [value.name for value in values]
+        self.kernels = kernels_of_scales([mixture])
         self._dtypes = [value.dtype for value in values]
         self._clusters = ClustersOfMixture(mixture, targets)
         self._target = targets[self._clusters.target].mixtures[self._clusters.view]
@@ -135,5 +140,6 @@ class LearntScaleDraw:
         table, n_clusters = self._clusters.take(state)
         params = self._clusters.family.shift(state.tables[self._clusters.view].params, table.origin)
         clusters = self.form.clusters(params, table.sums(0, n_clusters))
-        drawn = draw_scale(rng, self._scale_at(point), self._prior, self._variances, self._least, clusters)
+        known = self._prior, self._variances, self._least
+        drawn = draw_scale(rng, self._scale_at(point), *known, clusters, self.form.covariances)
         point.update(self._point_of(drawn.kappa, drawn.degrees, drawn.within.reshape(self._shape)))
