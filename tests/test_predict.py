@@ -15,6 +15,7 @@ from slowly import slow_but
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.posterior.arrays import predictions
+from pymc_dpgmm.posterior.arrays.mixtures import Clusters
 
 pytestmark = pytest.mark.interpreted
 
@@ -400,11 +401,11 @@ def as_marginals(clusters):
     return drawn | {"factor": drawn["factor"] * np.eye(2)}
 
 
-PREDICTIVE = predictions.Clusters.predictive
+PREDICTIVE = Clusters.predictive
 MISTAKES = {
     "known entries are forgotten": (predictions._Rows, "log_joint", forgets),
     "no new cluster": (predictions._Rows, "log_joint", without_new_cluster),
-    "entries by the cluster's marginal": (predictions.Clusters, "predictive", as_marginals),
+    "entries by the cluster's marginal": (Clusters, "predictive", as_marginals),
     "draws count alike": (
         predictions,
         "_normalized",
