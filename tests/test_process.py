@@ -7,11 +7,13 @@ import arviz as az
 import exact
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import sampled
 import ties
 from drawn import results
+from pymc.model.transform.optimization import freeze_dims_and_data
 from scipy import stats
 from scipy.special import logsumexp
 from slowly import rest_slow
@@ -22,6 +24,7 @@ from pymc_dpgmm.integration.process_density import ProcessModel, family_for
 from pymc_dpgmm.integration.steps.assignment import assigned
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.records import add_record
 from pymc_dpgmm.native.compiled import c_function
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant, log_seat_new, pitman_yor
@@ -1281,3 +1284,52 @@ def test_atoms_next_to_their_bounds():
     assert np.all(idata.posterior["t"] < 1.0)
     assert np.all(idata.posterior["t"] > 0.0)
     assert float(idata.sample_stats["t_labels_accepted"].mean()) > 0.3
+
+
+def submodels():
+    """The same names inside two submodels and outside."""
+    y = np.array([-2.0, -1.9, 2.0, 2.1])
+    with pm.Model() as model:
+        for name in ("a", "b"):
+            with pm.Model(name=name):
+                dp.DirichletProcess("t", 1.0, pm.Normal.dist(0.0, 1.0), shape=4)
+        dp.DirichletProcess(
+            "t", 1.0, {"mu": pm.Normal.dist(0.0, 1.0), "sd": pm.InverseGamma.dist(3.0, 1.0)}, shape=4
+        )
+        pm.Normal("x", model["a::t"] + model["b::t"], 0.5, observed=y)
+        pm.Normal("y", model["t_mu"], model["t_sd"], observed=y)
+    return model
+
+
+def test_processes_of_submodels_have_results_of_their_own():
+    """Records have the whole name, so that models can be copied and draws be asked for each process."""
+    model = submodels()
+    for copied in (copy.copy(model), copy.deepcopy(model), freeze_dims_and_data(model)):
+        point = model.initial_point(random_seed=1)
+        assert copied.compile_logp()(point) == pytest.approx(float(model.compile_logp()(point)))
+    idata = sampled.sample(model, 20, tune=20, chains=1, random_seed=1)
+    with model:
+        pm.compute_log_likelihood(idata, progressbar=False)
+    assert set(idata["log_likelihood"].data_vars) == {"x", "y"}
+    for name, parameters in (("a::t", {"a::t"}), ("b::t", {"b::t"}), ("t", {"mu", "sd"})):
+        assert parameters <= set(dp.component_draws(idata, name, [0, 0, 1, 1], random_seed=1).data_vars)
+        assert parameters <= set(dp.sample_new_rows(idata, name, 2, random_seed=1, model=model).data_vars)
+
+
+def test_a_record_is_never_added_twice():
+    with pm.Model() as model:
+        dp.DirichletProcess("t", 1.0, pm.Normal.dist(0.0, 1.0), shape=4)
+        with pytest.raises(ValueError, match="already has a record of t_atoms"):
+            add_record(model, "t_atoms", {})
+
+
+def test_single_precision():
+    """Rows keep the precision of the model."""
+    with pytensor.config.change_flags(floatX="float32"), pm.Model():
+        t = dp.DirichletProcess("t", 1.0, pm.Normal.dist(0.0, 1.0), shape=4)
+        pm.Normal("y", t, pm.HalfNormal("s"), observed=np.array([-2.0, -1.9, 2.0, 2.1], dtype="float32"))
+        idata = pm.sample(
+            20, tune=20, chains=1, cores=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    assert idata["posterior"]["t"].dtype == np.float32
+    assert np.isfinite(idata["posterior"]["t"]).all()

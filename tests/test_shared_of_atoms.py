@@ -193,6 +193,53 @@ def test_which_variables_are_means_of_the_base(base, expected):
     assert step.anchors["theta_labels"].means == expected
 
 
+@pytest.mark.parametrize("known_by", ["another process", "a concentration", "a profile"])
+def test_means_that_others_know_stay(known_by):
+    """Densities of other labels' atoms are not counted, and labels are those of the draw before."""
+    with pm.Model() as model:
+        m, b = pm.Normal("m"), pm.Normal("b")
+        alpha = pt.exp(m) if known_by == "a concentration" else 1.0
+        theta = dp.DirichletProcess("theta", alpha, pm.Normal.dist(m, 1.0), shape=len(Y))
+        pm.Normal("y", theta + b, 0.5, observed=Y)
+        if known_by == "another process":
+            other = dp.DirichletProcess("other", 1.0, pm.Normal.dist(m, 0.5), shape=len(Y))
+            pm.Normal("seen", other, 0.5, observed=-Y)
+        elif known_by == "a profile":
+            base = dp.NormalInverseGamma(m, 1.0, 2.0, 1.0)
+            dp.CollapsedMixture("profile", model["theta_labels"], base, observed=X)
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(1), 2, 2)
+    point = model.initial_point(random_seed=1)
+    for _ in range(2):
+        point, _ = step.step(point)
+    assert step.anchors["theta_labels"].means == []
+
+
+def test_two_processes_with_one_mean():
+    """All rows of each share an atom, so that the posterior is normal."""
+    with pm.Model() as model:
+        m, u = pm.Normal("m", 0.0, 2.0), pm.Normal("u", 0.0, 2.0)
+        linked = [0] * len(Y)
+        a = dp.DirichletProcess("a", 1.0, pm.Normal.dist(m, 0.5), shape=len(Y), must_link=linked)
+        b = dp.DirichletProcess("b", 1.0, pm.Normal.dist(m, 0.5), shape=len(Y), must_link=linked)
+        pm.Normal("y", u + a, 0.5, observed=Y)
+        pm.Normal("z", b, 0.5, observed=X)
+    # Variables m, u, a and b.
+    terms = [
+        ([1, 0, 0, 0], 0.0, 2.0),
+        ([0, 1, 0, 0], 0.0, 2.0),
+        ([-1, 0, 1, 0], 0.0, 0.5),
+        ([-1, 0, 0, 1], 0.0, 0.5),
+    ]
+    terms += [([0, 1, 1, 0], y, 0.5) for y in Y] + [([0, 0, 0, 1], x, 0.5) for x in X]
+    precision = sum(np.outer(v, v) / sd**2 for v, _, sd in terms)
+    mean = np.linalg.solve(precision, sum(np.array(v) * value / sd**2 for v, value, sd in terms))
+    drawn = sampled.sample(model, 2_000, tune=500, chains=2, cores=1, random_seed=2).posterior
+    for j, name in enumerate("muab"):
+        values = drawn[name].to_numpy()
+        sampled.assert_mean_matches(values if values.ndim == 2 else values[:, :, 0], mean[j], 4.5)
+
+
 def vectors():
     """Two numbers a cluster, tied to each other."""
     atoms = {"mu": pm.Normal.dist(0.0, 4.0), "sd": pm.HalfNormal.dist(2.0)}

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytest
 import sampled
+from pymc.model.transform.optimization import freeze_dims_and_data
 from pymc.step_methods.compound import flatten_steps
 
 import pymc_dpgmm as dp
@@ -385,3 +386,43 @@ def test_the_progress_bar_tells_rows_per_second_where_there_are_many(n, is_data)
         number, unit = told["y_labels_rows_per_second"][:-3], told["y_labels_rows_per_second"][-3:]
         rate = float(number) * {"k/s": 1e3, "M/s": 1e6}[unit]
         assert rate == pytest.approx(n / statistics["y_labels_seconds"], rel=0.06)
+
+
+def shared_alpha():
+    """A gamma concentration that another density knows too, and a coefficient."""
+    with pm.Model() as model:
+        alpha, b = pm.Gamma("alpha", 1.0, 1.0), pm.Normal("b")
+        base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+        dp.DPMixture("x", alpha, base, observed=np.arange(6.0), offset=b * np.arange(6.0) ** 2)
+        pm.Normal("w", alpha, 1.0, observed=2.0)
+    return model
+
+
+def test_steps_are_the_same_outside_the_context_of_the_model(monkeypatch):
+    """PyMC does not show the model where it asks steps what they take."""
+    made = []
+    own = pm.NUTS.__init__
+
+    def told(self, vars=None, **options):
+        own(self, vars, **options)
+        made.append(({value.name for value in vars}, options.get("target_accept")))
+
+    monkeypatch.setattr(pm.NUTS, "__init__", told)
+    run = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "progressbar": False, "random_seed": 1}
+    run |= {"compute_convergence_checks": False, "target_accept": 0.95}
+    model = shared_alpha()
+    outside = pm.sample(model=model, **run)
+    with model:
+        inside = pm.sample(**run)
+    assert made == [({"alpha_log__", "b"}, 0.95)] * 2
+    assert outside["sample_stats"]["step_size"].dims == inside["sample_stats"]["step_size"].dims
+
+
+def test_frozen_models_draw_concentrations_with_the_labels():
+    """What marks a concentration is lost where PyMC rebuilds a model."""
+    with pm.Model() as model:
+        base = dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0)
+        dp.DPMixture("x", pm.Gamma("alpha", 1.0, 1.0), base, observed=np.arange(6.0))
+    for own in (model, freeze_dims_and_data(model)):
+        idata = sampled.sample(own, 5, tune=5, chains=1, random_seed=1, target_accept=0.9)
+        assert "step_size" not in idata["sample_stats"]

@@ -128,16 +128,17 @@ def DirichletProcess(  # noqa: N802
             )
         pm.Deterministic(f"{name}_n_clusters", partition_sizes(labels).shape[0])
         behind = [v for _, inputs in entries.values() for v in inputs if model.named_vars.get(v.name) is v]
+        full_name = model.name_for(name)
         record = {
             "labels": labels.name,
-            "entries": {key or name: rows[key].name for key in bases},
+            "entries": {key or full_name: rows[key].name for key in bases},
             "parameters": {v.name: {"variable": v.name} for v in behind},
             "directions": [
-                key or name for key in bases if (key or name) in directions or _is_von_mises(entries[key][0])
+                key or full_name for key in bases if (key or name) in directions or _is_von_mises(entries[key][0])
             ],
             "digests": {row.name: digest_of(model, row) for row in rows.values()},
         }
-        add_record(model, f"{name}_atoms", record)
+        add_record(model, f"{full_name}_atoms", record)
     return {key: rows[key] for key in bases} if several else rows[""]
 
 

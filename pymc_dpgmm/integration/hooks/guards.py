@@ -162,7 +162,7 @@ def with_step_of_labels(function: Callable[..., Any]) -> Callable[..., Any]:
     def instantiate_steppers(
         model: pm.Model, steps: Any, selected_steps: Any, *, step_kwargs: Any = None, **others: Any
     ) -> Any:
-        if drawn_with_labels(model):
+        if selected_steps.get(DPMixtureStep) or drawn_with_labels(model):
             options = dict(step_kwargs or {})
             chosen = dict(options.get(DPMixtureStep.name) or {})
             selected_steps = assigned(model, selected_steps, chosen, DPMixtureStep)

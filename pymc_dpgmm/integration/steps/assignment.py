@@ -6,12 +6,14 @@ from typing import Any
 import pymc as pm
 from pytensor.graph.basic import Variable
 
+from pymc_dpgmm.integration.steps.concentration import concentration_of
 from pymc_dpgmm.integration.steps.hyperparameters import (
     chosen_hyperparameters,
     hyperparameters,
     hyperparameters_of_processes,
 )
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
+from pymc_dpgmm.integration.variables.records import is_gamma
 
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
@@ -23,6 +25,8 @@ def assigned(
     model: pm.Model, selected: Mapping[Any, Sequence[Variable]], options: Mapping[str, Any], labels_step: Any
 ) -> dict[Any, Sequence[Variable]]:
     """Return which step draws which variables.
+
+    Concentrations with an exact draw go to the step of the labels.
 
     Parameters
     ----------
@@ -50,6 +54,10 @@ def assigned(
     for step, of_step in selected.items():
         for value in of_step:
             owner = labels_step if value in is_chosen else step
+            rv = model.values_to_rvs.get(value, value)
+            if step in (labels_step, pm.NUTS) and is_gamma(rv) and value not in can_be_chosen:
+                # Whether a concentration has an exact draw depends on the model, which PyMC does not show.
+                owner = pm.NUTS if concentration_of(model, rv)[0] is None else labels_step
             # PyMC offers them to the step of the labels, which leaves the others to NUTS.
             owner = pm.NUTS if owner is labels_step and value in not_chosen else owner
             steps[owner] = [*steps.get(owner, ()), value]

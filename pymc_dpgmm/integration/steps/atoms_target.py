@@ -143,7 +143,7 @@ class AtomsTarget(ProcessModel):
         rows = labels if self.of_row is None else labels[self.of_row]
         point[self.name] = rows.astype(self.dtype)
         for name, values in zip(self.values, atoms, strict=True):
-            point[name] = values[rows]
+            point[name] = values[rows].astype(point[name].dtype, copy=False)
 
 
 class Stream:

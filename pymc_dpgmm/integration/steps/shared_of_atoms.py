@@ -26,7 +26,13 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.process_density import ProcessModel
-from pymc_dpgmm.integration.steps.shared_variables import Widths, draw_some, places_in, shared_variables
+from pymc_dpgmm.integration.steps.shared_variables import (
+    Widths,
+    draw_some,
+    is_of_mixtures,
+    places_in,
+    shared_variables,
+)
 from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
@@ -224,14 +230,16 @@ def _may_be_means(
 ) -> list[tuple[int, Variable]]:
     """Return unbounded variables behind the base of atoms, and the position of the parameter they are behind.
 
-    Each is behind one parameter alone.
+    Each is behind one parameter alone, and behind no other labels, mixtures and processes: their density is not
+    counted where the variable moves, and their labels are those of the draw before.
     """
     behind = [set(ancestors(atoms_inputs(rv)[1], blockers=model.basic_RVs)) for rv in parameters]
     found = []
     for mean in model.free_RVs:
         positions = [position for position, variables in enumerate(behind) if mean in variables]
         is_plain = mean.dtype == "float64" and model.rvs_to_transforms[mean] is None
-        if is_plain and len(positions) == 1 and mean not in shared and not is_atoms(mean):
+        others = [rv for rv in (mean, *dependents(model, mean)) if rv not in parameters]
+        if is_plain and len(positions) == 1 and mean not in shared and not any(map(is_of_mixtures, others)):
             found.append((positions[0], mean))
     return found
 

@@ -42,7 +42,7 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
         for rv in model.free_RVs
         if model.rvs_to_values[rv] in terms.inputs
         and rv.dtype in pm.vartypes.continuous_types
-        and not any(map(_is_of_mixtures, (rv, *dependents(model, rv))))
+        and not any(map(is_of_mixtures, (rv, *dependents(model, rv))))
     ]
     if not shared or mixture.dtype != "float64":
         return []
@@ -115,7 +115,7 @@ def draw_some(
             widths[name, place] = learnt_width(width, sliced)
 
 
-def _is_of_mixtures(rv: Variable) -> bool:
+def is_of_mixtures(rv: Variable) -> bool:
     """Tell whether a step of the package draws a variable, and knows its parameters from earlier draws."""
     return (rv.owner is not None and isinstance(rv.owner.op, LabelsMixtureRV)) or is_atoms(rv)
 

@@ -34,7 +34,15 @@ def record_name(name: str) -> str:
 
 
 def add_record(model: pm.Model, name: str, content: dict[str, Any]) -> None:
-    """Store a record, which JSON can hold, of a random variable of a model."""
+    """Store a record, which JSON can hold, of a random variable of a model.
+
+    Raises
+    ------
+    ValueError
+        If it has one: PyMC could not copy the model.
+    """
+    if any(var.name == record_name(name) for var in model.data_vars):
+        raise ValueError(f"the model already has a record of {name}")
     model.data_vars.append(_as_constant(name, content))
 
 
