@@ -215,6 +215,7 @@ def test_means_that_others_know_stay(known_by):
     assert step.anchors["theta_labels"].means == []
 
 
+@pytest.mark.slow
 def test_two_processes_with_one_mean():
     """All rows of each share an atom, so that the posterior is normal."""
     with pm.Model() as model:

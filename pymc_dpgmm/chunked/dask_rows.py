@@ -12,8 +12,8 @@ import numpy as np
 
 from pymc_dpgmm.chunked.passes import Gathered, Sent, as_rows, run_pass, unite
 from pymc_dpgmm.families.contract.family import Family
+from pymc_dpgmm.tables.columns import KINDS_OF_DTYPES
 from pymc_dpgmm.tables.names import as_text, check_columns
-from pymc_dpgmm.tables.reading import KINDS_OF_DTYPES
 
 # Number of chunks whose results are combined in one task, on the workers.
 CHUNKS_UNITED = 16

@@ -1,4 +1,6 @@
-"""Read users' data from any container into a :class:`Table`. No other module knows the containers.
+"""Read users' data from any container into a :class:`Table`.
+
+Beside ``columns.py``, no other module knows the containers.
 
 Frames and series of any library are read by columns through narwhals, whose dtypes determine the kinds of columns.
 Arrays are read by their dtype, and containers without one, such as lists, by their values.
@@ -13,40 +15,16 @@ import numpy as np
 import pandas as pd
 
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims
+from pymc_dpgmm.tables.columns import (
+    KINDS_OF_DTYPES,
+    column_of_objects,
+    column_of_series,
+    each_entry,
+    is_missing,
+    narwhals_library,
+)
 from pymc_dpgmm.tables.names import as_text, check_columns
-from pymc_dpgmm.tables.table import OBJECTS, Table
-
-# Kinds of columns by the kinds of NumPy's dtypes, and by the types that pandas infers for objects.
-KINDS_OF_DTYPES = {
-    "b": "bool",
-    "i": "integer",
-    "u": "integer",
-    "f": "real",
-    "U": "text",
-    "S": "text",
-    "M": "date",
-    "m": "duration",
-    "c": "complex",
-}
-_OF_OBJECTS = {
-    "boolean": "bool",
-    "integer": "integer",
-    "floating": "real",
-    "mixed-integer-float": "real",
-    "decimal": "real",
-    "empty": "real",
-    "string": "text",
-    "bytes": "text",
-    "datetime64": "date",
-    "datetime": "date",
-    "date": "date",
-    "time": "date",
-    "timedelta64": "duration",
-    "timedelta": "duration",
-    "complex": "complex",
-    "period": "period",
-    "categorical": "category",
-}
+from pymc_dpgmm.tables.table import Table
 
 
 def read_table(value: Any, what: str = "observed") -> Table:
@@ -163,7 +141,7 @@ def read_entries(value: Any, what: str) -> np.ndarray:
     if entries.dtype != object:
         _refuse_missing_as_text(entries, what)
         return entries
-    missing = np.array([_is_missing(entry) for entry in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
+    missing = np.array([is_missing(entry) for entry in entries.ravel()], dtype=np.bool_).reshape(entries.shape)
     kind = pd.api.types.infer_dtype(entries[~missing], skipna=False)
     if kind in ("floating", "mixed-integer-float"):
         return np.where(missing, np.nan, np.where(missing, 0.0, entries)).astype(np.float64)
@@ -207,12 +185,6 @@ def _refuse_missing_as_text(entries: np.ndarray, what: str) -> None:
         )
 
 
-def _is_missing(value: Any) -> bool:
-    if isinstance(value, float | complex):
-        return value != value
-    return value is None or value is pd.NA or value is pd.NaT
-
-
 def _without_masked(array: Any, mask: np.ndarray) -> np.ndarray:
     objects = np.array(array, dtype=object)
     objects[mask] = None
@@ -230,7 +202,7 @@ def _as_objects(value: Any) -> np.ndarray:
 
 
 def _entries_of_series(value: Any, what: str) -> np.ndarray:
-    narwhals = _narwhals()
+    narwhals = narwhals_library()
     column = narwhals.from_native(value, allow_series=True)
     if isinstance(column, narwhals.DataFrame):
         if len(column.columns) != 1:
@@ -240,15 +212,7 @@ def _entries_of_series(value: Any, what: str) -> np.ndarray:
         column = column[:, 0]
     if isinstance(value, pd.Series) and isinstance(value.dtype, np.dtype) and value.dtype != object:
         return value.to_numpy()
-    return _each(column.to_list())
-
-
-def _each(entries: Any) -> np.ndarray:
-    """Return entries as an array of objects (n,), also where they are tuples."""
-    objects = np.empty(len(entries), dtype=object)
-    for i, entry in enumerate(entries):
-        objects[i] = entry
-    return objects
+    return each_entry(column.to_list())
 
 
 def _as_known(value: Any) -> Any:
@@ -298,19 +262,13 @@ def _is_record(value: Any) -> bool:
     return isinstance(value, Mapping | pd.Series) or (isinstance(value, tuple) and hasattr(value, "_fields"))
 
 
-def _narwhals() -> Any:
-    import narwhals.stable.v2
-
-    return narwhals.stable.v2
-
-
 def _is_frame_or_series(value: Any) -> bool:
     """Tell whether narwhals knows a value as a frame or series; arrays and Python's containers are none."""
     if value is None or isinstance(value, _OF_PYTHON):
         return False
     if isinstance(value, pd.Series | pd.DataFrame):
         return True
-    narwhals = _narwhals()
+    narwhals = narwhals_library()
     return isinstance(
         narwhals.from_native(value, allow_series=True, pass_through=True),
         narwhals.DataFrame | narwhals.LazyFrame | narwhals.Series,
@@ -382,7 +340,7 @@ def _of_array(value: Any, what: str) -> Table:
     _refuse_missing_as_text(array, what)
     if mask is not None:
         array = _without_masked(array, mask)
-    columns = [_of_objects(column, array.dtype) for column in array.reshape(len(array), -1).T]
+    columns = [column_of_objects(column, array.dtype) for column in array.reshape(len(array), -1).T]
     values = np.column_stack([parts[0] for parts in columns])
     return Table(
         what,
@@ -406,51 +364,10 @@ def _as_array(value: Any, what: str) -> np.ndarray:
 # Types that are no frames or series, so that narwhals need not be imported to ask.
 _OF_PYTHON = (np.ndarray, np.generic, list, tuple, range, set, str, int, float, complex)
 
-# The values of a column as numbers, its kind, and the levels that codes stand for.
-_Column = tuple[np.ndarray, str, tuple[Any, ...] | None]
-
-
-def _of_objects(column: np.ndarray, dtype: Any) -> _Column:
-    """Return a column whose dtype is not that of numbers."""
-    kind = KINDS_OF_DTYPES.get(dtype.kind)
-    if dtype.kind == "O":
-        inferred = pd.api.types.infer_dtype(column, skipna=True)
-        kind = _OF_OBJECTS.get(inferred) or f"{OBJECTS} such as {_odd_entry(column)!r}"
-    if kind in ("bool", "integer", "real"):
-        missing = np.array([_is_missing(entry) for entry in column])
-        return np.where(missing, np.nan, np.where(missing, 0, column)).astype(np.float64), str(kind), None
-    if kind == "text":
-        return _of_text(column)
-    return _of_others(column, kind or f"{OBJECTS} of dtype {dtype}")
-
-
-def _of_others(column: Any, kind: str) -> _Column:
-    """Return a column of a kind that has no numbers: codes of its entries, which are compared as text."""
-    entries = _each(column)
-    texts = np.array([None if _is_missing(entry) else as_text(entry) for entry in entries], dtype=object)
-    codes, _ = pd.factorize(texts)
-    known = np.flatnonzero(codes >= 0)
-    levels = entries[known[np.unique(codes[known], return_index=True)[1]]]
-    return np.where(codes < 0, np.nan, codes), kind, tuple(levels)
-
-
-def _odd_entry(column: Any) -> Any:
-    """Return the first entry that is no number, or else the first one that is not missing."""
-    present = [entry for entry in column if not _is_missing(entry)]
-    return next((entry for entry in present if not isinstance(entry, int | float | np.number)), present[0])
-
-
-def _of_text(column: Any) -> _Column:
-    codes, levels = pd.factorize(np.asarray(column, dtype=object), sort=True)
-    if not len(levels):
-        # Missing entries alone fit any kind of column.
-        return np.full(len(codes), np.nan), "real", None
-    return np.where(codes < 0, np.nan, codes), "text", tuple(levels)
-
 
 def _of_columns(value: Any, what: str) -> Table:
     """Return the table of a frame or a series."""
-    narwhals = _narwhals()
+    narwhals = narwhals_library()
     names: list[Any]
     index = row_names(value)
     if isinstance(value, pd.DataFrame):
@@ -477,7 +394,7 @@ def _of_columns(value: Any, what: str) -> Table:
         kinds = [KINDS_OF_DTYPES[dtype.kind] for dtype in value.dtypes]
         levels: list[tuple[Any, ...] | None] = [None] * len(names)
     else:
-        read = [_of_series(column, narwhals) for column in columns]
+        read = [column_of_series(column, narwhals) for column in columns]
         kinds, levels = [parts[1] for parts in read], [parts[2] for parts in read]
         values = read[0][0] if is_series else np.column_stack([column for column, _, _ in read])
     return Table(
@@ -488,55 +405,3 @@ def _of_columns(value: Any, what: str) -> Table:
         rows=index,
         columns=tuple(names) or None,
     )
-
-
-def _of_series(column: Any, narwhals: Any) -> _Column:
-    """Return a column of a frame by its dtype in narwhals."""
-    dtype, native = column.dtype, narwhals.to_native(column)
-    if isinstance(native, pd.Series) and isinstance(native.dtype, pd.SparseDtype):
-        dense: Any = native.sparse
-        column = narwhals.from_native(dense.to_dense(), series_only=True)
-        dtype = column.dtype
-    if isinstance(native, pd.Series) and native.dtype == object:
-        # Narwhals would judge the column by its first entries.
-        return _of_objects(native.to_numpy(), native.dtype)
-    if isinstance(dtype, narwhals.Categorical | narwhals.Enum):
-        return _of_categories(column, native)
-    if isinstance(dtype, narwhals.Boolean) or dtype.is_numeric():
-        kind = "bool" if isinstance(dtype, narwhals.Boolean) else "integer" if dtype.is_integer() else "real"
-        return _as_floats(column, native), kind, None
-    if isinstance(dtype, narwhals.String):
-        return _of_text(column.to_list())
-    if isinstance(dtype, narwhals.Datetime | narwhals.Date | narwhals.Time):
-        return _of_others(column.to_list(), "date")
-    if isinstance(dtype, narwhals.Duration):
-        return _of_others(column.to_list(), "duration")
-    if isinstance(native, pd.Series) and not isinstance(native.dtype, np.dtype):
-        # Periods, intervals and the like.
-        kind = "period" if isinstance(native.dtype, pd.PeriodDtype) else str(native.dtype)
-        return _of_others(column.to_list(), kind)
-    entries = _each(column.to_list())
-    return _of_objects(entries, np.asarray(native).dtype if isinstance(native, pd.Series) else entries.dtype)
-
-
-def _as_floats(column: Any, native: Any) -> np.ndarray:
-    if isinstance(native, pd.Series):
-        return native.to_numpy(dtype=np.float64, na_value=np.nan)
-    entries = column.cast(_narwhals().Float64()).to_numpy()
-    return np.array(entries, dtype=np.float64)
-
-
-def _of_categories(column: Any, native: Any) -> _Column:
-    if isinstance(native, pd.Series) and isinstance(native.dtype, pd.CategoricalDtype):
-        codes, levels = native.cat.codes.to_numpy(), native.cat.categories.tolist()
-    else:
-        entries = column.to_list()
-        if isinstance(column.dtype, _narwhals().Enum):
-            levels = list(column.dtype.categories)
-        elif hasattr(native, "unify_dictionaries"):
-            levels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
-        else:
-            # Polars may report the categories of all columns that it has ever read.
-            levels = sorted({entry for entry in entries if not _is_missing(entry)})
-        codes = pd.Categorical(entries, categories=levels).codes
-    return np.where(codes < 0, np.nan, codes.astype(np.float64)), "category", tuple(levels)
