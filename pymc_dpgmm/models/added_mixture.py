@@ -85,7 +85,7 @@ class _View:
             base = base.from_data(table)
         if base is None:
             base = default_base(table)
-        base = self.base = base.in_order({"d": None if table.is_vector else table.columns})
+        base = self.base = base.in_order({"d": table.columns_of_matrix})
         self.checked = check_observed(table, base)
         values = self.checked.values
         self._learns = is_made and values.ndim == 2 and is_learnt(type(base), values.shape[1])

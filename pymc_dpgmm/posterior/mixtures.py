@@ -252,10 +252,10 @@ class MixtureDraws:
             return dim, np.arange(length) if names is None or names.ndim > 1 else names
         if view.columns is not None:
             return view.columns[0], np.asarray(view.columns[1])
-        if data is None or data.ndim < 2 or str(data.dims[-1]).startswith(f"{view.name}_dim_"):
+        of_columns = self._dim_of_columns(view)
+        if data is None or of_columns is None:
             return f"{view.name}_column", np.arange(length)
-        dim = str(data.dims[-1])
-        return dim, data[dim].to_numpy() if dim in data.coords else np.arange(length)
+        return of_columns, data[of_columns].to_numpy() if of_columns in data.coords else np.arange(length)
 
     def read_new(self, view: NamedView, x: Any) -> Table:
         """Return new rows of a view as a table: see :meth:`NamedView.read_new`."""
@@ -269,11 +269,15 @@ class MixtureDraws:
 
     def has_column_names(self, view: NamedView) -> bool:
         """Tell whether the columns of a view have names, and not only positions."""
+        data, dim = self._observed[view.name], self._dim_of_columns(view)
+        return view.columns is not None or (data is not None and dim is not None and dim in data.coords)
+
+    def _dim_of_columns(self, view: NamedView) -> str | None:
+        """Return the dimension of the columns of stored data; None without one, or if its name is ArviZ's own."""
         data = self._observed[view.name]
-        if view.is_vector or data is None or data.ndim < 2:
-            return view.columns is not None
-        dim = str(data.dims[-1])
-        return view.columns is not None or (dim in data.coords and not dim.startswith(f"{view.name}_dim_"))
+        if data is None or data.ndim < 2 or str(data.dims[-1]).startswith(f"{view.name}_dim_"):
+            return None
+        return str(data.dims[-1])
 
     def column_names(self, view: NamedView) -> list[Any]:
         """Return the names of a view's columns; for (n,) data, that of the Series or of the view."""

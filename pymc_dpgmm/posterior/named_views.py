@@ -136,16 +136,20 @@ class NamedView(ViewDraws):
             return value
         own, wanted = ([as_text(name) for name in plain_names(each)] for each in (line.index, names))
         if not set(own) & set(wanted):
-            return line.to_numpy() if line.shape == self.given[field].shape[1:] else value
+            return line.to_numpy() if self.is_line(field, line) else value
         at = order_of_columns(field, own, wanted, "the data")
         return line.to_numpy() if at is None else line.to_numpy()[at]
+
+    def is_line(self, field: str, value: Any) -> bool:
+        """Tell whether covariates are one line, without an axis of rows, where the data has one for each row."""
+        stored = np.shape(self.given.get(field, 0))
+        return len(stored) == 2 and np.shape(value) == stored[1:]
 
     def _given_columns(self, base: BaseMeasure, data: Any) -> list[Any]:
         """Return columns of covariates for new rows; one line may serve all rows."""
         for field, value in list(base.given.items()):
             n_dims = np.ndim(self.given.get(field, 0))
-            is_line = value.ndim == 1 and n_dims == 2 and value.shape == self.given[field].shape[1:]
-            line = value[None, :] if is_line else value
+            line = value[None, :] if self.is_line(field, value) else value
             if line.ndim == n_dims > 0 and len(line) == 1:
                 base.given[field] = np.repeat(line, data.shape[0], axis=0)
             width = 1 if line.ndim < 2 else line.shape[1]

@@ -326,8 +326,7 @@ def _rows_given(draws: MixtureDraws, given: Any) -> int:
         own = draws.given_of(view, given)
         if isinstance(own, Mapping):
             for field, value in own.items():
-                stored = np.shape(view.given.get(field, 0))
-                is_line = len(stored) == 2 and np.shape(value) == stored[1:]
+                is_line = not isinstance(view, ParametersView) and view.is_line(field, value)
                 if np.ndim(value) and not is_line:
                     return len(value)
     return 1

@@ -57,6 +57,11 @@ class Table:
         return bool(self.values.ndim == 1)
 
     @property
+    def columns_of_matrix(self) -> tuple[Any, ...] | None:
+        """Names of the columns of (n, d) data, if they have any; the name of (n,) data is no column's."""
+        return None if self.is_vector else self.columns
+
+    @property
     def n_rows(self) -> int:
         """Number of rows."""
         return int(self.values.shape[0])

@@ -231,7 +231,7 @@ class BaseMeasure:
         if not cls.family.component.is_discrete:
             names = range(rows.shape[1]) if table.columns is None else table.columns
             warn_of_scales(cls.family.name, rows, [str(name) for name in names])
-        columns = dict.fromkeys(given, None if table.is_vector else table.columns)
+        columns = dict.fromkeys(given, table.columns_of_matrix)
         own = cls.given_for(given, Rows("the data", table.rows), columns)
         defaults: dict[str, Any] = cls.family.from_data(rows, **{name: _as_columns(own[name]) for name in own})
         base = cls(**defaults, **given)
@@ -240,11 +240,10 @@ class BaseMeasure:
 
     def name_columns(self, table: Table) -> None:
         """Give parameters that have an entry for each column the names of the columns of a table."""
-        if table.columns is None or table.is_vector:
-            return
-        for parameter, value in self.parameters.items():
+        columns = table.columns_of_matrix
+        for parameter, value in self.parameters.items() if columns is not None else ():
             letters = self.family.axes[parameter][: np.ndim(value)]
-            self._names[parameter] = tuple(table.columns if letter == "d" else None for letter in letters)
+            self._names[parameter] = tuple(columns if letter == "d" else None for letter in letters)
 
     @classmethod
     def check_given(cls, given: Mapping[str, Any]) -> None:

@@ -226,9 +226,9 @@ class CollapsedMixture(pm.Distribution):
                     table = read_table(observed)
                     check_columns_of_coords(model, table, kwargs.get("dims"))
                     observed = rows.arrange(table)
-                    base = base.in_order({"d": None if table.is_vector else table.columns})
+                    base = base.in_order({"d": table.columns_of_matrix})
                 checked = check_observed(observed, base)
-                columns = None if checked.table.is_vector else checked.table.columns
+                columns = checked.table.columns_of_matrix
             by_column = [field for field, letter in base.family.given.items() if letter == "d"]
             base = base.for_rows(rows, dict.fromkeys(by_column, columns))
             base = base.in_order(_names_of_axes(model, base, checked, kwargs.get("dims")))
@@ -421,7 +421,8 @@ def _names_of_axes(model: pm.Model, base: BaseMeasure, checked: Observed | None,
     if base.takes_categories and len(set(levels)) == 1:
         n_levels = int(np.max(base.parameters["levels"]))
         given["l"] = list(range(n_levels)) if levels[0] is None else levels[0]
-    return given | {"d": None if checked.table.is_vector else checked.table.columns}
+    # Columns were matched before the data was read.
+    return given
 
 
 def _names_of_missing(model: pm.Model, checked: Observed, rows: Rows, dims: Any) -> list[str]:

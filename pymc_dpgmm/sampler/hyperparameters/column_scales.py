@@ -5,20 +5,15 @@ See :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales`.
 
 import math
 
-from pymc_dpgmm.native.arithmetic import Bits, uniform
+from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import (
-    ABOVE,
-    DEGREES,
     DRAWS_SCALES,
     N_POINTS,
-    SHARES,
     chosen_point,
     draw_kappa,
-    drawn_spacing,
-    log_evidence_of_form,
-    move_along,
-    points_along,
+    draw_lines,
+    points_of_share,
     set_psi,
 )
 
@@ -35,15 +30,10 @@ def _write_whole(n, sizes, offsets, scatter, kappa, out):
 def _draw_shares(n_clusters, d, sizes, whole, psi, nu, shares, least, law, log_p, bits):
     """Draw the shares one by one, each given all else; ``psi`` follows."""
     for j in range(d):
-        spacing = drawn_spacing(bits)
-        before = int(N_POINTS * uniform(bits))
+        before, spacing = points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, bits)
         for i in range(N_POINTS):
-            log_p[i] = -math.inf
-            log_factor = (i - before) * spacing
-            factor = math.exp(log_factor)
-            if i == before or shares[j] * factor > least[j] * ABOVE:
-                change = psi[j] * (factor - 1.0)
-                log_p[i] = (0.5 * n_clusters * nu + 1.0) * log_factor - law[4] * shares[j] * factor
+            if log_p[i] > -math.inf:
+                change = psi[j] * (math.exp((i - before) * spacing) - 1.0)
                 for k in range(n_clusters):
                     grown = 1.0 + change / (whole[k * d + j] + psi[j])
                     log_p[i] -= 0.5 * (nu + sizes[k * d + j]) * math.log(grown)
@@ -85,13 +75,4 @@ def draw_column_scales(
         for k in range(n_clusters):
             for j in range(d):
                 whole[k * d + j] /= psi[j]
-        numbers[2] = 1.0
-        for direction in (DEGREES, SHARES):
-            before, spacing = points_along(direction, d, 0.0, numbers, shares, least, law, points, bits)
-            for i in range(N_POINTS):
-                if points[i] > -math.inf:
-                    for q in range(n):
-                        points[i] += log_evidence_of_form(
-                            sizes[q], whole[q], points[N_POINTS + i], points[2 * N_POINTS + i]
-                        )
-            move_along(direction, d, 0.0, numbers, shares, psi, points, before, spacing, bits)
+        draw_lines(n, d, sizes, 1, whole, numbers, shares, least, psi, law, points, bits)

@@ -5,21 +5,20 @@ See :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales`.
 
 import math
 
-from pymc_dpgmm.native.arithmetic import Bits, uniform
+from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.native.triangles import cholesky_in_place, invert_in_place
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import (
-    ABOVE,
     DEGREES,
     DRAWS_SCALES,
     N_POINTS,
     SHARES,
     chosen_point,
     draw_kappa,
-    drawn_spacing,
     move_along,
     points_along,
+    points_of_share,
     set_psi,
 )
 
@@ -87,15 +86,10 @@ def _draw_shares(n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares,
         _invert(work, d, shifted(inverses, k * length))
     for j in range(d):
         diagonal = j * (j + 1) // 2 + j
-        spacing = drawn_spacing(bits)
-        before = int(N_POINTS * uniform(bits))
+        before, spacing = points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, bits)
         for i in range(N_POINTS):
-            log_p[i] = -math.inf
-            log_factor = (i - before) * spacing
-            factor = math.exp(log_factor)
-            if i == before or shares[j] * factor > least[j] * ABOVE:
-                change = psi[j] * (factor - 1.0)
-                log_p[i] = (0.5 * n_clusters * nu + 1.0) * log_factor - law[4] * shares[j] * factor
+            if log_p[i] > -math.inf:
+                change = psi[j] * (math.exp((i - before) * spacing) - 1.0)
                 for k in range(n_clusters):
                     grown = 1.0 + change * inverses[k * length + diagonal]
                     log_p[i] -= 0.5 * (nu + sizes[k]) * math.log(grown)

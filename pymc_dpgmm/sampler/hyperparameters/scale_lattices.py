@@ -100,6 +100,38 @@ def log_evidence_of_form(n, form, nu, x):
 
 
 @inlined
+def points_of_share(share, least, rate, power, log_p, bits):
+    """Place a lattice through a share.
+
+    Parameters
+    ----------
+    share, least : float
+        The share, and its known part.
+    rate : float
+        Of its exponential distribution.
+    power : float
+        Of the share, in the density of its logarithm.
+    log_p : (N_POINTS,)
+        Log densities without the terms of single clusters, which are written; minus infinity outside the support.
+
+    Returns
+    -------
+    before : int
+        The place of the present point.
+    spacing : float
+    """
+    spacing = drawn_spacing(bits)
+    before = int(N_POINTS * uniform(bits))
+    for i in range(N_POINTS):
+        log_p[i] = -math.inf
+        log_factor = (i - before) * spacing
+        factor = math.exp(log_factor)
+        if i == before or share * factor > least * ABOVE:
+            log_p[i] = power * log_factor - rate * share * factor
+    return before, spacing
+
+
+@inlined
 def points_along(direction, d, extra, numbers, shares, least, law, points, bits):
     """Place a lattice on a line through degrees, or through all shares.
 
@@ -163,3 +195,27 @@ def set_psi(d, nu, variances, shares, psi):
     """Write the diagonal of Psi."""
     for j in range(d):
         psi[j] = nu * variances[j] * shares[j]
+
+
+@inlined
+def draw_lines(n, d, sizes, repeats, forms, numbers, shares, least, psi, law, points, bits):
+    """Draw degrees, and then all shares along a line, where nu is the degrees.
+
+    Parameters
+    ----------
+    n, d : int
+    sizes, forms : (n,)
+        Rows of parts of clusters, and their scatter in units of psi; see :func:`log_evidence_of_form`.
+    repeats : int
+        Numbers of one row in each.
+    """
+    numbers[2] = 1.0
+    for direction in (DEGREES, SHARES):
+        before, spacing = points_along(direction, d, 0.0, numbers, shares, least, law, points, bits)
+        for i in range(N_POINTS):
+            if points[i] > -math.inf:
+                for q in range(n):
+                    points[i] += log_evidence_of_form(
+                        sizes[q] * repeats, forms[q], points[N_POINTS + i], points[2 * N_POINTS + i]
+                    )
+        move_along(direction, d, 0.0, numbers, shares, psi, points, before, spacing, bits)

@@ -5,20 +5,15 @@ See :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales`.
 
 import math
 
-from pymc_dpgmm.native.arithmetic import Bits, uniform
+from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import (
-    ABOVE,
-    DEGREES,
     DRAWS_SCALES,
     N_POINTS,
-    SHARES,
     chosen_point,
     draw_kappa,
-    drawn_spacing,
-    log_evidence_of_form,
-    move_along,
-    points_along,
+    draw_lines,
+    points_of_share,
     set_psi,
 )
 
@@ -52,14 +47,10 @@ def _draw_shares(
             whole[q] = scatter[q] + kappa * sizes[k] / (kappa + sizes[k]) * offsets[q] * offsets[q]
             sums[k] += whole[q] / psi[j]
     for j in range(d):
-        spacing = drawn_spacing(bits)
-        before = int(N_POINTS * uniform(bits))
+        before, spacing = points_of_share(shares[j], least[j], law[4], 1.0 - 0.5 * n_rows, log_p, bits)
         for i in range(N_POINTS):
-            log_p[i] = -math.inf
-            log_factor = (i - before) * spacing
-            factor = math.exp(log_factor)
-            if i == before or shares[j] * factor > least[j] * ABOVE:
-                log_p[i] = (1.0 - 0.5 * n_rows) * log_factor - law[4] * shares[j] * factor
+            if log_p[i] > -math.inf:
+                factor = math.exp((i - before) * spacing)
                 for k in range(n_clusters):
                     change = whole[k * d + j] / psi[j] * (1.0 / factor - 1.0)
                     log_p[i] -= 0.5 * (nu + sizes[k] * d) * math.log1p(change / sums[k])
@@ -118,13 +109,4 @@ def draw_spherical_scales(
             sums[k] = 0.0
             for j in range(d):
                 sums[k] += whole[k * d + j] / psi[j]
-        numbers[2] = 1.0
-        for direction in (DEGREES, SHARES):
-            before, spacing = points_along(direction, d, 0.0, numbers, shares, least, law, points, bits)
-            for i in range(N_POINTS):
-                if points[i] > -math.inf:
-                    for k in range(n_clusters):
-                        points[i] += log_evidence_of_form(
-                            sizes[k] * d, sums[k], points[N_POINTS + i], points[2 * N_POINTS + i]
-                        )
-            move_along(direction, d, 0.0, numbers, shares, psi, points, before, spacing, bits)
+        draw_lines(n_clusters, d, sizes, d, sums, numbers, shares, least, psi, law, points, bits)

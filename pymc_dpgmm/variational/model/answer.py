@@ -385,9 +385,10 @@ def difference_of_pairs(ours: np.ndarray, exact: np.ndarray) -> tuple[float, flo
     exact : (chains, draws, m) integer array
     """
     n_batches = min(max(_BATCHES // len(exact), 2), exact.shape[1])
-    batches = [_together(batch) for chain in exact for batch in np.array_split(chain, n_batches)]
-    p, q = _together(ours), _together(exact.reshape(-1, exact.shape[2]))
-    variance = p * (1.0 - p) / len(ours) + np.var(batches, axis=0, ddof=1) / len(batches)
+    batches = [batch for chain in exact for batch in np.array_split(chain, n_batches)]
+    of_batches = np.array([_together(batch) for batch in batches])
+    p, q = _together(ours), np.average(of_batches, axis=0, weights=[len(batch) for batch in batches])
+    variance = p * (1.0 - p) / len(ours) + np.var(of_batches, axis=0, ddof=1) / len(batches)
     return float(np.abs(p - q).mean()), float(np.sqrt(2.0 / np.pi * variance).mean())
 
 
