@@ -19,7 +19,14 @@ from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.integration.variables.registered_labels import PartitionPrior, prior_record
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined
-from pymc_dpgmm.partitions.priors import chinese_restaurant, mixture_of_finite_mixtures
+from pymc_dpgmm.partitions.draws import draw_partition
+from pymc_dpgmm.partitions.n_clusters import expected_n_clusters, n_clusters_pmf
+from pymc_dpgmm.partitions.priors import (
+    chinese_restaurant,
+    given_by_weights,
+    mixture_of_finite_mixtures,
+    pitman_yor,
+)
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import Move, add_kind, tally_of_kind
 from pymc_dpgmm.sampler.state.grouping import are_grouped
@@ -141,6 +148,104 @@ def test_an_array_of_a_prior_is_recorded_as_it_is():
     assert tilt.tolist() == [0.0, -2_000.0, -3_000.0]
     kept = parse_numbers(prior_record(model, mixed, "mixed")["parameters"]["log_components"])
     assert kept[-1] > kept.max() - 690.0
+
+
+ALPHAS, SHARES, DISCOUNT = np.array([0.2, 3.0]), np.array([0.4, 0.6]), 0.4
+
+
+def weights_of_two(n):
+    """Log V_n(K) for K = 1, ..., n, of one of two Pitman-Yor processes, which is a third prior of this type."""
+    k = np.arange(n)
+    parts = [np.cumsum(np.log(np.where(k > 0, a + k * DISCOUNT, 1.0))) - gammaln(a + n) for a in ALPHAS]
+    return np.logaddexp(*(np.log(SHARES) + gammaln(ALPHAS + 1.0) + np.transpose(parts)).T)
+
+
+class OneOfTwoRV(PartitionRV):
+    """Known to the package by its weights alone."""
+
+    name = "OneOfTwo"
+    fields = ("discount",)
+    signature = "(),()->(n)"
+    _print_name = ("OneOfTwo", "OneOfTwo")
+
+    def prior(self, discount, n):
+        return given_by_weights(discount, weights_of_two(n))
+
+    def log_eppf(self, sizes, n, discount):
+        k, rest = sizes.shape[0], (pt.gammaln(sizes - discount) - pt.gammaln(1.0 - discount)).sum()
+        log_v = pt.as_tensor(weights_of_two(len(ROWS)))
+        return pt.switch(k > 0, log_v[pt.maximum(k, 1) - 1] + rest, -np.inf)
+
+
+class OneOfTwo(PartitionPrior):
+    rv_op = OneOfTwoRV()
+
+    @classmethod
+    def dist(cls, discount, n, **kwargs):
+        return cls._made([discount], n, kwargs)
+
+    def logp(value, discount, n):  # noqa: N805
+        return OneOfTwo.density(value, discount, n)
+
+
+def probabilities_of_two():
+    labels = exact.partitions(len(ROWS))
+    log_v = weights_of_two(len(ROWS))
+    log_p = [log_v[max(c)] + (gammaln(np.bincount(c) - DISCOUNT) - gammaln(1.0 - DISCOUNT)).sum() for c in labels]
+    assert np.exp(log_p).sum() == pytest.approx(1.0)
+    return labels, np.array(log_p)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.5])
+def test_a_prior_given_by_its_weights(wrong, monkeypatch):
+    """Neither a two-parameter process nor a mixture over numbers of components; other weights are seen."""
+    labels, log_p = probabilities_of_two()
+    log_p = log_p + exact.log_likelihoods(labels, ROWS[:, None], exact.LOG_MARGINALS["NormalInverseGamma"], **BASE)
+
+    def prior(self, discount, n):
+        return given_by_weights(discount, weights_of_two(n) + wrong * np.arange(n))
+
+    monkeypatch.setattr(OneOfTwoRV, "prior", prior)
+    with pm.Model():
+        z = OneOfTwo("y_labels", DISCOUNT, 5)
+        dp.CollapsedMixture("y", z, dp.NormalInverseGamma(**BASE), observed=ROWS)
+        idata = pm.sample(8_000, tune=500, chains=1, random_seed=2, progressbar=False)
+    found = exact.codes(idata.posterior["y_labels"].to_numpy())
+    if wrong:
+        with pytest.raises(AssertionError):
+            exact.assert_matches(found, labels, np.exp(log_p - logsumexp(log_p)))
+        return
+    exact.assert_matches(found, labels, np.exp(log_p - logsumexp(log_p)))
+    some = idata.isel(draw=slice(None, None, 80))
+    x = np.linspace(-200.0, 200.0, 8_001)
+    with pytest.raises(NotImplementedError, match="weights is not known under a prior that is given by its V_n"):
+        dp.density(some, "y", x)
+    rows = dp.log_density(some, "y", x)["row"]
+    assert np.trapezoid(np.exp(rows), x) == pytest.approx(1.0, abs=0.02)
+
+
+def test_draws_and_clusters_of_a_prior_given_by_its_weights():
+    labels, log_p = probabilities_of_two()
+    drawn = np.array(pm.draw(OneOfTwo.dist(DISCOUNT, 5), draws=20_000, random_seed=1))
+    exact.assert_matches(exact.codes(drawn[None]), labels, np.exp(log_p))
+    prior = given_by_weights(DISCOUNT, weights_of_two(5))
+    pmf = np.bincount([max(c) + 1 for c in labels], np.exp(log_p), minlength=6)
+    np.testing.assert_allclose(n_clusters_pmf(prior, 5), pmf, rtol=1e-12)
+    assert expected_n_clusters(prior, 5) == pytest.approx(pmf @ np.arange(6))
+    two = [share * n_clusters_pmf(pitman_yor(a, DISCOUNT), 300) for a, share in zip(ALPHAS, SHARES, strict=True)]
+    np.testing.assert_allclose(
+        n_clusters_pmf(given_by_weights(DISCOUNT, weights_of_two(300)), 300), sum(two), rtol=1e-9, atol=1e-300
+    )
+
+
+def test_weights_of_no_prior_are_refused():
+    """NaN and impossible first clusters when the prior is made; weights that add up to something else in draws."""
+    assert given_by_weights(DISCOUNT, np.array([np.nan, 0.0])) is None
+    assert given_by_weights(DISCOUNT, np.array([-np.inf, 0.0])) is None
+    assert given_by_weights(1.0, np.zeros(3)) is None
+    assert given_by_weights(-1.0, np.array([-2.0, -1.0, -np.inf])).most == 2
+    with pytest.raises(ValueError, match="those of no distribution"):
+        draw_partition(np.random.default_rng(1), given_by_weights(DISCOUNT, weights_of_two(4) + 0.1), 4)
 
 
 @inlined

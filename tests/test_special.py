@@ -359,7 +359,7 @@ def test_compiled_densities_of_labels_in_groups(concentration):
     assert log_words(words.address, 4) == pytest.approx(float(expected), rel=1e-12, abs=1e-11)
     words = Words(np.zeros(N, dtype=int), Groups(GROUP), np.ones(1))
     words.set_labels(LABELS, 4)
-    words.shares[:], words.pulls[:] = 0.25, concentration
+    words.shares[:], words.group_alphas[:] = 0.25, concentration
     assert log_topics(words.address) == pytest.approx(named, rel=1e-12, abs=1e-11)
 
 

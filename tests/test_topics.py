@@ -77,7 +77,7 @@ def test_the_whole_matrix_of_a_scan(tables):
 
         def drawn(us, start=start):
             state.set_labels(start, 2)
-            state.shares[:], state.pulls[:] = alpha, 1.0
+            state.shares[:], state.group_alphas[:] = alpha, 1.0
             return numbers.scan(state, us)
 
         # Numbers that lead to a topic for every token so far, and the probability of it all.

@@ -8,7 +8,7 @@ from pymc_dpgmm.native.arithmetic import Bits, below, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
 from pymc_dpgmm.native.special import log_risings
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new, mixes_components
+from pymc_dpgmm.partitions.priors import GibbsType, has_weights, log_seat_new, mixes_components
 
 
 def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
@@ -25,9 +25,20 @@ def seating_probabilities(prior: GibbsType, sizes: np.ndarray) -> np.ndarray:
 
 
 def with_known_components(rng: np.random.Generator, prior: GibbsType, sizes: np.ndarray) -> GibbsType:
-    """Return a prior with its number of components, if that is random, drawn given the sizes of clusters."""
-    if not mixes_components(prior):
+    """Return a prior with its number of components, if that is random, drawn given the sizes of clusters.
+
+    Raises
+    ------
+    NotImplementedError
+        If nothing but V_n(K) is known of the prior: see :func:`~pymc_dpgmm.partitions.priors.given_by_weights`.
+    """
+    if not has_weights(prior):
         return prior
+    if not mixes_components(prior):
+        raise NotImplementedError(
+            "the distribution of the clusters' weights is not known under a prior that is given by its V_n(K): "
+            "ask for what is expected of a new row, such as dp.log_density, or for partitions"
+        )
     gamma, n_clusters = -prior.discount, len(sizes)
     m = np.arange(n_clusters, len(prior.log_components) + 1)
     log_p = (
@@ -175,10 +186,38 @@ def draw_labels(rng: np.random.Generator, alpha: float, discount: float, most: f
     return labels
 
 
+def _draw_by_weights(rng: np.random.Generator, prior: GibbsType, n: int) -> np.ndarray:
+    """Draw labels row by row, by the weights of fewer rows, which follow from those of n rows; O(n^2)."""
+    of_m_rows = [prior.log_v[1 : n + 1]]
+    for m in range(n - 1, 0, -1):
+        later = of_m_rows[-1]
+        stays = np.log(m - prior.discount * np.arange(1, m + 1)) + later[:-1]
+        of_m_rows.append(np.logaddexp(later[1:], stays))
+    of_m_rows.reverse()
+    if not math.isclose(of_m_rows[0][0], 0.0, abs_tol=1e-6):
+        raise ValueError(
+            "the weights V_n(K) of the prior are those of no distribution: V_1(1), which follows from them, is "
+            f"{math.exp(of_m_rows[0][0]):g} and not 1"
+        )
+    labels, sizes = np.zeros(n, dtype=np.int64), [1]
+    for m in range(1, n):
+        k = len(sizes)
+        if rng.random() < math.exp(of_m_rows[m][k] - of_m_rows[m - 1][k - 1]):
+            sizes.append(0)
+            labels[m] = k
+        else:
+            seats = np.asarray(sizes) - prior.discount
+            labels[m] = rng.choice(k, p=seats / seats.sum())
+        sizes[labels[m]] += 1
+    return labels
+
+
 def draw_partition(rng: np.random.Generator, prior: GibbsType, n: int) -> np.ndarray:
     """Draw canonical labels of ``n`` rows from a prior: (n,) int64 array."""
-    if not mixes_components(prior):
+    if not has_weights(prior):
         return draw_labels(rng, prior.alpha, prior.discount, prior.most, n)
+    if not mixes_components(prior):
+        return _draw_by_weights(rng, prior, n)
     weights = np.exp(prior.log_components - prior.log_components.max())
     n_components = 1.0 + rng.choice(len(weights), p=weights / weights.sum())
     return draw_labels(rng, -prior.discount * n_components, prior.discount, n_components, n)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, NOTHING, address_of, c_function
-from pymc_dpgmm.partitions.priors import GibbsType, mixes_components
+from pymc_dpgmm.partitions.priors import GibbsType, has_weights, mixes_components
 
 
 @c_function(NOTHING(FLOAT, FLOAT, FLOAT, INT, FLOATS))
@@ -48,7 +48,7 @@ def _two_parameter_mean(alpha, discount, n):
 
 def _finite_parts(prior: GibbsType) -> list[tuple[float, float, float, float]]:
     """Return (probability, alpha, discount, most) of the two-parameter priors of which a prior is a mixture."""
-    if not mixes_components(prior):
+    if not has_weights(prior):
         return [(1.0, prior.alpha, prior.discount, prior.most)]
     gamma, p = -prior.discount, np.exp(prior.log_components - np.max(prior.log_components))
     p = p / p.sum()
@@ -57,11 +57,29 @@ def _finite_parts(prior: GibbsType) -> list[tuple[float, float, float, float]]:
     return [(float(p[m - 1]), gamma * m, -gamma, float(m)) for m in range(1, used + 1) if p[m - 1] > 0]
 
 
+def _pmf_by_weights(prior: GibbsType, n: int) -> np.ndarray:
+    r"""Return V_n(K) times the sum over partitions into K clusters of the product over clusters.
+
+    With :math:`S_n(K)` for this sum, :math:`S_{n+1}(K) = S_n(K - 1) + (n - K \sigma) S_n(K)`.
+    """
+    k = np.arange(1, n + 1)
+    log_s = np.full(n + 1, -math.inf)
+    log_s[1] = 0.0
+    for m in range(1, n):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            stays = np.where(k <= m, np.log(m - k * prior.discount), -math.inf)
+        log_s[1:] = np.logaddexp(log_s[:-1], stays + log_s[1:])
+    return np.exp(log_s + prior.log_v[: n + 1])
+
+
 def n_clusters_pmf(prior: GibbsType, n: int) -> np.ndarray:
     """Return the prior probabilities of 0, 1, ..., n clusters among n rows: (n + 1,) float64 array.
 
-    The cost is O(n) times the number of clusters that have a probability of at least 1e-300.
+    The cost is O(n) times the number of clusters that have a probability of at least 1e-300, and O(n^2) for priors
+    that are given by their weights.
     """
+    if has_weights(prior) and not mixes_components(prior):
+        return _pmf_by_weights(prior, n)
     return sum(
         (share * _two_parameter_pmf(a, d, most, n) for share, a, d, most in _finite_parts(prior)),
         start=np.zeros(n + 1),
@@ -69,7 +87,9 @@ def n_clusters_pmf(prior: GibbsType, n: int) -> np.ndarray:
 
 
 def expected_n_clusters(prior: GibbsType, n: int) -> float:
-    """Return the prior expectation of the number of clusters among n rows, in O(n)."""
+    """Return the prior expectation of the number of clusters among n rows, in O(n); O(n^2) as above."""
+    if has_weights(prior) and not mixes_components(prior):
+        return float(_pmf_by_weights(prior, n) @ np.arange(n + 1))
     return float(sum(share * _two_parameter_mean(a, d, n) for share, a, d, _ in _finite_parts(prior)))
 
 

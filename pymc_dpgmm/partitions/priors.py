@@ -38,8 +38,8 @@ class GibbsType(NamedTuple):
     .. math:: p(n_1, \ldots, n_K) = V_n(K) \prod_{k=1}^K \frac{\Gamma(n_k - \sigma)}{\Gamma(1 - \sigma)}
 
     (Gnedin and Pitman 2006). All priors of rows without groups are of this type, so that one kernel serves all of
-    them: see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet` and
-    :func:`mixture_of_finite_mixtures`.
+    them: see :func:`chinese_restaurant`, :func:`pitman_yor`, :func:`finite_dirichlet`,
+    :func:`mixture_of_finite_mixtures`, and :func:`given_by_weights` for any other.
 
     Parameters
     ----------
@@ -53,7 +53,8 @@ class GibbsType(NamedTuple):
     reach : float
         For mixtures of finite mixtures, the number of components up to which all but 1e-12 of their prior lies.
     log_v : (n + 2,) or (0,) float64 array
-        For mixtures of finite mixtures, :math:`\log V_n(K)` at index K, NaN where it has not been computed yet.
+        :math:`\log V_n(K)` at index K, where it is no such product. NaN stands for a number that has not been
+        computed yet, of mixtures of finite mixtures only.
     log_components : (L,) or (0,) float64 array
         For mixtures of finite mixtures, the log prior probability of k + 1 components at index k.
     extra : float
@@ -135,6 +136,35 @@ def mixture_of_finite_mixtures(gamma: float, log_components: np.ndarray, n: int)
     return GibbsType(0.0, -float(gamma), most, reach, np.full(n + 2, math.nan), log_components, 0.0)
 
 
+def given_by_weights(discount: float, log_v: np.ndarray) -> GibbsType | None:
+    r"""Return the prior with given weights :math:`V_n(K)` of the number of clusters.
+
+    Labels under it are drawn, and its probabilities of new rows are known. What needs the distribution of the
+    clusters' weights, such as bands of densities, is not available.
+
+    Parameters
+    ----------
+    discount : float, < 1
+    log_v : (n,) array
+        :math:`\log V_n(K)` for K = 1, ..., n; minus infinity where there cannot be as many clusters. They must
+        satisfy :math:`V_n(K) = (n - \sigma K) V_{n+1}(K) + V_{n+1}(K + 1)` over all n (Gnedin and Pitman 2006,
+        eq. 4).
+
+    Returns
+    -------
+    GibbsType or None
+        None unless the discount is below 1, and the weights are numbers below infinity of which the first is
+        above zero.
+    """
+    log_v = np.asarray(log_v, dtype=np.float64)
+    if not (-math.inf < discount < 1.0 and np.all(log_v < math.inf) and log_v[0] > -math.inf):
+        return None
+    possible = np.flatnonzero(log_v > -math.inf)
+    most = math.inf if possible[-1] + 1 == len(log_v) else float(possible[-1] + 1)
+    table = np.concatenate([[0.0], log_v, [-math.inf]])
+    return GibbsType(0.0, float(discount), most, 0.0, table, _EMPTY, 0.0)
+
+
 # The series for V_n(K) is summed from K components to 8 K + N_TERMS plus four times the reach of their prior,
 # since its largest terms are at no more than a multiple of K. If the last term is not below LAST_SHARE of the
 # largest one, the sum counts as cut off and is refused.
@@ -189,9 +219,14 @@ def _series_by_address(prior, n, n_clusters):
 
 
 @inlined
-def mixes_components(prior):
-    """Tell whether the number of components is random, so that V_n(K) is a series over it and not a product."""
+def has_weights(prior):
+    """Tell whether V_n(K) is in ``log_v``, and not the product of a two-parameter prior."""
     return prior.n_log_v > 0
+
+
+def mixes_components(prior: GibbsType) -> bool:
+    """Tell whether the number of components is random, so that V_n(K) is a series over it."""
+    return prior.n_log_components > 0
 
 
 @inlined
@@ -222,14 +257,14 @@ def log_seat_new(prior, n_clusters):
         return 0.0
     if n_clusters >= prior.most:
         return -math.inf
-    if mixes_components(prior):
+    if has_weights(prior):
         return _log_v(prior, n_clusters + 1) - _log_v(prior, n_clusters)
     return math.log(prior.alpha + n_clusters * prior.discount)
 
 
 def log_seats_new(prior: GibbsType, length: int) -> np.ndarray:
     """Return the log weights with which a row opens a new cluster beside 0 to ``length`` - 1 others."""
-    if mixes_components(prior):
+    if has_weights(prior):
         return np.array([log_seat_new(prior, k) for k in range(length)])
     others = np.arange(length)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -247,7 +282,7 @@ def log_eppf(prior, sizes, n_clusters):
     for k in range(n_clusters):
         total += log_rising(1.0 - prior.discount, sizes[k] - 1)
         n += sizes[k]
-    if mixes_components(prior):
+    if has_weights(prior):
         return total + _log_v(prior, n_clusters)
     for k in range(1, n_clusters):
         total += log_seat_new(prior, k)

@@ -17,6 +17,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import prior_parameters
+from pymc_dpgmm.integration.variables.operations import as_numbers
 from pymc_dpgmm.integration.variables.partition_operations import PRIORS
 from pymc_dpgmm.integration.variables.records import parse_numbers, parse_record, record_name
 from pymc_dpgmm.native.special import gammaincinv
@@ -200,7 +201,7 @@ class StoredPrior:
         return self._with({field: np.asarray(numbers.at(s)) for field, numbers in self._parameters.items()}, n)
 
     def _with(self, numbers: Mapping[str, Any], n: int) -> GibbsType:
-        prior = self._prior.prior(*(numbers[field] for field in self._prior.fields), n)
+        prior = self._prior.prior(*as_numbers([numbers[field] for field in self._prior.fields]), n)
         assert prior is not None
         return prior
 

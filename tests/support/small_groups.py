@@ -45,17 +45,18 @@ class Case:
         rng = np.random.default_rng(seed)
         state = State([self.view], np.zeros(len(GROUP), dtype=int))
         state.set_groups(Groups(GROUP))
-        pulls, openers = self.alpha * alpha_factor, None if self.gamma is None else np.ones(len(GROUP), dtype=int)
-        prior = finite_dirichlet(float(pulls.mean()), self.n_components) if self.gamma is None else None
+        group_alphas = self.alpha * alpha_factor
+        openers = None if self.gamma is None else np.ones(len(GROUP), dtype=int)
+        prior = finite_dirichlet(float(group_alphas.mean()), self.n_components) if self.gamma is None else None
         state.set_prior(prior or chinese_restaurant(self.gamma))
         drawn, tables = np.empty((n_draws, len(GROUP)), dtype=np.int64), np.empty(n_draws)
-        state.set_grouping(rng, pulls, openers, self.gamma or 1.0)
+        state.set_grouping(rng, group_alphas, openers, self.gamma or 1.0)
         for s in range(n_draws):
             sweep(rng, state, 1, *moves)
             drawn[s], tables[s] = state.labels(), state.openers.sum()
             if s % 5 == 0 and openers is not None:
                 # As between two draws of a step: the shares are forgotten, and drawn given the openers.
-                state.set_grouping(rng, pulls, state.openers.copy(), self.gamma)
+                state.set_grouping(rng, group_alphas, state.openers.copy(), self.gamma)
         return exact.codes(drawn)[None], tables
 
 

@@ -75,7 +75,11 @@ class PartitionRV(LabelsRV):
         raise NotImplementedError
 
     def log_eppf(self, sizes: Any, n: Any, *params: Any) -> Any:
-        """Return the log probability of a partition of n rows into clusters of some sizes, as a variable."""
+        """Return the log probability of a partition of n rows into clusters of some sizes, as a variable.
+
+        ``sizes`` is empty where labels are out of range or contradict constraints: the log probability is minus
+        infinity there, and outside the support of the parameters.
+        """
         raise NotImplementedError
 
     def most_clusters(self, *params: Any) -> Any:

@@ -44,6 +44,7 @@ from pymc_dpgmm.sampler.state.memory import (
     GAMMA_RATE,
     GAMMA_SHAPE,
     GROUP,
+    GROUP_ALPHAS,
     HEAD,
     LAW_RATE,
     LAW_SHAPE,
@@ -52,7 +53,6 @@ from pymc_dpgmm.sampler.state.memory import (
     MOST,
     N_CLUSTERS,
     N_GROUPS,
-    PULLS,
     REST,
     RIGHT_SHARE,
     SHARES,
@@ -98,9 +98,9 @@ def weigh_grouped_seat(s, k):
     g = grouping_of(s)
     j = s.head[CURRENT]
     size = g.counts[j * (s.capacity + 1) + k]
-    pull = g.pulls[j] * g.shares[k]
-    s.seats[k] = fast_log(size + pull)
-    s.seats_left[k] = fast_log(size - 1.0 + pull) if size > 0 else 0.0
+    pseudo_count = g.group_alphas[j] * g.shares[k]
+    s.seats[k] = fast_log(size + pseudo_count)
+    s.seats_left[k] = fast_log(size - 1.0 + pseudo_count) if size > 0 else 0.0
 
 
 @c_function(NOTHING(INTS, INT))
@@ -128,7 +128,7 @@ def enter_group(s, i):
 @inlined
 def log_open_grouped(s, returned):
     """Log weight with which a row of the current group opens a cluster, once a share has been given back."""
-    return math.log(floats_at(s.head[PULLS])[s.head[CURRENT]] * (s.prior[REST] + returned))
+    return math.log(floats_at(s.head[GROUP_ALPHAS])[s.head[CURRENT]] * (s.prior[REST] + returned))
 
 
 @inlined
@@ -180,7 +180,7 @@ def shuffle_groups(s):
 
 
 @inlined
-def seat_rows(s, g):
+def draw_openers(s, g):
     """Draw which rows open tables, given labels and shares, and count them in ``seated``.
 
     Row i of group j opens one with probability ``a / (a + c)``, ``a`` being its group's concentration times its
@@ -197,8 +197,8 @@ def seat_rows(s, g):
             i = g.rows[t]
             k = s.slots[i]
             before = g.visited[k]
-            pull = g.pulls[j] * g.shares[k]
-            if uniform(s.bits) * (pull + before) < pull or before == 0:
+            pseudo_count = g.group_alphas[j] * g.shares[k]
+            if uniform(s.bits) * (pseudo_count + before) < pseudo_count or before == 0:
                 g.openers[i] = 1
                 g.seated[k] += 1
                 opened += 1
@@ -212,7 +212,7 @@ def seat_rows(s, g):
         for t in range(g.starts[j], g.starts[j + 1]):
             g.visited[s.slots[g.rows[t]]] = 0
         n = g.starts[j + 1] - g.starts[j]
-        logs += opened * math.log(g.pulls[j]) - log_rising(g.pulls[j], n)
+        logs += opened * math.log(g.group_alphas[j]) - log_rising(g.group_alphas[j], n)
     s.prior[LOG_SEATED] = logs + math.log(product)
 
 
@@ -236,7 +236,7 @@ def draw_shares(s, g):
         alpha = max(standard_gamma(s.bits, s.prior[LAW_SHAPE] + n_tables) / rate, SMALLEST)
         s.prior[ALPHA] = alpha
         for j in range(g.n_groups):
-            g.pulls[j] = alpha
+            g.group_alphas[j] = alpha
     if s.prior[GAMMA_RATE] > 0.0:
         # Tables choose among clusters as rows do under one Chinese restaurant process.
         s.prior[GAMMA] = draw_concentration(
@@ -273,7 +273,7 @@ def begin_sweep(head, with_openers):
     if with_openers == 0 and (s.prior[LAW_RATE] > 0.0 or s.prior[GAMMA_RATE] > 0.0):
         # Openers and concentrations depend much on each other, and cost little beside a scan.
         for _ in range(N_REPEATED - 1):
-            seat_rows(s, g)
+            draw_openers(s, g)
             draw_shares(s, g)
     if with_openers == 1:
         for k in range(s.capacity + 1):
@@ -281,7 +281,7 @@ def begin_sweep(head, with_openers):
         for i in range(s.n):
             g.seated[s.slots[i]] += g.openers[i]
     else:
-        seat_rows(s, g)
+        draw_openers(s, g)
     draw_shares(s, g)
 
 
@@ -301,7 +301,7 @@ def end_draw(head):
     """Draw the openers that a draw ends with."""
     s = memory_at(head)
     if not is_finite(s):
-        seat_rows(s, grouping_of(s))
+        draw_openers(s, grouping_of(s))
 
 
 @c_function(NOTHING(INTS))
@@ -334,13 +334,13 @@ def log_prior(head):
     most = s.prior[MOST]
     total = log_rising(most - n_clusters + 1.0, n_clusters)
     for j in range(g.n_groups):
-        pull = g.pulls[j] / most
+        pseudo_count = g.group_alphas[j] / most
         n = g.starts[j + 1] - g.starts[j]
-        total -= log_rising(g.pulls[j], n)
+        total -= log_rising(g.group_alphas[j], n)
         for place in range(n_clusters):
             size = g.counts[j * (s.capacity + 1) + s.order[place]]
             if size > 0:
-                total += log_rising(pull, size)
+                total += log_rising(pseudo_count, size)
     return total
 
 
@@ -370,17 +370,17 @@ def log_grouped_odds(s, i, n_left, n_right):
     """Log odds of the right half for a row, by its group's rows in the halves and, for a part, all rows there."""
     g = grouping_of(s)
     j = g.group[i]
-    left = right = g.pulls[j] / s.prior[MOST]
+    left = right = g.group_alphas[j] / s.prior[MOST]
     if not is_finite(s):
-        pull = g.pulls[j] * s.prior[WHOLE] / (n_left + n_right)
-        left, right = pull * n_left, pull * n_right
+        pseudo_count = g.group_alphas[j] * s.prior[WHOLE] / (n_left + n_right)
+        left, right = pseudo_count * n_left, pseudo_count * n_right
     return fast_log((g.halves[2 * j + 1] + right) / (g.halves[2 * j] + left))
 
 
 @inlined
-def _guess_tables(pull, n):
+def _guess_tables(pseudo_count, n):
     """About the expected number of tables that n >= 1 rows open."""
-    return 1.0 + pull * math.log1p((n - 1.0) / (pull + 1.0))
+    return 1.0 + pseudo_count * math.log1p((n - 1.0) / (pseudo_count + 1.0))
 
 
 @c_function(FLOAT(INTS, INT, INT, INT))
@@ -403,8 +403,12 @@ def divide_share(head, size, n_clusters, forced):
         for r in range(n_touched):
             j = g.touched[r]
             left, right = g.halves[2 * j], g.halves[2 * j + 1]
-            pull = g.pulls[j] / s.prior[MOST]
-            total += log_rising(pull, left) + log_rising(pull, right) - log_rising(pull, left + right)
+            pseudo_count = g.group_alphas[j] / s.prior[MOST]
+            total += (
+                log_rising(pseudo_count, left)
+                + log_rising(pseudo_count, right)
+                - log_rising(pseudo_count, left + right)
+            )
         return total
     n_right = 0
     for t in range(size):
@@ -414,11 +418,11 @@ def divide_share(head, size, n_clusters, forced):
     for r in range(n_touched):
         j = g.touched[r]
         left, right = g.halves[2 * j], g.halves[2 * j + 1]
-        pull = g.pulls[j] * whole
+        pseudo_count = g.group_alphas[j] * whole
         if left > 0:
-            left_tables += _guess_tables(pull * (size - n_right) / size, left)
+            left_tables += _guess_tables(pseudo_count * (size - n_right) / size, left)
         if right > 0:
-            right_tables += _guess_tables(pull * n_right / size, right)
+            right_tables += _guess_tables(pseudo_count * n_right / size, right)
     if forced == 0:
         own = standard_gamma(s.bits, right_tables)
         s.prior[RIGHT_SHARE] = own / (own + standard_gamma(s.bits, left_tables))
@@ -437,11 +441,11 @@ def divide_share(head, size, n_clusters, forced):
     for r in range(n_touched):
         j = g.touched[r]
         left, right = g.halves[2 * j], g.halves[2 * j + 1]
-        pull = g.pulls[j] * whole
+        pseudo_count = g.group_alphas[j] * whole
         total += (
-            log_rising(pull * (1.0 - share), left)
-            + log_rising(pull * share, right)
-            - log_rising(pull, left + right)
+            log_rising(pseudo_count * (1.0 - share), left)
+            + log_rising(pseudo_count * share, right)
+            - log_rising(pseudo_count, left + right)
         )
     return total
 
@@ -456,9 +460,9 @@ def log_division(s, size, n_clusters, forced):
     r"""Log ratio of the priors after and before one of ``n_clusters`` divides, ``pool[:size]``, as ``side`` tells.
 
     Under the process, the share :math:`\beta` of the whole, in ``WHOLE``, divides too: the right half takes a part
-    :math:`\rho`, in ``RIGHT_SHARE``, which is drawn, unless ``forced``, from a beta distribution whose parameters
-    are about the numbers of tables; the log of its density is subtracted. In the measure :math:`d\rho` the
-    ratio is
+    :math:`\rho`, in ``RIGHT_SHARE``, which is drawn from a beta distribution whose parameters are about the
+    numbers of tables; the log of its density is subtracted. It is not drawn where the move is ``forced``, as the
+    reverse of a merge: :func:`note_whole` has set it. In the measure :math:`d\rho` the ratio is
 
     .. math:: \frac{\gamma}{\rho (1 - \rho)} \prod_j \frac{\Gamma(\alpha_j \beta (1 - \rho) + l_j)}{\Gamma(\alpha_j
         \beta (1 - \rho))} \frac{\Gamma(\alpha_j \beta \rho + r_j)}{\Gamma(\alpha_j \beta \rho)}

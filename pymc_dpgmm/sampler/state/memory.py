@@ -88,7 +88,7 @@ HEAD = Block(
     group=blocks.INTS,
     group_rows=blocks.INTS,
     group_starts=blocks.INTS,
-    pulls=blocks.FLOATS,
+    group_alphas=blocks.FLOATS,
     group_counts=blocks.INTS,
     shares=blocks.FLOATS,
     seated=blocks.INTS,
@@ -125,7 +125,7 @@ SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, N_KINDS, KIND = HEAD.places(
 )
 N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
 LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
-GROUP, PULLS, GROUP_COUNTS, SHARES = HEAD.places("group", "pulls", "group_counts", "shares")
+GROUP, GROUP_ALPHAS, GROUP_COUNTS, SHARES = HEAD.places("group", "group_alphas", "group_counts", "shares")
 WEIGH_IN_VIEWS, CHANGE_IN_VIEWS, GATHER_IN_VIEWS, UNITE_IN_VIEWS, EVIDENCE_IN_VIEWS, COPY_IN_VIEWS = HEAD.places(
     "weigh_in_views",
     "change_in_views",
@@ -142,8 +142,10 @@ FIRST_ARRAY = HEAD.place("slots")
 DONE, NEEDS_ROOM, NOT_A_NUMBER = 0, 1, 2
 # Places in ``prior``: the prior's numbers, and the shape and rate of a gamma law of alpha, 0 if it has none.
 ALPHA, DISCOUNT, MOST, REACH, EXTRA, LAW_SHAPE, LAW_RATE = range(7)
-# With groups also: gamma and its law, the share of all clusters without rows, that of a cluster that divides and
-# of its right half in it, and a part of the log density of openers.
+# With groups also: gamma and its law, and the share of all clusters without rows. The last three pass numbers on
+# between functions of ``grouping.py``: ``WHOLE``, the share of a cluster that divides, and ``RIGHT_SHARE``, the
+# part of its right half, from what begins a split or merge to what ends it; ``LOG_SEATED``, a part of the log
+# density of openers, from their draw to the log density of labels.
 GAMMA, GAMMA_SHAPE, GAMMA_RATE, REST, WHOLE, RIGHT_SHARE, LOG_SEATED = range(7, 14)
 N_PRIOR = 14
 # Numbers in ``lanes``. Those that go through the processor at once are slow to read where they have just been
@@ -151,7 +153,8 @@ N_PRIOR = 14
 N_LANES = 64
 
 
-# The memory that a head tells of.
+# The view of a head that compiled code reads, with one attribute for each field of ``HEAD``, the head itself, and
+# ``bits``, the generator of random numbers.
 memory_at = HEAD.reader()
 
 

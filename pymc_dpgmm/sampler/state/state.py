@@ -23,7 +23,7 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
-from pymc_dpgmm.partitions.priors import GibbsType, check_series, log_eppf, log_series, mixes_components
+from pymc_dpgmm.partitions.priors import GibbsType, check_series, has_weights, log_eppf, log_series
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
@@ -73,7 +73,7 @@ from pymc_dpgmm.sampler.state.views import IN_VIEWS, gather, log_evidence, merge
 # What only rows in groups need.
 _OF_GROUPS = ("group", "group_rows", "group_starts", "touched", "half_counts", "openers")
 # What is made anew when they get shares, if there are more slots than before.
-_OF_GROUPING = ("pulls", "shares", "seated", "visited", "group_counts")
+_OF_GROUPING = ("group_alphas", "shares", "seated", "visited", "group_counts")
 # How a density can be missing or not a number, and what to do.
 WHY_NO_DENSITY = (
     "numbers in the data are too large for their squares, or a family's own functions return NaN; rescale the data"
@@ -140,7 +140,7 @@ class State:
         self.groups: Groups | None = None
         # What scans of words keep, see sampler/topics/topics.py.
         self.words: Any = None
-        self.pulls, self.shares = np.zeros((2, 0))
+        self.group_alphas, self.shares = np.zeros((2, 0))
         for name in (*_OF_GROUPS, "group_counts", "seated", "visited"):
             setattr(self, name, np.zeros(0, dtype=np.int64))
         self.log_v = self.log_components = np.zeros(0)
@@ -247,7 +247,7 @@ class State:
     def set_grouping(
         self,
         rng: np.random.Generator,
-        pulls: np.ndarray,
+        group_alphas: np.ndarray,
         openers: np.ndarray | None,
         gamma: float = 1.0,
         laws: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
@@ -257,7 +257,7 @@ class State:
         Parameters
         ----------
         rng : numpy.random.Generator
-        pulls : (J,) array
+        group_alphas : (J,) array
             Concentration of each group.
         openers : (n,) integer array, optional
             Which rows open tables, under a hierarchical Dirichlet process.
@@ -269,9 +269,9 @@ class State:
         assert self.groups is not None
         if len(self.group_counts) != self.groups.n_groups * (self.capacity + 1):
             self._make_group_slots()
-        self.pulls = np.array(pulls, dtype=np.float64)
+        self.group_alphas = np.array(group_alphas, dtype=np.float64)
         self.head[N_GROUPS] = self.groups.n_groups
-        self.prior[[ALPHA, GAMMA]] = pulls[0], gamma
+        self.prior[[ALPHA, GAMMA]] = group_alphas[0], gamma
         self.prior[[LAW_SHAPE, LAW_RATE, GAMMA_SHAPE, GAMMA_RATE]] = laws
         if openers is not None:
             self.openers[:] = openers
@@ -294,7 +294,10 @@ class State:
         end_draw(self.address)
 
     def _point(self) -> None:
-        """Set the addresses of all arrays and functions."""
+        """Set the addresses of all arrays, and of all functions but those of the prior, of groups and of moves.
+
+        These are set by ``set_prior``, ``set_groups`` and ``plan_moves``.
+        """
         self._point_to(HEAD.arrays)
         given = IN_VIEWS | PROVIDED if self.groups is None else IN_VIEWS | PROVIDED | PROVIDED_TO_GROUPS
         for place, function in given.items():
@@ -323,7 +326,8 @@ class State:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.head = self.head.copy()
-        # Addresses that set_groups and set_prior have set are made anew by them before the next draw.
+        # Before the next draw ``set_prior`` sets the address of the series, and ``set_groups`` those of groups,
+        # since groups that come from another process are another object.
         self._point()
 
     def copy(self) -> "State":
@@ -401,9 +405,9 @@ class State:
             Shape and rate of a gamma prior of alpha, which is then drawn with the labels; zeros if it is not.
         """
         self.prior[: LAW_RATE + 1] = prior.alpha, prior.discount, prior.most, prior.reach, prior.extra, *law
-        if mixes_components(prior):
+        if has_weights(prior):
             self.head[SERIES] = log_series.address
-        if prior.log_v is not self.log_v and (mixes_components(prior) or len(self.log_v)):
+        if prior.log_v is not self.log_v and (has_weights(prior) or len(self.log_v)):
             self.log_v, self.log_components = prior.log_v, prior.log_components
             self._point()
 

@@ -87,7 +87,7 @@ def sweep_words(
             words.set_labels(state.slots, state.capacity + 1)
             shares, rest = state.shares, float(state.prior[REST])
             for _ in range(n_scans):
-                n_moved += words.scan(rng, state.pulls, shares, rest, state.gamma)
+                n_moved += words.scan(rng, state.group_alphas, shares, rest, state.gamma)
                 shares, rest = words.shares, words.rest
             state.take_slots(words.topics_of_tokens(), words.shares, words.rest)
         make_moves(rng, state, *numbers)

@@ -63,7 +63,7 @@ HEAD = Block(
     free=blocks.INTS,
     totals=blocks.FLOATS,
     eta=blocks.FLOATS,
-    pulls=blocks.FLOATS,
+    group_alphas=blocks.FLOATS,
     shares=blocks.FLOATS,
     own=blocks.FLOATS,
     odds=blocks.FLOATS,
@@ -163,14 +163,14 @@ def _close(s, head, k):
 
 
 @inlined
-def _open(s, head, bits, pull):
+def _open(s, head, bits, alpha):
     """Give a share to a free topic, and return it."""
     head[N_FREE] -= 1
     k = s.free[head[N_FREE]]
     left = s.numbers[REST] * math.exp(math.log1p(-uniform(bits)) / s.numbers[GAMMA])
     s.shares[k] = max(s.numbers[REST] - left, SMALLEST)
     s.numbers[REST] = left
-    s.own[k] = pull * s.shares[k]
+    s.own[k] = alpha * s.shares[k]
     return k
 
 
@@ -198,9 +198,9 @@ def scan_words(head):
     eta_sum = s.numbers[ETA_SUM]
     while head[DOCUMENT] < head[N_DOCUMENTS]:
         j = head[DOCUMENT]
-        pull = s.pulls[j]
+        alpha = s.group_alphas[j]
         for k in range(n_topics):
-            s.own[k] = pull * s.shares[k]
+            s.own[k] = alpha * s.shares[k]
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] += 1.0
         for k in range(n_topics):
@@ -239,14 +239,14 @@ def scan_words(head):
                 s.weights[r] = weight
                 total += weight
             other = eta * max(sum_of_odds + (odds_old - s.odds[old]), 0.0)
-            opening = pull * s.numbers[REST] * eta / eta_sum if is_open else 0.0
+            opening = alpha * s.numbers[REST] * eta / eta_sum if is_open else 0.0
             u = uniform(bits) * (total + other + opening)
             if u < total:
                 new = s.topics[start + _find(s.weights, n, u)]
             elif u < total + other or not is_open:
                 new = _find_odds(s.odds, n_topics, (u - total) / eta, old, odds_old)
             else:
-                new = _open(s, head, bits, pull)
+                new = _open(s, head, bits, alpha)
             if new != old or has_left:
                 before = s.odds[old] + s.odds[new]
                 if not has_left:
@@ -310,7 +310,7 @@ def log_words(head, n_words):
 
 @c_function(FLOAT(INTS))
 def log_topics(head):
-    """Log probability of all topics given the shares and pulls of the last scan, those of topics with names."""
+    """Log probability of all topics given the shares of the last scan, and the alphas of groups."""
     s = tokens_at(head)
     n_topics = head[N_TOPICS]
     shares = 0.0
@@ -320,19 +320,19 @@ def log_topics(head):
     total = 0.0
     product = 1.0
     for j in range(head[N_DOCUMENTS]):
-        pull = s.pulls[j]
+        alpha = s.group_alphas[j]
         n = s.starts[j + 1] - s.starts[j]
         for t in range(s.starts[j], s.starts[j + 1]):
             # One token after the other: a rising factorial for each topic.
             k = s.labels[t]
-            product *= pull * s.shares[k] + s.own[k]
+            product *= alpha * s.shares[k] + s.own[k]
             s.own[k] += 1.0
             if product > 1e200 or product < 1e-200:
                 total += math.log(product)
                 product = 1.0
         for t in range(s.starts[j], s.starts[j + 1]):
             s.own[s.labels[t]] = 0.0
-        total -= log_rising(pull * shares, n)
+        total -= log_rising(alpha * shares, n)
     return total + math.log(product)
 
 
@@ -361,7 +361,7 @@ class Words:
         self.places = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
         self.starts = groups.starts
         self.numbers = np.zeros(3)
-        self.pulls = np.ones(groups.n_groups)
+        self.group_alphas = np.ones(groups.n_groups)
         self.head = np.zeros(len(HEAD), dtype=np.int64)
         self.head[N_DOCUMENTS] = groups.n_groups
         self.set_eta(eta)
@@ -422,7 +422,7 @@ class Words:
     def scan(
         self,
         rng: np.random.Generator,
-        pulls: np.ndarray,
+        group_alphas: np.ndarray,
         shares: np.ndarray,
         rest: float = 0.0,
         gamma: float = 0.0,
@@ -432,7 +432,7 @@ class Words:
         Parameters
         ----------
         rng : numpy.random.Generator
-        pulls : (J,) array
+        group_alphas : (J,) array
             What shares are multiplied by in each document.
         shares : (n_topics,) array
             Shares of the topics, or Dirichlet parameters.
@@ -444,7 +444,7 @@ class Words:
         self.head[[DOCUMENT, TOKEN, N_MOVED, N_FREE]] = 0
         self.head[IS_OPEN] = int(gamma > 0.0)
         self.numbers[[REST, GAMMA]] = rest, gamma
-        self.pulls[:] = pulls
+        self.group_alphas[:] = group_alphas
         self.shares[:] = shares
         if gamma > 0.0:
             self._list_free()
@@ -465,7 +465,7 @@ class Words:
 
     def log_prior(self, alpha: np.ndarray) -> float:
         """Return the log probability of topics with names, given the Dirichlet parameters of their weights."""
-        self.pulls[:], self.shares[:] = 1.0, alpha
+        self.group_alphas[:], self.shares[:] = 1.0, alpha
         return float(log_topics(self.address))
 
     def log_likelihood(self) -> float:
