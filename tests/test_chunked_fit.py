@@ -32,6 +32,22 @@ def both(case, chunk):
     return Rows([view]), ChunkedRows(rows, view._replace(values=np.empty((0, values.shape[1]))))
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_parts_of_the_rows_about_one_origin_are_those_of_all_rows(case):
+    """Whatever the form is that a family makes of rows."""
+    base, values, d, _ = CASES[case]
+    params = base.numbers(d)
+    for family in (base.family, base.family.incomplete):
+        if family is None:
+            continue
+        rows, origin = family.represent(params, values)
+        if origin is None:
+            continue
+        parts = [family.represent(params, part, origin) for part in (values[:3], values[3:])]
+        np.testing.assert_allclose(np.concatenate([part for part, _ in parts]), rows, rtol=1e-12, atol=1e-12)
+        assert all(own is origin for _, own in parts)
+
+
 def state_of(rows):
     """Sums and log weights of three components."""
     sums = rows.of_single(np.array([0, rows.n // 2, rows.n - 1]))

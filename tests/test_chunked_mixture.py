@@ -3,6 +3,7 @@
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import chunked
 import dask
@@ -479,6 +480,45 @@ def test_a_chain_chosen_by_name(sampled):
     one = dp.chunked_labels(idata.sel(chain=1), "y", array)
     assert one.dims == ("chain", "draw", "y_row")
     np.testing.assert_array_equal(one, dp.chunked_labels(idata, "y", array).sel(chain=[1]))
+    for some in (idata.sel(chain=1), idata.sel(draw=3)):
+        assert dp.chunked_labels(some, "y", array, draws="best").sizes["draw"] == 1
+        assert dp.chunked_membership(some, "y", array)["size"].sum() > 0
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("gaps", [False, True])
+def test_known_variances_of_one_number(columns, gaps):
+    """Rows are values, precisions and constants there, of which the values alone have an origin."""
+    rows = np.random.default_rng(1).normal(3.0, 2.0, size=(40, columns))
+    rows[5 : 8 if gaps else 5, 0] = np.nan
+    labels, found = np.arange(40) % 3, []
+    for data in (rows, da.from_array(rows, chunks=(7, columns))):
+        with pm.Model() as model:
+            dp.DPMixture("y", 1.0, dp.NormalKnownVariance(pm.Normal("mu"), 4.0, 1.5), observed=data)
+        if data is not rows:
+            at_labels(model, np.column_stack([rows, np.full(rows.shape, 1.5)]), labels)
+        point = {"mu": np.array(0.4)} | ({"y_labels": labels} if data is rows else {"y_n_clusters": 3})
+        found.append(np.append(model.compile_dlogp([model["mu"]])(point), model.compile_logp()(point)))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9)
+
+
+def test_a_family_whose_parts_would_have_origins_of_their_own_is_refused(monkeypatch):
+    normal = dp.NormalInverseGamma.family
+    own = replace(normal, represent=lambda params, values: normal.represent(params, values), incomplete=None)
+    monkeypatch.setattr(dp.NormalInverseGamma, "family", own)
+    with pm.Model(), pytest.raises(NotImplementedError, match="chunks would have origins of their own"):
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=IN_CHUNKS)
+
+
+def test_steps_of_rows_in_memory_are_refused():
+    """They would see no labels, and leave what they are to draw where it is."""
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 1.0, 1.0)
+        dp.DPMixture("y", alpha, BASE, observed=IN_CHUNKS)
+        with pytest.raises(TypeError, match="of a mixture of rows in chunks"):
+            dp.ConcentrationGibbs([alpha])
+        with pytest.raises(TypeError, match="y_n_clusters is the number of clusters of rows in chunks"):
+            dp.DPMixtureStep([model["y_n_clusters"]])
 
 
 def test_options_of_the_other_kind_are_named():
@@ -548,6 +588,7 @@ def test_bad_data_is_named(case):
         {"shape": (5, 2)},
         {"impute": True},
         {"initval": [0, 0, 0, 0, 0]},
+        {"power": {"y": 0.5}},
     ],
     ids=lambda given: next(iter(given)),
 )

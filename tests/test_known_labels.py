@@ -5,6 +5,7 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+import sampled
 from exact import assert_matches, log_pitman_yor
 from scipy.integrate import trapezoid
 from scipy.special import gammaln, logsumexp
@@ -20,6 +21,8 @@ from pymc_dpgmm.sampler.amounts import Effort
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.exploration import explore
 from pymc_dpgmm.testing import codes, draw_codes, log_likelihoods, normalized, partitions
+
+pytestmark = pytest.mark.interpreted
 
 KNOWN = np.array([0, -1, 7, -1, -1, 0, -1, -1])
 LINKED = np.array([-1, -1, -1, 3, -1, -1, 3, -1])
@@ -78,6 +81,17 @@ def test_partition_frequencies(name, n_draws):
     start = draw_constrained_start(np.random.default_rng(0), CONSTRAINTS)[BLOCKS.first]
     drawn, _ = draw_codes(views(prior), prior, n_draws, labels=start)
     assert_matches(drawn, of_blocks, p)
+
+
+def test_many_labels_without_data():
+    """There are no leader sweeps with constraints, also where nothing but the prior depends on the labels."""
+    known = np.full(25_000, -1)
+    known[:20] = np.repeat([0, 1], 10)
+    with pm.Model() as model:
+        dp.CRP("z", 1.0, n=len(known), known_labels=known)
+    labels = sampled.sample(model, 2, tune=0, chains=1, random_seed=1).posterior["z"].to_numpy()[0, -1]
+    assert len(set(labels[:10])) == len(set(labels[10:20])) == 1
+    assert labels[0] != labels[10]
 
 
 def test_rows_that_are_counted_as_one_are_seen():

@@ -3,12 +3,14 @@
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 
 import exact
 import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+import sampled
 from exact import assert_matches, codes
 from scipy.linalg import block_diag
 from scipy.special import logsumexp, multigammaln
@@ -18,6 +20,7 @@ from slowly import slow_but
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import FAMILIES, View
+from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.imputation import impute
 from pymc_dpgmm.sampler.state.marginal import same_values
@@ -543,6 +546,39 @@ def test_imputation_through_sample():
     figure = dp.plot_clusters(drawn, "y", group)
     shown = [np.ma.filled(own.get_offsets(), np.nan) for own in figure.axes[0].collections]
     assert sum(np.isfinite(own).all(axis=1).sum() for own in shown) == 80
+
+
+class WithoutQuadratic(BaseMeasure):
+    """Normal columns whose densities leader sweeps compute from the values, as with a family of a user's own."""
+
+    family = replace(
+        dp.NormalInverseGamma.family,
+        name="WithoutQuadratic",
+        component=replace(dp.NormalInverseGamma.family.component, quadratic=None),
+        incomplete=None,
+        expected=None,
+    )
+
+    def __init__(self, mu, kappa, a, b):
+        super().__init__(mu=mu, kappa=kappa, a=a, b=b)
+
+
+def test_leader_sweeps_see_the_entries_that_have_been_drawn():
+    """Nothing tells the cluster of rows with a gap: half of them are in the narrow one, half in the wide one."""
+    rng = np.random.default_rng(0)
+    n, gaps = 2_000, np.arange(2_000) >= 1_600
+    z = np.arange(n) % 2
+    x = np.column_stack([rng.normal(size=n), np.where(z == 0, rng.normal(-3.0, 0.3, n), rng.normal(3.0, 2.0, n))])
+    x[gaps, 1] = np.nan
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, WithoutQuadratic(0.0, 0.05, 2.0, 0.5), observed=x, initval=z)
+    options = {"leader_sweeps": 1, "split_merge": {"search": False}}
+    drawn = sampled.sample(model, 60, tune=10, chains=1, random_seed=1, dpmixture=options)
+    shares = []
+    for labels in drawn.posterior["y_labels"].to_numpy()[0]:
+        wide = np.bincount(labels[(z == 1) & ~gaps]).argmax()
+        shares.append(np.mean(labels[gaps] == wide))
+    assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
 
 
 CONTINUE = """

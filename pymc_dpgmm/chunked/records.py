@@ -49,8 +49,10 @@ def as_dataset(drawn: Any, coords: Mapping[str, np.ndarray]) -> xr.Dataset:
         (*each, "occupied", "sum"),
         padded([one.sums for one in flat], occupied, 0.0, float),
     )
-    for parameter in clusters[0].drawn[0]:
-        values = padded([one.drawn[0][parameter] for one in clusters], most, np.nan, float)
+    # Clusters that have been set and not drawn, as at a start, have no parameters.
+    first = next((one.drawn[0] for one in clusters if one.drawn[0]), {})
+    for parameter, of_first in first.items():
+        values = padded([one.drawn[0].get(parameter, of_first[:0]) for one in clusters], most, np.nan, float)
         dims = [f"{parameter}_dim_{i}" for i in range(values.ndim - 3)]
         variables[_OF_CLUSTERS + parameter] = ((*each, "cluster", *dims), values)
     return xr.Dataset(variables, coords=dict(coords))

@@ -215,8 +215,8 @@ def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) ->
     return gradient
 
 
-def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    origin = np.linalg.lstsq(values[:, 1:], values[:, 0], rcond=None)[0]
+def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    origin = np.linalg.lstsq(values[:, 1:], values[:, 0], rcond=None)[0] if origin is None else origin
     rows = np.array(values, dtype=np.float64, order="C")
     rows[:, 0] -= rows[:, 1:] @ origin
     return rows, origin

@@ -89,7 +89,8 @@ def _log_predictive_without(p, n, s, c, x):
         share = 1.0 - squared_deviation(c, j, x) * (kappa_n + 1.0) / (kappa_n - 1.0)
         smallest = min(smallest, share)
         total += (p.a[j] + 0.5 * n - 0.5) * fast_log(share)
-    # The smallest share has the exponent 0: it only reports how many digits are left.
+    # With the exponent 0 the smallest share does not enter the density: ``weigh`` compares it with the least one
+    # that leaves enough digits.
     return total, 0.0, smallest
 
 

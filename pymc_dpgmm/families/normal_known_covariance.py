@@ -190,9 +190,9 @@ def _check_values(params: Any, values: np.ndarray) -> None:
     refuse_lost_digits(np.einsum("ni,nij,nj->n", offsets, np.linalg.inv(covariance), offsets)[:, None])
 
 
-def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     rows, covariance = _split(values)
-    (n, d), origin = rows.shape, column_means_or_zero(rows)
+    (n, d), origin = rows.shape, column_means_or_zero(rows) if origin is None else origin
     rows, precision, constant = rows - origin, np.zeros_like(covariance), np.zeros(n)
     # Of a row with gaps, the precision of what is there; the other entries say nothing.
     for own, known, _ in patterns_of(np.isnan(rows)):

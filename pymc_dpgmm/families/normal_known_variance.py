@@ -130,9 +130,9 @@ def _check_values(params: Any, values: np.ndarray) -> None:
     refuse_lost_digits((rows - column_means_or_zero(rows)) ** 2 / variance)
 
 
-def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     rows, variance = np.hsplit(values, 2)
-    present, origin = ~np.isnan(rows), column_means_or_zero(rows)
+    present, origin = ~np.isnan(rows), column_means_or_zero(rows) if origin is None else origin
     rows = np.where(present, rows - origin, 0.0)
     precision = np.where(present, 1.0 / variance, 0.0)
     logs = np.log(np.where(present, precision, 1.0) / (2.0 * math.pi))

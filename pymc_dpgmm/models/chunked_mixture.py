@@ -1,5 +1,6 @@
 """Mixtures of rows in chunks, for a dask array or DataFrame as ``observed``."""
 
+import inspect
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,7 @@ _REFUSED = {
     "impute": "leave out rows with missing entries, or use a family that integrates over them",
     "initval": "every chain draws the partition that it starts from",
     "group": "only mixtures of rows in memory take it",
+    "power": "it is for some of several views of the same rows, which chunks do not have",
 }
 
 
@@ -101,6 +103,11 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     }
     now = _some_numbers(base, family, values, d)
     _, origin = family.represent(now, values)
+    if origin is not None and len(inspect.signature(family.represent).parameters) < 3:
+        raise NotImplementedError(
+            f"{type(base).__name__} cannot be used for a dask array: represent of its family returns an origin "
+            "and takes none, so that chunks would have origins of their own: give it a third parameter, origin"
+        )
     partition = ChunkedPartition(rows, family, now, origin)
     source = ChunkedSource(
         rows,

@@ -28,10 +28,14 @@ def group_of(name: str) -> str:
 
 
 def _clusters(idata: Any, name: str) -> xr.Dataset:
-    """Return the clusters of each draw. If a single chain or draw was selected, its dimension is put back."""
-    clusters = idata[group_of(name)].dataset
-    single = {dim: [clusters[dim].item()] for dim in ("chain", "draw") if dim not in clusters.dims}
-    return clusters.drop_vars(single).expand_dims(single)
+    """Return the clusters of each draw."""
+    return _with_chains_and_draws(idata[group_of(name)].dataset)
+
+
+def _with_chains_and_draws(dataset: Any) -> Any:
+    """Put the dimension back of a single chain or draw that was selected."""
+    single = {dim: [dataset[dim].item()] for dim in ("chain", "draw") if dim not in dataset.dims}
+    return dataset.drop_vars(single).expand_dims(single)
 
 
 def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
@@ -164,7 +168,7 @@ def chunked_labels(idata: Any, name: str, observed: Any, *, draws: int | str = 1
     )
 
 
-def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20) -> xr.Dataset:
+def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int | None = None) -> xr.Dataset:
     """Return the posterior probability that rows in chunks belong to each cluster of one partition.
 
     The partition is the draw with the largest log joint density. Clusters of other draws are matched to its
@@ -182,8 +186,9 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     observed : dask array, DataFrame or Series
         The data of the mixture, in any chunks of whole rows. The recomputed sizes of clusters are checked against
         the stored ones.
-    draws : int, >= 1
-        Number of draws of each chain that are averaged, evenly spaced and ending with the last one.
+    draws : int, >= 1, optional
+        Number of draws of each chain that are averaged, evenly spaced and ending with the last one. By default 20,
+        or all if there are fewer.
 
     Returns
     -------
@@ -210,7 +215,7 @@ def chunked_membership(idata: Any, name: str, observed: Any, *, draws: int = 20)
     source = KeptDraws(idata, name, observed)
     (chain,), (best,) = source.best()
     reference = source.draw(chain, best)
-    chains, positions = source.chosen(draws)
+    chains, positions = source.chosen(min(20, source.n_draws) if draws is None else draws)
     drawn = [source.draw(c, t) for c in chains for t in positions]
     counts = source.rows.reduced(shared_in_chunk, add_counts, (reference, drawn))
     for (_, partition), shared in zip(drawn, counts, strict=True):
@@ -282,14 +287,19 @@ class KeptDraws:
 
     def best(self) -> tuple[list[int], list[int]]:
         """Return positions of the chain and of the draw with the largest log joint density."""
-        statistics = self._idata["sample_stats"].dataset
+        statistics = _with_chains_and_draws(self._idata["sample_stats"].dataset)
         log_joint = statistics[f"{self._name}_log_joint"].transpose("chain", "draw").to_numpy()
         chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
         return [int(chain)], [int(draw)]
 
+    @property
+    def n_draws(self) -> int:
+        """Number of draws of each chain."""
+        return int(self._clusters.sizes["draw"])
+
     def chosen(self, draws: int) -> tuple[list[int], list[int]]:
         """Return positions of all chains, and of ``draws`` evenly spaced draws that end with the last one."""
-        n_chains, n_draws = self._clusters.sizes["chain"], self._clusters.sizes["draw"]
+        n_chains, n_draws = self._clusters.sizes["chain"], self.n_draws
         check_count("draws", draws, 1)
         if draws > n_draws:
             raise ValueError(f"draws must be at most {n_draws}, the draws of each chain, got {draws}")
@@ -361,9 +371,10 @@ def _check_sizes(name: str, recomputed: np.ndarray, stored: np.ndarray) -> None:
     length = max(len(recomputed), len(stored))
     recomputed, stored = (np.pad(sizes, (0, length - len(sizes))) for sizes in (recomputed, stored))
     if np.abs(recomputed - stored).sum() > 4.0 + 1e-6 * stored.sum():
+        first = int(np.argmax(recomputed != stored))
         raise ValueError(
-            f"observed must have the rows of {name} in the same order. The largest cluster of a draw had "
-            f"{int(stored[0])} rows, and has {int(recomputed[0])} with these"
+            f"observed must have the rows of {name} in the same order. In the order of their sizes, cluster "
+            f"{first + 1} of a draw had {int(stored[first])} rows, and has {int(recomputed[first])} with these"
         )
 
 

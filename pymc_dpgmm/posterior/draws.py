@@ -121,8 +121,9 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         raise NotImplementedError(
             f"the rows of {name} are in chunks, so their labels are not stored. Use dp.chunked_labels for labels, "
             "dp.chunked_membership for the probability of each cluster for every row (after dp.fit: "
-            "fit.responsibilities()), and az.summary(idata) for the number of clusters. dp.density, "
-            "dp.sample_new_rows and dp.component_draws(..., ragged=True) take such results too"
+            "fit.responsibilities()), and az.summary(idata) for the number of clusters. What asks for new rows, "
+            "such as dp.density, dp.predict and dp.sample_new_rows, takes such results too, and so do "
+            "dp.dependence, dp.contrast and dp.component_draws(..., ragged=True)"
         )
     mixtures = _named_mixtures(idata)
     raise ValueError(

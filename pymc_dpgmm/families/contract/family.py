@@ -205,6 +205,8 @@ class Family:
     represent : callable
         ``(params, values) -> (rows, origin)``: the data in the form that the functions take, an (n, c) array or a
         ``Ragged``, and whatever ``shift`` needs to know. The rows may depend on the shapes of the parameters only.
+        Parts of the data, such as chunks of a dask array, are represented one by one, by
+        ``(params, values, origin)`` with the origin of all of them, if there is one.
     shift : callable
         ``(params, origin) -> params``: the parameters that go with rows in that form.
     given : dict of str to str

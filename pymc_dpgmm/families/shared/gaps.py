@@ -29,7 +29,7 @@ def with_missing(family: Family, allowed: float = 0.0) -> Family:
         family,
         name=f"Incomplete{family.name}",
         check_values=lambda params, values: family.check_values(params, np.nan_to_num(values, nan=allowed)),
-        represent=lambda params, values: family.represent(params, missing_as_nothing(values)),
+        represent=lambda params, values, *origin: family.represent(params, missing_as_nothing(values), *origin),
         takes_missing=True,
     )
     return replace(family, incomplete=incomplete)

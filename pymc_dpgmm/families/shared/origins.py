@@ -21,10 +21,10 @@ def column_means_or_zero(values: np.ndarray) -> np.ndarray:
     return means
 
 
-def centred(params: Any, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows with column means zero, and the means; missing entries (NaN) stay missing."""
-    means = column_means_or_zero(values)
-    return np.ascontiguousarray(values - means), means
+def centred(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows less their column means or ``origin``, and what is subtracted; missing entries stay NaN."""
+    subtracted = column_means_or_zero(values) if origin is None else origin
+    return np.ascontiguousarray(values - subtracted), subtracted
 
 
 def shift_mean(params: Any, origin: np.ndarray) -> Any:

@@ -19,7 +19,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 from pymc_dpgmm.integration.steps.points import PointFunction
 from pymc_dpgmm.integration.variables import CRPRV, dependents, prior_parameters
 from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
-from pymc_dpgmm.integration.variables.grouped_labels import HDPLabelsRV, OpenersRV, grouped_parameters
+from pymc_dpgmm.integration.variables.grouped_labels import HDPLabelsRV, OpenersRV
 from pymc_dpgmm.integration.variables.records import is_gamma
 from pymc_dpgmm.native.compiled import bits_of_generator
 from pymc_dpgmm.partitions.concentration import drawn_concentration
@@ -77,6 +77,12 @@ class ConcentrationGibbs(BlockedStep):
         self.vars = get_value_vars_from_user_vars(vars, model)
         self.rng = pm.util.get_random_generator(rng)
         self._targets = [Concentration(model, value) for value in self.vars]
+        in_chunks = [target.name for target in self._targets if target.is_in_chunks]
+        if in_chunks:
+            raise TypeError(
+                f"{', '.join(in_chunks)} of a mixture of rows in chunks can be drawn by the step that pm.sample "
+                "assigns to it, or by NUTS"
+            )
         by_group = [target.name for target in self._targets if target.is_by_group]
         if by_group:
             raise TypeError(
@@ -118,6 +124,7 @@ class Concentration:
         # None if the labels are observed.
         self.labels = model.rvs_to_values[labels].name
         self.is_by_group = isinstance(labels.owner.op, HDPLabelsRV)
+        self.is_in_chunks = isinstance(labels.owner.op, ChunkedClustersRV)
         self._labels = PointFunction(model, [labels])
         shape, scale = rv.owner.op.dist_params(rv.owner)
         self._alpha = PointFunction(model, [rv])
@@ -163,7 +170,7 @@ def concentration_of(model: pm.Model, alpha: Variable) -> tuple[Variable | None,
     if isinstance(op, ChunkedClustersRV):
         is_alpha = isinstance(op.prior, CRPRV) and op.dist_params(labels.owner)[1] is alpha
         return (labels, "alpha") if is_alpha else nothing
-    if isinstance(op, HDPLabelsRV) and grouped_parameters(labels)["gamma"] is alpha:
+    if isinstance(op, HDPLabelsRV) and prior_parameters(labels)["gamma"] is alpha:
         return labels, "gamma"
     if isinstance(op, OpenersRV) and op.dist_params(labels.owner)[0] is alpha:
         seated = [other for other in dependents(model, labels) if isinstance(other.owner.op, HDPLabelsRV)]

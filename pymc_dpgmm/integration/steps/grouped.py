@@ -14,7 +14,7 @@ from pymc_dpgmm.integration.steps.targets import (
     n_labels,
     same_rows,
 )
-from pymc_dpgmm.integration.variables import dependents, is_plain_mixture
+from pymc_dpgmm.integration.variables import dependents, is_plain_mixture, prior_parameters
 from pymc_dpgmm.integration.variables.grouped_labels import (
     GroupedLabelsRV,
     HDPLabelsRV,
@@ -22,7 +22,6 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
     TopicLabelsRV,
     group_of,
 )
-from pymc_dpgmm.integration.variables.grouped_labels import grouped_parameters as parameters_of
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.sampler.amounts import FEWEST_WORDS
@@ -41,7 +40,7 @@ class GroupedTarget(LabelsTarget):
                 f"only mixtures of this package can depend on labels by group, but {self.dependents.names} "
                 f"depends on {self.name} too; without group= that is possible"
             )
-        parameters = parameters_of(rv)
+        parameters = prior_parameters(rv)
         self.openers: Variable | None = None
         if isinstance(self._op, HDPLabelsRV):
             openers = parameters["openers"]
@@ -72,7 +71,7 @@ class GroupedTarget(LabelsTarget):
         sole = self.mixtures[0].family.title if len(self.mixtures) == 1 else ""
         return sole != "DirichletCategorical" or self.groups.n < FEWEST_WORDS
 
-    def _pulls(self, alpha: np.ndarray) -> np.ndarray:
+    def _group_alphas(self, alpha: np.ndarray) -> np.ndarray:
         alpha = np.asarray(alpha, dtype=np.float64)
         n_groups = self.groups.n_groups
         return np.full(n_groups, float(alpha)) if alpha.ndim == 0 else np.ascontiguousarray(alpha[:n_groups])
@@ -80,7 +79,7 @@ class GroupedTarget(LabelsTarget):
     def prior(self, point: dict[str, np.ndarray]) -> GibbsType | None:
         """Return a prior that ignores groups, for searches and proposals; None outside the support."""
         alpha, other = self._numbers(point)
-        concentrations = self._pulls(alpha)
+        concentrations = self._group_alphas(alpha)
         if not (np.all(concentrations > 0.0) and np.all(np.isfinite(concentrations))):
             return None
         if self.openers is not None:
@@ -98,10 +97,10 @@ class GroupedTarget(LabelsTarget):
         """Give a state the groups' weights of clusters, from openers and concentrations at a point."""
         alpha, other = self._numbers(point)
         if self.openers is None:
-            state.set_grouping(rng, self._pulls(alpha), None)
+            state.set_grouping(rng, self._group_alphas(alpha), None)
         else:
             openers = point[self.openers.name]
-            state.set_grouping(rng, self._pulls(alpha), openers, float(other), laws)
+            state.set_grouping(rng, self._group_alphas(alpha), openers, float(other), laws)
 
     def leave(self, point: dict[str, np.ndarray], state: State) -> None:
         """Set the openers at a point to those at the end of a draw."""
@@ -131,7 +130,7 @@ class TopicsTarget:
             raise NotImplementedError(f"only words can depend on topics, but {names} depends on {self.name}")
         self._words = MixtureTarget(model, depending[0])
         self.mixtures: list[MixtureTarget] = []
-        self._alpha = PointFunction(model, [parameters_of(rv)["alpha"]])
+        self._alpha = PointFunction(model, [prior_parameters(rv)["alpha"]])
         self.groups = Groups(group_of(rv))
 
     def prior(self, point: dict[str, np.ndarray]) -> np.ndarray | None:

@@ -45,8 +45,8 @@ class LabelsStepState(StepMethodState):
     anchors: dict[str, Any]
 
 
-# Shape and rate where a concentration is not drawn with its labels.
-_NO_LAW = (0.0, 0.0)
+# In place of the shape and rate of a gamma prior, where a concentration is not drawn with its labels.
+_NOT_DRAWN = (0.0, 0.0)
 
 
 def _rv_of(model: pm.Model, value: Variable) -> Variable:
@@ -124,7 +124,7 @@ class LabelsStep(PartitionStep):
     """
 
     _state_class = LabelsStepState
-    # Set while chains sample that can tell each other what they have found.
+    # Set by ``integration/hooks/chains.py`` while several chains run, which tell each other what they have found.
     exchange: Exchange | None = None
 
     def _n_rows(self, target: LabelsTarget) -> int:
@@ -147,7 +147,7 @@ class LabelsStep(PartitionStep):
         _refuse_atoms(model, self.vars)
         targets = [_target_of(model, value) for value in self.vars]
         self._of_moves = MoveStatistics()
-        # Of a draw in which labels wait.
+        # What is reported where labels stay, since the rest of the model has density zero.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_, "restarted": np.bool_} | self._of_moves.dtypes
         self.latent = _latent_rows_of(model, targets, rows, compile_kwargs)
@@ -226,7 +226,10 @@ class LabelsStep(PartitionStep):
             else TopicSchedule(self.options)
             if isinstance(target, TopicsTarget)
             else Schedule(
-                self.options._replace(search=self.options.search and target.may_search),
+                self.options._replace(
+                    search=self.options.search and target.may_search,
+                    leader_sweeps=self.options.leader_sweeps if target.takes_leaders else 0,
+                ),
                 tune,
                 self.sweeps,
                 None if exchange is None or chain is None else exchange.place(chain, position),
@@ -245,7 +248,7 @@ class LabelsStep(PartitionStep):
         if prepared is not None and prior is not None:
             laws = {role: concentration.law(point) for role, concentration in concentrations.items()}
             if not isinstance(target, TopicsTarget):
-                prepared.state.set_prior(prior, laws.get("alpha", _NO_LAW))
+                prepared.state.set_prior(prior, laws.get("alpha", _NOT_DRAWN))
             for latent in self.latent[position]:
                 anchor = self.anchors.setdefault(latent.name, Anchor())
                 prepared, accepted[latent.statistic] = latent.draw(
@@ -257,7 +260,7 @@ class LabelsStep(PartitionStep):
             state: Any
             given = (self.rng, prepared.state, self.tune)
             if isinstance(schedule, CorrectedSchedule) or not schedule.searches(self.tune):
-                own = (*laws.get("alpha", _NO_LAW), *laws.get("gamma", _NO_LAW))
+                own = (*laws.get("alpha", _NOT_DRAWN), *laws.get("gamma", _NOT_DRAWN))
                 target.enter(self.rng, point, prepared.state, own)
             if isinstance(schedule, CorrectedSchedule):
                 assert target.dependents is not None

@@ -122,8 +122,12 @@ class DPMixtureStep(LabelsStep):
     name = "dpmixture"
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Hand concentrations that turn out not to fit to other steps, where PyMC assigned them by itself."""
-        # PyMC assigns steps without showing the model, so only here can the rest of it be looked at.
+        """Divide the variables that PyMC has assigned to this class among the steps that draw them.
+
+        Labels in memory are drawn here, atoms of a process, rows in chunks and lone concentrations by steps of
+        their for_this_step, and what fits nowhere by NUTS. Several steps are returned as a compound step.
+        """
+        # PyMC shows the model to no step before.
         if not ("compile_kwargs" in kwargs and "vars" in kwargs):
             return super().__new__(cls, *args, **kwargs)
         model, values = kwargs["model"], kwargs["vars"]
@@ -131,48 +135,48 @@ class DPMixtureStep(LabelsStep):
         labels = [rv for rv in given if is_labels(rv)]
         known = drawn_with_labels(model)
         others = {name: option for name, option in kwargs.items() if name not in (*ASSIGNED, "vars")}
-        own: list[Any] = []
-        alone: list[Any] = []
-        strange: list[Any] = []
-        with_atoms: list[Any] = []
-        in_chunks: dict[bool, list[Any]] = {True: [], False: []}
+        for_this_step: list[Any] = []
+        for_concentrations: list[Any] = []
+        for_nuts: list[Any] = []
+        for_processes: list[Any] = []
+        for_chunks_by_kind: dict[bool, list[Any]] = {True: [], False: []}
         have_atoms = {atoms_inputs(rv)[0] for rv in model.free_RVs if is_atoms(rv)}
         of_atoms = hyperparameters_of_processes(model)
         for value, rv in zip(values, given, strict=True):
             if is_atoms(rv) or rv in have_atoms or rv in of_atoms:
-                with_atoms.append(value)
+                for_processes.append(value)
                 continue
             on, _ = concentration_of(model, rv)
             if is_chunked_clusters(rv) or (on is not None and is_chunked_clusters(on)):
-                in_chunks[is_chunked_clusters(rv)].append(value)
+                for_chunks_by_kind[is_chunked_clusters(rv)].append(value)
                 continue
             if is_missing(rv):
-                (own if labels_of_missing(model, rv) in labels else strange).append(value)
+                (for_this_step if labels_of_missing(model, rv) in labels else for_nuts).append(value)
                 continue
             if is_labels(rv) or is_openers(rv) or rv in known:
-                own.append(value)
+                for_this_step.append(value)
                 continue
             if on in labels:
-                (with_atoms if on in have_atoms else own).append(value)
+                (for_processes if on in have_atoms else for_this_step).append(value)
             else:
-                (strange if on is None or is_grouped(on) else alone).append(value)
-        if len(own) == len(values):
+                (for_nuts if on is None or is_grouped(on) else for_concentrations).append(value)
+        if len(for_this_step) == len(values):
             return super().__new__(cls, *args, **kwargs)
         for_chunks = _chosen(
-            "chunks", kwargs.pop("chunks", None) if in_chunks[True] else None, ChunkOptions._fields
+            "chunks", kwargs.pop("chunks", None) if for_chunks_by_kind[True] else None, ChunkOptions._fields
         )
-        for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if with_atoms else None, AtomOptions._fields)
+        for_atoms = _chosen("atoms", kwargs.pop("atoms", None) if for_processes else None, AtomOptions._fields)
         of_mixtures = [name for name in ASSIGNED if name != "hyperparameters"]
-        misplaced = [name for name in of_mixtures if with_atoms and not own and name in kwargs]
+        misplaced = [name for name in of_mixtures if for_processes and not for_this_step and name in kwargs]
         if misplaced:
             raise ValueError(
                 f"{', '.join(misplaced)} are options for the labels of a dp.DPMixture, and the model has none; "
                 f"those for a dp.DirichletProcess are dpmixture={{'atoms': {{...}}}}, with "
                 f"{', '.join(AtomOptions._fields)}"
             )
-        steps = [cls(**(kwargs | {"vars": own}))] if own else []
-        steps += [DirichletProcessStep(vars=with_atoms, **for_atoms, **others)] if with_atoms else []
-        if in_chunks[True] and not own:
+        steps = [cls(**(kwargs | {"vars": for_this_step}))] if for_this_step else []
+        steps += [DirichletProcessStep(vars=for_processes, **for_atoms, **others)] if for_processes else []
+        if for_chunks_by_kind[True] and not for_this_step:
             ignored = [name for name in ASSIGNED if name in kwargs]
             if ignored:
                 raise ValueError(
@@ -180,11 +184,11 @@ class DPMixtureStep(LabelsStep):
                     "those for rows in chunks are dpmixture={'chunks': {...}}, with "
                     f"{', '.join(ChunkOptions._fields)}"
                 )
-        if in_chunks[True]:
+        if for_chunks_by_kind[True]:
             options = ChunkOptions(**for_chunks)
-            steps += [ChunkedStep(in_chunks[True], in_chunks[False], options=options, **others)]
-        steps += [ConcentrationGibbs(vars=alone, **others)] if alone else []
-        steps += [pm.NUTS(vars=strange, **others)] if strange else []
+            steps += [ChunkedStep(for_chunks_by_kind[True], for_chunks_by_kind[False], options=options, **others)]
+        steps += [ConcentrationGibbs(vars=for_concentrations, **others)] if for_concentrations else []
+        steps += [pm.NUTS(vars=for_nuts, **others)] if for_nuts else []
         return steps[0] if len(steps) == 1 else CompoundStep(steps)
 
     def __init__(
@@ -239,6 +243,11 @@ class DPMixtureStep(LabelsStep):
             if is_openers(rv):
                 # They come with their labels.
                 continue
+            if is_chunked_clusters(rv):
+                raise TypeError(
+                    f"{rv.name} is the number of clusters of rows in chunks, for which pm.sample assigns a step "
+                    "of its own; leave out step="
+                )
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
             kind = "hyperparameters" if rv in known else "rows" if rv in known_rows else kind
             kinds[kind].append(value)
@@ -259,17 +268,13 @@ class DPMixtureStep(LabelsStep):
         """Tell PyMC what the step takes.
 
         It is ideal for labels and what is drawn with them (openers, missing entries, atoms, clusters of rows in
-        chunks), and for a concentration with a gamma prior that fits. :meth:`__new__`, which sees the model, hands
-        on what does not. Hyperparameters are assigned by ``assignment.py``, which sees the options too.
+        chunks), and for a concentration with a gamma prior. ``assignment.py``, which sees the model and the
+        options, hands concentrations that do not fit to NUTS, and brings hyperparameters.
         """
         if is_labels(var) or is_openers(var) or is_missing(var) or is_atoms(var) or is_chunked_clusters(var):
             return Competence.IDEAL
-        if not getattr(var.tag, "is_concentration", False) or not is_gamma(var):
-            return Competence.INCOMPATIBLE
-        model = pm.Model.get_context(error_if_none=False)
-        if model is not None and var in model.free_RVs and concentration_of(model, var)[0] is None:
-            return Competence.INCOMPATIBLE
-        return Competence.IDEAL
+        may_be_drawn = getattr(var.tag, "is_concentration", False) and is_gamma(var)
+        return Competence.IDEAL if may_be_drawn else Competence.INCOMPATIBLE
 
 
 class CollapsedGibbs(LabelsStep):

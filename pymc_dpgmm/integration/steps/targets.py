@@ -202,8 +202,8 @@ class LabelsTarget:
         rv = model.values_to_rvs[value]
         if not is_labels(rv):
             raise TypeError(
-                f"{value.name} has no prior on partitions; this step method samples labels of a dp.CRP, "
-                "dp.PitmanYor, dp.FiniteDirichlet or dp.MFM only"
+                f"{value.name} has no prior on partitions; this step method samples labels alone, such as "
+                "those of a dp.CRP, dp.PitmanYor, dp.FiniteDirichlet or dp.MFM"
             )
         self.name = value.name
         self.dtype = value.dtype
@@ -309,11 +309,16 @@ class LabelsTarget:
         values = [view.values for view in prepared.views]
         entries = impute(rng, prepared.state, values, absent)
         views = []
-        for mixture, view, drawn, gaps in zip(self.mixtures, prepared.views, entries, absent, strict=True):
+        tables = prepared.state.tables[: len(self.mixtures)]
+        for mixture, view, table, drawn, gaps in zip(
+            self.mixtures, prepared.views, tables, entries, absent, strict=True
+        ):
             if drawn is not None and gaps is not None:
                 mixture.write_missing(point, drawn, gaps)
                 completed = view.values.copy()
                 completed[gaps] = drawn
+                # Leader sweeps take the values of families without a quadratic density.
+                table.values = completed
                 view = view._replace(values=completed)
             views.append(view)
         return Prepared(self.labels_of(prepared.state), views, prepared.state)
@@ -361,7 +366,7 @@ def same_params(view: View, other: View) -> bool:
 
 
 def is_labels(var: Any) -> bool:
-    """Tell whether a variable is a vector of labels under one of the package's priors."""
+    """Tell whether a variable is a vector of labels under a prior on partitions."""
     return var.owner is not None and isinstance(var.owner.op, LabelsRV)
 
 

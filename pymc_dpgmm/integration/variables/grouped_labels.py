@@ -302,12 +302,6 @@ def openers_support_point(op: OpenersRV, rv: Any, rng: Any, size: Any, alpha: An
     return pt.ones(group.shape, dtype="int8")
 
 
-def grouped_parameters(labels: Any) -> dict[str, Any]:
-    """Return the parameters of labels by group, by their names; ``labels`` is the random variable."""
-    op = labels.owner.op
-    return dict(zip(op.fields, op.dist_params(labels.owner)[:-1], strict=True))
-
-
 def group_of(labels: Any) -> np.ndarray:
     """Return the number of each row's group."""
     return np.asarray(labels.owner.op.dist_params(labels.owner)[-1].data)

@@ -236,7 +236,7 @@ class LabelsMixtureRV(BackendsOp, RandomVariable):
 
 
 class LabelsRV(LabelsMixtureRV):
-    """Labels of rows under one of the package's priors."""
+    """Labels of rows under a prior on partitions."""
 
     def make_node(self, rng: Any, size: Any, *dist_params: Any) -> Apply:
         # Without a static shape, starting labels of the wrong length reach the step method, which names them.

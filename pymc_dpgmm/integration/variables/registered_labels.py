@@ -117,7 +117,7 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
 
 
 def prior_parameters(labels: Any) -> dict[str, Any]:
-    """Return the parameters of a prior on partitions by their names; ``labels`` is its random variable."""
+    """Return the parameters of the prior of labels, also of labels by group, by their names."""
     op = labels.owner.op
     return dict(zip(op.fields, op.dist_params(labels.owner)[:-1], strict=True))
 

@@ -119,9 +119,8 @@ class Table:
         self.base_family = self.family = view.family
         self.for_sampling = for_sampling
         self.values, self.unit = view.values, view.unit
-        rows, self.origin = self.family.represent(view.params, view.values)
-        if view.origin is not None and self.origin is not None:
-            rows, self.origin = rows + (self.origin - view.origin), view.origin
+        origin = () if view.origin is None else (view.origin,)
+        rows, self.origin = self.family.represent(view.params, view.values, *origin)
         self.n_rows = int(view.values.shape[0])
         if may_be_wide and self.family.wide is not None and not np.isnan(rows).any():
             self.family = self.family.wide(*rows.shape) or self.family
