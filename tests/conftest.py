@@ -23,16 +23,16 @@ def pytest_configure(config: Any) -> None:
         prepare([FAMILIES["NormalInverseWishart"], FAMILIES["NormalInverseGamma"]], Options())
 
 
-@pytest.fixture(autouse=True)
-def mode_of_graphs(request: Any) -> Any:
-    """Evaluate PyTensor's graphs node by node where a test is marked ``interpreted``.
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: Any) -> Any:
+    """Evaluate PyTensor's graphs node by node where a test is marked ``interpreted``, and in its fixtures.
 
     To compile them takes seconds each, and such tests evaluate them a few times. The package's own kernels are
     compiled either way. ``interpreted(False)`` makes an exception in a file that is marked.
     """
-    marker = request.node.get_closest_marker("interpreted")
-    is_interpreted = marker is not None and False not in marker.args and not request.config.option.compile_graphs
+    marker = item.get_closest_marker("interpreted")
+    is_interpreted = marker is not None and False not in marker.args and not item.config.option.compile_graphs
     mode = "FAST_COMPILE" if is_interpreted else pytensor.config.mode
     # Where a node was made is of no use here, and takes a tenth of the time of all tests to find out.
     with pytensor.config.change_flags(mode=mode, traceback__limit=0):
-        yield
+        return (yield)

@@ -15,6 +15,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.partitions.grouped import Groups, draw_franchise, draw_openers
 from pymc_dpgmm.testing import assert_matches
 
+pytestmark = pytest.mark.interpreted
+
 N_DRAWS = 1_000_000
 # Lopsided, for a correlated psi far from the mean.
 ROWS = np.array([[0.3, -0.1], [2.9, 3.3], [3.1, 2.9], [-4.0, 5.0], [3.4, 3.2], [0.9, 1.2]])
@@ -181,7 +183,6 @@ def test_draws_from_the_prior():
     assert_matches(exact.codes(np.array(drawn))[None], labels, p)
 
 
-@pytest.mark.interpreted
 def test_prior_predictive_draws():
     with hdp_model():
         prior = pm.sample_prior_predictive(2_000, random_seed=1)
@@ -291,7 +292,6 @@ def test_concentrations_by_nuts():
     assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p / p.sum())
 
 
-@pytest.mark.interpreted
 def test_a_concentration_for_each_group_and_a_random_base_measure():
     """Runs, and gradients equal finite differences."""
     with pm.Model() as model:
@@ -359,7 +359,6 @@ def test_others_on_tables_are_refused():
             pm.sample(10, tune=10, chains=1, progressbar=False)
 
 
-@pytest.mark.interpreted
 def test_a_random_number_of_components():
     with pm.Model():
         m = pm.DiscreteUniform("m", 1, 6)

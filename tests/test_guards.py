@@ -13,7 +13,7 @@ from drawn import results
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.integration.hooks import guards
+from pymc_dpgmm.integration.hooks import chains
 from pymc_dpgmm.integration.internals import pymc_internals
 
 ROWS = np.array([-1.5, -1.2, 0.1, 2.0, 2.2, 2.9])
@@ -184,7 +184,7 @@ def test_models_print_what_the_user_has_written():
 
 def test_large_draws_of_labels_are_told_of_before_sampling(monkeypatch):
     rows = np.random.default_rng(0).normal(size=200)
-    monkeypatch.setattr(guards, "LARGEST_TRACE", 2 * 60 * 200)
+    monkeypatch.setattr(chains, "LARGEST_TRACE", 2 * 60 * 200)
     options = {"draws": 40, "tune": 20, "chains": 2, "cores": 1, "progressbar": False, "random_seed": 1}
     options["compute_convergence_checks"] = False
     with pm.Model():
@@ -196,7 +196,7 @@ def test_large_draws_of_labels_are_told_of_before_sampling(monkeypatch):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             pm.sample(**options, var_names=["alpha"])
-            monkeypatch.setattr(guards, "LARGEST_TRACE", 2 * 2 * 60 * 200)
+            monkeypatch.setattr(chains, "LARGEST_TRACE", 2 * 2 * 60 * 200)
             pm.sample(**options)
 
 

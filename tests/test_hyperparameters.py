@@ -291,6 +291,7 @@ def with_groups():
     dp.HDPMixture("y", 1.0, 1.0, base, group=[0, 0, 1, 1, 1], observed=ROWS)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("build", "expected"),
     [
@@ -339,6 +340,7 @@ def test_coordinates_of_different_mixtures_do_not_add_up(monkeypatch):
     assert len(module.chosen_hyperparameters(model, known, model.free_RVs, None)) == 2
 
 
+@pytest.mark.interpreted
 def test_hyperparameters_share_nuts_with_the_rest_of_the_model():
     """Where they are left to NUTS, one step moves them together with everything else."""
     with pm.Model() as model:

@@ -8,6 +8,8 @@ import sampled
 
 import pymc_dpgmm as dp
 
+pytestmark = pytest.mark.interpreted
+
 TRIALS = np.full(6, 20)
 SUCCESSES = np.array([3, 4, 12, 21, 14, 5])
 COUNTS = np.array([2, 3, 1, 8, -1, 0])

@@ -14,8 +14,8 @@ import pymc as pm
 import pytest
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.hooks.chains import told_of_interrupted_chain, told_of_interrupted_tuning
 from pymc_dpgmm.integration.hooks.convergence import checked_without_labels
-from pymc_dpgmm.integration.hooks.guards import told_of_interrupted_chain, told_of_interrupted_tuning
 from pymc_dpgmm.native.interrupts import interrupted_later, is_interrupt
 
 # A process that samples again and again, and says how each run ended. The signals go to all of its children too,

@@ -62,6 +62,7 @@ def test_latent_mixtures_have_the_lengths_of_their_dims():
     assert model.named_vars_to_dims["effects_labels"] == ("subject",)
 
 
+@pytest.mark.interpreted
 def test_a_latent_mixture_that_is_observed_later():
     with pm.Model() as model:
         dp.DPMixture("y", pm.Gamma("alpha", 1, 1), BASE, shape=(20,))
@@ -87,6 +88,7 @@ def test_new_data_of_the_same_and_of_another_length():
     assert sample(model)["y_labels"].shape == (1, 300, 7)
 
 
+@pytest.mark.interpreted
 def test_log_prior_and_debug(capsys):
     model = mixture_model()
     with model:

@@ -480,6 +480,7 @@ RECOGNISED = {
 }
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("case", RECOGNISED)
 def test_rows_that_the_rest_of_a_model_knows_one_by_one_are_recognised(case):
     build, names = RECOGNISED[case]
@@ -492,6 +493,7 @@ def a_few(**options):
     return sampled.sample(model, 5, tune=5, chains=1, **options).sample_stats
 
 
+@pytest.mark.interpreted
 def test_a_user_decides():
     by_labels, by_nuts = (a_few(dpmixture={"latent_rows": choice}) for choice in ("labels", "nuts"))
     assert "x_labels_x_accepted" in by_labels

@@ -14,6 +14,8 @@ from pymc_dpgmm.variational.ascent import ascend
 from pymc_dpgmm.variational.model.target import FitTarget
 from pymc_dpgmm.variational.rows import Rows
 
+pytestmark = pytest.mark.interpreted
+
 X = np.concatenate([np.random.default_rng(0).normal(-4.0, 1.0, 25), np.random.default_rng(1).normal(3.0, 0.5, 20)])
 
 
@@ -143,7 +145,6 @@ def test_slopes_vanish_at_the_maximum_and_nothing_falls(prior):
     assert np.max(np.abs(approx_fprime(at + 0.3, slow, 1e-5))) > 0.3
 
 
-@pytest.mark.interpreted
 def test_an_answer_has_the_values_and_starts_from_them():
     with pm.Model() as model:
         kappa = pm.Gamma("kappa", 1.0, 1.0)

@@ -13,6 +13,8 @@ from sampled import sample
 import pymc_dpgmm as dp
 from pymc_dpgmm.tables.reading import read_entries, read_table
 
+pytestmark = pytest.mark.interpreted
+
 REAL = pd.DataFrame({"x": [0.0, 1.0, 10.0, 11.0], "y": [5.0, 6.0, -5.0, -6.0]})
 NIG = dp.NormalInverseGamma(0.0, 1.0, 2.0, 1.0)
 LABELS = np.array([0, 0, 1, 1])

@@ -536,7 +536,7 @@ def test_what_a_profile_cannot_have():
 
 
 def run(model, draws=2_000, **options):
-    defaults = {"tune": 500, "chains": 2, "cores": 2, "random_seed": 17}
+    defaults = {"tune": 500, "chains": 2, "cores": 1, "random_seed": 17}
     return sampled.sample(model, draws, **(defaults | options))
 
 
@@ -716,6 +716,7 @@ def test_summaries(clusters):
     assert dp.point_partition(idata, "c")["labels"].dims == ("site",)
 
 
+@pytest.mark.interpreted
 def test_another_model_is_refused(clusters):
     model, y, idata = clusters
     assert dp.sample_new_rows(idata, "c", 2, model=model, random_seed=1)["loc"].sizes["new_row"] == 2
@@ -792,6 +793,7 @@ def test_log_likelihood_leaves_out_the_row_and_its_own_parameters(clusters):
     assert np.isfinite(az.loo(dp.log_likelihood(idata, "c", random_seed=1, model=model), var_name="y").elpd)
 
 
+@pytest.mark.interpreted
 def test_predictive_draws(clusters):
     model, y, idata = clusters
     with model:
@@ -836,6 +838,7 @@ def test_bands_of_a_density_are_those_of_the_random_measure():
     assert (abs(mean - expected.mean(axis=0)) < 4.0 * error).all()
 
 
+@pytest.mark.interpreted
 def test_density_is_refused_where_rows_have_covariates():
     x = np.arange(6.0)
     with pm.Model() as model:
@@ -1301,6 +1304,7 @@ def submodels():
     return model
 
 
+@pytest.mark.interpreted
 def test_processes_of_submodels_have_results_of_their_own():
     """Records have the whole name, so that models can be copied and draws be asked for each process."""
     model = submodels()
@@ -1322,6 +1326,7 @@ def test_a_record_is_never_added_twice():
             add_record(model, "t_atoms", {})
 
 
+@pytest.mark.interpreted
 def test_single_precision():
     """Rows keep the precision of the model."""
     with pytensor.config.change_flags(floatX="float32"), pm.Model():

@@ -10,6 +10,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.integration.runs import checkpoints
 from pymc_dpgmm.integration.runs.checkpoints import Checkpoint, pack, unpack
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.random.default_rng(0).normal(size=(25, 2)) + 4.0 * (np.arange(25) % 2)[:, None]
 
 

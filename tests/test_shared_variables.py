@@ -248,6 +248,7 @@ def test_the_direction_of_an_intercept_is_known():
     assert directions.of(("u", (2,))) == [0.0]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(
     ("build", "expected"),
     {
@@ -418,6 +419,7 @@ def random_mean():
     pm.Normal("y", x + level, 0.5, observed=SEASONS)
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("build", [two_likelihoods, bounds, two_mixtures, random_mean])
 def test_all_terms_that_change_are_counted(build):
     """What the density of the model changes by, but for that of the mixture, which standardized rows have."""

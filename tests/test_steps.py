@@ -13,6 +13,8 @@ from pymc.step_methods.compound import flatten_steps
 import pymc_dpgmm as dp
 from pymc_dpgmm.sampler.moves.split_merge import RANDOM_MOVE
 
+pytestmark = pytest.mark.interpreted
+
 ROWS = np.random.default_rng(0).normal(size=(40, 2)) + 4.0 * (np.arange(40) % 3)[:, None]
 BASE = dp.NormalInverseWishart.from_data(ROWS)
 
@@ -303,6 +305,7 @@ def test_standalone_options_that_make_no_sense():
             dp.SplitMerge(sequential=0, random=0)
 
 
+@pytest.mark.interpreted(False)
 def test_refuses_other_samplers():
     model = mixture_model()
     with model:

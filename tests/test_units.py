@@ -16,6 +16,8 @@ from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import draw_codes, log_likelihoods, normalized, partitions
 
+pytestmark = pytest.mark.interpreted
+
 N_UNITS = 5
 UNIT = np.array([3, 0, 0, 1, 2, 2, 2, 3, 4, 0])
 MEANS = np.array([0.0, 0.9, 0.3, 1.4, 1.1])

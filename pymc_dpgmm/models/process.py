@@ -62,7 +62,8 @@ def DirichletProcess(  # noqa: N802
         only.
     prior : distribution, optional
         Another prior on partitions, instead of ``alpha``: ``dp.PitmanYor.dist(alpha, discount, n)``,
-        ``dp.FiniteDirichlet.dist(alpha, n_components, n)`` or ``dp.MFM.dist(gamma, n, components=...)``.
+        ``dp.FiniteDirichlet.dist(alpha, n_components, n)``, ``dp.MFM.dist(gamma, n, components=...)``, or one from
+        outside the package.
     known_labels, must_link : (n,) array_like, optional
         As in :class:`CRP`.
     initval : (n,) integer array_like, optional

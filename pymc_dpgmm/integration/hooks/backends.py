@@ -37,7 +37,7 @@ def _refuse_generic_steps(node: Apply) -> None:
     """Raise NotImplementedError if a generic step of PyMC, which joins its variables in an array, moves labels."""
     if any(variable.name == JOINED_INPUTS for variable in ancestors([node.inputs[0]])):
         raise NotImplementedError(
-            "the labels of a Chinese restaurant process can only be sampled by the step methods of "
+            "labels under a prior on partitions can only be sampled by the step methods of "
             "pymc_dpgmm (pm.sample assigns them by itself), not by pm.sample_smc, Metropolis or another "
             "generic step"
         )

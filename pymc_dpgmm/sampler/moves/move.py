@@ -36,7 +36,7 @@ class Paying(NamedTuple):
     worthwhile : float
         The share of accepted moves below which there are fewer of them.
     fade : float
-        The power of this share with which they become fewer.
+        Below it, the number is multiplied by ``(accepted / worthwhile) ** fade``, of the share that is accepted.
     least : float
         The least number of moves in a draw, on average.
     """

@@ -98,7 +98,8 @@ def scan(s, prior, rows, start, stop, metropolized):
     for place in range(s.head[N_CLUSTERS]):
         weigh_seat(s, prior, s.order[place])
     opening = log_seat_new(prior, s.head[N_CLUSTERS])
-    # Whether the next row has left its slot, since too many digits of its density would be lost otherwise.
+    # Whether the next row is in no cluster: its density without itself had lost too many digits (NaN), so that it
+    # was taken out and is weighed anew.
     has_left = False
     t = start
     while t < stop:
@@ -174,7 +175,7 @@ def _call_scan_grouped(typing_context, address, head, rows, n_rows):
 @provided(SCAN_ROWS)
 @c_function(INT(INTS, INTS, INT, INT))
 def scan_rows(head, rows, n_rows, metropolized):
-    """Scan rows from where the head says on; rows in groups by Gibbs sampling, whether or not ``metropolized``."""
+    """Scan ``rows`` from index ``head[POSITION]`` on; rows in groups ignore ``metropolized``."""
     s = memory_at(head)
     if are_grouped(s):
         return _call_scan_grouped(head[SCAN_GROUPED], head, rows, n_rows)

@@ -72,7 +72,7 @@ def run_sweeps(head, n_sweeps, n_scans, metropolized):
             head[PHASE] = 1
         while head[PHASE] <= n_scans:
             if head[SWEEP] == 0 and head[PHASE] == 1 and head[POSITION] == 0:
-                # Any order does; one serves all scans of a call.
+                # Every order of rows leaves the posterior invariant: they are shuffled once a call.
                 if are_grouped(s):
                     shuffle_groups(s)
                 else:

@@ -90,9 +90,9 @@ def choose(s, log_weights, m):
 
 @inlined
 def stays_surely(u, total, weight, rest):
-    """Tell whether ``u`` is above what the probabilities of all other indices sum up to, by a bound of the sum.
+    """Tell whether ``u`` is above an upper bound of the probability to leave, so that the weights need no visit.
 
-    ``total`` is ``weight``, that of the own index, and the ``rest``.
+    ``total`` is ``weight``, that of the own index, plus ``rest``, that of all others.
     """
     return u * (total - LEFT_OUT * min(weight, rest)) > rest
 

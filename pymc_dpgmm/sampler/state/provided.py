@@ -1,8 +1,7 @@
-"""What moves tell the state below them: functions that compiled code calls by address, and the kinds of moves.
+"""Functions that the state calls by address and later folders define, and the names of the kinds of moves.
 
-Such functions are compiled once, and not into all that call them.
-
-The state keeps their addresses. It knows none of the moves; each registers what it provides.
+Moves are defined after the state, which imports none of them: each registers here what it provides, and a state
+keeps the addresses. A function that is called so is compiled once, and not into all that call it.
 """
 
 from collections.abc import Callable

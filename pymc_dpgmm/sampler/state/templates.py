@@ -55,7 +55,7 @@ VIEW = Block(
     absent=blocks.BYTES,
     # Numbers in a row of the table before its cache.
     n_before_cache=NUMBER,
-    # The bits of what log densities and log evidence are multiplied by.
+    # The power of the likelihood, a float64 that is kept bit by bit: see ``float_of``.
     power=NUMBER,
     # The functions of the family, see ``TEMPLATES``.
     weigh=FUNCTION,
@@ -132,7 +132,9 @@ WORST_LOG_ERROR = 1e-5
 
 def _of_a_family(function: Callable[..., Any]) -> Callable[..., Any]:
     def unbound(*arguments: Any) -> Any:
-        raise NotImplementedError(f"{function.__name__} is of no family here")
+        raise NotImplementedError(
+            f"{function.__name__} is a placeholder: functions of a family are made by table_functions.function_of"
+        )
 
     return functools.wraps(function)(unbound)
 

@@ -98,7 +98,7 @@ class Mix(NamedTuple):
     sweep : callable
         ``(n_sweeps, n_scans, *numbers) -> n_moved``, with a number of moves for each kind.
     divides : bool
-        Whether tuning has as many paying moves as there can be.
+        Whether draws of tuning make ``MOST_MOVES`` moves of every kind whose number is a ``Paying``.
     """
 
     has_leaders: bool
