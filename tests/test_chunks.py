@@ -56,7 +56,7 @@ def after_draws(case, prior, scheme, n_starts, n_draws=2, seed=1):
 FEW = dict(zip(SETS, ["all of it", "carvings", "births and deaths", "all rows scanned"], strict=True))
 
 
-@pytest.mark.parametrize(("case", "prior"), rest_slow(SETS, 2))
+@pytest.mark.parametrize(("case", "prior"), rest_slow(SETS))
 def test_draws_leave_the_posterior_invariant(case, prior):
     """Draws of rows in chunks, every scheme of what comes back, against enumeration."""
     exact.assert_matches(*after_draws(case, prior, SCHEMES[FEW[case, prior]], 1_500))

@@ -63,7 +63,7 @@ def test_partition_frequencies(family, rows, base, alpha):
     check_frequencies(family, rows, base, alpha, N_DRAWS, seed=20130805)
 
 
-@pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases())[:2])
+@pytest.mark.parametrize(("family", "rows", "base", "alpha"), rest_slow(list(cases())[:2]))
 def test_partition_frequencies_by_gibbs_sampling(family, rows, base, alpha):
     """These are the scans of many rows, and of some rows."""
     check_frequencies(family, rows, base, alpha, N_DRAWS, seed=3, metropolized=False)

@@ -61,7 +61,7 @@ def test_rows_that_start_where_they_have_no_density_may_move(kind):
         u = rows_of(kind)
         pm.Potential("bounds", pt.switch(u > 0.8, 0.0, -np.inf))
         pm.Normal("y", u, 0.5, observed=np.full(6, 1.0))
-    idata = sampled.sample(model, 20, tune=200, chains=1, random_seed=1)
+    idata = sampled.sample(model, 20, tune=60, chains=1, random_seed=1)
     assert float(idata.posterior["u"].min()) > 0.8
 
 

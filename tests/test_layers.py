@@ -1,4 +1,4 @@
-"""Rooms import from rooms above them in the table of CONTRIBUTING, and numbers know nothing of the framework."""
+"""Rooms import from those before them in the table of CONTRIBUTING; numbers know nothing of the framework."""
 
 import ast
 import functools
@@ -17,7 +17,7 @@ from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.native.fingerprints import own_sources
 
 PACKAGE = Path(pymc_dpgmm.__file__).parent
-# From below: a room imports from those before it. CONTRIBUTING.md tells what each is for.
+# A room imports from those before it. CONTRIBUTING.md tells what each is for.
 ROOMS = [
     "native",
     "tables",
@@ -91,14 +91,14 @@ def imported_by(module):
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_rooms_import_from_rooms_below(room):
-    above = ROOMS[ROOMS.index(room) + 1 :]
+def test_rooms_import_from_earlier_rooms(room):
+    later = ROOMS[ROOMS.index(room) + 1 :]
     wrong = {
         f"{module} imports {other}"
         for module in modules()
         if room_of(module) == room
         for other in imported_by(module)
-        if room_of(other) in above
+        if room_of(other) in later
     }
     assert not wrong
 

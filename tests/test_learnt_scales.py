@@ -160,7 +160,7 @@ def test_mistakes_are_seen(mistake, monkeypatch):
         check("full" if mistake == "prior" else "spherical", 15_000)
 
 
-@pytest.mark.parametrize("kind", NORMAL)
+@pytest.mark.parametrize("kind", rest_slow(NORMAL))
 def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch):
     """Points of a line have the probabilities that the family's own evidence and the priors give them.
 

@@ -837,7 +837,7 @@ def process_with_profile(n_draws):
         dp.CollapsedMixture("x", model["theta_labels"], of_columns, observed=pd.DataFrame(x, columns=["a", "b"]))
         pm.Poisson("y", theta["rate"], observed=y)
         pm.Normal("z", theta["shift"], 1.0, observed=np.zeros((7, 2)))
-        idata = pm.sample(n_draws, tune=20, chains=1, random_seed=2, progressbar=False, quiet=True)
+        idata = pm.sample(n_draws, tune=5, chains=1, random_seed=2, progressbar=False, quiet=True)
     # Parameters of other values than those of the base, so that clusters can be told apart.
     labels = idata["posterior"]["theta_labels"].to_numpy()
     atoms = rng.normal(size=(n_draws, 7))

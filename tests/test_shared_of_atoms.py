@@ -179,7 +179,7 @@ MEANS = {
 }
 
 
-@pytest.mark.parametrize("case", slow_but(MEANS, "a variable", "twice a variable", "several"))
+@pytest.mark.parametrize("case", slow_but(MEANS, "a variable", "several"))
 def test_which_variables_are_means_of_the_base(case):
     """Densities of atoms tell; all of them move with an intercept, compiled."""
     base, expected = MEANS[case]

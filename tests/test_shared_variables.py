@@ -119,7 +119,7 @@ def largest_score(base, n_draws, are_shifted=False):
     return np.max(np.abs(change.mean(axis=0)) / (change.std(axis=0) / np.sqrt(n_draws) + 1e-12))
 
 
-@pytest.mark.parametrize("are_shifted", [False, True])
+@pytest.mark.parametrize("are_shifted", rest_slow([False, True]))
 @pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)]))
 def test_moves_leave_the_joint_distribution(base, n_draws, are_shifted):
     """A number that moves with the rows, in both ways, from exact draws, for three families."""
@@ -311,7 +311,8 @@ def posterior():
     return p.sum(axis=0), mean, of_slope @ (SLOPES - mean) ** 2
 
 
-@pytest.mark.parametrize(("n_draws", "tolerance"), rest_slow([(2_000, 0.2), (15_000, 0.08)]))
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_draws", "tolerance"), [(15_000, 0.08)])
 def test_labels_and_a_slope_follow_the_posterior(n_draws, tolerance):
     """Rows, their labels and a slope that they share, against enumeration and quadrature."""
     with pm.Model() as model:

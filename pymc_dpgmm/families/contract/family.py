@@ -1,4 +1,4 @@
-"""What a conjugate family declares of itself, and what the layers above see of it.
+"""What a conjugate family declares of itself, which is all that later folders see of it.
 
 A family tells its parameters, the sums that it keeps of the rows of a cluster, and the log evidence of a cluster
 given these sums. Everything a sampler needs follows: the predictive density of a row is the evidence with the row

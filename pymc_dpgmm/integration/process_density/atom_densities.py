@@ -365,17 +365,15 @@ class AtomDensities:
     def _unfolded(self, free: Variable) -> tuple[list[Variable], list[Variable]]:
         """Return all atoms, and the Jacobians, as functions of the free form."""
         replaced: dict[Variable, Variable] = {}
-        jacobians, start = [], 0
-        for entry, shape in zip(self._continuous, self._lengths, strict=True):
-            stop = start + int(np.prod(shape))
-            values, jacobian = entry.from_free(free[:, start:stop], shape)
+        jacobians = []
+        for entry, shape, columns in zip(self._continuous, self._lengths, self.columns.values(), strict=True):
+            values, jacobian = entry.from_free(free[:, columns], shape)
             # The bounds of an entry depend on earlier entries only, which have been unfolded.
             if replaced:
                 values, jacobian = clone_replace([values, jacobian], replaced, rebuild_strict=False)
             values = pt.specify_shape(values, (None, *entry.atoms.type.shape[1:]))
             replaced[entry.atoms] = values
             jacobians.append(jacobian)
-            start = stop
         return [replaced.get(atoms, atoms) for atoms in self._atoms], jacobians
 
     def _density(self, atoms: Sequence[Variable], labels: Variable) -> Variable:

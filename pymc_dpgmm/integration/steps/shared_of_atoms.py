@@ -30,6 +30,7 @@ from pymc_dpgmm.integration.steps.shared_variables import (
     Widths,
     draw_some,
     is_of_mixtures,
+    is_unbounded,
     places_in,
     shared_variables,
 )
@@ -237,9 +238,9 @@ def _may_be_means(
     found = []
     for mean in model.free_RVs:
         positions = [position for position, variables in enumerate(behind) if mean in variables]
-        is_plain = mean.dtype == "float64" and model.rvs_to_transforms[mean] is None
         others = [rv for rv in (mean, *dependents(model, mean)) if rv not in parameters]
-        if is_plain and len(positions) == 1 and mean not in shared and not any(map(is_of_mixtures, others)):
+        is_free = is_unbounded(model, mean) and mean not in shared
+        if is_free and len(positions) == 1 and not any(map(is_of_mixtures, others)):
             found.append((positions[0], mean))
     return found
 

@@ -49,6 +49,11 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     return shared if sum(count_numbers(model, shared).values()) <= MOST_SHARED else []
 
 
+def is_unbounded(model: pm.Model, rv: Variable) -> bool:
+    """Tell whether any real numbers may be values of a variable, which has no transformation."""
+    return rv.dtype == "float64" and model.rvs_to_transforms[rv] is None
+
+
 def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     """Return the variable that may be the mean of a mixture's base measure and nothing else.
 
@@ -65,8 +70,7 @@ def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     (mean,) = found
     others = [variable for variable in inputs.in_order() if variable is not of_base]
     is_sole = dependents(model, mean) == [mixture] and mean not in set(ancestors(others, blockers=model.basic_RVs))
-    is_plain = model.rvs_to_transforms[mean] is None and mean.dtype == "float64"
-    return mean if is_plain and is_sole and count_numbers(model, [mean])[mean] == d else None
+    return mean if is_unbounded(model, mean) and is_sole and count_numbers(model, [mean])[mean] == d else None
 
 
 def places_in(current: Mapping[str, np.ndarray]) -> list[Place]:
