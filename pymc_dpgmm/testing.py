@@ -27,9 +27,10 @@ from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.labels import cluster_sizes
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
+from pymc_dpgmm.sampler.state.all_clusters import write_labels
 from pymc_dpgmm.sampler.state.marginal import MarginalLikelihood
 from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, memory_at
-from pymc_dpgmm.sampler.state.state import State, write_labels
+from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import function_of
 from pymc_dpgmm.sampler.state.templates import DERIVE

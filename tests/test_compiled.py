@@ -50,7 +50,7 @@ import sys
 from pymc_dpgmm.native import compiled
 if len(sys.argv) > 1:
     compiled.own_sources = lambda: (sys.argv[1],)
-from pymc_dpgmm.sampler.state.state import log_joint, write_labels
+from pymc_dpgmm.sampler.state.all_clusters import log_joint, write_labels
 compiled.compiling.n_compiled = 0
 write_labels.address, log_joint.address
 print(compiled.compiling.n_compiled, "compiled")

@@ -8,7 +8,8 @@ import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves.sweep import gibbs_scan
-from pymc_dpgmm.sampler.state.state import State, refit_all
+from pymc_dpgmm.sampler.state.all_clusters import refit_all
+from pymc_dpgmm.sampler.state.state import State
 
 RNG = np.random.default_rng(4)
 CASES = {

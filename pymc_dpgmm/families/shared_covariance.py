@@ -22,16 +22,11 @@ from typing import Any
 import numpy as np
 
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
-from pymc_dpgmm.families.contract.component import Component, Drawn, restore_mean
+from pymc_dpgmm.families.contract.component import Drawn
 from pymc_dpgmm.families.contract.expected import Quadratic
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.supports import positive, positive_definite, real
-from pymc_dpgmm.families.shared.full_normal import (
-    conditional_mean,
-    draw_conditional,
-    draw_full_rows,
-    log_full_density,
-)
+from pymc_dpgmm.families.shared.full_normal import full_component
 from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, scratch_of_scatters, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.families.shared.some_columns import condition, solve_transposed
@@ -201,16 +196,7 @@ FAMILY = Family(
     log_predictive_present=_log_predictive_present,
     draw_absent=_draw_absent,
     scratch=scratch_of_scatters,
-    component=Component(
-        axes={"mean": "d", "covariance": "dd"},
-        draw=_draw,
-        draw_rows=draw_full_rows,
-        log_density=log_full_density,
-        quadratic=lambda drawn: (drawn["mean"], np.linalg.qr(drawn["root"]).R),
-        restore=restore_mean,
-        mean=conditional_mean,
-        draw_unknown=draw_conditional,
-    ),
+    component=full_component(_draw),
     represent=centred,
     shift=shift_mean,
     draws_missing=True,

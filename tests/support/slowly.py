@@ -11,12 +11,17 @@ def rest_slow(values: Iterable[Any], n_fast: int = 1) -> list[Any]:
 
     Parameters
     ----------
-    values : iterable of values, or of tuples of values
+    values : iterable of values, of tuples of values, or of ``pytest.param``
     n_fast : int
     """
     parameters = list(values)
-    slow = [value if isinstance(value, tuple) else (value,) for value in parameters[n_fast:]]
-    return parameters[:n_fast] + [pytest.param(*value, marks=pytest.mark.slow) for value in slow]
+    return parameters[:n_fast] + [_slow(value) for value in parameters[n_fast:]]
+
+
+def _slow(value: Any) -> Any:
+    if hasattr(value, "marks"):
+        return pytest.param(*value.values, id=value.id, marks=(*value.marks, pytest.mark.slow))
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
 
 
 def slow_but(cases, *fast):

@@ -10,11 +10,11 @@ and of a t with :math:`\nu` degrees of freedom and scale matrix S, of which p co
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from pymc_dpgmm.families.contract.component import draw_gammas
+from pymc_dpgmm.families.contract.component import Component, draw_gammas, restore_mean
 
 
 def draw_full_rows(
@@ -138,3 +138,17 @@ def _log_normal(values: np.ndarray, mean: np.ndarray, root: np.ndarray, log_det:
     for k in range(len(mean)):
         total[:, k] = -0.5 * np.sum(((values - mean[k]) @ root[k].T) ** 2, axis=1)
     return total + log_det - 0.5 * values.shape[1] * math.log(2.0 * math.pi)
+
+
+def full_component(draw: Callable[..., dict[str, np.ndarray]]) -> Component:
+    """Return what a family with a full covariance in each cluster knows of parameters that ``draw`` draws."""
+    return Component(
+        axes={"mean": "d", "covariance": "dd"},
+        draw=draw,
+        draw_rows=draw_full_rows,
+        log_density=log_full_density,
+        quadratic=lambda drawn: (drawn["mean"], np.linalg.qr(drawn["root"]).R),
+        restore=restore_mean,
+        mean=conditional_mean,
+        draw_unknown=draw_conditional,
+    )

@@ -6,10 +6,11 @@ import numpy as np
 
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, c_function, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.sampler.state.all_clusters import refit_all, set_prior_predictives
 from pymc_dpgmm.sampler.state.choices import choose
 from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import free_slot, join, leave, take_slot
-from pymc_dpgmm.sampler.state.state import State, refit_all, set_prior_predictives
+from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import (
     ABSENT,
     DRAW_ABSENT,

@@ -23,8 +23,8 @@ from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.split_merge import allocate_in_turn
 from pymc_dpgmm.sampler.moves.sweep import redraw_once, run_sweeps
+from pymc_dpgmm.sampler.state.all_clusters import fill, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
-from pymc_dpgmm.sampler.state.state import fill, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.table_functions import function_of
 from pymc_dpgmm.sampler.state.templates import ALWAYS, DRAW_ABSENT, PRESENT
 from pymc_dpgmm.sampler.state.views import IN_VIEWS

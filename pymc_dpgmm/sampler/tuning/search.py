@@ -28,6 +28,7 @@ from pymc_dpgmm.sampler.moves.split_merge import (
     log_target_ratio,
     unite_statistics,
 )
+from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
 from pymc_dpgmm.sampler.state.choices import accumulate, choose, shuffle
 from pymc_dpgmm.sampler.state.grouping import are_grouped
 from pymc_dpgmm.sampler.state.memory import (
@@ -41,8 +42,8 @@ from pymc_dpgmm.sampler.state.memory import (
     prior_of,
 )
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, link, take_slot, unlink
-from pymc_dpgmm.sampler.state.state import State, log_evidence, log_joint_of
-from pymc_dpgmm.sampler.state.views import weigh
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.views import log_evidence, weigh
 
 # Where :func:`search` keeps what it has to tell: the largest change, and the clusters there were before splits.
 LARGEST, N_TO_SPLIT = 0, 1
