@@ -66,13 +66,14 @@ class Corpus:
 
         A draw is the words' probabilities in all topics, or these and the Dirichlet parameters of documents.
         """
-        from pymc_dpgmm.posterior.arrays.topics import log_documents
+        from pymc_dpgmm.posterior.arrays.topics import estimate_documents
 
         rng = np.random.default_rng(0)
         found = []
         for draw in draws:
             topics, pulls = draw if isinstance(draw, tuple) else (draw, np.full(len(draw), ALPHA))
-            found.append(log_documents(rng, self.words, self.starts, topics, pulls, 10))
+            estimates = estimate_documents(rng, self.words, self.starts, topics, pulls, 10)
+            found.append(estimates.log_probability)
         mean = np.logaddexp.reduce(found, axis=0) - np.log(len(found))
         return float(found[-1].sum() / len(self.words)), float(mean.sum() / len(self.words))
 

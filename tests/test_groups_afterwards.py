@@ -7,13 +7,15 @@ import numpy as np
 import pandas as pd
 import pymc as pm
 import pytest
+from drawn import results
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 from small_groups import log_topics, posterior_of_names
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.posterior.arrays.topics import estimate_documents, log_documents
+from pymc_dpgmm.posterior.arrays.seats import GroupedSeats
+from pymc_dpgmm.posterior.arrays.topics import estimate_documents, match
 
 pytestmark = pytest.mark.interpreted
 
@@ -204,7 +206,7 @@ def test_left_to_right_is_unbiased():
         prior = prior.sum() + exact.gammaln(ALPHA.sum()) - exact.gammaln(ALPHA.sum() + 4)
         total += np.exp(prior) * np.prod(topics[list(labels), words])
     rng = np.random.default_rng(0)
-    found = log_documents(rng, words, np.array([0, 4, 4]), topics, ALPHA, 100_000)
+    found = estimate_documents(rng, words, np.array([0, 4, 4]), topics, ALPHA, 100_000).log_probability
     np.testing.assert_allclose(found, [np.log(total), 0.0], atol=0.005)
 
 
@@ -236,6 +238,97 @@ def test_documents_held_out():
     together = posterior_of_names(np.append(WORDS, new), np.append(DOCUMENT, [2, 2, 2]), ALPHA, ETA)[2]
     np.testing.assert_allclose(found["log_likelihood"], [together - without], atol=0.03)
     np.testing.assert_allclose(found.attrs["perplexity"], np.exp(-float(found["log_likelihood"][0]) / 3))
+
+
+def test_documents_tell_of_the_words_of_topics():
+    """With Dirichlet parameters in place of drawn probabilities, the words of a document are exchangeable only."""
+    topics = np.array([[2.0, 1e-4, 0.5], [1e-4, 0.7, 3.0]])
+    words, total, expected = np.array([1, 1, 2, 1]), 0.0, np.zeros(2)
+    for labels in np.ndindex(2, 2, 2, 2):
+        n, counts, p = np.zeros(2), topics.copy(), 1.0
+        for k, word in zip(labels, words, strict=True):
+            p *= (n[k] + ALPHA[k]) / (n.sum() + ALPHA.sum()) * counts[k, word] / counts[k].sum()
+            n[k] += 1.0
+            counts[k, word] += 1.0
+        total, expected = total + p, expected + p * (n + ALPHA) / (4.0 + ALPHA.sum())
+    rng, starts = np.random.default_rng(0), np.array([0, 4])
+    found = estimate_documents(rng, words, starts, topics, ALPHA, 100_000, are_drawn=False)
+    np.testing.assert_allclose(found.log_probability, [np.log(total)], atol=0.01)
+    np.testing.assert_allclose(found.weights[0], expected / total, atol=0.01)
+
+
+@pytest.mark.filterwarnings("ignore:no row has 1 of the 3 levels")
+def test_words_that_are_rare_in_every_topic_are_held_out():
+    """Probabilities of words are integrated out: drawn, those of unseen words would be 0 in nearly all draws."""
+    alpha, eta = np.full(2, 0.5), np.full(3, 1e-4)
+    words = np.where(WORDS == 2, 1, WORDS)
+    names = pd.Series(pd.Categorical.from_codes(words, categories=["a", "b", "never"]))
+    with pm.Model():
+        dp.LDA("w", 2, alpha, eta, observed=names, group=DOCUMENT)
+        idata = pm.sample(500, tune=200, chains=1, random_seed=1, progressbar=False)
+    without = posterior_of_names(words, DOCUMENT, alpha, eta)[2]
+    new = [0, 2, 2]
+    together = posterior_of_names(np.append(words, new), np.append(DOCUMENT, [2] * 3), alpha, eta)[2]
+    run = {"group": [0, 0, 0], "n_draws": 500, "n_particles": 20, "random_seed": 1}
+    found = dp.held_out_log_likelihood(idata, "w", ["a", "never", "never"], **run)
+    # Draws with a topic without words, which are few, make up most of it.
+    np.testing.assert_allclose(found["log_likelihood"], [together - without], atol=0.4)
+    assert float(found["weight"].sum() + found["other_weight"].sum()) == pytest.approx(1.0)
+
+
+def test_documents_under_topics_without_words():
+    """Dirichlet parameters near 0 leave no words to topics that have none, and no numbers that are none."""
+    counts = pd.DataFrame({"cat": [4, 5, 0], "dog": [5, 4, 0], "tax": [0, 0, 6]})
+    with pm.Model():
+        dp.LDA("w", 6, 0.5, 0.001, observed=counts)
+        idata = pm.sample(60, tune=60, chains=1, random_seed=1, progressbar=False)
+    found = dp.held_out_log_likelihood(idata, "w", counts, random_seed=1)
+    assert np.isfinite(found["log_likelihood"]).all()
+    assert np.isfinite(found["weight"]).all()
+
+
+def test_topics_without_words_have_their_weights():
+    """A document without words has the weights of its prior, whatever topics of a draw have words."""
+    with pm.Model() as model:
+        dp.LDA("w", 3, 2.0, 0.5, observed=[[2, 0], [0, 2], [0, 0]])
+    idata = results(model, {"w_labels": [[0, 0, 1, 1], [2, 2, 0, 0], [1, 1, 1, 1], [0, 0, 2, 1]]}, n_chains=1)
+    found = dp.group_weights(idata, "w", [0, 0, 1, 2], random_seed=1)
+    np.testing.assert_allclose(found["weight"].to_numpy()[2], 1.0 / 3.0, atol=1e-9)
+    np.testing.assert_allclose(found["weight"].sum("cluster"), 1.0)
+    np.testing.assert_allclose(found["other"], 0.0, atol=1e-12)
+    assert np.all(found["lower"].to_numpy()[2] > 0.001)
+
+
+def test_clusters_without_a_common_row_do_not_match():
+    """The third of the reference has its rows with those of the second, and the first is divided."""
+    labels, reference = np.array([0, 0, 1, 2, 2, 2]), np.array([0, 0, 0, 1, 1, 2])
+    found = match(labels, 3, reference, 3)
+    assert found.cluster.tolist() == [0, 2, -1]
+    assert found.shared.tolist() == [2, 2, 0]
+
+
+def test_shares_of_many_small_clusters():
+    """None of the clusters without rows takes what drawing leaves over: E sum of squares is 1 / (1 + gamma)."""
+    rng = np.random.default_rng(1)
+    seats = GroupedSeats(np.zeros((1, 0)), np.ones(1), np.zeros(0), gamma=1_000.0)
+    squares = [np.sum(seats.draw_shares(rng) ** 2) for _ in range(200)]
+    assert np.mean(squares) == pytest.approx(1.0 / 1_001.0, rel=0.1)
+    assert max(np.max(seats.draw_shares(rng)) for _ in range(50)) < 0.05
+
+
+def test_eta_and_alpha_are_matched_or_refused():
+    counts = pd.DataFrame({"cat": [4, 5, 0], "dog": [5, 4, 1], "tax": [0, 0, 6]})
+    with pm.Model() as model:
+        eta = pd.Series({"tax": 9.0, "dog": 0.5, "cat": 0.1})
+        dp.LDA("w", 2, 0.5, eta, observed=counts)
+    parameters = [value for value in model["w"].owner.inputs if np.shape(getattr(value, "data", 0))[-1:] == (3,)]
+    assert [np.ravel(value.data).tolist() for value in parameters] == [[0.1, 0.5, 9.0]]
+    with pm.Model(), pytest.raises(ValueError, match=r"several documents are named \['d'\]"):
+        dp.LDA("w", 2, 0.5, 0.5, observed=counts.set_axis(["d", "d", "e"]))
+    with pm.Model():
+        alpha = pm.Data("alpha", np.ones(5))
+        with pytest.raises(ValueError, match="one entry for each of 2 groups, got 5 of alpha"):
+            dp.HDPMixture("y", alpha, 1.0, dp.NormalInverseGamma(**NIG), group=NAMES, observed=ROWS)
 
 
 # A word that no document has is what this is about; that a warning tells of it is shown in test_topics.py.

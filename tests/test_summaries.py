@@ -12,6 +12,7 @@ from drawn import results
 from scipy.stats import gamma
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.posterior.named_views import NO_CATEGORY
 
 mpl.use("Agg")
 from matplotlib.figure import Figure
@@ -235,7 +236,7 @@ def test_columns_and_categories_keep_their_names():
     # Columns have other categories each.
     components = dp.component_draws(idata, "t_kind", TRUTH, random_seed=0)
     names = components["t_kind_category_name"]
-    assert names.to_numpy().tolist() == [["north", "south", ""], ["f", "m", "x"]]
+    assert names.to_numpy().tolist() == [["north", "south", NO_CATEGORY], ["f", "m", "x"]]
     assert components["probability"].dims[-2:] == names.dims
     clusters = dp.summary(idata, "t", TRUTH, random_seed=0).clusters
     shown = clusters.filter(like="t_kind_probability").columns.str.removeprefix("t_kind_probability")

@@ -28,7 +28,7 @@ def test_keeps_the_draws_of_the_trace(every, kept, cores):
     keep = dp.ThinnedLabels("y_labels", every=every)
     whole = sample(keep, cores=cores).posterior["y_labels"]
     thinned = keep.to_datatree()["y_labels"]
-    assert thinned.dims == ("chain", "draw", "row")
+    assert thinned.dims == whole.dims
     assert thinned["draw"].to_numpy().tolist() == kept
     assert np.array_equal(thinned, whole.sel(draw=kept))
 
@@ -41,7 +41,7 @@ def test_labels_may_stay_out_of_the_trace():
         with pytest.raises(ValueError, match="the draws have no y_labels, which var_names left out"):
             dp.summary(idata, name)
     n_clusters = idata.posterior["y_n_clusters"].sel(draw=[14, 29])
-    assert np.array_equal(keep.to_datatree()["y_labels"].max("row") + 1, n_clusters)
+    assert np.array_equal(keep.to_datatree()["y_labels"].max("y_labels_dim_0") + 1, n_clusters)
     assert np.array_equal(idata.sample_stats["y_labels_n_clusters"], idata.posterior["y_n_clusters"])
 
 
@@ -60,7 +60,8 @@ class Draw:
     """What PyMC hands to a callback."""
 
     def __init__(self, chain, number):
-        self.chain, self.tuning, self.point = chain, False, {"labels": np.array([chain, number])}
+        self.chain, self.tuning, self.draw_idx = chain, False, number
+        self.point = {"labels": np.array([chain, number])}
 
 
 @pytest.mark.parametrize(

@@ -632,3 +632,54 @@ def test_the_difference_by_chance_is_what_is_expected():
             found.append(difference_of_pairs(independent(300), fresh[kept].reshape(2, 400, -1)))
         differ, by_chance = np.array(found).mean(axis=0)
         assert by_chance == pytest.approx(differ, rel=0.08)
+
+
+def blobs():
+    rng = np.random.default_rng(5)
+    return rng.normal(size=(200, 10)) + 10.0 * rng.normal(size=(4, 10))[np.repeat(np.arange(4), 50)]
+
+
+@pytest.mark.parametrize("n_starts", [1, 4])
+def test_components_without_rows_are_left_out(n_starts):
+    """Each costs some of the bound, and narrows the approximation of alpha."""
+    with pm.Model():
+        base = dp.NormalInverseWishart.from_data(blobs())
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=blobs())
+        fits = [dp.fit(n_starts=n_starts, random_seed=seed, progressbar=False) for seed in range(4)]
+    for fit in fits:
+        assert len(fit.sizes) == 4
+        assert np.all(fit.sizes > 0.0)
+        assert np.ptp(fit.bounds) < 1e-3
+        # The same posterior of alpha from every start.
+        np.testing.assert_allclose(fit.alpha, fits[0].alpha, rtol=1e-4)
+
+
+def test_more_starts_are_no_worse_where_hyperparameters_are_fitted():
+    """They are fitted to several optima, since the best one at some values need not be the best at its own."""
+    x = dp.datasets.load_galaxies().to_numpy(dtype=float)
+    with pm.Model() as model:
+        kappa, scale = pm.Gamma("kappa", 1.0, 10.0), pm.Gamma("scale", 2.0, 0.5)
+        base = dp.NormalInverseGamma(x.mean(), kappa, 2.0, scale)
+        dp.DPMixture("y", pm.Gamma("alpha", 1.0, 1.0), base, observed=x)
+    ends = {}
+    for n_starts in (1, 6):
+        for seed in (1, 2, 3):
+            with model:
+                fit = dp.fit(maximize=["kappa", "scale"], n_starts=n_starts, random_seed=seed, progressbar=False)
+            priors = stats.gamma(1.0, scale=0.1), stats.gamma(2.0, scale=2.0)
+            values = fit.point["kappa"], fit.point["scale"]
+            rest = sum(float(own.logpdf(value)) for own, value in zip(priors, values, strict=True))
+            ends[n_starts, seed] = float(fit.elbo[-1]) + rest
+    for seed in (1, 2, 3):
+        assert ends[6, seed] > ends[1, seed] - 1e-3
+
+
+def test_the_share_of_draws_within_counts_components_in_use():
+    """A finite mixture always has all of its components, most of them without rows."""
+    with pm.Model():
+        y = np.random.default_rng(1).normal(size=12)
+        dp.FiniteMixture("y", 3.0, 6, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=y)
+        fit = dp.fit(random_seed=1, progressbar=False)
+        found = fit.check(draws=200, tune=100, random_seed=1, progressbar=False)
+    assert fit.n_components == 1
+    assert found["within"] < 0.9

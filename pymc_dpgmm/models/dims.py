@@ -56,13 +56,13 @@ def named_dims(model: pm.Model, rows: str, columns: str, checked: Observed, dims
     if table.is_vector:
         if table.rows is None:
             return None
-        names: list[tuple[str, Any]] = [(f"{rows}_obs", table.rows)]
+        names: list[tuple[str, Any]] = [(model.name_for(f"{rows}_obs"), table.rows)]
     else:
         if table.rows is None and table.columns is None:
             return None
         of_rows = range(table.n_rows) if table.rows is None else table.rows
         of_columns = range(table.values.shape[1]) if table.columns is None else table.columns
-        names = [(f"{rows}_obs", of_rows), (f"{columns}_feature", of_columns)]
+        names = [(model.name_for(f"{rows}_obs"), of_rows), (model.name_for(f"{columns}_feature"), of_columns)]
     for dim, values in names:
         model.add_coord(dim, coordinates(values))
     return tuple(dim for dim, _ in names)

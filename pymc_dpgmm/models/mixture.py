@@ -1,6 +1,6 @@
 """Mixtures, each as one line of a PyMC model."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -20,6 +20,8 @@ from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.models.added_mixture import Request, add_mixture
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
 from pymc_dpgmm.tables.checks import check_count, is_variable, listed, without_dims
+from pymc_dpgmm.tables.reading import names_of_axes
+from pymc_dpgmm.tables.rows import order_of_columns
 from pymc_dpgmm.tables.tokens import read_tokens
 
 
@@ -256,8 +258,8 @@ def LDA(  # noqa: N802
     alpha : scalar or (n_topics,) array_like or variable, > 0
         Dirichlet parameter of every topic, or of each. It is not divided by the number of topics.
     eta : scalar or (V,) array_like or variable, > 0
-        Dirichlet parameter of every word, or of each, in the order of the columns of ``observed`` or of the sorted
-        words.
+        Dirichlet parameter of every word, or of each, in the order of the columns of ``observed``, of the
+        categories, or of the sorted words. A Series is matched with the words by its index.
     observed : (J, V) array_like, DataFrame or sparse matrix, or (n,) array_like
         Counts of each word in each document. Index and columns of a DataFrame name documents and words. Or all
         words one by one, as names or categories; ``group`` then has the document of each. Documents without words
@@ -314,7 +316,7 @@ def LDA(  # noqa: N802
         )
         prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
         groups = NamedGroups(tokens.document, tokens.documents)
-        base = DirichletCategorical(_one_for_each_word(eta, len(tokens.vocabulary)))
+        base = DirichletCategorical(_one_for_each_word(eta, tokens.vocabulary))
         return add_mixture(Request(name, prior, base, arguments, groups))
 
 
@@ -331,8 +333,9 @@ def _names_of_words(model: pm.Model, dims: Any, words: Any) -> tuple[Any, Any]:
     return documents, named if words is None else words
 
 
-def _one_for_each_word(eta: Any, n_words: int) -> Any:
-    """Return the Dirichlet parameters of words as (V,)."""
+def _one_for_each_word(eta: Any, words: Sequence[Any]) -> Any:
+    """Return the Dirichlet parameters of words as (V,), in their order."""
+    n_words, (own, *_) = len(words), (*names_of_axes(eta), None)
     eta = without_dims(eta)
     shape = eta.type.shape if is_variable(eta) else np.shape(eta)
     if shape not in ((), (n_words,), (None,)):
@@ -341,4 +344,5 @@ def _one_for_each_word(eta: Any, n_words: int) -> Any:
         )
     if is_variable(eta):
         return pt.broadcast_to(eta, (n_words,))
-    return np.broadcast_to(np.asarray(eta), (n_words,))
+    at = order_of_columns("eta", own, list(words), "the words")
+    return np.broadcast_to(np.asarray(eta), (n_words,)) if at is None else np.asarray(eta)[at]

@@ -7,8 +7,8 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows, shares_of_companions
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
-from pymc_dpgmm.posterior.draws import DrawnLabels, drawn_labels
-from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, drawn_labels
+from pymc_dpgmm.posterior.point_partition import reference_of
 
 
 def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
@@ -30,10 +30,11 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     Returns
     -------
     Dataset
-        Four variables of shape (n,): ``labels`` int64, those of the reference; ``certainty`` float64, from 0 to 1;
-        ``second`` int64, the likeliest other cluster; and ``second_certainty`` float64, the share of that cluster
-        among the rows that share a cluster with the row in a draw, averaged over the draws. The second cluster is
-        the one with the largest such share. If there is only one cluster, ``second`` is -1 and its certainty is 0.
+        Four variables of shape (n,): ``labels``, those of the reference; ``certainty`` float64, from 0 to 1;
+        ``second``, the label of the likeliest other cluster; and ``second_certainty`` float64, the share of that
+        cluster among the rows that share a cluster with the row in a draw, averaged over the draws. The second
+        cluster is the one with the largest such share. If there is only one cluster, ``second`` is -1, or "" for
+        labels that are text, and its certainty is 0.
         ``to_dataframe()`` makes a table of the four.
 
     Raises
@@ -56,20 +57,23 @@ def certainty(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
     array([0.25, 0.25, 0.  , 0.5 ])
     """
     drawn = drawn_labels(idata, name)
-    return certainty_of(drawn, reference_labels(drawn, reference))
+    return certainty_of(drawn, reference_of(drawn, reference))
 
 
-def certainty_of(drawn: DrawnLabels, labels: np.ndarray) -> xr.Dataset:
+def certainty_of(drawn: DrawnLabels, reference: Reference) -> xr.Dataset:
     """Return the result of :func:`certainty` for draws that have been read already."""
+    labels, names = reference
+    # No other cluster is -1, or no text.
+    names = np.append(names, -1 if names.dtype.kind in "iu" else "")
     draws, rows = canonical_draws(drawn.rows), np.arange(len(labels))
     of_rows, shares = certainty_of_rows(labels, draws), shares_of_companions(labels, draws)
     shares[rows, labels] = -1.0
     second = np.argmax(shares, axis=1) if shares.shape[1] > 1 else np.full(len(labels), -1)
     return xr.Dataset(
         {
-            "labels": (drawn.row, labels),
+            "labels": (drawn.row, reference.named),
             "certainty": (drawn.row, of_rows),
-            "second": (drawn.row, second.astype(np.int64)),
+            "second": (drawn.row, names[second.astype(np.int64)]),
             "second_certainty": (drawn.row, np.maximum(shares[rows, second], 0.0)),
         },
         coords=drawn.coords(),

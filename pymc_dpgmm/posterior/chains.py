@@ -8,7 +8,7 @@ import xarray as xr
 from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows, shares_of_companions
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws, central
-from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, checked_partition, drawn_labels
 
 # Draws of a chain that are looked at, spread over all.
 _MOST_DRAWS = 500
@@ -69,9 +69,11 @@ def chain_differences(idata: Any, name: str, reference: Any = None) -> xr.Datase
     if reference is None:
         with Threads(available_threads()) as threads:
             labels = finest(np.array([central(threads, chain) for chain in chains]))
+        clusters = Reference(labels, np.arange(labels.max() + 1))
     else:
-        labels = checked_partition("reference", reference, drawn)
-    return differences_of(drawn, chains, labels)
+        clusters = checked_partition("reference", reference, drawn)
+    found = differences_of(drawn, chains, clusters.labels)
+    return found.assign_coords(cluster=clusters.names, reference=(drawn.row, clusters.named))
 
 
 def finest(partitions: np.ndarray) -> np.ndarray:

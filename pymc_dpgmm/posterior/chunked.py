@@ -15,7 +15,7 @@ from pymc_dpgmm.integration.variables.records import parse_numbers
 from pymc_dpgmm.posterior.arrays.mixtures import constant
 from pymc_dpgmm.posterior.arrays.partitions import shares_of_reference
 from pymc_dpgmm.posterior.arrays.sums import SummedNumbers
-from pymc_dpgmm.posterior.draws import DrawnLabels
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, with_chains_and_draws
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.stored import Source, StoredPrior, read_records, record_of
@@ -29,13 +29,8 @@ def group_of(name: str) -> str:
 
 def _clusters(idata: Any, name: str) -> xr.Dataset:
     """Return the clusters of each draw."""
-    return _with_chains_and_draws(idata[group_of(name)].dataset)
-
-
-def _with_chains_and_draws(dataset: Any) -> Any:
-    """Put the dimension back of a single chain or draw that was selected."""
-    single = {dim: [dataset[dim].item()] for dim in ("chain", "draw") if dim not in dataset.dims}
-    return dataset.drop_vars(single).expand_dims(single)
+    clusters: xr.Dataset = with_chains_and_draws(idata[group_of(name)].dataset)
+    return clusters
 
 
 def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
@@ -97,7 +92,7 @@ class ChunkedDraws(MixtureDraws):
         self.numbers = summed  # type: ignore[assignment]
         self._observed = {name: None}
 
-    def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
+    def reference(self, reference: Any, random_seed: Any = 0) -> Reference:
         """Raise NotImplementedError: without labels of rows, clusters of draws cannot be matched."""
         raise NotImplementedError(
             f"the rows of {self.labels_name.removesuffix('_labels')} are in chunks, so there is no point "
@@ -287,7 +282,7 @@ class KeptDraws:
 
     def best(self) -> tuple[list[int], list[int]]:
         """Return positions of the chain and of the draw with the largest log joint density."""
-        statistics = _with_chains_and_draws(self._idata["sample_stats"].dataset)
+        statistics = with_chains_and_draws(self._idata["sample_stats"].dataset)
         log_joint = statistics[f"{self._name}_log_joint"].transpose("chain", "draw").to_numpy()
         chain, draw = np.unravel_index(log_joint.argmax(), log_joint.shape)
         return [int(chain)], [int(draw)]

@@ -53,7 +53,7 @@ def co_clustering(idata: Any, name: str, *, rows: Any = None, most_bytes: float 
 def co_clustering_of(drawn: DrawnLabels, rows: Any, most_bytes: float) -> xr.DataArray:
     """Return the result of :func:`co_clustering` for draws that have been read already."""
     if rows is not None:
-        drawn = drawn.of_rows(_positions(rows, drawn.n))
+        drawn = drawn.of_rows(positions_of(rows, drawn.n))
     n_bytes = 8.0 * drawn.n * drawn.n
     if n_bytes > most_bytes:
         raise MemoryError(
@@ -67,14 +67,26 @@ def co_clustering_of(drawn: DrawnLabels, rows: Any, most_bytes: float) -> xr.Dat
     )
 
 
-def _positions(rows: Any, n: int) -> Any:
+def positions_of(rows: Any, n: int) -> Any:
+    """Return positions of rows, or a slice; ``rows`` may also be a mask of all ``n`` rows.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If there are none of the rows, or rows are of the wrong kind or out of range.
+    """
     if isinstance(rows, slice):
         return rows
     positions = np.asarray(rows)
     if positions.dtype.kind == "b" and positions.shape == (n,):
         return np.flatnonzero(positions)
+    if positions.size == 0:
+        raise ValueError("rows are none: give a slice, positions or a mask with some of them")
     if positions.dtype.kind not in "iu" or positions.ndim != 1:
-        raise TypeError(f"rows must be a slice, positions or a mask of {n} rows, got dtype {positions.dtype}")
+        raise TypeError(
+            f"rows must be a slice, positions or a mask of {n} rows, got dtype {positions.dtype} and shape "
+            f"{positions.shape}"
+        )
     if positions.size and not -n <= positions.min() <= positions.max() < n:
         raise ValueError(f"rows must lie in 0..{n - 1}, got {positions.min()} to {positions.max()}")
     return positions

@@ -8,6 +8,7 @@ import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.components import Parameters, draw_aligned, draw_of_rows, draw_ragged
 from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.draws import Reference
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.tables.checks import check_count
 
@@ -94,12 +95,12 @@ def component_draws(
 
 
 def aligned_components(
-    draws: MixtureDraws, reference: np.ndarray, rng: np.random.Generator, *, mean_weights: bool = False
+    draws: MixtureDraws, reference: Reference, rng: np.random.Generator, *, mean_weights: bool = False
 ) -> xr.Dataset:
-    """Return draws of the clusters aligned to a reference (n,), with drawn weights or their conditional means."""
-    components = draw_aligned(draws.numbers, reference, rng, mean_weights=mean_weights)
+    """Return draws of the clusters aligned to a reference, with drawn weights or their conditional means."""
+    components = draw_aligned(draws.numbers, reference.labels, rng, mean_weights=mean_weights)
     by_chain = draws.drawn.by_chain
-    each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference)
+    each, dim, sizes = ("chain", "draw"), draws.cluster_dim(), np.bincount(reference.labels)
     variables: dict[str, Any] = {
         "weight": ((*each, dim), by_chain(components.weight)),
         "overlap": ((*each, dim), by_chain(components.overlap)),
@@ -108,7 +109,7 @@ def aligned_components(
         "other_weight": (each, by_chain(components.other_weight)),
     }
     coords = draws.drawn.per_draw() | draws.drawn.coords()
-    coords |= {dim: np.arange(len(sizes)), "size": (dim, sizes), "reference": (draws.row, reference)}
+    coords |= {dim: reference.names, "size": (dim, sizes), "reference": (draws.row, reference.named)}
     parameters = {key: by_chain(values) for key, values in components.parameters.items()}
     return _with_parameters(draws, (*each, dim), parameters, variables, coords)
 

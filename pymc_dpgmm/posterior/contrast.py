@@ -100,10 +100,18 @@ def contrast(
     check_count("n_draws", n_draws, 1)
     draws = mixture_draws(idata, name, model, group)
     draws.refuse_atoms("dp.contrast")
-    pair = [
-        read_question(draws, new, of, covariates, fills_gaps=False).at_most(n_draws)
-        for new, covariates in ((baseline, given), (changed, given if given_changed is None else given_changed))
-    ]
+    asked = (baseline, given), (changed, given if given_changed is None else given_changed)
+    pair = [read_question(draws, new, of, covariates, fills_gaps=False) for new, covariates in asked]
+    known = [{view.name for view in question.draws.views} for question in pair]
+    if known[0] != known[1]:
+        # Both are asked of the same views, also of those of which one knows nothing.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pair = [
+                read_question(draws, new, of, covariates, fills_gaps=False, keep=known[0] | known[1])
+                for new, covariates in asked
+            ]
+    pair = [question.at_most(n_draws) for question in pair]
     first, second = pair
     for question in pair:
         check_kind(question, "mean")

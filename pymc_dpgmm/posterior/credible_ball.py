@@ -69,7 +69,7 @@ def credible_ball(
     if partition is None:
         center, _ = point_partition_of(drawn.rows, loss, seed=random_seed)
     else:
-        center = checked_partition("partition", partition, drawn)
+        center = checked_partition("partition", partition, drawn).labels
     ball = credible_ball_around(center, drawn.rows, probability, loss)
     return xr.Dataset(
         {

@@ -331,9 +331,8 @@ def membership(
     draws = MixtureDraws(idata, name, model, group)
     draws.refuse_atoms("dp.membership")
     question = read_question(draws, x, [], given)
-    labels = draws.reference(reference, random_seed)
-    members = membership_of(question.draws.numbers, [of_view.values for of_view in question.new], labels)
-    n_clusters = members.probability.shape[1]
+    clusters = draws.reference(reference, random_seed)
+    members = membership_of(question.draws.numbers, [of_view.values for of_view in question.new], clusters.labels)
     is_density = all(view.is_density for view in question.draws.views)
     dim = draws.cluster_dim()
     return xr.Dataset(
@@ -345,7 +344,7 @@ def membership(
         coords=draws.drawn.coords()
         | {
             "new_row": question.row_names(),
-            dim: np.arange(n_clusters),
-            "reference": (draws.row, labels),
+            dim: clusters.names,
+            "reference": (draws.row, clusters.named),
         },
     )

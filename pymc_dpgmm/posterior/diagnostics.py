@@ -17,12 +17,12 @@ from pymc_dpgmm.posterior.arrays.partitions import (
     sizes_of_draws,
 )
 from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
-from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
+from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels, with_chains_and_draws
 
 # Chains count as being at different partitions if the R-hat of a distance is larger.
 WORST_R_HAT = 1.05
 # The clusters in which they differ are named for up to so many numbers of chains, rows and clusters together.
-_MOST_NUMBERS = 50_000_000
+MOST_NUMBERS = 50_000_000
 
 
 def partition_diagnostics(
@@ -87,7 +87,7 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     if not isinstance(n_largest, int | np.integer) or isinstance(n_largest, bool) or n_largest < 1:
         raise ValueError(f"n_largest must be an integer of at least 1, got {n_largest!r}")
     canonical = canonical_draws(drawn.rows)
-    own = None if reference is None else checked_partition("reference", reference, drawn)[None, :]
+    own = None if reference is None else checked_partition("reference", reference, drawn).labels[None, :]
     of = drawn.labels["chain"].to_numpy() if own is None else np.array([0])
     references, distances = distances_of(drawn, canonical, own)
     sizes = sizes_of_draws(canonical)
@@ -102,20 +102,19 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
     n_chains, n_draws, _ = drawn.shape
     statistics = idata["sample_stats"].dataset if "sample_stats" in idata.children else xr.Dataset()
     if statistic in statistics:
-        joint = drawn.at_draws(statistics[[statistic]])
-        if joint is not None:
-            variables["log_joint"] = (each, joint[statistic].transpose(*each).to_numpy())
+        joint = drawn.at_draws(statistics[[statistic]])[statistic]
+        variables["log_joint"] = (each, joint.transpose(*each).to_numpy())
     coords = drawn.per_draw() | {"largest": np.arange(n_largest) + 1, "reference": of}
     result = xr.Dataset(variables, coords=coords)
     if restart in statistics:
-        restarted = statistics[restart].isel(draw=-1).astype(bool)
-        if restarted.any():
-            result.attrs["restarted"] = statistics["chain"].to_numpy()[restarted.to_numpy()].tolist()
+        of_chains = with_chains_and_draws(statistics[restart]).isel(draw=-1).astype(bool)
+        if of_chains.any():
+            result.attrs["restarted"] = of_chains["chain"].to_numpy()[of_chains.to_numpy()].tolist()
     if n_chains > 1 and n_draws >= 4:
         result.attrs["distance_r_hat"] = worst_r_hat(distances)
         labels = finest(references)
         n_numbers = n_chains * drawn.n * (int(labels.max()) + 1)
-        if result.attrs["distance_r_hat"] > WORST_R_HAT and n_numbers <= _MOST_NUMBERS:
+        if result.attrs["distance_r_hat"] > WORST_R_HAT and n_numbers <= MOST_NUMBERS:
             result.attrs["differ"] = words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
     return result
 

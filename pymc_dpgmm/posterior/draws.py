@@ -1,5 +1,6 @@
 """Draws of labels, read from the results of ``pm.sample``."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,18 +58,96 @@ class DrawnLabels(NamedTuple):
         """Coordinates of chains and draws."""
         return {dim: self.labels[dim].to_numpy() for dim in ("chain", "draw")}
 
-    def at_draws(self, dataset: xr.Dataset) -> xr.Dataset | None:
-        """Select these chains and draws from a dataset; return None if it lacks some of them."""
-        chosen = self.per_draw()
-        for dim, numbers in chosen.items():
-            there = dataset[dim].to_numpy() if dim in dataset.coords else np.arange(dataset.sizes[dim])
-            if not np.isin(numbers, there).all():
-                return None
-        return dataset.sel(chosen)
+    def at_draws(self, dataset: xr.Dataset) -> xr.Dataset:
+        """Select these chains and draws from a dataset: see :func:`selected`."""
+        return selected(dataset, self.per_draw(), self.labels.name)
 
     def by_chain(self, values: np.ndarray) -> np.ndarray:
         """Reshape values of all draws, (n_draws, ...), to (chain, draw, ...)."""
         return values.reshape(*self.shape[:2], *values.shape[1:])
+
+
+def with_chains_and_draws(values: Any) -> Any:
+    """Put the dimension back of a single chain or draw that was selected from a Dataset or DataArray."""
+    single = [dim for dim in ("chain", "draw") if dim in values.coords and dim not in values.dims]
+    return values.expand_dims(single)
+
+
+def selected(values: Any, chosen: Mapping[str, np.ndarray], labels: Any) -> Any:
+    """Select chains and draws from a Dataset or DataArray, by their numbers.
+
+    Parameters
+    ----------
+    values : Dataset or DataArray
+        With chains and draws.
+    chosen : dict of arrays
+        Numbers of chains and of draws: those of labels.
+    labels : str
+        Name of the labels, for messages.
+
+    Raises
+    ------
+    ValueError
+        If there are not all of these draws, or several chains or draws have one number.
+    """
+    values = with_chains_and_draws(values)
+    for dim, numbers in chosen.items():
+        there = values[dim].to_numpy() if dim in values.coords else np.arange(values.sizes[dim])
+        for present in (there, numbers):
+            if len(np.unique(present)) < len(present):
+                raise ValueError(
+                    f"several {dim}s have one number ({listed(present.tolist())}), as after joining results: "
+                    f"number them anew in every group, by assign_coords({dim}=range(...))"
+                )
+        lacking = np.setdiff1d(numbers, there)
+        if len(lacking):
+            raise ValueError(
+                f"there are {labels} of {dim} {lacking[0]}, and other results of the {dim}s "
+                f"{listed(there.tolist())} only: groups were selected by position, and labels may be there of "
+                "some draws alone (dp.ThinnedLabels). Select all groups by the numbers of the labels, "
+                "idata.sel(draw=numbers)"
+            )
+    return values.sel(chosen)
+
+
+def add_to_group(idata: xr.DataTree, group: str, added: xr.Dataset) -> None:
+    """Add variables to a group of results, in place of those of the same names.
+
+    Raises
+    ------
+    ValueError
+        If the other variables of the group are of other chains or draws.
+    """
+    there = idata[group].to_dataset() if group in idata.children else xr.Dataset()
+    others = there.drop_vars(list(added), errors="ignore")
+    for dim in ("chain", "draw"):
+        if dim in others.dims and dim in others.coords and not np.array_equal(others[dim], added[dim]):
+            raise ValueError(
+                f"{group} has {listed(list(others.data_vars))} of other {dim}s than the labels: select the same "
+                "draws in all groups, or pass extend_inferencedata=False"
+            )
+    idata[group] = xr.DataTree(others.assign(added))
+
+
+class Reference(NamedTuple):
+    """A partition that the clusters of draws are matched with.
+
+    Parameters
+    ----------
+    labels : (n,) int64 array
+        0, ..., K - 1.
+    names : (K,) array
+        What the clusters are called: the labels that a user gives, integers in increasing order, and text by the
+        first row that has it.
+    """
+
+    labels: np.ndarray
+    names: np.ndarray
+
+    @property
+    def named(self) -> np.ndarray:
+        """The names of the clusters of all rows: (n,)."""
+        return self.names[self.labels]
 
 
 def drawn_labels(idata: Any, name: str) -> DrawnLabels:
@@ -100,9 +179,7 @@ def drawn_labels(idata: Any, name: str) -> DrawnLabels:
         for candidate in (f"{name}_labels", name, _labels_of(idata, name)):
             if candidate in dataset:
                 labels = dataset[candidate]
-                # Put back the dimension of a single chain or draw that was selected.
-                single = [dim for dim in ("chain", "draw") if dim in labels.coords and dim not in labels.dims]
-                labels = labels.expand_dims(single)
+                labels = with_chains_and_draws(labels)
                 if not _are_labels(labels):
                     continue
                 row = next(str(d) for d in labels.dims if d not in ("chain", "draw"))
@@ -181,8 +258,8 @@ def _are_labels(values: xr.DataArray) -> bool:
     return values.dtype.kind in "iu" and values.ndim == 3 and {"chain", "draw"} < set(values.dims)
 
 
-def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarray:
-    """Check a partition that a user passes, and return its labels as 0, 1, ...: (n,) int64 array.
+def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Reference:
+    """Check a partition that a user passes.
 
     Parameters
     ----------
@@ -200,6 +277,11 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarr
     """
     rows = drawn.labels[drawn.row].to_numpy() if drawn.row in drawn.labels.coords else None
     if isinstance(partition, xr.Dataset):
+        if "labels" not in partition:
+            raise ValueError(
+                f"{name} is a Dataset without labels, it has {listed(partition)}: pass the result of "
+                "dp.point_partition, or labels"
+            )
         partition = partition["labels"]
     names = Rows("the draws", None if rows is None else pd.Index(rows))
     if hasattr(partition, "index") and not callable(partition.index):
@@ -210,10 +292,10 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> np.ndarr
         raise TypeError(f"{name} must be integers or text, got dtype {values.dtype}")
     if values.shape != (drawn.n,):
         raise ValueError(f"{name} must have shape ({drawn.n},), got {values.shape}")
-    codes, _ = pd.factorize(values, sort=values.dtype.kind in "iu")
+    codes, labels = pd.factorize(values, sort=values.dtype.kind in "iu")
     if np.any(codes < 0):
         raise ValueError(f"{name} must have a label for each row, got {np.sum(codes < 0)} missing values")
-    return codes.astype(np.int64)
+    return Reference(codes.astype(np.int64), coordinates(labels))
 
 
 def check_probability(probability: float) -> None:

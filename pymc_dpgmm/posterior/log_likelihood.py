@@ -7,7 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.log_likelihood import pointwise_log_likelihood
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import add_to_group, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.processes import log_likelihood_of_process
 from pymc_dpgmm.posterior.stored import data_of
@@ -143,6 +143,5 @@ def _stored(
     )
     if not extend:
         return xr.DataTree.from_dict({"log_likelihood": array.to_dataset()})
-    there = idata["log_likelihood"].to_dataset() if "log_likelihood" in idata.children else xr.Dataset()
-    idata["log_likelihood"] = xr.DataTree(there.drop_vars(written, errors="ignore").assign({written: array}))
+    add_to_group(idata, "log_likelihood", array.to_dataset())
     return idata

@@ -15,9 +15,9 @@ import pymc as pm
 
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import MixtureNumbers
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import Reference, drawn_labels
 from pymc_dpgmm.posterior.named_views import AXES, NamedView, read_atoms, read_view
-from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.point_partition import reference_of
 from pymc_dpgmm.posterior.stored import (
     Source,
     StoredGroups,
@@ -205,8 +205,6 @@ class MixtureDraws:
         if f"{self.labels_name}_log_joint" not in statistics:
             return self.numbers.n_draws - 1
         log_joint = self.drawn.at_draws(statistics[[f"{self.labels_name}_log_joint"]])
-        if log_joint is None:
-            return self.numbers.n_draws - 1
         return int(log_joint[f"{self.labels_name}_log_joint"].transpose("chain", "draw").to_numpy().argmax())
 
     def is_words(self) -> bool:
@@ -223,15 +221,16 @@ class MixtureDraws:
         """Return the labels of the draw with the largest log joint density, from 0 on without gaps: (n,) int64."""
         return np.unique(self.numbers.labels[self.best_draw()], return_inverse=True)[1].astype(np.int64)
 
-    def reference(self, reference: Any, random_seed: Any = 0) -> np.ndarray:
-        """Check the labels of a partition that a user passes, and return them: (n,) int64 array.
+    def reference(self, reference: Any, random_seed: Any = 0) -> Reference:
+        """Check a partition that a user passes, and return it.
 
         The default is a point partition or, for words, the draw with the largest log joint density. Topics overlap
         too much for a point partition of all tokens to be useful.
         """
         if reference is None and self.is_words():
-            return self.best_labels()
-        return reference_labels(self.drawn, reference, random_seed)
+            labels = self.best_labels()
+            return Reference(labels, np.arange(labels.max() + 1))
+        return reference_of(self.drawn, reference, random_seed)
 
     def is_observed(self, view: NamedView) -> bool:
         """Tell whether a view's data is observed, not latent."""

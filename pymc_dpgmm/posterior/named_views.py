@@ -56,6 +56,10 @@ def _named_line(x: Any) -> pd.Series | None:
     return x if isinstance(x, pd.Series) else None
 
 
+# Stands for the name of a category where a column has fewer of them than others.
+NO_CATEGORY = "\N{EMPTY SET}"
+
+
 @dataclass(kw_only=True, eq=False)
 class NamedView(ViewDraws):
     """One view of a mixture, with the names of its columns and categories.
@@ -97,15 +101,16 @@ class NamedView(ViewDraws):
 
         Returns
         -------
-        (length,) array of str, or (d, length) if categories differ between columns, padded with ""; or None
+        (length,) array of str, or (d, length) if categories differ between columns, padded with NO_CATEGORY; or
+        None
         """
         if self.categories is None or max(len(known or ()) for known in self.categories) > length:
             return None
         codes = [str(code) for code in range(length)]
         names = np.array(
-            [[*known, *[""] * (length - len(known))] if known else codes for known in self.categories]
+            [[*known, *[NO_CATEGORY] * (length - len(known))] if known else codes for known in self.categories]
         )
-        return names[0] if np.all(names == names[0]) and "" not in names else names
+        return names[0] if np.all(names == names[0]) and NO_CATEGORY not in names else names
 
     def given_axis(self, letter: str) -> np.ndarray | None:
         """Return the names of covariates on an axis with this letter: (p,) array or None."""
@@ -362,12 +367,11 @@ def read_atoms(idata: Any, drawn: DrawnLabels, name: str, record: Mapping[str, A
     atoms, columns = {}, None
     for key, variable in record["entries"].items():
         posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
-        values = drawn.at_draws(posterior[[variable]]) if variable in posterior else None
-        if values is None:
+        if variable not in posterior:
             raise ValueError(
                 f"the draws of the labels have no {variable}: sample with var_names that contain both"
             )
-        array = values[variable].transpose("chain", "draw", ...)
+        array = drawn.at_draws(posterior[[variable]])[variable].transpose("chain", "draw", ...)
         atoms[key] = array.to_numpy().reshape(-1, *array.shape[2:])
         if array.ndim == 4 and array.dims[3] in array.coords:
             columns = (str(array.dims[3]), array[array.dims[3]].to_numpy().tolist())

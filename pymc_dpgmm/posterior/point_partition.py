@@ -11,8 +11,8 @@ from pymc_dpgmm.posterior.arrays.losses import check_costs
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
 from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
-from pymc_dpgmm.posterior.diagnostics import distances_of, worst_r_hat
-from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels
+from pymc_dpgmm.posterior.diagnostics import MOST_NUMBERS, distances_of, worst_r_hat
+from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, checked_partition, drawn_labels
 from pymc_dpgmm.tables.checks import check_count
 
 # Chains that have met have an R-hat below it also in short runs.
@@ -116,8 +116,10 @@ def warn_if_chains_differ(drawn: DrawnLabels, draws: np.ndarray) -> None:
     references, distances = distances_of(drawn, draws)
     if worst_r_hat(distances) <= _WORST_R_HAT:
         return
-    words = words_for(differences_of(drawn, drawn.by_chain(draws), finest(references)), drawn)
-    if words:
+    labels = finest(references)
+    is_large = n_chains * drawn.n * (int(labels.max()) + 1) > MOST_NUMBERS
+    words = "" if is_large else words_for(differences_of(drawn, drawn.by_chain(draws), labels), drawn)
+    if words or is_large:
         warnings.warn(
             f"the chains are at different partitions, and this one is a compromise between them. {words}Run "
             "longer, or take the point partition of each chain: idata.isel(chain=[0]), and so on",
@@ -142,9 +144,9 @@ def _clusters(number: int) -> str:
     return f"{number} cluster{'s' if number > 1 else ''}"
 
 
-def reference_labels(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> np.ndarray:
-    """Return the labels of a partition that a user passes, or of a point partition: (n,) int64."""
+def reference_of(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> Reference:
+    """Return a partition that a user passes, or a point partition."""
     if reference is not None:
         return checked_partition("reference", reference, drawn)
     labels, _ = point_partition_of(drawn.rows, seed=random_seed)
-    return labels
+    return Reference(labels, np.arange(labels.max() + 1))

@@ -348,7 +348,6 @@ def replicates_of_process(
     assert draws.entries is not None
     labels, parameters = _entries_drawn_anew(process, draws, rng)
     posterior = draws.drawn.at_draws(idata["posterior"].dataset)
-    assert posterior is not None
     replaced = {draws.labels_name: draws.drawn.labels.copy(data=draws.drawn.by_chain(labels))}
     for key, values in parameters.items():
         stored = posterior[draws.entries[key]].transpose("chain", "draw", ...)

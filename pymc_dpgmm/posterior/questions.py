@@ -5,7 +5,7 @@ The entries of new rows are read for each view of a mixture; those that are not 
 
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -107,7 +107,15 @@ class Question(NamedTuple):
         return np.arange(self.n_rows) if self.rows.names is None else coordinates(self.rows.names)
 
 
-def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_gaps: bool = True) -> Question:
+def read_question(
+    draws: MixtureDraws,
+    new: Any,
+    of: Any,
+    given: Any,
+    *,
+    fills_gaps: bool = True,
+    keep: Collection[str] = (),
+) -> Question:
     """Read new rows, and the columns that are asked for.
 
     Parameters
@@ -121,6 +129,8 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
         Covariates.
     fills_gaps : bool
         Whether entries of columns that are asked for by default count as known where they are there.
+    keep : collection of str
+        Views that are part of the question though nothing may be known of them.
 
     Raises
     ------
@@ -170,7 +180,7 @@ def read_question(draws: MixtureDraws, new: Any, of: Any, given: Any, *, fills_g
                 values = np.array(values)
                 knows_asked += [names[view.name, j] for j in positions if not np.isnan(values[:, j]).all()]
                 values[:, positions] = np.nan
-            if not positions and np.isnan(values).all():
+            if not positions and np.isnan(values).all() and view.name not in keep:
                 # Nothing is known of this view, and nothing is asked of it.
                 continue
         columns += [Column(view, j, names[view.name, j]) for j in positions]

@@ -7,7 +7,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.arrays.replicates import draw_replicates
-from pymc_dpgmm.posterior.draws import drawn_labels
+from pymc_dpgmm.posterior.draws import add_to_group, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.processes import replicates_of_process
@@ -47,6 +47,7 @@ def sample_replicates(
         Whether to add the result to the group ``posterior_predictive`` of ``idata``, replacing variables of the
         same names.
     random_seed : int or numpy.random.Generator, optional
+        Seed of the clusters and entries of rows, and of weights and parameters where none is stored yet.
     model : pm.Model, optional
         Needed in the cases that :func:`component_draws` names, and for a :func:`DirichletProcess`.
 
@@ -128,10 +129,5 @@ def _stored(idata: Any, replicates: xr.Dataset, extend: bool) -> xr.DataTree:
     """Add replicates to ``idata``, or return them alone unless ``extend``."""
     if not extend:
         return xr.DataTree.from_dict({"posterior_predictive": replicates})
-    there = xr.Dataset()
-    if "posterior_predictive" in idata.children:
-        there = idata["posterior_predictive"].to_dataset()
-    idata["posterior_predictive"] = xr.DataTree(
-        there.drop_vars(list(replicates), errors="ignore").assign(replicates)
-    )
+    add_to_group(idata, "posterior_predictive", replicates)
     return idata

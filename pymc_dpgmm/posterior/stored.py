@@ -24,7 +24,7 @@ from pymc_dpgmm.native.special import gammaincinv
 from pymc_dpgmm.partitions.priors import GibbsType
 from pymc_dpgmm.posterior.arrays.mixtures import Numbers, constant
 from pymc_dpgmm.posterior.arrays.seats import GibbsSeats, GroupedSeats, rows_by_group
-from pymc_dpgmm.posterior.draws import DrawnLabels
+from pymc_dpgmm.posterior.draws import DrawnLabels, with_chains_and_draws
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import as_text
 
@@ -49,7 +49,7 @@ class Source:
 
     def __init__(self, idata: Any, drawn: DrawnLabels, model: pm.Model | None) -> None:
         self._idata = idata
-        self._chain, self._draw = drawn.labels["chain"], drawn.labels["draw"]
+        self._drawn = drawn
         self._model = model
 
     def variable(self, name: str, what: str = "") -> Numbers:
@@ -63,15 +63,12 @@ class Source:
         for group in _GROUPS:
             if group not in self._idata.children or name not in self._idata[group].dataset:
                 continue
-            stored = self._idata[group].dataset[name]
-            # Put back the dimension of a single chain or draw that was selected.
-            stored = stored.expand_dims(
-                [dim for dim in ("chain", "draw") if dim in stored.coords and dim not in stored.dims]
-            )
+            stored = with_chains_and_draws(self._idata[group].dataset[name])
             if "draw" not in stored.dims:
                 return constant(stored.to_numpy())
             # Thinned labels have fewer draws than the posterior.
-            of_draws = stored.sel(chain=self._chain, draw=self._draw).transpose("chain", "draw", ...).to_numpy()
+            chosen = self._drawn.at_draws(stored.to_dataset(name=name))[name]
+            of_draws = chosen.transpose("chain", "draw", ...).to_numpy()
             values = of_draws.reshape(-1, *of_draws.shape[2:])
             return Numbers(values.__getitem__, False)
         if what:

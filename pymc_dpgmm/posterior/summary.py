@@ -16,12 +16,15 @@ from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.component_draws import aligned_components
 from pymc_dpgmm.posterior.diagnostics import diagnostics_of, warn_if_apart
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
+from pymc_dpgmm.posterior.named_views import NO_CATEGORY
 from pymc_dpgmm.posterior.point_partition import note_of_overlap
 
 # Largest number of printed lines, of printed columns, and of rows or words named in one line.
 _MOST_LINES = 40
 _MOST_COLUMNS = 16
 _MOST_NAMED = 5
+# A scalar is the same in all draws if its standard deviation is at most this share of its mean.
+ROUNDING = 1e-13
 
 
 class MixtureSummary(NamedTuple):
@@ -73,7 +76,9 @@ def _printed_scalars(scalars: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     # Monte Carlo standard errors would make the table too wide for a terminal; use az.mcse for them.
     columns = [str(column) for column in shown.columns if not str(column).startswith("mcse")]
     for name, line in zip(shown.index, shown[columns].to_numpy(), strict=True):
-        places = _places(line[columns.index("sd")], 2)
+        mean, sd = (line[columns.index(column)] for column in ("mean", "sd"))
+        # One draw has no standard deviation.
+        places = _places(sd, 2) if np.isfinite(sd) else _places(mean, 3)
         lines[name] = [
             f"{value:.{2 if column == 'r_hat' else 0 if column.startswith('ess') else places}f}"
             for column, value in zip(columns, line, strict=True)
@@ -210,16 +215,16 @@ def summary(
     numbers = diagnostics.drop_vars("distance")
     posterior = idata["posterior"].dataset if "posterior" in idata.children else xr.Dataset()
     known = [variable for variable in draws.depends_on() if variable in posterior]
-    hyperparameters = draws.drawn.at_draws(posterior[known]) if known else None
-    numbers = numbers if hyperparameters is None else numbers.merge(hyperparameters)
+    if known:
+        hyperparameters = draws.drawn.at_draws(posterior[known])
+        taken = [str(key) for key in numbers.data_vars if key in hyperparameters]
+        numbers = numbers.rename({key: f"{draws.labels_name}_{key}" for key in taken}).merge(hyperparameters)
     with warnings.catch_warnings():
         # R-hat of a constant divides zero by zero.
         warnings.filterwarnings("ignore", "invalid value encountered", RuntimeWarning)
         scalars = az.summary(numbers, round_to="none").astype(np.float64)
-    still = scalars["sd"] <= 1e-6 * scalars["mean"].abs()
-    constant = {
-        str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still] if name != "log_joint"
-    }
+    still = scalars["sd"] <= ROUNDING * scalars["mean"].abs()
+    constant = {str(name): float(scalars.loc[name, "mean"]) for name in scalars.index[still]}
     scalars = scalars[~still]
     scalars.attrs |= {
         "constant": constant,
@@ -227,9 +232,10 @@ def summary(
         "restarted": diagnostics.attrs.get("restarted", []),
     }
     rng = np.random.default_rng(random_seed)
-    labels = draws.reference(reference)
+    clusters = draws.reference(reference)
+    labels = clusters.labels
     # A group without rows may have no concentration; the mean of its weights does not depend on it.
-    components = aligned_components(draws, labels, rng, mean_weights=draws.groups is not None)
+    components = aligned_components(draws, clusters, rng, mean_weights=draws.groups is not None)
     table = _cluster_table(components, draws)
     canonical = canonical_draws(draws.drawn.rows)
     of_rows = certainty_of_rows(labels, canonical)
@@ -241,7 +247,7 @@ def summary(
         "is_grouped": draws.groups is not None,
         "note": note_of_overlap(labels, canonical) if reference is None and not draws.is_words() else "",
         "round_to": round_to,
-        "single_rows": {int(labels[i]): str(names[i]) for i in single},
+        "single_rows": {clusters.named[i]: str(names[i]) for i in single},
     }
     return MixtureSummary(scalars, table)
 
@@ -291,13 +297,13 @@ def _columns_of(values: xr.DataArray, name: str, cluster: str, is_direction: boo
     stacked = mean.stack(entry=dims)
     keys = [key if isinstance(key, tuple) else (key,) for key in stacked["entry"].to_index()]
     if f"{dims[-1]}_name" in mean.coords:
-        # Columns with fewer categories are padded with the name "".
+        # Columns with fewer categories are padded with the name NO_CATEGORY.
         categories = stacked[f"{dims[-1]}_name"].to_numpy()
         keys = [(*key[:-1], category) for key, category in zip(keys, categories, strict=True)]
     return {
         f"{name}[{', '.join(map(str, key))}]": stacked.isel(entry=i).to_numpy()
         for i, key in enumerate(keys)
-        if key[-1] != ""
+        if key[-1] != NO_CATEGORY
     }
 
 

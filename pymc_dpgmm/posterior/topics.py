@@ -9,7 +9,7 @@ import xarray as xr
 from scipy import sparse
 
 from pymc_dpgmm.posterior.arrays.topics import group_weights_of, held_out, sums_by, topic_words_of
-from pymc_dpgmm.posterior.draws import check_probability, checked_partition
+from pymc_dpgmm.posterior.draws import Reference, check_probability, checked_partition
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.tables.checks import check_count, listed
@@ -210,9 +210,10 @@ def held_out_log_likelihood(
 ) -> xr.Dataset:
     """Return the log probability of held-out documents, and the weights of topics in them.
 
-    The probability of a document is averaged over draws of the word probabilities and the shares of topics. Given
-    these, it is estimated by the left-to-right algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The
-    estimates are unbiased before the log is taken; no point estimates are plugged in.
+    The probability of a document is averaged over draws of the topics of all words, and of the shares of topics.
+    Given these, with the word probabilities of topics integrated out, it is estimated by the left-to-right
+    algorithm (Wallach, Murray, Salakhutdinov and Mimno 2009). The estimates are unbiased before the log is
+    taken; no point estimates are plugged in.
 
     Parameters
     ----------
@@ -330,14 +331,12 @@ def _words_of(draws: MixtureDraws) -> tuple[NamedView, np.ndarray]:
     return view, np.asarray([str(code) for code in range(length)] if names is None else names, dtype=object)
 
 
-def _reference(draws: MixtureDraws, reference: Any) -> tuple[np.ndarray, np.ndarray]:
+def _reference(draws: MixtureDraws, reference: Any) -> Reference:
     """Return the reference labels that clusters are matched to, 0, 1, ..., and their names.
 
     By default they are those of the draw with the largest log joint density.
     """
     if reference is None:
         names, labels = np.unique(draws.numbers.labels[draws.best_draw()], return_inverse=True)
-        return labels.astype(np.int64), names
-    labels = checked_partition("reference", reference, draws.drawn)
-    values = np.asarray(reference["labels"] if isinstance(reference, xr.Dataset) else reference)
-    return labels, np.unique(values) if values.dtype.kind in "iu" else np.arange(labels.max() + 1)
+        return Reference(labels.astype(np.int64), names)
+    return checked_partition("reference", reference, draws.drawn)

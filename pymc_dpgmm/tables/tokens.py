@@ -156,6 +156,12 @@ def _from_matrix(table: Table, words: Any, documents: Any) -> Tokens:
     vocabulary = _names("words", words, table.columns, counts.shape[1], "columns")
     check_columns("observed", vocabulary.tolist())
     named = _names("documents", documents, table.rows, counts.shape[0], "rows")
+    repeated = pd.Index(named)[pd.Index(named).duplicated()]
+    if len(repeated):
+        raise ValueError(
+            f"several documents are named {listed(repeated.unique().tolist(), 3)}, which results could not "
+            "distinguish: rename them, or add up their counts, frame.groupby(level=0).sum()"
+        )
     from scipy.sparse import csr_array
 
     counts = csr_array(counts)

@@ -22,8 +22,13 @@ _PAIRS_EACH = 3
 def merge_pairs(rows: RowsAnywhere, prior: Prior, state: State) -> State:
     """Merge pairs of components as long as that raises the bound.
 
-    Finite mixtures keep their number of components: each merge leaves one without rows.
+    Finite mixtures keep their number of components: each merge leaves one without rows. Sticks without rows are
+    left out, since each costs some of the bound.
     """
+    used = np.flatnonzero(state.sums.sizes > 0.0)
+    if prior.is_ordered and state.source is not None and len(used) < state.n_components:
+        source = state.source[0].take(used), state.source[1][used]
+        state = settle(rows, prior, state.sums.take(used), state.entropy, source, state.weights)
     while state.n_components > 1 and state.source is not None:
         merged = _merge_once(rows, prior, state)
         if merged is None:

@@ -1,6 +1,6 @@
 """Random starts, and the search for a local optimum from each."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +37,20 @@ class Optimum(NamedTuple):
     bounds: list[float]
     is_full: bool
     has_converged: bool
+
+
+# Optima whose bounds differ by less than this, relative to the bound, count as one.
+_SAME = 1e-6
+
+
+def distinct(optima: Sequence[Optimum]) -> list[Optimum]:
+    """Return the distinct ones among optima, in their order."""
+    found: list[Optimum] = []
+    for optimum in optima:
+        bound = optimum.state.bound
+        if all(abs(bound - other.state.bound) > _SAME * (1.0 + abs(bound)) for other in found):
+            found.append(optimum)
+    return found
 
 
 class Options(NamedTuple):

@@ -132,7 +132,8 @@ class Checkpoint:
         """Tell whether the file is still the one that was written last, and not shorter."""
         try:
             with self._path.open("rb") as file:
-                return _first_record(file) == self._what and self._path.stat().st_size >= written.length
+                is_own = _first_record(file).get("id") == self._what.get("id")
+                return is_own and self._path.stat().st_size >= written.length
         except (OSError, CheckpointError):
             return False
 

@@ -284,6 +284,16 @@ class ResumableRun:
         if saved != present:
             raise ValueError(f"the saved run has variables {sorted(saved)}, the model has {sorted(present)}")
         numbers = digests_of(model)
+        for here, other, what in (
+            (content["numbers"], numbers, "saved run"),
+            (numbers, content["numbers"], "model"),
+        ):
+            more = sorted(set(here) - set(other))
+            if more:
+                raise ValueError(
+                    f"only the {what} has {', '.join(more)}: draws of two posteriors cannot go into one run; "
+                    "build the model as it was, or begin a new run"
+                )
         differing = sorted(name for name, digest in content["numbers"].items() if digest != numbers[name])
         if differing:
             raise ValueError(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import xarray as xr
 
 
@@ -11,7 +12,8 @@ class ThinnedLabels:
     """Keep the labels of some of the draws, and always of the last one, while ``pm.sample`` runs.
 
     Leave the labels out of the trace with ``var_names``, and pass an object of this class as ``callback``. Add the
-    result to the draws as the group ``thinned``: all functions of the package for the posterior read it.
+    result to the draws as the group ``thinned``: all functions of the package for the posterior read it. A further
+    run begins anew: the labels are those of the last run.
 
     Parameters
     ----------
@@ -50,6 +52,11 @@ class ThinnedLabels:
         self._seen: dict[int, int] = {}
         self._kept: dict[int, dict[int, np.ndarray]] = {}
         self._last: dict[int, tuple[int, np.ndarray]] = {}
+        # Numbers of the last draws of the chains, tuning included, as PyMC counts them.
+        self._numbers: dict[int, int] = {}
+        # Dimension and names of the rows.
+        self._dim = f"{labels}_dim_0"
+        self._names: Any = None
 
     def __call__(self, trace: Any, draw: Any) -> None:
         """Receive one draw; ``pm.sample`` calls this."""
@@ -58,8 +65,15 @@ class ThinnedLabels:
                 f"{self.labels} is not among the sampled variables: {', '.join(draw.point)}. (Labels of a dask "
                 "array are no variable: dp.chunked_labels returns them.)"
             )
+        if draw.draw_idx <= self._numbers.get(draw.chain, -1):
+            # Another run has begun.
+            for kept in (self._seen, self._kept, self._last, self._numbers):
+                kept.clear()
+        self._numbers[draw.chain] = draw.draw_idx
         if draw.tuning:
             return
+        if not self._seen:
+            self._note_rows(getattr(trace, "model", None))
         position = self._seen.get(draw.chain, 0)
         self._seen[draw.chain] = position + 1
         labels = np.array(draw.point[self.labels])
@@ -67,8 +81,17 @@ class ThinnedLabels:
         if self.every is not None and (position + 1) % self.every == 0:
             self._kept.setdefault(draw.chain, {})[position] = labels
 
+    def _note_rows(self, model: pm.Model | None) -> None:
+        """Note the dimension that the labels have in a model, and its coordinates."""
+        dims: tuple[Any, ...] = () if model is None else tuple(model.named_vars_to_dims.get(self.labels) or ())
+        self._dim, self._names = f"{self.labels}_dim_0", None
+        if model is not None and len(dims) == 1 and dims[0] is not None:
+            self._dim, self._names = str(dims[0]), model.coords.get(dims[0])
+
     def to_datatree(self) -> xr.DataTree:
-        """Return the kept labels with dimensions chain, draw and row; ``draw`` holds the numbers of the draws.
+        """Return the kept labels with the dimensions chain, draw and that of the rows, with the names of the rows.
+
+        ``draw`` holds the numbers of the draws.
 
         An interrupted run leaves chains of different lengths. The result then has the same chains and draws as
         that of ``pm.sample``, which leaves out short chains and cuts the others to one length, so that most draws
@@ -93,10 +116,12 @@ class ThinnedLabels:
                 f"the chains {chains} were interrupted, and have no kept draw in common; the labels of their last "
                 "draws, which differ in number, are in the attribute last. Keep more draws, with every="
             )
+        names: dict[str, Any] = {} if self._names is None else {self._dim: np.asarray(self._names)}
+        values = np.array([[chain[d] for d in draws] for chain in kept])
         return xr.DataTree(
             xr.Dataset(
-                {self.labels: (("chain", "draw", "row"), np.array([[chain[d] for d in draws] for chain in kept]))},
-                coords={"chain": chains, "draw": draws},
+                {self.labels: (("chain", "draw", self._dim), values)},
+                coords={"chain": chains, "draw": draws, **names},
             )
         )
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply
 
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, NumbersOp, partition_sizes
@@ -351,6 +352,11 @@ def _checked_concentration(name: str, value: Any, n: int, of_what: str, names: A
             raise ValueError(
                 f"{name} must be a scalar or have one entry for each of {n} {of_what}, got a variable of shape "
                 f"{value.type.shape}"
+            )
+        if isinstance(value, SharedVariable) and value.ndim == 1 and len(value.get_value(borrow=True)) != n:
+            raise ValueError(
+                f"{name} must be a scalar or have one entry for each of {n} {of_what}, got "
+                f"{len(value.get_value(borrow=True))} of {value.name}"
             )
         return value
     array = np.asarray(value)

@@ -8,6 +8,9 @@ from pymc_dpgmm.native.threads import Threads, available_threads
 from pymc_dpgmm.posterior.arrays.losses import losses_between
 from pymc_dpgmm.posterior.arrays.partitions import distinct
 
+# Distances that differ by no more than this are equal.
+TIED = 1e-12
+
 
 class Ball(NamedTuple):
     """A ball around a partition: its bounds, and how large it is.
@@ -37,7 +40,8 @@ def credible_ball_around(center: np.ndarray, labels: np.ndarray, probability: fl
     order = np.argsort(distances, kind="stable")
     reached = np.searchsorted(np.cumsum(shares[order]), probability - 1e-12)
     radius = distances[order][min(reached, len(order) - 1)]
-    (inside,) = np.nonzero(distances <= radius)
+    # Distances that are equal may differ by rounding.
+    (inside,) = np.nonzero(distances <= radius + TIED)
     n_clusters = draws.max(axis=1) + 1
     fewest, largest = n_clusters[inside].min(), n_clusters[inside].max()
     chosen = [
@@ -49,4 +53,4 @@ def credible_ball_around(center: np.ndarray, labels: np.ndarray, probability: fl
 
 
 def _farthest(among: np.ndarray, distances: np.ndarray) -> int:
-    return int(among[distances[among].argmax()])
+    return int(among[np.argmax(distances[among] >= distances[among].max() - TIED)])

@@ -40,8 +40,14 @@ def density_bands(
     return Bands(mean / len(densities_of_draws), lower, upper)
 
 
+# Integers that a grid has, at most.
+MOST_INTEGERS = 5_000
+
+
 def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
-    """Return ``n`` points over the range of a column, or all integers in the range if the data is discrete.
+    """Return ``n`` points over the range of a column, or integers in the range if the data is discrete.
+
+    These are all integers, or up to ``MOST_INTEGERS`` of them at equal distances.
 
     For latent rows it is the range of the draws without the most extreme ones.
     """
@@ -51,7 +57,9 @@ def grid(view: ViewDraws, column: int, n: int, n_draws: int) -> np.ndarray:
         values = np.zeros(1)
     component = view.family.component
     if component.is_discrete:
-        return np.arange(values.min(), values.max() + 1.0)
+        # Of many integers, some are looked at.
+        step = np.ceil((values.max() - values.min() + 1.0) / MOST_INTEGERS)
+        return np.arange(values.min(), values.max() + 1.0, step)
     low, high = np.quantile(values, _MIDDLE) if view.is_drawn else (values.min(), values.max())
     beyond = _BEYOND * (high - low) or 1.0
     least, largest = component.bounds

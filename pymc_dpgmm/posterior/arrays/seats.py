@@ -11,7 +11,7 @@ from pymc_dpgmm.partitions.draws import (
     seating_probabilities,
     with_known_components,
 )
-from pymc_dpgmm.partitions.priors import GibbsType
+from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant
 
 # Stick-breaking draws clusters without rows until the weight left is SMALLEST, or MOST of them have been drawn. A
 # last cluster takes the rest, so that weights add up to one.
@@ -155,6 +155,12 @@ class GroupedSeats:
         counts = np.column_stack([self.counts, np.zeros(self.n_groups)])
         return (counts + self.alpha[:, None] * self._mean_shares()) / (counts.sum(axis=1) + self.alpha)[:, None]
 
+    def weights_of_known(self) -> np.ndarray:
+        """Return the predictive weights of all groups for the clusters, and for each component without rows."""
+        shares = np.append(self._mean_shares()[:-1], self.empty)
+        counts = np.column_stack([self.counts, np.zeros((self.n_groups, len(self.empty)))])
+        return (counts + self.alpha[:, None] * shares) / (self.counts.sum(axis=1) + self.alpha)[:, None]
+
     def share_variance(self) -> np.ndarray:
         """Return the variances of the clusters' shares, given the partition: (K,) array."""
         if self.gamma == 0.0:
@@ -175,12 +181,9 @@ class GroupedSeats:
         """Draw the shares of the clusters, and of each cluster without rows."""
         if self.gamma > 0.0:
             *shares, rest = self._draw_known_shares(rng)
-            new_shares: list[float] = []
-            while rest > SMALLEST and len(new_shares) < MOST:
-                share = rng.beta(1.0, self.gamma) * rest
-                new_shares.append(share)
-                rest -= share
-            return np.array([*shares, *new_shares, rest])
+            process = chinese_restaurant(self.gamma)
+            assert process is not None
+            return np.append(shares, draw_new_weights(rng, process, len(shares), float(rest), SMALLEST, MOST))
         return np.append(self.tables, self.empty)
 
     def draw_all(self, rng: np.random.Generator) -> np.ndarray:

@@ -30,8 +30,24 @@ def match(labels: np.ndarray, n_clusters: int, reference: np.ndarray, n_referenc
     shared = pairs.reshape(n_reference, n_clusters)
     cluster, n_shared = np.full(n_reference, -1), np.zeros(n_reference)
     rows, columns = linear_sum_assignment(shared, maximize=True)
+    # Those without a common row match nothing.
+    have_common = shared[rows, columns] > 0
+    rows, columns = rows[have_common], columns[have_common]
     cluster[rows], n_shared[rows] = columns, shared[rows, columns]
     return Matched(cluster, n_shared)
+
+
+def with_empty_topics(matched: Matched, seats: GroupedSeats) -> np.ndarray:
+    """Return the matching clusters (R,), with topics that have no words for reference topics that match none.
+
+    Topics have names, and are there in every draw: those without words follow the others. Clusters without names
+    are -1, where they match none.
+    """
+    cluster = matched.cluster.copy()
+    if seats.names is not None:
+        left = np.flatnonzero(cluster < 0)[: len(seats.empty)]
+        cluster[left] = len(seats.tables) + np.arange(len(left))
+    return cluster
 
 
 class Moments:
@@ -92,25 +108,26 @@ def group_weights_of(
         seats = partition.seats
         assert isinstance(seats, GroupedSeats)
         matched = match(partition.labels, len(partition.sizes), reference, n_reference)
-        mean = seats.group_probabilities()
+        cluster = with_empty_topics(matched, seats)
+        mean = seats.weights_of_known()
         if moments is None:
             n_groups = len(mean)
             moments = Moments((n_reference, n_groups))
-        rows = np.flatnonzero(matched.cluster >= 0)
+        rows = np.flatnonzero(cluster >= 0)
         # A reference cluster that no cluster of the draw matches has weight 0 in it.
         weight = np.zeros((n_reference, n_groups))
-        weight[rows] = mean[:, matched.cluster[rows]].T
+        weight[rows] = mean[:, cluster[rows]].T
         # Given the shares of the clusters, a weight has a beta distribution; the shares add their own variance.
         total = (seats.counts.sum(axis=1) + seats.alpha)[None, :]
         between = np.zeros((n_reference, n_groups))
-        shares = seats.share_variance()[matched.cluster[rows], None]
+        shares = np.append(seats.share_variance(), np.zeros(len(seats.empty)))[cluster[rows], None]
         between[rows] = (seats.alpha / total[0]) ** 2 * shares
         within = (weight * (1.0 - weight) - between) / (total + 1.0)
         moments.add(weight, within + between, np.arange(n_reference))
         overlap += matched.shared / sizes
         if t in wanted:
             weights = np.zeros((n_groups, n_reference), dtype=np.float32)
-            weights[:, rows] = seats.draw_all(rng)[:, matched.cluster[rows]]
+            weights[:, rows] = seats.draw_all(rng)[:, cluster[rows]]
             drawn.append(weights)
     assert moments is not None
     mean, tail = moments.mean.T, (1.0 - probability) / 2.0
@@ -161,11 +178,11 @@ def sums_by(labels: np.ndarray, n_labels: int, rows: sparse.csr_array) -> sparse
 
 
 @inlined
-def _draw_topic(bits, counts, of_word, n_topics, weights):
-    """Draw the topic of a word with probabilities ``of_word`` in the topics; return it and the sum of weights."""
+def _draw_topic(bits, counts, of_word, totals, n_topics, weights):
+    """Draw the topic of a word that topics have in proportion to ``of_word / totals``; return the sum too."""
     norm = 0.0
     for k in range(n_topics):
-        weights[k] = counts[k] * of_word[k]
+        weights[k] = counts[k] * of_word[k] / totals[k]
         norm += weights[k]
     u = uniform(bits) * norm
     k = 0
@@ -175,8 +192,10 @@ def _draw_topic(bits, counts, of_word, n_topics, weights):
     return k, norm
 
 
-@c_function(FLOAT(INT, INT, INTS, INT, FLOATS, INT, FLOATS, INTS, FLOATS, FLOATS))
-def _left_to_right(next_double, state, words, n, topics, n_topics, alphas, labels, counts, weights):
+@c_function(FLOAT(INT, INT, INTS, INT, FLOATS, FLOATS, FLOAT, INT, FLOATS, INTS, FLOATS, FLOATS))
+def _left_to_right(
+    next_double, state, words, n, by_word, totals, learnt, n_topics, alphas, labels, counts, weights
+):
     """Log of an unbiased estimate of the probability of a document; see :func:`estimate_documents`."""
     bits = Bits(next_double, state)
     total = 0.0
@@ -186,14 +205,27 @@ def _left_to_right(next_double, state, words, n, topics, n_topics, alphas, label
     log_p = 0.0
     for t in range(n):
         for r in range(t):
-            counts[labels[r]] -= 1.0
-            k, _ = _draw_topic(bits, counts, shifted(topics, words[r] * n_topics), n_topics, weights)
+            of_word = shifted(by_word, words[r] * n_topics)
+            k = labels[r]
+            counts[k] -= 1.0
+            of_word[k] -= learnt
+            totals[k] -= learnt
+            k, _ = _draw_topic(bits, counts, of_word, totals, n_topics, weights)
             labels[r] = k
             counts[k] += 1.0
-        k, norm = _draw_topic(bits, counts, shifted(topics, words[t] * n_topics), n_topics, weights)
-        log_p += math.log(norm / (total + t))
+            of_word[k] += learnt
+            totals[k] += learnt
+        of_word = shifted(by_word, words[t] * n_topics)
+        k, norm = _draw_topic(bits, counts, of_word, totals, n_topics, weights)
+        log_p += math.log(norm / (total + t)) if norm > 0.0 else -math.inf
         labels[t] = k
         counts[k] += 1.0
+        of_word[k] += learnt
+        totals[k] += learnt
+    # The words of the document are taken out of the topics again.
+    for t in range(n):
+        by_word[words[t] * n_topics + labels[t]] -= learnt
+        totals[labels[t]] -= learnt
     return log_p
 
 
@@ -205,7 +237,14 @@ class Documents(NamedTuple):
 
 
 def estimate_documents(
-    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, alphas: np.ndarray, n: int
+    rng: np.random.Generator,
+    words: np.ndarray,
+    starts: np.ndarray,
+    topics: np.ndarray,
+    alphas: np.ndarray,
+    n: int,
+    *,
+    are_drawn: bool = True,
 ) -> Documents:
     """Estimate probabilities of documents given topics, unbiased before the log, and weights of topics in them.
 
@@ -221,13 +260,16 @@ def estimate_documents(
     starts : (J + 1,) int64 array
         Position of the first word of each document, and the number of words.
     topics : (K, V) array
-        Probabilities of words.
+        Probabilities of words; or, if these are not drawn, their Dirichlet parameters. The probabilities are then
+        integrated out, and the words of a document tell of the others.
     alphas : (K,) array
         Dirichlet parameters of the weights of topics in a document.
     n : int
         Number of estimates.
+    are_drawn : bool
     """
-    by_word = np.ascontiguousarray(topics.T)
+    by_word = np.array(topics.T, dtype=np.float64, order="C")
+    totals = np.ones(len(alphas)) if are_drawn else by_word.sum(axis=0)
     alphas = np.ascontiguousarray(alphas, dtype=np.float64)
     log_p = np.zeros(len(starts) - 1)
     weights = np.tile(alphas / alphas.sum(), (len(log_p), 1))
@@ -245,6 +287,8 @@ def estimate_documents(
                 words.ctypes.data + 8 * int(starts[j]),
                 length,
                 by_word.ctypes.data,
+                totals.ctypes.data,
+                0.0 if are_drawn else 1.0,
                 len(alphas),
                 alphas.ctypes.data,
                 labels.ctypes.data,
@@ -253,16 +297,10 @@ def estimate_documents(
             )
             left[r] = counts
         log_p[j] = logsumexp(estimates) - math.log(n)
-        relative = np.exp(estimates - estimates.max())
-        weights[j] = relative @ left / relative.sum() / (alphas.sum() + length)
+        if log_p[j] > -math.inf:
+            relative = np.exp(estimates - estimates.max())
+            weights[j] = relative @ left / relative.sum() / (alphas.sum() + length)
     return Documents(log_p, weights)
-
-
-def log_documents(
-    rng: np.random.Generator, words: np.ndarray, starts: np.ndarray, topics: np.ndarray, alphas: np.ndarray, n: int
-) -> np.ndarray:
-    """Return the log estimates of :func:`estimate_documents`: (J,) array."""
-    return estimate_documents(rng, words, starts, topics, alphas, n).log_probability
 
 
 class HeldOut(NamedTuple):
@@ -290,8 +328,13 @@ def held_out(
 ) -> HeldOut:
     """Return probabilities of new documents, and weights of topics in them, from the chosen draws.
 
-    In each draw the words of the topics are drawn once. The weights of a document are averaged over the draws in
-    proportion to the probability of the document.
+    The probabilities of words are integrated out, given the topics of all words in a draw. The weights of a
+    document are averaged over the draws in proportion to the probability of the document.
+
+    Raises
+    ------
+    ValueError
+        If documents differ in their concentration, so that a new one has none.
     """
     some = mixture._replace(
         labels=mixture.labels[draws], seats=lambda s, *given: mixture.seats(int(draws[s]), *given)
@@ -307,15 +350,22 @@ def held_out(
         shares = seats.draw_shares(rng)
         counts = np.zeros((len(shares), len(eta)))
         np.add.at(counts, (partition.labels, data), 1.0)
-        topics = rng.standard_gamma(counts + eta)
-        topics /= topics.sum(axis=1, keepdims=True)
-        documents = estimate_documents(rng, words, starts, topics, seats.alpha_of_new() * shares, n_particles)
+        if np.ptp(seats.alpha) > 0.0:
+            raise ValueError(
+                "alpha differs between documents, so documents that are held out have none: fit with one alpha "
+                "for all documents"
+            )
+        alphas = seats.alpha_of_new() * shares
+        documents = estimate_documents(rng, words, starts, counts + eta, alphas, n_particles, are_drawn=False)
         matched = match(partition.labels, len(partition.sizes), reference, n_reference)
+        cluster = with_empty_topics(matched, seats)
         of_reference = np.zeros((len(starts) - 1, n_reference))
-        there = matched.cluster >= 0
-        of_reference[:, there] = documents.weights[:, matched.cluster[there]]
+        there = cluster >= 0
+        of_reference[:, there] = documents.weights[:, cluster[there]]
         log_p.append(documents.log_probability)
         weights.append(of_reference)
     logs = np.array(log_p)
-    share = np.exp(logs - logsumexp(logs, axis=0))
+    # A document that is impossible in all draws has the weights of its prior.
+    of_all = np.maximum(logsumexp(logs, axis=0), -np.finfo(np.float64).max)
+    share = np.where(of_all > -1e300, np.exp(logs - of_all), 1.0 / len(logs))
     return HeldOut(logs, np.einsum("sj,sjr->jr", share, np.array(weights)))

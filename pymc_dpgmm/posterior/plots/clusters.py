@@ -8,7 +8,7 @@ import pymc as pm
 import xarray as xr
 
 from pymc_dpgmm.posterior.component_draws import aligned_components
-from pymc_dpgmm.posterior.draws import check_probability
+from pymc_dpgmm.posterior.draws import Reference, check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import make_axes, pyplot
@@ -88,7 +88,8 @@ def plot_clusters(
         figure = _draw_regressions(plt, ax, rows, columns)
     else:
         figure = _draw_pairs(plt, ax, rows, columns, probability)
-    handles = names_of_clusters(plt, rows.sizes, "row" if rows.view.unit is None else "unit")
+    counted = "row" if rows.view.unit is None else "unit"
+    handles = names_of_clusters(plt, rows.sizes, rows.reference.names, counted)
     if ax is None:
         figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     else:
@@ -99,8 +100,11 @@ def plot_clusters(
 class _Rows:
     """The rows that a plot of clusters shows, and their clusters."""
 
-    def __init__(self, draws: MixtureDraws, view: NamedView, labels: np.ndarray, rng: np.random.Generator) -> None:
-        self.draws, self.view, self.labels, self._rng = draws, view, labels, rng
+    def __init__(
+        self, draws: MixtureDraws, view: NamedView, reference: Reference, rng: np.random.Generator
+    ) -> None:
+        labels = reference.labels
+        self.draws, self.view, self.reference, self._rng = draws, view, reference, rng
         self.regression = regression_of(view)
         self.data, self.what = rows_shown(draws, view)
         self.of_row = labels if view.unit is None else labels[view.unit]
@@ -111,7 +115,7 @@ class _Rows:
 
     def components(self) -> xr.Dataset:
         """Return draws of the parameters of the clusters."""
-        return aligned_components(self.draws, self.labels, self._rng)
+        return aligned_components(self.draws, self.reference, self._rng)
 
     def scatter(self, axes: Any, x: np.ndarray, y: np.ndarray) -> None:
         """Draw the rows of all clusters, largest cluster first."""
@@ -148,12 +152,19 @@ def _draw_pairs(plt: Any, ax: Any, rows: _Rows, columns: Any, probability: float
         axes.set_xlabel(rows.names[j])
         if i is None:
             shown = range(0, len(rows.largest_first), 1 + len(rows.largest_first) // 20)
-            axes.set_yticks(shown, [str(rows.largest_first[rank]) for rank in shown])
+            axes.set_yticks(shown, [str(rows.reference.names[rows.largest_first[rank]]) for rank in shown])
             axes.set_ylabel("cluster")
         else:
             axes.set_ylabel(rows.names[i])
             name_ticks(axes.yaxis, view, i)
         name_ticks(axes.xaxis, view, j, 0.0 if ax is not None else OF_BAR / n_columns)
+    values = dense(rows.data)
+    n_hidden = max(
+        int(np.isnan(values[:, [c for c in pair if c is not None]]).any(axis=1).sum()) for pair in pairs
+    )
+    if n_hidden:
+        most = "" if len(pairs) == 1 else "up to "
+        title = f"{title}{'; ' if title else ''}{most}{n_hidden} rows with missing entries are not shown"
     _finish(plt, figure, grid, len(pairs), title)
     return figure
 

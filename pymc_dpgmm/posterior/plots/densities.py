@@ -124,11 +124,12 @@ def _draw_lines_of_height(
     ranked = np.sort(values.ravel())[::-1]
     mass = np.cumsum(ranked) / ranked.sum()
     inside = (0.95, 0.8, 0.5, 0.2)
-    levels = [float(ranked[np.searchsorted(mass, p)]) for p in inside]
-    widths = np.linspace(0.8, 2.0, len(levels))
+    # A grid that is coarse beside the clusters has several regions in one point: the largest of them is drawn.
+    regions = {float(ranked[np.searchsorted(mass, p)]): p for p in inside[::-1]}
+    levels = sorted(regions)
+    widths = np.linspace(0.8, 2.0, len(inside))[: len(levels)]
     lines = axes.contour(across, up, values, levels=levels, colors=COLORS[0], linewidths=widths)
-    texts = {level: f"{p:.0%}" for level, p in zip(levels[:2], inside[:2], strict=True)}
-    axes.clabel(lines, levels[:2], fmt=texts, fontsize=8)
+    axes.clabel(lines, levels[:2], fmt={level: f"{regions[level]:.0%}" for level in levels}, fontsize=8)
     # Limit the axes to the grid: outliers would shrink the contours.
     axes.set_xlim(across.min(), across.max())
     axes.set_ylim(up.min(), up.max())

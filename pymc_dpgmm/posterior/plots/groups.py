@@ -18,6 +18,7 @@ from pymc_dpgmm.posterior.plots.shared import (
     random_shifts,
 )
 from pymc_dpgmm.posterior.topics import group_weights, topics
+from pymc_dpgmm.tables.checks import check_count, listed
 
 
 def plot_groups(
@@ -69,10 +70,14 @@ def plot_groups(
     if view.d < 2:
         raise ValueError(f"plot_groups needs two columns, and {view.name} has one: use plot_group_weights")
     names = draws.column_names(view)
-    j, i = [0, 1] if columns is None else draws.positions(view, columns)
+    pair = [0, 1] if columns is None else draws.positions(view, columns)
+    if len(pair) != 2:
+        raise ValueError(f"columns must be two columns, got {len(pair)}: choose two of {listed(names)}")
+    j, i = pair
     wanted = draws.groups.names[:MOST_NAMED] if groups is None else groups
     chosen = [draws.groups.names[draws.groups.position(group)] for group in wanted]
-    labels = draws.reference(partition)
+    clusters = draws.reference(partition)
+    labels = clusters.labels
     sizes = np.bincount(labels)
     largest_first = np.argsort(-sizes, kind="stable")
     (rows, what), n_columns = rows_shown(draws, view), min(4, len(chosen))
@@ -97,7 +102,7 @@ def plot_groups(
         name_ticks(axes.xaxis, view, j)
     figure.supxlabel(texts[j])
     figure.supylabel(texts[i])
-    handles = names_of_clusters(plt, sizes, "row")
+    handles = names_of_clusters(plt, sizes, clusters.names, "row")
     figure.legend(handles=handles, loc="outside right upper", title="cluster", frameon=False)
     return figure
 
@@ -186,6 +191,7 @@ def plot_topics(
     ...     idata = pm.sample(100, tune=100, chains=1, random_seed=1, progressbar=False)
     >>> figure = dp.plot_topics(idata, "words", n_words=2)
     """
+    check_count("n_topics", n_topics, 1)
     plt = pyplot()
     result = topics(idata, name, n_words=n_words, relevance=relevance, reference=reference, model=model)
     result = result.isel(topic=slice(0, n_topics))

@@ -9,13 +9,13 @@ import xarray as xr
 from pymc_dpgmm.posterior import partition_diagnostics
 from pymc_dpgmm.posterior.arrays.partitions import posterior_pmf
 from pymc_dpgmm.posterior.chains import chain_differences
-from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of
+from pymc_dpgmm.posterior.co_clustering import MOST_BYTES, co_clustering_of, positions_of
 from pymc_dpgmm.posterior.draws import check_probability, drawn_labels
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.n_clusters import n_clusters_of
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
-from pymc_dpgmm.posterior.plots.shared import count_ticks, style
-from pymc_dpgmm.posterior.point_partition import reference_labels
+from pymc_dpgmm.posterior.plots.shared import MOST_NAMED, count_ticks, style
+from pymc_dpgmm.posterior.point_partition import reference_of
 from pymc_dpgmm.posterior.stored import UnknownPriorError
 from pymc_dpgmm.tables.checks import check_count
 
@@ -59,9 +59,9 @@ def plot_co_clustering(
     matrix = co_clustering_of(drawn, rows, MOST_BYTES)
     together = matrix.to_numpy()
     n = matrix.sizes[matrix.dims[0]]
-    labels = reference_labels(drawn, partition, random_seed)
+    labels = reference_of(drawn, partition, random_seed).labels
     if rows is not None:
-        labels = labels[rows]
+        labels = labels[positions_of(rows, drawn.n)]
     order = _order(together, labels)
     figure, (axes,) = make_axes(plt, ax, (6, 5))
     image = axes.imshow(together[np.ix_(order, order)], cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
@@ -216,12 +216,15 @@ def plot_chains(idata: Any, name: str, reference: Any = None, *, n_largest: int 
         for k in at[:-1]:
             axes.axvline(k + 0.5, color="0.9", lw=0.8, zorder=0)
     shown = at[:: 1 + len(at) // 16]
-    sizes = found["size"].to_numpy()
+    sizes, names = found["size"].to_numpy(), found["cluster"].to_numpy()
     panels[0].set_xticks(shown, [])
-    panels[1].set_xticks(shown, [f"{order[k]}\n{sizes[order[k]]}" for k in shown])
+    panels[1].set_xticks(shown, [f"{names[order[k]]}\n{sizes[order[k]]}" for k in shown])
     panels[1].set_xlabel("cluster of the reference, and its number of rows")
-    handles, names = panels[0].get_legend_handles_labels()
-    figure.legend(handles[:12], names[:12], loc="outside right upper", frameon=False)
+    handles, texts = panels[0].get_legend_handles_labels()
+    if len(handles) > MOST_NAMED:
+        handles[MOST_NAMED:] = [plt.Line2D([], [], ls="")]
+        texts[MOST_NAMED:] = [f"and {n_chains - MOST_NAMED} more"]
+    figure.legend(handles, texts, loc="outside right upper", frameon=False)
     return figure
 
 

@@ -4,18 +4,23 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 
 from pymc_dpgmm.posterior.arrays.density import grid
 from pymc_dpgmm.posterior.chunked import mixture_draws
+from pymc_dpgmm.posterior.draws import check_probability
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
+from pymc_dpgmm.posterior.plots.panels import name_ticks
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
-from pymc_dpgmm.posterior.questions import Question, chosen_columns, read_question
+from pymc_dpgmm.posterior.questions import Column, Question, chosen_columns, read_question
+from pymc_dpgmm.tables.names import coordinates
 
 # Points of the curve, and the largest numbers of rows that are shown and of draws that are used.
 _POINTS, _MOST_ROWS, _MOST_DRAWS = 100, 5_000, 1_000
+_DASHES = ("-", "--", ":", "-.")
 
 
 def plot_predict(
@@ -74,6 +79,7 @@ def plot_predict(
     >>> figure = dp.plot_predict(idata, "y", "duration", of="waiting", random_seed=1)
     """
     plt = pyplot()
+    check_probability(probability)
     draws = mixture_draws(idata, name, model, group)
     draws.refuse_atoms("dp.plot_predict")
     known, position = _one(draws, along)
@@ -89,8 +95,13 @@ def plot_predict(
     across = _values(question, known, position)
     rng = np.random.default_rng(random_seed)
     axes.set_xlabel(str(along))
+    # A line through the levels of a category would say what is between them.
+    are_apart = Column(known, position, "").levels is not None
+    if are_apart:
+        axes.set_xlim(across.min() - 0.5, across.max() + 0.5)
     if column.levels is not None or column.is_binary:
-        _draw_probabilities(axes, question, across, probability, rng)
+        _draw_probabilities(axes, question, across, probability, rng, are_apart)
+        name_ticks(axes.xaxis, known, position)
         return figure
     check_kind(question, "mean")
     tails = [0.5 - 0.5 * probability, 0.5 + 0.5 * probability]
@@ -101,22 +112,44 @@ def plot_predict(
     if data is not None:
         axes.scatter(*data, s=10, color=GREY, alpha=0.6, linewidths=0, label="data")
     share = f"{probability:.0%}"
-    axes.fill_between(across, low, high, color=COLORS[0], alpha=0.15, lw=0, label=f"{share} of new rows")
-    axes.fill_between(across, lower, upper, color=COLORS[0], alpha=0.4, lw=0, label=f"{share} band of the mean")
-    axes.plot(across, mean, color=COLORS[0], lw=2, label="mean")
+    if are_apart:
+        axes.vlines(across, low, high, color=COLORS[0], alpha=0.25, lw=8, label=f"{share} of new rows")
+        axes.vlines(across, lower, upper, color=COLORS[0], alpha=0.6, lw=3, label=f"{share} band of the mean")
+        axes.plot(across, mean, "o", color=COLORS[0], label="mean")
+    else:
+        axes.fill_between(across, low, high, color=COLORS[0], alpha=0.15, lw=0, label=f"{share} of new rows")
+        axes.fill_between(
+            across, lower, upper, color=COLORS[0], alpha=0.4, lw=0, label=f"{share} band of the mean"
+        )
+        axes.plot(across, mean, color=COLORS[0], lw=2, label="mean")
+    name_ticks(axes.xaxis, known, position)
     axes.set_ylabel(column.name)
     axes.legend(frameon=False)
     return figure
 
 
 def _draw_probabilities(
-    axes: Any, question: Question, across: np.ndarray, probability: float, rng: np.random.Generator
+    axes: Any,
+    question: Question,
+    across: np.ndarray,
+    probability: float,
+    rng: np.random.Generator,
+    are_apart: bool,
 ) -> None:
     found = densities_of(question, "probability", None, probability, rng, False)
-    for number, level in enumerate(found["category"].to_numpy().tolist()):
+    levels = found["category"].to_numpy().tolist()
+    for number, level in enumerate(levels):
         of_level, color = found.isel(category=number), COLORS[number % len(COLORS)]
-        axes.fill_between(across, of_level["lower"], of_level["upper"], color=color, alpha=0.2, lw=0)
-        axes.plot(across, of_level["mean"], color=color, lw=2, label=str(level))
+        # Levels of one color differ by the kind of line; matplotlib hides names that begin with an underscore.
+        dashes = _DASHES[number // len(COLORS) % len(_DASHES)]
+        text = f" {level}" if str(level).startswith("_") else str(level)
+        if are_apart:
+            beside = across + 0.3 * ((number + 0.5) / len(levels) - 0.5)
+            axes.vlines(beside, of_level["lower"], of_level["upper"], color=color, alpha=0.5, lw=3)
+            axes.plot(beside, of_level["mean"], "o" if dashes == "-" else "D", color=color, label=text)
+        else:
+            axes.fill_between(across, of_level["lower"], of_level["upper"], color=color, alpha=0.2, lw=0)
+            axes.plot(across, of_level["mean"], dashes, color=color, lw=2, label=text)
     axes.set_ylim(0.0, 1.0)
     axes.set_ylabel(f"probability of {question.columns[0].name}")
     axes.legend(frameon=False)
@@ -133,10 +166,15 @@ def _one(draws: MixtureDraws, along: Any) -> tuple[NamedView, int]:
 
 def _along(draws: MixtureDraws, view: NamedView, position: int) -> Any:
     """Return rows over the range of one column, of which nothing else is known."""
-    points = grid(view, position, _POINTS, draws.numbers.n_draws)
-    rows = np.full((len(points), view.d), np.nan)
-    rows[:, position] = points
-    values = rows[:, 0] if view.is_vector else rows
+    levels = Column(view, position, "").levels
+    # Codes would be taken for levels.
+    points = grid(view, position, _POINTS, draws.numbers.n_draws) if levels is None else coordinates(levels)
+    if levels is not None and draws.has_column_names(view) and not view.is_vector:
+        values: Any = pd.DataFrame({draws.column_names(view)[position]: points})
+    else:
+        rows = np.full((len(points), view.d), np.nan, dtype=np.float64 if levels is None else object)
+        rows[:, position] = points
+        values = rows[:, 0] if view.is_vector else rows
     return values if len(draws.views) == 1 else {view.name: values}
 
 

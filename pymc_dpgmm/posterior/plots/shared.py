@@ -33,11 +33,11 @@ def points(rank: int, is_single: bool) -> dict[str, Any]:
     return {"s": 18, "c": color, "marker": marker, "alpha": 0.7, "linewidths": 0}
 
 
-def names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
-    """Return legend entries for clusters with these sizes, largest first."""
+def names_of_clusters(plt: Any, sizes: np.ndarray, names: np.ndarray, counted: str) -> list[Any]:
+    """Return legend entries for clusters with these sizes and names, largest first."""
     largest_first = np.argsort(-sizes, kind="stable")
     handles = [
-        plt.Line2D([], [], color=style(rank)[0], marker=style(rank)[1], ls="", label=f"{k}: {sizes[k]} {counted}s")
+        _handle(plt, rank, f"{names[k]}: {sizes[k]} {counted}s")
         for rank, k in enumerate(largest_first[:MOST_NAMED])
         if sizes[k] > 1
     ]
@@ -49,6 +49,14 @@ def names_of_clusters(plt: Any, sizes: np.ndarray, counted: str) -> list[Any]:
         label = f"{n_single} single {counted}{'s' if n_single > 1 else ''}"
         handles.append(plt.Line2D([], [], color=GREY, marker="o", mfc="none", ls="", label=label))
     return handles
+
+
+def _handle(plt: Any, rank: int, text: str) -> Any:
+    color, marker = style(rank)
+    # Matplotlib hides names that begin with an underscore.
+    return plt.Line2D(
+        [], [], color=color, marker=marker, ls="", label=f" {text}" if text.startswith("_") else text
+    )
 
 
 def dense(data: Any) -> np.ndarray:

@@ -13,14 +13,12 @@ from pymc_dpgmm.tables.checks import check_count
 from pymc_dpgmm.variational.draws import draw_alpha, draw_labels, log_importance, partitions_of, with_source
 from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
 from pymc_dpgmm.variational.rows import RowsAnywhere
-from pymc_dpgmm.variational.search import Optimum
+from pymc_dpgmm.variational.search import Optimum, distinct
 
 # A component is in use if its expected number of rows is at least this.
 _IN_USE = 0.5
 # Starting labels are drawn from responsibilities raised to this power, to be overdispersed.
 _POWER = 0.5
-# Optima whose bounds differ by less than this, relative to the bound, count as one.
-_SAME = 1e-6
 # A check compares all pairs of at most _MOST_COMPARED rows, with _DRAWS_COMPARED draws from the approximation, and
 # computes _WEIGHED importance weights.
 _MOST_COMPARED, _DRAWS_COMPARED, _WEIGHED = 400, 500, 1_000
@@ -143,12 +141,7 @@ class VariationalFit:
 
     def _distinct(self) -> list[Optimum]:
         """Return the distinct optima, best first."""
-        optima: list[Optimum] = []
-        for optimum in self._optima:
-            bound = optimum.state.bound
-            if all(abs(bound - other.state.bound) > _SAME * (1.0 + abs(bound)) for other in optima):
-                optima.append(optimum)
-        return optima
+        return distinct(self._optima)
 
     def _generator(self, random_seed: Any) -> np.random.Generator:
         return self._rng.spawn(1)[0] if random_seed is None else np.random.default_rng(random_seed)
@@ -283,7 +276,7 @@ class VariationalFit:
         results |= {
             "pairs_differ": differ,
             "pairs_differ_by_chance": by_chance,
-            "within": float(np.mean(counts[1] <= self._best.state.n_components)),
+            "within": float(np.mean(counts[1] <= self.n_components)),
             "pareto_k": float(array_stats.psislw(log_weights)[1]) if n_different >= _DIFFERENT else np.nan,
             "elbo": float(self.elbo[-1]),
         }

@@ -19,8 +19,10 @@ from pymc_dpgmm.variational.model.chunked_rows import ChunkedRows
 from pymc_dpgmm.variational.model.target import FitTarget, fit_target
 from pymc_dpgmm.variational.responsibilities import respond, sum_up_each, write_evidences
 from pymc_dpgmm.variational.rows import RowsAnywhere
-from pymc_dpgmm.variational.search import Optimum, Options, find_optimum, renewed
+from pymc_dpgmm.variational.search import Optimum, Options, distinct, find_optimum, renewed
 
+# Optima that hyperparameters are fitted to, at most, beside the first one.
+_MOST_MAXIMIZED = 3
 # Largest number of rounds that update hyperparameters and responsibilities in turn.
 _MOST_ROUNDS = 200
 
@@ -145,21 +147,15 @@ def fit(
             bar.update(task, description=f"{n_components} components, bound {bound:.1f}")
 
         if maximize:
-            # First fit hyperparameters to one start, so that all starts are compared at these; then fit them to
-            # the best.
+            # First fit hyperparameters to one start, and search at these from all starts; then fit them to each
+            # of the optima, and take the best.
             first = find_optimum(rows, target.prior, rng.spawn(1)[0], options, threads, report)
-            _maximize(target, rows, first.state, options, threads)
+            first = first._replace(state=_maximize(target, rows, first.state, options, threads))
         for child in rng.spawn(n_starts):
             optima.append(find_optimum(rows, target.prior, child, options, threads, report))
             bar.advance(task)
         if maximize:
-            optima.sort(key=lambda optimum: -optimum.state.bound)
-            best = _maximize(target, rows, optima[0].state, options, threads)
-            states = [best, *(optimum.state for optimum in optima[1:])]
-            optima = [
-                renewed(rows, target.prior, optimum._replace(state=state), options, threads)
-                for optimum, state in zip(optima, states, strict=True)
-            ]
+            optima = _maximized(target, rows, first, optima, options, threads)
     answer = ChunkedVariationalFit if isinstance(rows, ChunkedRows) else VariationalFit
     result = answer(target, rows, optima, rng)
     chosen = max(optima, key=lambda optimum: optimum.state.bound)
@@ -176,6 +172,34 @@ def fit(
             stacklevel=2,
         )
     return result
+
+
+def _maximized(
+    target: FitTarget,
+    rows: RowsAnywhere,
+    first: Optimum,
+    optima: Sequence[Optimum],
+    options: Options,
+    threads: Threads,
+) -> list[Optimum]:
+    """Fit hyperparameters to each of the best distinct optima, and return all optima at the best of these values.
+
+    ``first`` is the optimum that hyperparameters have been fitted to before, which takes the place of the worst if
+    it is the best.
+    """
+    start, ordered = target.point, sorted(optima, key=lambda optimum: -optimum.state.bound)
+    found = []
+    for optimum in [first, *distinct(ordered)[:_MOST_MAXIMIZED]]:
+        target.go_to(rows, optimum.state, start)
+        state = _maximize(target, rows, optimum.state, options, threads)
+        found.append((state.bound + target.log_density, optimum, state, target.point))
+    _, chosen, state, point = max(found, key=lambda each: each[0])
+    target.go_to(rows, state, point)
+    others = [optimum for optimum in ordered if optimum is not chosen][: len(ordered) - 1]
+    return [
+        renewed(rows, target.prior, optimum, options, threads)
+        for optimum in (chosen._replace(state=state), *others)
+    ]
 
 
 def _maximize(target: FitTarget, rows: RowsAnywhere, state: State, options: Options, threads: Threads) -> State:

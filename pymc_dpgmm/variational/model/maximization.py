@@ -123,7 +123,7 @@ class Hyperparameters:
         def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
             # Overflow at distant points is handled below.
             with np.errstate(all="ignore"):
-                value, slope = self._evaluate(rows, state, self._at(x, point))
+                value, slope = self.evaluate(rows, state, self._at(x, point))
             is_number = math.isfinite(value) and bool(np.all(np.isfinite(slope)))
             return (-value, -slope) if is_number else (_NOWHERE, np.zeros(len(x)))
 
@@ -135,7 +135,7 @@ class Hyperparameters:
         best = minimize(negative, start, jac=True, method="L-BFGS-B").x
         if negative(best)[0] > before:
             best = start
-        self._evaluate(rows, state, self._at(best, point))
+        self.evaluate(rows, state, self._at(best, point))
         return self._at(best, point)
 
     def check_maximum(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
@@ -143,20 +143,20 @@ class Hyperparameters:
 
         Each variable with a transform is moved on the transformed scale, such as that of its log.
         """
-        best, start = self._evaluate(rows, state, point)[0], self._joined(point)
+        best, start = self.evaluate(rows, state, point)[0], self._joined(point)
         for place in np.flatnonzero(self._has_transform):
             for far in (-1.0, 1.0, 10.0 * np.sign(start[place])):
                 moved = start.copy()
                 moved[place] += far
                 with np.errstate(all="ignore"):
-                    value = self._evaluate(rows, state, self._at(moved, point))[0]
+                    value = self.evaluate(rows, state, self._at(moved, point))[0]
                 if value > best + _HIGHER:
                     reached = {name: value.tolist() for name, value in self.natural(point).items()}
                     raise ValueError(
                         f"{listed(self.names)} cannot be maximised: bound plus log prior density keeps rising "
                         f"beyond {reached}. Give a prior that excludes this, or a value in point"
                     )
-        self._evaluate(rows, state, point)
+        self.evaluate(rows, state, point)
 
     def _joined(self, point: dict[str, np.ndarray]) -> np.ndarray:
         return np.concatenate([np.ravel(point[v.name]).astype(np.float64) for v in self._values])
@@ -171,9 +171,7 @@ class Hyperparameters:
             first = last
         return moved
 
-    def _evaluate(
-        self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]
-    ) -> tuple[float, np.ndarray]:
+    def evaluate(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> tuple[float, np.ndarray]:
         """Return bound (without entropy) plus log density, and the gradient; set the parameters of the rows."""
         values = [point[v.name] for v in self._inputs]
         parameters = self._params(*values)

@@ -95,6 +95,14 @@ class FitTarget:
         self.prior = self._prior()
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
+    def go_to(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
+        """Take the hyperparameters of another point; ``rows``, ``prior`` and ``given`` are updated to them."""
+        assert self.hyperparameters is not None
+        self.hyperparameters.evaluate(rows, state, point)
+        self.point = point
+        self.given |= self.hyperparameters.natural(point)
+        self.prior = self._prior()
+
     def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
         """Raise ValueError if hyperparameters diverge, to infinity or to a bound of their support."""
         assert self.hyperparameters is not None
