@@ -48,8 +48,8 @@ with pm.Model() as model:
 model.basic_RVs
 
 # %% [markdown]
-# `pm.sample` finds the labels and gives them a sampler of their own, which also draws `alpha`. Models with other
-# continuous variables get NUTS for those. Each chain starts from a different random partition.
+# `pm.sample` finds the labels and gives them a sampler of their own, which also draws `alpha` and other
+# hyperparameters. NUTS samples what else is in a model. Each chain starts from a different random partition.
 
 # %%
 with model:

@@ -15,9 +15,10 @@ class MixtureArguments(TypedDict, total=False):
     Parameters
     ----------
     base : BaseMeasure, class of one, or dict, optional
-        Prior of the parameters of every cluster. By default it is ``NormalInverseWishart`` for (n, d) data,
-        ``NormalInverseGamma`` for (n,) data, and ``BetaBernoulli`` for arrays of bools. A latent mixture has no
-        default. A class stands for its ``from_data(observed)``.
+        Prior of the parameters of every cluster. By default it is ``NormalInverseWishart`` for (n, d) real numbers
+        of up to 50 columns, ``NormalInverseGamma`` for more columns and for (n,) data, ``BetaBernoulli`` for
+        bools, and ``DirichletCategorical`` for categories and text. A latent mixture has no default. A class
+        stands for its ``from_data(observed)``.
 
         Without a base measure, or with the class of a normal one, the scale of two and more columns is learnt:
         kappa, degrees of freedom and the typical share of each column's variance within clusters are the variables
@@ -27,8 +28,9 @@ class MixtureArguments(TypedDict, total=False):
         For rows with columns of several types, pass a dict of views. If ``observed`` is a DataFrame, the dict is
         ``{view: (columns, base)}``, where ``columns`` is a column or a list of columns. Otherwise it is
         ``{view: base}``, and ``observed`` is a dict of the same views. The views are independent given the labels.
-    observed : (n, d) or (n,) array_like, pandas DataFrame or Series, or pm.Data, or dict of these, optional
-        The data: numbers. NaN and masked entries are missing at random, in families that allow missing entries.
+    observed : (n, d) or (n,) array_like, table, pm.Data or dask array, or dict of these, optional
+        The data: numbers, bools, categories or text, of pandas, polars, pyarrow, xarray or NumPy; see
+        :doc:`/howto/tables`. NaN and masked entries are missing at random, in families that allow missing entries.
         The index and columns of a pandas object become coordinates of the dimensions ``{name}_obs`` and
         ``{name}_feature``, unless ``dims`` is given.
     shape : tuple of int, optional
@@ -58,12 +60,15 @@ class MixtureArguments(TypedDict, total=False):
     Returns
     -------
     TensorVariable or dict
-        The random variable ``name``. With views, a dict of the random variables ``{name}_{view}``.
+        The random variable ``name``, or for a dask array the potential of this name. With views, a dict of the
+        random variables ``{name}_{view}``.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range. The model is then left as it was.
+    NotImplementedError
+        If arguments are not supported together, such as groups and units.
     """
 
     observed: Any

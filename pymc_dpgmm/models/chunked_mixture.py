@@ -40,7 +40,7 @@ _REFUSED = {
     "known_labels": "only mixtures of rows in memory take it",
     "must_link": "only mixtures of rows in memory take it",
     "impute": "leave out rows with missing entries, or use a family that integrates over them",
-    "initval": "every chain draws the partition that it starts from",
+    "initval": "all chains start from one cluster with all rows",
     "group": "only mixtures of rows in memory take it",
     "power": "it is for some of several views of the same rows, which chunks do not have",
 }

@@ -97,7 +97,10 @@ def density(
     draws = mixture_draws(idata, name, model, group)
     if draws.has_atoms:
         if known is not None:
-            raise NotImplementedError("known= is not implemented for a dp.DirichletProcess: use dp.predict")
+            raise NotImplementedError(
+                "known= is not available for a dp.DirichletProcess; with other columns on its labels, "
+                "dp.predict(..., of=name) has its parameters given these"
+            )
         return density_of_process(idata, draws, x, probability, random_seed, model)
     if known is None:
         return density_of(draws, x, columns, given, probability, random_seed)

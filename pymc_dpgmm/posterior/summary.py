@@ -189,8 +189,9 @@ def summary(
     Returns
     -------
     MixtureSummary
-        The data frames ``scalars`` and ``clusters`` of float64, which are printed together, rounded and cut if
-        they are large. Covariances and variances are shown as standard deviations, ``sd``.
+        The data frames ``scalars`` and ``clusters``, which are printed together, rounded and cut if they are
+        large. Numbers are float64; sizes are int64. Covariances and variances are shown as standard deviations,
+        ``sd``.
 
     Raises
     ------

@@ -105,8 +105,8 @@ def _refuse_options(targets: Sequence[LabelsTarget], options: Options) -> None:
     if options.leader_sweeps and without:
         raise NotImplementedError(
             f"there are no leader sweeps for {', '.join(without)}: they are for labels of rows that are in no "
-            "groups and no units, of which no clusters are known, and on which mixtures alone depend; leave "
-            "out leader_sweeps"
+            "groups and no units, of which no clusters are known and no view has a power, and on which mixtures "
+            "alone depend; leave out leader_sweeps"
         )
 
 

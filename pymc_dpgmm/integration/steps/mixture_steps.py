@@ -67,8 +67,8 @@ class DPMixtureStep(LabelsStep):
     """The step that ``pm.sample`` assigns to labels; it runs all moves.
 
     The step also draws a concentration with a gamma prior, if one CRP and nothing else depends on it. alpha is
-    then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations are left to PyMC's own step
-    methods. Pass options as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
+    then drawn exactly (Escobar and West 1995) before every sweep. Other concentrations are hyperparameters: see
+    below. Pass options as ``pm.sample(dpmixture={"gibbs": {...}, "split_merge": {...}})``.
 
     Parameters
     ----------

@@ -161,11 +161,12 @@ class CollapsedMixture(pm.Distribution):
         Shape n, (n,) or (n, d) of a latent mixture.
     offset : scalar, (n,) or (n, d) array_like or variable, optional
         Subtracted from the rows before they are clustered, for example the mean of a regression. For matrices it
-        may also be (1, d) or (n, 1). Only families of real numbers take an offset.
+        may also be (1, d) or (n, 1). Only normal families without known errors, and regressions, take an offset.
     impute : bool
         Whether to draw missing entries, as the variable ``{name}_missing``, even if they could be integrated out.
         Its dimension ``{name}_missing_entry`` has the names of their rows and columns. Missing entries of a
-        normal-inverse-Wishart are always drawn. Families of data that is not Gaussian cannot draw them.
+        normal-inverse-Wishart, and of a shared covariance, are always drawn. Families of data that is not Gaussian
+        cannot draw them.
     power : float, > 0
         The log density is multiplied by it. Below 1, the rows tell less of the labels than they would: so many
         covariates do not drown a response that other mixtures describe. This is a coarsened similarity in the
@@ -442,7 +443,10 @@ def _names_of_missing(model: pm.Model, checked: Observed, rows: Rows, dims: Any)
 def _checked_offset(offset: Any, base: BaseMeasure, shape: Sequence[int], data: Any) -> Any:
     """Return an offset as a variable of the shape of the rows, which may change if they are pm.Data."""
     if not base.family.has_data_gradient:
-        raise ValueError(f"{type(base).__name__} takes no offset: its data are not real numbers")
+        raise ValueError(
+            f"{type(base).__name__} takes no offset: only normal families without known errors, and "
+            "LinearRegression, do"
+        )
     if not is_variable(offset):
         offset = np.asarray(offset)
         if offset.dtype.kind not in "biuf":

@@ -236,8 +236,8 @@ class Schedule:
             return (1 if state.n >= ROWS_FOR_LEADERS else 0) if wanted is None else wanted
         if wanted:
             raise NotImplementedError(
-                "there are no leader sweeps for rows in units or groups, with known labels, or with so many "
-                "columns that scans work with pairs of rows; leave out leader_sweeps"
+                "there are no leader sweeps for rows in units or groups, with known labels or powers, or with so "
+                "many columns that scans work with pairs of rows; leave out leader_sweeps"
             )
         return 0
 

@@ -338,8 +338,8 @@ def _check_family(family: Any) -> None:
 def _check_prior(op: Any) -> None:
     if isinstance(op, MFMRV):
         raise TypeError(
-            "dp.fit does not support mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture with several "
-            "numbers of components and compare their bounds, or use pm.sample()"
+            "dp.fit does not support mixtures of finite mixtures (dp.MFM): fit dp.FiniteMixture or "
+            "dp.DPMixture, or use pm.sample(), which finds the number of components too"
         )
     if isinstance(op, PartitionRV) and not isinstance(op, CRPRV | PitmanYorRV | FiniteDirichletRV):
         raise TypeError(f"dp.fit does not support the prior {op.name}: use pm.sample()")
