@@ -212,3 +212,49 @@ def test_wrapped_functions_of_pymc_are_where_they_were():
         "formatting",
         "include_params",
     ]
+
+
+@pytest.mark.interpreted
+def test_draws_are_those_of_the_data_that_are_stored_with_them():
+    """Whatever was sampled, or which step was made, after them."""
+    run = {"draws": 5, "tune": 5, "chains": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+    run |= {"compute_convergence_checks": False}
+    with pm.Model() as model:
+        x = pm.Data("x", np.array([-2.0, -1.9, 2.0, 2.1]))
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma(0.0, 0.1, 2.0, 1.0), observed=x)
+        first = pm.sample(**run)
+        pm.set_data({"x": np.array([7.0, 7.1, 3.0, 3.1])})
+        step = dp.DPMixtureStep()
+        with pytest.raises(ValueError, match=r"x was changed by pm\.set_data"):
+            pm.sample_posterior_predictive(first, progressbar=False)
+        second = pm.sample(step=step, **run)
+        assert pm.sample_posterior_predictive(second, progressbar=False)["posterior_predictive"]["y"].shape == (
+            1,
+            5,
+            4,
+        )
+        with pytest.raises(ValueError, match=r"x was changed by pm\.set_data"):
+            pm.sample_posterior_predictive(first, progressbar=False)
+        # A step that was made before the data changed samples the labels of those that are there.
+        pm.set_data({"x": np.array([0.0, 0.1, 5.0, 5.1])})
+        third = pm.sample(step=step, **run)
+        assert pm.sample_posterior_predictive(third, progressbar=False)["posterior_predictive"]["y"].shape == (
+            1,
+            5,
+            4,
+        )
+    assert model["x"].eval()[0] == 0.0
+
+
+@pytest.mark.interpreted
+def test_single_precision_beside_missing_entries_that_nuts_would_sample():
+    import pytensor
+
+    rows = np.array([[0.1, np.nan], [0.4, 0.2], [3.0, 2.9], [2.7, 3.3]])
+    with pytensor.config.change_flags(floatX="float32"), pm.Model():
+        base = dp.NormalInverseWishart(np.zeros(2), 0.1, 4.0, np.eye(2))
+        y = dp.DPMixture("y", 1.0, base, observed=rows, unit=[0, 0, 1, 1])
+        pm.Normal("z", 0.0, 1.0)
+        with pytest.raises(NotImplementedError, match="y_missing has double precision"):
+            pm.sample(5, tune=5, chains=1, progressbar=False)
+    assert y is not None

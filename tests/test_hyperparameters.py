@@ -412,3 +412,44 @@ def test_hyperparameters_of_different_mixtures_are_drawn_by_themselves():
     values = [model.rvs_to_values[rv] for rv in module.hyperparameters(model)]
     names = [sorted(value.name for value in group.values) for group in module.separate(model, values)]
     assert sorted(names) == [["mean", "third"], ["other", "shared_log__"]]
+
+
+def with_an_offset(mu, b):
+    dp.DPMixture(
+        "y", 1.3, dp.NormalInverseGamma(mu, 1.0, 2.0, b), observed=ROWS, offset=pm.Normal("beta", 0.0, 3.0)
+    )
+
+
+def latent(mu, b):
+    x = dp.DPMixture("x", 1.3, dp.NormalInverseGamma(mu, 1.0, 2.0, b), shape=5)
+    pm.Normal("y", x, 1.0, observed=ROWS + 3.0)
+
+
+def with_entries_that_are_drawn(mu, b):
+    gap = np.column_stack([ROWS, ROWS + 2.0])
+    gap[1, 1] = np.nan
+    dp.DPMixture("y", 1.3, dp.NormalInverseGamma(mu, 1.0, 2.0, b), observed=gap, impute=True)
+
+
+@pytest.mark.parametrize("build", [with_an_offset, latent, with_entries_that_are_drawn])
+def test_parameters_that_are_no_variables_follow_the_origin_of_the_rows(build):
+    """Rows that move have an origin that moves, and a mean is relative to it, also where nobody sets it anew."""
+    columns = 2 if build is with_entries_that_are_drawn else 1
+    found = []
+    for mu in (0.0, np.zeros(columns)):
+        with pm.Model() as model:
+            build(mu, pm.Gamma("b", 2.0, 3.0))
+        found.append(sampled.sample(model, 60, tune=40, chains=1, random_seed=3).posterior["b"].to_numpy())
+    # A scalar is computed at every evaluation. Rounding parts the two chains in the end.
+    np.testing.assert_allclose(found[0][:, :20], found[1][:, :20], rtol=1e-6)
+
+
+def test_labels_of_other_hyperparameters_are_asked_for():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        for name in "yw":
+            dp.DPMixture(name, 1.0, dp.NormalInverseGamma(mu, 0.4, 2.0, 0.5), observed=ROWS)
+        with pytest.raises(
+            ValueError, match="hyperparameters of w can be drawn here together with its labels only"
+        ):
+            dp.DPMixtureStep([model["y_labels"], mu])

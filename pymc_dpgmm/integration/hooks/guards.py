@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import xarray as xr
 
@@ -25,6 +26,7 @@ from pymc_dpgmm.integration.steps.chunked import with_clusters
 from pymc_dpgmm.integration.variables import CollapsedMixtureRV, LabelsRV, mixture_inputs
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names
 from pymc_dpgmm.integration.variables.lengths import check_lengths
+from pymc_dpgmm.integration.variables.snapshots import refuse_changes, snapshot
 
 
 def log_density_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,6 +115,13 @@ def with_drawn_clusters(function: Callable[..., Any]) -> Callable[..., Any]:
     return to_inference_data
 
 
+def stored_data(trace: Any) -> dict[str, np.ndarray]:
+    """Return the data that are stored with draws, by name; nothing for draws without data."""
+    groups = getattr(trace, "children", None) or {}
+    datasets = (groups[name].dataset for name in ("constant_data", "observed_data") if name in groups)
+    return {str(key): values.to_numpy() for dataset in datasets for key, values in dataset.items()}
+
+
 def refuse_chunks(model: pm.Model, var_names: Sequence[str] | None) -> None:
     """Raise NotImplementedError if all observed variables are requested, and rows are in chunks."""
     in_chunks = chunked_names(model)
@@ -137,12 +146,20 @@ def replicates_without_chunks(function: Callable[..., Any]) -> Callable[..., Any
 
 
 def replicates_of_rows_alike(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return PyMC's posterior predictive sampling, which names the arguments that have other numbers of rows."""
+    """Return PyMC's posterior predictive sampling, which names the arguments that have other numbers of rows.
+
+    Data that differ from what is stored with the draws are refused too: labels are those of other rows.
+    """
 
     def sample_posterior_predictive(trace: Any, model: pm.Model | None = None, *others: Any, **named: Any) -> Any:
+        stored = stored_data(trace)
         for rv in pm.modelcontext(model).basic_RVs:
             if isinstance(rv.owner.op, CollapsedMixtureRV):
-                check_lengths(rv, mixture_inputs(rv).labels)
+                inputs = mixture_inputs(rv)
+                check_lengths(rv, inputs.labels)
+                present = snapshot(inputs.in_order()).values
+                known = {name: stored[name] for name in present if name in stored}
+                refuse_changes({name: present[name] for name in known}, known, str(rv.name))
         return function(trace, model, *others, **named)
 
     return sample_posterior_predictive

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pymc as pm
+from pytensor import config
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.concentration import concentration_of
@@ -13,12 +14,22 @@ from pymc_dpgmm.integration.steps.hyperparameters import (
     hyperparameters_of_processes,
 )
 from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
+from pymc_dpgmm.integration.steps.targets import is_missing
 from pymc_dpgmm.integration.variables.records import is_gamma
 
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
     """Return the variables of a model that can be drawn by the step of its labels, or by another one."""
     return [*hyperparameters(model), *hyperparameters_of_processes(model), *latent_rows(model)]
+
+
+def refuse_single_precision(rv: Variable) -> None:
+    """Raise NotImplementedError where NUTS would join rows or missing entries with numbers of single precision."""
+    if config.floatX != rv.dtype:
+        raise NotImplementedError(
+            f"{rv.name} has double precision, and NUTS joins it with variables of {config.floatX}: set "
+            "pytensor.config.floatX to float64 where NUTS samples missing entries or latent rows"
+        )
 
 
 def assigned(
@@ -60,5 +71,7 @@ def assigned(
                 owner = pm.NUTS if concentration_of(model, rv)[0] is None else labels_step
             # PyMC offers them to the step of the labels, which leaves the others to NUTS.
             owner = pm.NUTS if owner is labels_step and value in not_chosen else owner
+            if owner is pm.NUTS and (is_missing(rv) or rv in rows):
+                refuse_single_precision(rv)
             steps[owner] = [*steps.get(owner, ()), value]
     return steps

@@ -11,6 +11,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 
 from pymc_dpgmm.integration.internals.pymc_internals import MixtureRV
 from pymc_dpgmm.integration.variables import dependents, of_units
+from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
 from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import matched_names
@@ -122,6 +123,9 @@ def _indexed_by(model: pm.Model, labels: Variable, others: Sequence[Variable]) -
             continue
         theta, index = node.inputs[:2]
         if theta not in model.free_RVs or theta in indexed or of_units(index)[0] is not labels:
+            continue
+        if any(map(is_of_mixtures, (theta, *dependents(model, theta)))):
+            # Their steps have these values already.
             continue
         transform = model.rvs_to_transforms[theta]
         if transform is None or transform.ndim_supp == 0:

@@ -8,7 +8,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.steps.targets import LabelsTarget
-from pymc_dpgmm.integration.variables import as_numbers
+from pymc_dpgmm.integration.variables import as_numbers, mixture_inputs
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
@@ -27,12 +27,19 @@ class ClustersOfMixture:
 
     def __init__(self, mixture: Variable, targets: Sequence[LabelsTarget]) -> None:
         self.family = mixture.owner.op.layout.family
-        self.target, self.view = next(
+        found = [
             (t, v)
             for t, target in enumerate(targets)
             for v, own in enumerate(target.mixtures)
             if own.name == mixture.name
-        )
+        ]
+        if not found:
+            labels = mixture_inputs(mixture).labels
+            raise ValueError(
+                f"hyperparameters of {mixture.name} can be drawn here together with its labels only: give "
+                f"{labels.name} too, or leave the hyperparameters to another step"
+            )
+        ((self.target, self.view),) = found
         self._state: State | None = None
         self._table: Any = None
 

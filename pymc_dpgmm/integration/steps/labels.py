@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,12 @@ class LabelsStep(PartitionStep):
         self.sweeps = SWEEPS_ALONE if is_alone else SWEEPS_BESIDE_OTHERS
         self.prepared: list[Prepared | None] = [None] * len(self.targets)
         self.schedules = self._new_schedules(0)
+
+    def prepare(self, point: Mapping[str, np.ndarray]) -> None:
+        """Note with which data the labels are sampled, which may have changed since the step was made."""
+        for target in self.targets:
+            for mixture in target.mixtures:
+                mixture.note_sampling()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Start a chain: its own random numbers, and nothing kept from the last one."""

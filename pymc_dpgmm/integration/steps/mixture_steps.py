@@ -7,7 +7,7 @@ import pymc as pm
 from pytensor.graph.basic import Variable
 
 from pymc_dpgmm.integration.internals.pymc_internals import Competence, CompoundStep, get_value_vars_from_user_vars
-from pymc_dpgmm.integration.steps.assignment import drawn_with_labels
+from pymc_dpgmm.integration.steps.assignment import drawn_with_labels, refuse_single_precision
 from pymc_dpgmm.integration.steps.atoms import AtomOptions, DirichletProcessStep
 from pymc_dpgmm.integration.steps.chunked import ChunkedStep, ChunkOptions
 from pymc_dpgmm.integration.steps.concentration import ConcentrationGibbs, concentration_of
@@ -188,6 +188,9 @@ class DPMixtureStep(LabelsStep):
             options = ChunkOptions(**for_chunks)
             steps += [ChunkedStep(for_chunks_by_kind[True], for_chunks_by_kind[False], options=options, **others)]
         steps += [ConcentrationGibbs(vars=for_concentrations, **others)] if for_concentrations else []
+        for value in for_nuts:
+            if is_missing(model.values_to_rvs[value]):
+                refuse_single_precision(model.values_to_rvs[value])
         steps += [pm.NUTS(vars=for_nuts, **others)] if for_nuts else []
         return steps[0] if len(steps) == 1 else CompoundStep(steps)
 

@@ -29,13 +29,12 @@ from pymc_dpgmm.integration.process_density import ProcessModel
 from pymc_dpgmm.integration.steps.shared_variables import (
     Widths,
     draw_some,
-    is_of_mixtures,
     is_unbounded,
     places_in,
     shared_variables,
 )
 from pymc_dpgmm.integration.variables import dependents
-from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
+from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms, is_of_mixtures
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, second_differences, translate
 

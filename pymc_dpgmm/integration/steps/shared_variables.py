@@ -12,9 +12,8 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
-from pymc_dpgmm.integration.variables.atoms import is_atoms
+from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
 from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
-from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
@@ -117,11 +116,6 @@ def draw_some(
         log_p = sliced.log_p
         if tuning:
             widths[name, place] = learnt_width(width, sliced)
-
-
-def is_of_mixtures(rv: Variable) -> bool:
-    """Tell whether a step of the package draws a variable, and knows its parameters from earlier draws."""
-    return (rv.owner is not None and isinstance(rv.owner.op, LabelsMixtureRV)) or is_atoms(rv)
 
 
 class SharedVariables:

@@ -72,13 +72,18 @@ class MixtureTarget:
         _, unit = of_units(inputs.labels)
         self._unit = None if unit is None else PointFunction(model, [unit])
         self._sparse = SparseValues() if op.layout.is_sparse else None
-        note_sampling(op.built, inputs.in_order())
+        self._built, self._inputs = op.built, inputs.in_order()
+        self.note_sampling()
         self._given: Any = None
         self._numbers: Any = None
         self._checked: Any = None
         self._checked_unit: Any = None
         self._params_at: Callable[[dict[str, np.ndarray]], Any] = self.params_at
         self.supports: Callable[[Any], bool] = self.family.supports
+
+    def note_sampling(self) -> None:
+        """Note that the labels are sampled with the present data from now on."""
+        note_sampling(self._built, self._inputs)
 
     def params_at(self, point: dict[str, np.ndarray]) -> Any:
         """Return the parameters of the base measure at a point, as numbers of the family."""

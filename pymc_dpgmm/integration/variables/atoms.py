@@ -19,7 +19,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     change_dist_size,
     collect_default_updates,
 )
-from pymc_dpgmm.integration.variables.operations import BackendsOp, NumbersOp
+from pymc_dpgmm.integration.variables.operations import BackendsOp, LabelsMixtureRV, NumbersOp
 from pymc_dpgmm.partitions.labels import first_rows
 
 
@@ -176,6 +176,11 @@ def atoms_inputs(rv: Any) -> tuple[Variable, list[Variable]]:
 def is_atoms(var: Any) -> bool:
     """Tell whether a variable is atoms of rows."""
     return var.owner is not None and isinstance(var.owner.op, AtomsRV)
+
+
+def is_of_mixtures(rv: Variable) -> bool:
+    """Tell whether a step of the package draws a variable, and knows its parameters from earlier draws."""
+    return (rv.owner is not None and isinstance(rv.owner.op, LabelsMixtureRV)) or is_atoms(rv)
 
 
 def has_atoms(model: pm.Model, labels: Variable) -> bool:

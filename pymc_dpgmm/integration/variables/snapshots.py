@@ -67,7 +67,11 @@ def calls_for_later_rows(mixture: str) -> str:
 
 def check_unchanged(built: Snapshot, values: Mapping[str, Any], mixture: str) -> None:
     """Raise ValueError if data is known to differ from that with which the labels were sampled."""
-    before = last_sampled(built).values
+    refuse_changes(values, last_sampled(built).values, mixture)
+
+
+def refuse_changes(values: Mapping[str, Any], before: Mapping[str, np.ndarray], mixture: str) -> None:
+    """Raise ValueError if values are not those before, by their names."""
     for name, value in values.items():
         if not same_values(np.asarray(value), before[name]):
             raise ValueError(

@@ -488,7 +488,10 @@ class Table:
         """
         if len(slots) > self.capacity:
             self.resize(2 * len(slots))
-        self.origin = other.origin
+        if self.origin is not other.origin:
+            # Parameters are relative to the origin of the sums, also those that nobody sets anew.
+            self.origin = other.origin
+            self.set_params_of_evidence(other.params)
         if other.is_wide:
             # The sums of its family are others.
             labels = places_among(slots, slots_of_rows)
