@@ -14,6 +14,8 @@ from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, checked_partition
 _MOST_DRAWS = 500
 # Clusters that a message names, and the mean difference of their rows from which on it does.
 _MOST_NAMED, _WORTH_NAMING = 3, 0.2
+# They are named for up to so many numbers of chains, rows and clusters together.
+_MOST_NUMBERS = 50_000_000
 
 
 def chain_differences(idata: Any, name: str, reference: Any = None) -> xr.Dataset:
@@ -68,8 +70,7 @@ def chain_differences(idata: Any, name: str, reference: Any = None) -> xr.Datase
     chains = drawn.by_chain(canonical_draws(drawn.rows))
     if reference is None:
         with Threads(available_threads()) as threads:
-            labels = finest(np.array([central(threads, chain) for chain in chains]))
-        clusters = Reference(labels, np.arange(labels.max() + 1))
+            clusters = Reference.numbered(finest(np.array([central(threads, chain) for chain in chains])))
     else:
         clusters = checked_partition("reference", reference, drawn)
     found = differences_of(drawn, chains, clusters.labels)
@@ -114,6 +115,23 @@ def differences_of(drawn: DrawnLabels, chains: np.ndarray, labels: np.ndarray) -
             "reference": (drawn.row, labels),
         },
     )
+
+
+def words_where_apart(drawn: DrawnLabels, canonical: np.ndarray, references: np.ndarray) -> str | None:
+    """Return a sentence that names the clusters in which chains differ most, "" without such, None if too large.
+
+    Parameters
+    ----------
+    drawn : DrawnLabels
+    canonical : (n_draws, n) array
+        Their canonical labels.
+    references : (R, n) array
+        Partitions, of which the finest has the clusters.
+    """
+    labels = finest(references)
+    if drawn.shape[0] * drawn.n * (int(labels.max()) + 1) > _MOST_NUMBERS:
+        return None
+    return words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
 
 
 def words_for(found: xr.Dataset, drawn: DrawnLabels) -> str:

@@ -16,13 +16,11 @@ from pymc_dpgmm.posterior.arrays.partitions import (
     largest_shares,
     sizes_of_draws,
 )
-from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
+from pymc_dpgmm.posterior.chains import words_where_apart
 from pymc_dpgmm.posterior.draws import DrawnLabels, checked_partition, drawn_labels, with_chains_and_draws
 
 # Chains count as being at different partitions if the R-hat of a distance is larger.
 WORST_R_HAT = 1.05
-# The clusters in which they differ are named for up to so many numbers of chains, rows and clusters together.
-MOST_NUMBERS = 50_000_000
 
 
 def partition_diagnostics(
@@ -112,10 +110,10 @@ def diagnostics_of(idata: Any, drawn: DrawnLabels, reference: Any, n_largest: in
             result.attrs["restarted"] = of_chains["chain"].to_numpy()[of_chains.to_numpy()].tolist()
     if n_chains > 1 and n_draws >= 4:
         result.attrs["distance_r_hat"] = worst_r_hat(distances)
-        labels = finest(references)
-        n_numbers = n_chains * drawn.n * (int(labels.max()) + 1)
-        if result.attrs["distance_r_hat"] > WORST_R_HAT and n_numbers <= MOST_NUMBERS:
-            result.attrs["differ"] = words_for(differences_of(drawn, drawn.by_chain(canonical), labels), drawn)
+        is_apart = result.attrs["distance_r_hat"] > WORST_R_HAT
+        words = words_where_apart(drawn, canonical, references) if is_apart else None
+        if words is not None:
+            result.attrs["differ"] = words
     return result
 
 

@@ -144,6 +144,11 @@ class Reference(NamedTuple):
     labels: np.ndarray
     names: np.ndarray
 
+    @classmethod
+    def numbered(cls, labels: np.ndarray) -> "Reference":
+        """Return a partition that nobody has named: its clusters are called 0, ..., K - 1."""
+        return cls(labels, np.arange(labels.max() + 1))
+
     @property
     def named(self) -> np.ndarray:
         """The names of the clusters of all rows: (n,)."""

@@ -228,8 +228,7 @@ class MixtureDraws:
         too much for a point partition of all tokens to be useful.
         """
         if reference is None and self.is_words():
-            labels = self.best_labels()
-            return Reference(labels, np.arange(labels.max() + 1))
+            return Reference.numbered(self.best_labels())
         return reference_of(self.drawn, reference, random_seed)
 
     def is_observed(self, view: NamedView) -> bool:

@@ -10,8 +10,8 @@ from pymc_dpgmm.posterior.arrays.certainty import certainty_of_rows
 from pymc_dpgmm.posterior.arrays.losses import check_costs
 from pymc_dpgmm.posterior.arrays.partitions import canonical_draws
 from pymc_dpgmm.posterior.arrays.point_partition import N_STARTS, point_partition_of
-from pymc_dpgmm.posterior.chains import differences_of, finest, words_for
-from pymc_dpgmm.posterior.diagnostics import MOST_NUMBERS, distances_of, worst_r_hat
+from pymc_dpgmm.posterior.chains import words_where_apart
+from pymc_dpgmm.posterior.diagnostics import distances_of, worst_r_hat
 from pymc_dpgmm.posterior.draws import DrawnLabels, Reference, checked_partition, drawn_labels
 from pymc_dpgmm.tables.checks import check_count
 
@@ -116,12 +116,11 @@ def warn_if_chains_differ(drawn: DrawnLabels, draws: np.ndarray) -> None:
     references, distances = distances_of(drawn, draws)
     if worst_r_hat(distances) <= _WORST_R_HAT:
         return
-    labels = finest(references)
-    is_large = n_chains * drawn.n * (int(labels.max()) + 1) > MOST_NUMBERS
-    words = "" if is_large else words_for(differences_of(drawn, drawn.by_chain(draws), labels), drawn)
-    if words or is_large:
+    words = words_where_apart(drawn, draws, references)
+    # Without clusters to name, chains are near each other. Whether there are some may not be known.
+    if words != "":
         warnings.warn(
-            f"the chains are at different partitions, and this one is a compromise between them. {words}Run "
+            f"the chains are at different partitions, and this one is a compromise between them. {words or ''}Run "
             "longer, or take the point partition of each chain: idata.isel(chain=[0]), and so on",
             stacklevel=3,
         )
@@ -149,4 +148,4 @@ def reference_of(drawn: DrawnLabels, reference: Any, random_seed: Any = 0) -> Re
     if reference is not None:
         return checked_partition("reference", reference, drawn)
     labels, _ = point_partition_of(drawn.rows, seed=random_seed)
-    return Reference(labels, np.arange(labels.max() + 1))
+    return Reference.numbered(labels)

@@ -14,6 +14,7 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.plots.figures import COLORS, GREY, make_axes, pyplot
 from pymc_dpgmm.posterior.plots.panels import name_ticks
+from pymc_dpgmm.posterior.plots.shared import text_of_legend
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
 from pymc_dpgmm.posterior.questions import Column, Question, chosen_columns, read_question
 from pymc_dpgmm.tables.names import coordinates
@@ -140,9 +141,9 @@ def _draw_probabilities(
     levels = found["category"].to_numpy().tolist()
     for number, level in enumerate(levels):
         of_level, color = found.isel(category=number), COLORS[number % len(COLORS)]
-        # Levels of one color differ by the kind of line; matplotlib hides names that begin with an underscore.
+        # Levels of one color differ by the kind of line.
         dashes = _DASHES[number // len(COLORS) % len(_DASHES)]
-        text = f" {level}" if str(level).startswith("_") else str(level)
+        text = text_of_legend(level)
         if are_apart:
             beside = across + 0.3 * ((number + 0.5) / len(levels) - 0.5)
             axes.vlines(beside, of_level["lower"], of_level["upper"], color=color, alpha=0.5, lw=3)

@@ -53,10 +53,13 @@ def names_of_clusters(plt: Any, sizes: np.ndarray, names: np.ndarray, counted: s
 
 def _handle(plt: Any, rank: int, text: str) -> Any:
     color, marker = style(rank)
-    # Matplotlib hides names that begin with an underscore.
-    return plt.Line2D(
-        [], [], color=color, marker=marker, ls="", label=f" {text}" if text.startswith("_") else text
-    )
+    return plt.Line2D([], [], color=color, marker=marker, ls="", label=text_of_legend(text))
+
+
+def text_of_legend(name: Any) -> str:
+    """Return a name as a legend shows it: matplotlib hides those that begin with an underscore."""
+    text = str(name)
+    return f" {text}" if text.startswith("_") else text
 
 
 def dense(data: Any) -> np.ndarray:

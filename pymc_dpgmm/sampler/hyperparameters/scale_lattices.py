@@ -23,9 +23,10 @@ DRAWS_SCALES = NOTHING(
 
 
 @inlined
-def drawn_spacing(bits):
-    """Draw the spacing of a lattice, which does not depend on the state."""
-    return math.exp(_SMALLEST + (_LARGEST - _SMALLEST) * uniform(bits))
+def place_lattice(bits):
+    """Draw the place of the present point in a lattice, and the spacing: neither depends on the state."""
+    spacing = math.exp(_SMALLEST + (_LARGEST - _SMALLEST) * uniform(bits))
+    return int(N_POINTS * uniform(bits)), spacing
 
 
 @inlined
@@ -75,8 +76,7 @@ def draw_kappa(n_forms, sizes, squares, power, repeats, nu, kappa, law, log_p, b
     log_p : (N_POINTS,)
         Scratch memory.
     """
-    spacing = drawn_spacing(bits)
-    before = int(N_POINTS * uniform(bits))
+    before, spacing = place_lattice(bits)
     for i in range(N_POINTS):
         log_kappa = math.log(kappa) + (i - before) * spacing
         other = math.exp(log_kappa)
@@ -120,8 +120,7 @@ def points_of_share(share, least, rate, power, log_p, bits):
         The place of the present point.
     spacing : float
     """
-    spacing = drawn_spacing(bits)
-    before = int(N_POINTS * uniform(bits))
+    before, spacing = place_lattice(bits)
     for i in range(N_POINTS):
         log_p[i] = -math.inf
         log_factor = (i - before) * spacing
@@ -155,8 +154,7 @@ def points_along(direction, d, extra, numbers, shares, least, law, points, bits)
         The place of the present point.
     spacing : float
     """
-    spacing = drawn_spacing(bits)
-    before = int(N_POINTS * uniform(bits))
+    before, spacing = place_lattice(bits)
     total = 0.0
     for j in range(d):
         total += shares[j]

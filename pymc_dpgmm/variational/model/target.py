@@ -90,17 +90,19 @@ class FitTarget:
         ``rows``, ``prior`` and ``given`` are updated to the new values.
         """
         assert self.hyperparameters is not None
-        self.point = self.hyperparameters.maximized(rows, state, self.point)
-        self.given |= self.hyperparameters.natural(self.point)
-        self.prior = self._prior()
+        self._take(self.hyperparameters, self.hyperparameters.maximized(rows, state, self.point))
         return settle(rows, self.prior, state.sums, state.entropy, None, state.weights)
 
     def go_to(self, rows: RowsAnywhere, state: State, point: dict[str, np.ndarray]) -> None:
         """Take the hyperparameters of another point; ``rows``, ``prior`` and ``given`` are updated to them."""
         assert self.hyperparameters is not None
         self.hyperparameters.evaluate(rows, state, point)
+        self._take(self.hyperparameters, point)
+
+    def _take(self, hyperparameters: Hyperparameters, point: dict[str, np.ndarray]) -> None:
+        """Take a point at which the rows have their parameters already."""
         self.point = point
-        self.given |= self.hyperparameters.natural(point)
+        self.given |= hyperparameters.natural(point)
         self.prior = self._prior()
 
     def check_maximum(self, rows: RowsAnywhere, state: State) -> None:
