@@ -71,7 +71,7 @@ def test_carvings_of_drawn_rows_leave_the_posterior_invariant(cases, prior):
 @pytest.mark.parametrize("prior", PRIORS)
 def test_carvings_of_drawn_rows_leave_the_posterior_invariant_in_many_draws(share, prior):
     """Carvings among rows of which a part was drawn, as of rows in chunks."""
-    exact.assert_matches(*after_sweeps(("niw",), prior, 100_000, moves_of_drawn_rows(share)))
+    exact.assert_matches(*after_sweeps(("niw",), prior, 50_000, moves_of_drawn_rows(share)))
 
 
 class Matrix:

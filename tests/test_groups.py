@@ -71,7 +71,7 @@ def test_partition_frequencies(family, rows, base, prior, moves):
 def test_partition_frequencies_long(family, rows, base, prior, moves):
     """Rows in groups under hierarchical processes, against enumeration over tables."""
     case = Case(family, rows, base, **prior)
-    check(case, *case.draw(MOVES[moves], N_DRAWS, seed=5))
+    check(case, *case.draw(MOVES[moves], N_DRAWS // 2, seed=5))
 
 
 @pytest.mark.parametrize("moves", EACH)
@@ -288,7 +288,7 @@ def test_concentrations_by_nuts():
         log_alpha, log_gamma = pm.Uniform("log_alpha", -1.5, 1.5), pm.Uniform("log_gamma", -1.0, 1.0)
         alpha, gamma = pm.math.exp(log_alpha), pm.math.exp(log_gamma)
         dp.HDPMixture("y", alpha, gamma, dp.NormalInverseWishart(**NIW), group=GROUP, observed=ROWS)
-        idata = pm.sample(20_000, tune=1_000, chains=2, random_seed=3, progressbar=False)
+        idata = pm.sample(10_000, tune=1_000, chains=2, random_seed=3, progressbar=False)
     assert_matches(exact.codes(idata["posterior"]["y_labels"].to_numpy()), labels, p / p.sum())
 
 

@@ -100,17 +100,17 @@ def interrupted(cores, n_rows, n_interrupts, cache, seed, pause):
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize("n_rows", [300, 5_000])
 def test_interrupts_while_sampling(cores, n_rows):
-    """Forty at random moments of tuning, sampling and checks, for each number of cores and rows."""
-    alive, said, errors = interrupted(cores, n_rows, 40, None, 1, (0.05, 2.5))
+    """Twenty at random moments of tuning, sampling and checks, for each number of cores and rows."""
+    alive, said, errors = interrupted(cores, n_rows, 20, None, 1, (0.05, 2.5))
     assert alive, errors
     assert set(said) <= HOW_RUNS_END
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("cores", [1, 2])
 def test_interrupts_while_compiling(cores, seed, tmp_path):
-    """Seven at random moments of compilation from an empty cache, in each of six processes."""
+    """Seven at random moments of compilation from an empty cache, in each of four processes."""
     alive, said, errors = interrupted(cores, 100, 7, tmp_path, seed, (0.5, 6.0))
     assert alive, errors
     assert set(said) <= HOW_RUNS_END

@@ -71,7 +71,7 @@ def posterior(name):
     ("name", "n_draws"),
     [
         ("pitman-yor", 200_000),
-        *(pytest.param(name, 1_000_000, marks=pytest.mark.slow) for name in PRIORS_OF_EIGHT),
+        *(pytest.param(name, 500_000, marks=pytest.mark.slow) for name in PRIORS_OF_EIGHT),
     ],
 )
 def test_partition_frequencies(name, n_draws):

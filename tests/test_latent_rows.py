@@ -286,8 +286,8 @@ def check(case, codes, rows):
 
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_rows_follow_the_posterior(case):
-    """Twelve models with latent rows, against enumeration and quadrature."""
-    codes, rows, idata = draws(case, 2_500 if case == "poisson" else 30_000)
+    """All models with latent rows, against enumeration and quadrature."""
+    codes, rows, idata = draws(case, 2_500 if case == "poisson" else 15_000)
     check(case, codes, rows)
     # A Laplace density has a kink, and x^2 two modes.
     rough = {"two modes": 0.3, "laplace": 0.7, "two columns": 0.5, "units": 0.7}
@@ -295,10 +295,10 @@ def test_labels_and_rows_follow_the_posterior(case):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["poisson", "binomial", "two columns"])
-def test_many_draws_follow_the_posterior(case):
-    """Three of them with eight times the draws."""
-    codes, rows, _ = draws(case, 250_000)
+@pytest.mark.parametrize(("case", "n_draws"), [("poisson", 250_000), ("two columns", 60_000)])
+def test_many_draws_follow_the_posterior(case, n_draws):
+    """Two of them with draws enough to see a small error."""
+    codes, rows, _ = draws(case, n_draws)
     check(case, codes, rows)
 
 
@@ -390,13 +390,13 @@ def largest_score(base, prior, n_draws, **given):
 @pytest.mark.parametrize(("base", "prior"), rest_slow([(base, prior) for prior in PRIORS for base in BASES]))
 def test_redraws_leave_the_joint_distribution(base, prior):
     """Redraws and stretches alone, from exact draws, for every family and prior."""
-    assert largest_score(base, prior, 1_500 if (base, prior) == ("normal", "crp") else 20_000) < 4.0
+    assert largest_score(base, prior, 1_500 if (base, prior) == ("normal", "crp") else 10_000) < 4.0
 
 
 @pytest.mark.slow
 def test_redraws_that_keep_labels_leave_the_joint_distribution():
     """Where labels may not move, as with units."""
-    assert largest_score("correlated", "crp", 20_000, moves_labels=False) < 4.0
+    assert largest_score("correlated", "crp", 10_000, moves_labels=False) < 4.0
 
 
 ACCEPT = redraws.accept

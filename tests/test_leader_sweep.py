@@ -70,7 +70,7 @@ def test_a_sweep_leaves_the_posterior_invariant_in_many_draws(cases, prior, has_
     """Every family and prior, with draws enough to see a small error."""
     if has_pairs:
         request.getfixturevalue("pairs")
-    exact.assert_matches(*after_sweeps(cases, prior, 8_000 if has_pairs else 14_000, sweeps(4)))
+    exact.assert_matches(*after_sweeps(cases, prior, 4_000 if has_pairs else 7_000, sweeps(4)))
 
 
 class Twin:

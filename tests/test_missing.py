@@ -183,7 +183,7 @@ def test_partition_frequencies(case):
 @pytest.mark.parametrize("case", CASES)
 def test_partition_frequencies_long(case):
     """Missing entries of every family that has them, against sums over the observed ones."""
-    check_frequencies(case, 1_000_000)
+    check_frequencies(case, 500_000)
 
 
 def check_frequencies(case, n_draws):

@@ -81,7 +81,7 @@ def test_labels_follow_the_posterior(moves):
 @pytest.mark.parametrize("moves", MOVES)
 def test_many_draws_follow_the_posterior(moves):
     """The same with many times the draws."""
-    check(150_000, **MOVES[moves])
+    check(75_000, **MOVES[moves])
 
 
 def test_another_power_is_another_posterior():

@@ -264,7 +264,7 @@ def test_a_draw_leaves_the_posterior_invariant(case):
 @pytest.mark.parametrize("case", CASES)
 def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
     """A whole draw under any likelihood, against enumeration with quadrature over atoms."""
-    assert_invariant(*after_one_draw(case, ALL_MOVES, 40_000))
+    assert_invariant(*after_one_draw(case, ALL_MOVES, 20_000))
 
 
 @pytest.mark.slow
@@ -272,7 +272,7 @@ def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
 @pytest.mark.parametrize("case", ["poisson", "censored", "tied", "units", "known", "profile", "known_profile"])
 def test_each_move_alone_leaves_the_posterior_invariant_in_many_draws(case, move):
     """Each of its moves alone, so that two errors cannot cancel."""
-    assert_invariant(*after_one_draw(case, ALONE[move], 40_000))
+    assert_invariant(*after_one_draw(case, ALONE[move], 20_000))
 
 
 @pytest.mark.slow

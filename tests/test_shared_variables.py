@@ -120,7 +120,7 @@ def largest_score(base, n_draws, are_shifted=False):
 
 
 @pytest.mark.parametrize("are_shifted", rest_slow([False, True]))
-@pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 15_000) for base in BASES)]))
+@pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 8_000) for base in BASES)]))
 def test_moves_leave_the_joint_distribution(base, n_draws, are_shifted):
     """A number that moves with the rows, in both ways, from exact draws, for three families."""
     assert largest_score(base, n_draws, are_shifted) < 4.0
@@ -204,8 +204,8 @@ def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
 @pytest.mark.parametrize(
     ("base", "moves_mean", "n_draws"),
     rest_slow(
-        [("normal", True, 1_500), ("normal", True, 20_000), ("correlated", True, 20_000)]
-        + [(base, False, 20_000) for base in BASES]
+        [("normal", True, 1_500), ("normal", True, 10_000), ("correlated", True, 10_000)]
+        + [(base, False, 10_000) for base in BASES]
     ),
 )
 def test_translations_leave_the_joint_distribution(base, moves_mean, n_draws):
