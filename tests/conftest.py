@@ -32,7 +32,8 @@ def pytest_runtest_protocol(item: Any) -> Any:
     """
     marker = item.get_closest_marker("interpreted")
     is_interpreted = marker is not None and False not in marker.args and not item.config.option.compile_graphs
-    mode = "FAST_COMPILE" if is_interpreted else pytensor.config.mode
+    # Without a compiler PyTensor interprets the graphs inside of operations too.
+    flags = {"mode": "FAST_COMPILE", "cxx": ""} if is_interpreted else {}
     # Where a node was made is of no use here, and takes a tenth of the time of all tests to find out.
-    with pytensor.config.change_flags(mode=mode, traceback__limit=0):
+    with pytensor.config.change_flags(traceback__limit=0, **flags):
         return (yield)

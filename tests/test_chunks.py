@@ -59,7 +59,7 @@ FEW = dict(zip(SETS, ["all of it", "carvings", "births and deaths", "all rows sc
 @pytest.mark.parametrize(("case", "prior"), rest_slow(SETS))
 def test_draws_leave_the_posterior_invariant(case, prior):
     """Draws of rows in chunks, every scheme of what comes back, against enumeration."""
-    exact.assert_matches(*after_draws(case, prior, SCHEMES[FEW[case, prior]], 1_500))
+    exact.assert_matches(*after_draws(case, prior, SCHEMES[FEW[case, prior]], 1_000))
 
 
 @pytest.mark.slow

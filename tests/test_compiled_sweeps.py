@@ -162,7 +162,6 @@ OPTIONS = {
 RUNS = [f"{case}, {options}, {when}" for case in CASES for options in OPTIONS for when in ("tuning", "drawing")]
 FAST = (
     "heavy_tails, default, tuning",
-    "two_parameters, twice, drawing",
     "blocks, no scans, tuning",
     "profile_of_blocks, default, drawing",
 )

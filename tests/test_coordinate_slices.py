@@ -113,7 +113,7 @@ def n_native(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("build", rest_slow(NATIVE, 5))
+@pytest.mark.parametrize("build", rest_slow(NATIVE, 3))
 def test_draws_are_those_of_python(build, n_native, monkeypatch):
     """The density, its support, the slices and their widths, from the same random numbers.
 

@@ -92,7 +92,7 @@ def check(views, prior, n_draws, seed=1):
     ],
 )
 def test_partition_frequencies(family, prior):
-    """Every family with every prior, in the default mix of moves; one prior with 10^6 draws, against enumeration."""
+    """Every family with every prior, in the default mix of moves; one prior with 10^6 draws."""
     n_draws = FEW_DRAWS if (family, prior) in BY_DEFAULT or prior != "pitman-yor" else N_DRAWS
     check([scaled(FAMILY_CASES[family])], prior, n_draws)
 

@@ -17,7 +17,7 @@ from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.testing import draw_codes
 
-N_DRAWS = 1_000_000
+N_DRAWS = 500_000
 
 
 def cases():
@@ -73,8 +73,8 @@ def test_partition_frequencies_by_gibbs_sampling(family, rows, base, alpha):
 @pytest.mark.parametrize("metropolized", [True, False])
 @pytest.mark.parametrize(("family", "rows", "base", "alpha"), list(cases()))
 def test_partition_frequencies_long(family, rows, base, alpha, metropolized):
-    """Three times the draws, from another seed."""
-    check_frequencies(family, rows, base, alpha, 3 * N_DRAWS, seed=7, metropolized=metropolized)
+    """Six times the draws, from another seed."""
+    check_frequencies(family, rows, base, alpha, 6 * N_DRAWS, seed=7, metropolized=metropolized)
 
 
 def check_frequencies(family, rows, base, alpha, n_draws, seed, metropolized=True):

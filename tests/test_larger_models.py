@@ -104,7 +104,9 @@ def test_log_prior_and_debug(capsys):
     assert "No problems found" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_two_mixtures_with_an_alpha_of_both_and_one_of_each():
+    """Four mixtures: two share a concentration, and two have an entry of a vector each."""
     with pm.Model() as model:
         rate = pm.HalfNormal("rate", 1.0)
         shared = pm.Gamma("shared", 1.0, rate + 0.1)

@@ -128,13 +128,13 @@ def check(case, n_draws):
 @pytest.mark.parametrize("case", rest_slow(CASES))
 def test_labels_and_scales_follow_the_posterior(case):
     """Labels, kappa, degrees of freedom and shares of three families, against enumeration and quadrature."""
-    check(case, 3_000)
+    check(case, 1_500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_many_draws_follow_the_posterior(case):
-    """The same with ten times the draws."""
+    """The same with twenty times the draws."""
     check(case, 32_000)
 
 

@@ -86,7 +86,7 @@ def test_a_state_with_other_rows_is_that_of_a_new_start(base, d):
 SLOPES = np.linspace(-6.0, 6.0, 481)
 
 
-@pytest.mark.parametrize("n_draws", rest_slow([1_000, 10_000]))
+@pytest.mark.parametrize("n_draws", rest_slow([500, 10_000]))
 def test_labels_and_a_slope_follow_the_posterior(n_draws):
     """Labels by their own step, and the slope by NUTS, against enumeration and quadrature."""
     x, y = np.array([-1.0, 0.2, 0.9, 1.7]), np.array([-1.9, 1.6, 0.4, 3.9])

@@ -23,7 +23,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import assign_step_methods
 from pymc_dpgmm.integration.process_density import ProcessModel, family_for
 from pymc_dpgmm.integration.steps.assignment import assigned
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters, hyperparameters_of_processes
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import PYTHON_MODE
 from pymc_dpgmm.integration.variables.records import add_record
 from pymc_dpgmm.native.compiled import c_function
 from pymc_dpgmm.partitions.labels import canonical_labels
@@ -255,8 +255,9 @@ def test_the_oracle_is_that_of_the_reference():
     np.testing.assert_allclose(oracle.means()[0], given["mean_theta"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", ["poisson", "known_profile"])
+@pytest.mark.parametrize("case", rest_slow(["poisson", "known_profile"]))
 def test_a_draw_leaves_the_posterior_invariant(case):
+    """A whole draw in two models, from draws of the posterior."""
     assert_invariant(*after_one_draw(case, ALL_MOVES, 1_500))
 
 
@@ -489,9 +490,10 @@ def test_what_is_beside_atoms_has_their_labels_and_the_right_evidence():
 
 def log_joint_of(model, point):
     """Log density of labels, the atoms of clusters, and data, without the Jacobian of a transformed value."""
-    return float(model.compile_logp(mode=SMALL_GRAPH)(point))
+    return float(model.compile_logp(mode=PYTHON_MODE)(point))
 
 
+@pytest.mark.slow
 def test_a_profile_in_a_whole_model():
     """A response of any likelihood with fixed effects, and a table of covariates whose clusters it shares."""
     rng = np.random.default_rng(3)
@@ -1099,7 +1101,7 @@ def test_the_hint_is_logged(caplog):
     assert "dp.DPMixture with base=dp.GammaPoisson(a, b) integrates rate out" in caplog.text
 
 
-@pytest.mark.parametrize("case", rest_slow(["hyperparameters", "known_profile", "tied"], 2))
+@pytest.mark.parametrize("case", rest_slow(["hyperparameters", "known_profile", "tied"]))
 def test_a_restored_step_repeats_its_draws(case):
     """To the last bit, also with hyperparameters, and where collapsed mixtures are beside the atoms."""
     model = model_of_two_clusters() if case == "hyperparameters" else CASES[case]()[0]
@@ -1223,12 +1225,12 @@ def test_densities_of_rows_and_clusters_are_those_of_the_model(case):
         RIGHT[case]()
     (labels,) = [rv for rv in model.free_RVs if rv.name.endswith("_labels")]
     # How a graph is computed is PyTensor's; interpreted, it needs no compilation.
-    found = ProcessModel(model, labels, {"mode": SMALL_GRAPH})
+    found = ProcessModel(model, labels, {"mode": PYTHON_MODE})
     point = model.initial_point(random_seed=3)
     found.confirm(point)
     densities, names = found.densities.at(point), [model.rvs_to_values[rv].name for rv in found.parameters]
     atoms = densities.draws(5, 3)
-    whole, base = (model.compile_logp(vars=own, mode=SMALL_GRAPH) for own in (found.dependents, found.parameters))
+    whole, base = (model.compile_logp(vars=own, mode=PYTHON_MODE) for own in (found.dependents, found.parameters))
     rows, totals = densities.by_row(atoms), []
     for seed in (1, 2):
         own = np.random.default_rng(seed).permutation(np.arange(6) % 3)
@@ -1279,7 +1281,9 @@ def test_densities_of_censored_and_integer_data():
     assert float(found["mean"].sum()) == pytest.approx(1.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_atoms_next_to_their_bounds():
+    """Atoms of a beta base stay inside (0, 1) where nearly all its mass is at the ends."""
     with pm.Model() as model:
         t = dp.DirichletProcess("t", 1.0, pm.Beta.dist(0.1, 0.1), shape=30)
         pm.Binomial("y", 6, t, observed=np.repeat([0, 6, 3], 10))

@@ -5,6 +5,7 @@ from typing import Any
 import pymc as pm
 from pytensor.compile.sharedvalue import SharedVariable
 
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.observed import Observed
 from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.table import Table
@@ -73,7 +74,7 @@ def shape_of_dims(model: pm.Model, dims: Any) -> tuple[int, ...] | None:
     names = (dims,) if isinstance(dims, str) else dims or ()
     if not names or any(name not in model.dim_lengths for name in names):
         return None
-    return tuple(int(model.dim_lengths[name].eval()) for name in names)
+    return tuple(int(value_of(model.dim_lengths[name])) for name in names)
 
 
 def check_dims(model: pm.Model, dims: Any, shape: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from pytensor.tensor.random.basic import VonMisesRV
 
 from pymc_dpgmm.integration.variables import CRP, PartitionRV, partition_sizes
 from pymc_dpgmm.integration.variables.atoms import Template, atom_shape, draw_atoms, read_bases
-from pymc_dpgmm.integration.variables.models import digest_of, unchanged_on_error
+from pymc_dpgmm.integration.variables.models import digest_of, unchanged_on_error, value_of
 from pymc_dpgmm.integration.variables.records import add_record
 from pymc_dpgmm.integration.variables.registered_labels import fixed_rows, register_labels
 from pymc_dpgmm.tables.checks import check_count
@@ -164,7 +164,7 @@ def _n_rows(model: pm.Model, shape: Any, dims: Any, prior: Any, atom: tuple[int,
     if dims is not None:
         first = dims if isinstance(dims, str) else dims[0]
         if first in model.dim_lengths:
-            counts["dims"] = int(model.dim_lengths[first].eval())
+            counts["dims"] = int(value_of(model.dim_lengths[first]))
     if _is_prior(prior):
         rows = fixed_rows(prior)
         if rows is not None:

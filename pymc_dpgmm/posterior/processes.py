@@ -14,7 +14,7 @@ from scipy.special import logsumexp
 
 from pymc_dpgmm.integration.process_density import ProcessModel
 from pymc_dpgmm.integration.variables import fixed_rows
-from pymc_dpgmm.integration.variables.models import digest_of, numbers_in
+from pymc_dpgmm.integration.variables.models import digest_of, numbers_in, value_of
 from pymc_dpgmm.partitions.priors import GibbsType, log_seat_new
 from pymc_dpgmm.posterior.arrays.base_integrals import Integrals, RowIntegrals
 from pymc_dpgmm.posterior.arrays.replicates import draw_rows_of_table
@@ -400,7 +400,7 @@ def density_of_process(
         raise ValueError(f"the density needs one observed variable that depends on the parameters, got {names}")
     (rv,) = observed
     value = process.model.rvs_to_values[rv]
-    data = np.asarray(value.data if isinstance(value, Constant) else value.eval())
+    data = np.asarray(value.data if isinstance(value, Constant) else value_of(value))
     points = _points(data, x)
     function = process.process.densities.by_observation(process.model, rv)
     mean, densities_of_draws = np.zeros(len(points)), np.empty((draws.numbers.n_draws, len(points)))

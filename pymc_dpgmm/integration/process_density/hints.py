@@ -7,7 +7,6 @@ fits no family. Whether an expression is the square root of a variance is tested
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import pytensor
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
@@ -16,7 +15,7 @@ from pytensor.tensor.random import basic
 from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.integration.variables.atoms import AtomsRV, Template, atoms_inputs
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import interpreted
 from pymc_dpgmm.integration.variables.records import is_random
 
 # Distributions of the base and of the data, and the base measure that integrates the parameter out.
@@ -137,7 +136,7 @@ def _at(expression: Variable, numbers: Mapping[Variable, np.ndarray]) -> np.ndar
         is_known = leaf in numbers or leaf.owner is not None or isinstance(leaf, Constant | SharedVariable)
         if not is_known or isinstance(leaf.type, RandomType):
             return None
-    function = pytensor.function(list(numbers), expression, mode=SMALL_GRAPH, on_unused_input="ignore")
+    function = interpreted(list(numbers), expression)
     try:
         return np.asarray(function(*numbers.values()))
     except (ValueError, AssertionError, IndexError):

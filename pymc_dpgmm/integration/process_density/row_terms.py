@@ -22,7 +22,7 @@ from pytensor.tensor.math import All, Sum
 
 from pymc_dpgmm.integration.internals.pymc_internals import CheckParameterValue
 from pymc_dpgmm.integration.process_density.owners import ConflictError, OwnersInGraph, UnknownOwnerError
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
+from pymc_dpgmm.integration.variables.models import interpreted, values_behind
 
 # Number of pairs of points at which owners are checked numerically.
 N_CHECKS = 3
@@ -149,7 +149,7 @@ class RowTerms:
             return
         inputs = [*self.values, *self.inputs]
         outputs = [term.expression for term in self.terms]
-        function = pm.compile(inputs, outputs, mode=SMALL_GRAPH, on_unused_input="ignore")
+        function = interpreted(inputs, outputs)
         fixed = [point[value.name] for value in self.inputs]
         rows = np.arange(self.n)
         n_bits = max(int(self.n - 1).bit_length(), 1)

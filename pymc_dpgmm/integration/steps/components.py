@@ -18,7 +18,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 )
 from pymc_dpgmm.integration.variables import dependents
 from pymc_dpgmm.integration.variables.chunked_partition import ChunkedClustersRV
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
+from pymc_dpgmm.integration.variables.models import interpreted, values_behind
 from pymc_dpgmm.integration.variables.operations import LabelsRV
 
 # Number of consecutive candidates of a draw: a narrow window is faster; a wide one, in this share of the draws,
@@ -158,7 +158,7 @@ class Conditional:
 def _compiled(model: pm.Model, value: Variable, numbers: Variable, logp: Variable) -> tuple[list[str], Any]:
     """Return a function of numbers and of other values of a model, and the names of these."""
     inputs = [other for other in values_behind(model, [logp]) if other is not value]
-    function = pm.compile([numbers, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
+    function = interpreted([numbers, *inputs], logp)
     return [str(other.name) for other in inputs], function
 
 

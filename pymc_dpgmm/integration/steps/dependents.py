@@ -12,7 +12,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pymc_dpgmm.integration.internals.pymc_internals import MixtureRV
 from pymc_dpgmm.integration.variables import dependents, of_units
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
+from pymc_dpgmm.integration.variables.models import interpreted, values_behind
 from pymc_dpgmm.integration.variables.records import amend_record
 from pymc_dpgmm.partitions.labels import matched_names
 from pymc_dpgmm.sampler.state.state import State
@@ -45,7 +45,7 @@ class Dependents:
         self.inputs = [v.name for v in inputs]
         self.renamed = [model.rvs_to_values[theta].name for theta in indexed]
         # Evaluated in Python, because compiled code would not notice an index out of range.
-        function = pm.compile([value, *inputs], logp, mode=SMALL_GRAPH, on_unused_input="ignore")
+        function = interpreted([value, *inputs], logp)
         self._function = lambda labels, point: function(
             labels.astype(value.dtype), *(point[name] for name in self.inputs)
         )

@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc
 
 from pymc_dpgmm.integration.internals.pymc_internals import LogTransform
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import interpreted
 
 
 class PointFunction:
@@ -39,7 +39,7 @@ class PointFunction:
         inputs = [value for value in model.value_vars if value in needed]
         self._names = [value.name for value in inputs]
         self._shared = [v for v in needed if isinstance(v, SharedVariable)]
-        self._function = pm.compile(inputs, outputs, mode=SMALL_GRAPH)
+        self._function = interpreted(inputs, outputs)
 
     def __call__(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the values. Without random inputs they are kept until ``pm.set_data`` changes the data."""

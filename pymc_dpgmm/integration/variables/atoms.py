@@ -19,6 +19,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     change_dist_size,
     collect_default_updates,
 )
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.operations import BackendsOp, LabelsMixtureRV, NumbersOp
 from pymc_dpgmm.partitions.labels import first_rows
 
@@ -280,7 +281,7 @@ def _constant(length: Variable) -> int | None:
     if any(isinstance(a, SharedVariable) and not isinstance(a.type, RandomType) for a in behind):
         return None
     try:
-        return int(length.eval())
+        return int(value_of(length))
     except Exception:
         return None
 

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, listed
 
 
@@ -82,7 +82,7 @@ def _length(value: Any) -> int:
         return value
     if isinstance(value, SharedVariable):
         return len(value.get_value(borrow=True))
-    return int(pm.compile([], value.shape[0], mode=SMALL_GRAPH)())
+    return int(value_of(value.shape[0]))
 
 
 def _of_data(value: Any) -> str:

@@ -3,11 +3,12 @@
 import contextlib
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -15,9 +16,23 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES
 
-# Mode for small graphs that compute a few numbers from a point. Interpreting them takes microseconds; compiling
-# them would take up to a second.
-SMALL_GRAPH = Mode(linker="py", optimizer="fast_compile")
+PYTHON_MODE = Mode(linker="py", optimizer="fast_compile")
+
+
+def interpreted(inputs: Sequence[Variable], outputs: Any) -> Callable[..., Any]:
+    """Return a function that evaluates a small graph in Python.
+
+    That takes microseconds; to compile the graph would take up to a second. In every mode PyTensor compiles graphs
+    that are inside of operations, such as LogSumExp, with a C++ compiler if it knows of one, in half a second
+    for each operation there.
+    """
+    with pytensor.config.change_flags(cxx=""):
+        return pm.compile(inputs, outputs, mode=PYTHON_MODE, on_unused_input="ignore")
+
+
+def value_of(variable: Variable) -> np.ndarray:
+    """Return the value of a variable that depends on constants and shared variables alone."""
+    return np.asarray(interpreted([], variable)())
 
 
 def with_densities(model: pm.Model) -> list[Variable]:

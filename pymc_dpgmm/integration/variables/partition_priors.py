@@ -10,6 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.partition_arguments import (
     checked_integer,
     checked_number_of_components,
@@ -321,10 +322,14 @@ class MFM(PartitionPrior):
         wanted = n_terms(n)
         log_p, total = _log_masses(components, wanted)
         if _is_fixed(components) and not is_variable(wanted):
+            numbers, mass = value_of(log_p), float(value_of(total))
             # Double the range of numbers until it holds the mass of the prior.
-            while wanted < _MOST_TERMS and not _holds_mass(log_p.eval(), float(total.eval())):
+            while wanted < _MOST_TERMS and not _holds_mass(numbers, mass):
                 wanted *= 2
                 log_p, total = _log_masses(components, wanted)
+                numbers, mass = value_of(log_p), float(value_of(total))
+            if mass > 1.0 - _MISSING:
+                return pt.constant(numbers - np.logaddexp.reduce(numbers))
         enough = Assert(
             "the prior on the number of components has too heavy a tail: a part of its mass is beyond the range "
             "of the sum over it"
@@ -333,7 +338,7 @@ class MFM(PartitionPrior):
 
     @classmethod
     def _numeric(cls, gamma: float, n: int, components: Any) -> GibbsType | None:
-        log_components = np.asarray(cls._log_components(components, checked_integer("n", n)).eval())
+        log_components = value_of(cls._log_components(components, checked_integer("n", n)))
         return mixture_of_finite_mixtures(gamma, log_components, n)
 
     @classmethod

@@ -21,7 +21,7 @@ from pytensor.tensor.random.type import RandomType
 
 from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.integration.internals.pymc_internals import constant_fold
-from pymc_dpgmm.integration.variables.models import replace_data
+from pymc_dpgmm.integration.variables.models import replace_data, value_of
 from pymc_dpgmm.tables.checks import has_dims, is_variable
 
 # Arrays with more entries are stored as bytes, smaller ones as readable numbers.
@@ -91,7 +91,7 @@ def stored(model: pm.Model, value: Any, name: str | None = None) -> dict[str, An
             behind = ancestors([value], blockers=model.named_vars.values())
             named = [a.name for a in behind if a is not value and model.named_vars.get(a.name) is a]
             return {"variable": name, "of": list(dict.fromkeys(named))}
-        value = value.data if isinstance(value, Constant) else value.eval()
+        value = value.data if isinstance(value, Constant) else value_of(value)
     return numbers(np.asarray(value))
 
 

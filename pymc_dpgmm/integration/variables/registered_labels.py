@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 
 from pymc_dpgmm.integration.variables.lengths import note_lengths
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.named_rows import coords_of, note_rows
 from pymc_dpgmm.integration.variables.operations import partition_sizes
 from pymc_dpgmm.integration.variables.partition_arguments import (
@@ -111,7 +112,7 @@ def prior_record(model: pm.Model, labels: Any, name: str) -> dict[str, Any]:
         elif is_random(value):
             parameters[field] = None
         else:
-            parameters[field] = stored(model, labels.owner.op.recorded(field, value.eval()))
+            parameters[field] = stored(model, labels.owner.op.recorded(field, value_of(value)))
     is_constrained = constraints_on(labels) is not None
     return {"prior": labels.owner.op.name, "parameters": parameters, "is_constrained": is_constrained}
 

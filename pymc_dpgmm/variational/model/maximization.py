@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.variables import as_numbers
-from pymc_dpgmm.integration.variables.models import SMALL_GRAPH, values_behind
+from pymc_dpgmm.integration.variables.models import interpreted, values_behind
 from pymc_dpgmm.integration.variables.partition_operations import FiniteDirichletRV
 from pymc_dpgmm.integration.variables.rising import log_rising
 from pymc_dpgmm.tables.checks import listed
@@ -89,15 +89,10 @@ class Hyperparameters:
         total = log_density + added + sum(pt.sum(p * slope) for p, slope in zip(params, slopes, strict=True))
         gradients = grad(total, self._values, disconnected_inputs="ignore")
         self._inputs = values_behind(model, [total, *params])
-        self._params = pm.compile(self._inputs, params, mode=SMALL_GRAPH, on_unused_input="ignore")
-        self._rest = pm.compile(
-            [*self._inputs, sizes, *slopes],
-            [log_density, added, *gradients],
-            mode=SMALL_GRAPH,
-            on_unused_input="ignore",
-        )
+        self._params = interpreted(self._inputs, params)
+        self._rest = interpreted([*self._inputs, sizes, *slopes], [log_density, added, *gradients])
         natural = model.replace_rvs_by_values(chosen)
-        self._natural = pm.compile(self._values, natural, mode=SMALL_GRAPH, on_unused_input="ignore")
+        self._natural = interpreted(self._values, natural)
         self.log_density = -math.inf
 
     def natural(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

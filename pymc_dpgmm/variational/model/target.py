@@ -23,6 +23,7 @@ from pymc_dpgmm.integration.variables import (
     prior_parameters,
 )
 from pymc_dpgmm.integration.variables.chunked_partition import chunked_names, is_chunked_clusters
+from pymc_dpgmm.integration.variables.models import value_of
 from pymc_dpgmm.integration.variables.partition_operations import (
     CRPRV,
     MFMRV,
@@ -244,7 +245,7 @@ class FitTarget:
         transform = self.model.rvs_to_transforms[rv]
         if transform is None:
             return value.astype(rv.dtype)
-        transformed = transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs).eval()
+        transformed = value_of(transform.forward(pt.constant(value.astype(rv.dtype)), *rv.owner.inputs))
         if not np.all(np.isfinite(transformed)):
             raise ValueError(f"{rv.name} in point must lie in its support, got {value}")
         return transformed
