@@ -312,6 +312,7 @@ def test_wrong_powers_are_refused(build, error, message):
         build()
 
 
+@pytest.mark.interpreted
 def test_what_needs_a_density_is_refused():
     with pm.Model() as model:
         table()

@@ -1219,6 +1219,7 @@ def model_rows():
     return pm.modelcontext(None)["theta"].shape[0]
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize("case", RIGHT)
 def test_densities_of_rows_and_clusters_are_those_of_the_model(case):
     with pm.Model() as model:

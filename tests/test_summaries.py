@@ -407,8 +407,10 @@ def test_no_leave_one_out_with_known_labels():
         dp.log_likelihood(results(model, {"y_labels": np.tile(TRUTH, (2, 1))}), "y")
 
 
+@pytest.mark.slow
 @HIGH_K
 def test_leave_one_out_prefers_the_right_model():
+    """Correlated clusters, with correlations and without, and a single cluster."""
     rng = np.random.default_rng(6)
     factor = np.array([[1.0, 0.0], [0.9, 0.4]])
     data = rng.normal(size=(80, 2)) @ factor.T + np.where(rng.random(80) < 0.4, 0.0, 5.0)[:, None]

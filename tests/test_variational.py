@@ -654,6 +654,7 @@ def test_components_without_rows_are_left_out(n_starts):
         np.testing.assert_allclose(fit.alpha, fits[0].alpha, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_more_starts_are_no_worse_where_hyperparameters_are_fitted():
     """They are fitted to several optima, since the best one at some values need not be the best at its own."""
     x = dp.datasets.load_galaxies().to_numpy(dtype=float)
