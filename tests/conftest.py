@@ -9,8 +9,20 @@ import pytest
 def pytest_addoption(parser: Any) -> None:
     """Add an option for the slow suite."""
     parser.addoption(
-        "--compile-graphs", action="store_true", help="compile graphs also where tests are `interpreted`"
+        "--compile-graphs",
+        action="store_true",
+        help="compile graphs also where tests are `interpreted`, and run the first case of each test",
     )
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    """Leave the first case of each test where graphs are compiled that its other cases have too."""
+    if config.option.compile_graphs:
+        first = {getattr(item, "function", item): item for item in reversed(items)}
+        others = [item for item in items if first[getattr(item, "function", item)] is not item]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in set(others)]
 
 
 def pytest_configure(config: Any) -> None:

@@ -67,7 +67,7 @@ def test_draws_leave_the_posterior_invariant(case, prior):
 @pytest.mark.parametrize(("case", "prior"), SETS)
 def test_draws_leave_the_posterior_invariant_in_many_draws(case, prior, scheme):
     """The same with draws enough to see a small error, for all families and priors."""
-    exact.assert_matches(*after_draws(case, prior, SCHEMES[scheme], 4_000, n_draws=3))
+    exact.assert_matches(*after_draws(case, prior, SCHEMES[scheme], 3_000, n_draws=3))
 
 
 def many_rows(n=3_000):

@@ -120,7 +120,7 @@ def largest_score(base, n_draws, are_shifted=False):
 
 
 @pytest.mark.parametrize("are_shifted", rest_slow([False, True]))
-@pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 8_000) for base in BASES)]))
+@pytest.mark.parametrize(("base", "n_draws"), rest_slow([("normal", 1_200), *((base, 6_000) for base in BASES)]))
 def test_moves_leave_the_joint_distribution(base, n_draws, are_shifted):
     """A number that moves with the rows, in both ways, from exact draws, for three families."""
     assert largest_score(base, n_draws, are_shifted) < 4.0
