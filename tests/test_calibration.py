@@ -1,6 +1,6 @@
 """A short version of ``make calibration``: ranks of the truth among posterior draws of larger models.
 
-Sixteen replicates see gross faults only: a posterior off by one standard deviation fails once in three times. What
+Twenty replicates see gross faults only: a posterior off by one standard deviation fails once in three times. What
 is finer is for the full run, and for ``test_geweke.py``.
 """
 
@@ -18,7 +18,7 @@ SPEC = importlib.util.spec_from_file_location("calibration", PATH)
 calibration = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(calibration)
 
-N_REPLICATES = 16
+N_REPLICATES = 20
 
 
 def p_values(name, **options):
