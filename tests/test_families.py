@@ -21,7 +21,12 @@ CHECKS = sorted(name for name in dir(Contract) if name.startswith("check_") and 
 def contract(case):
     base, values, d, support = CASES[case]
     support = None if support is None else np.array(support, dtype=float)
-    return Contract(base, values, exact.LOG_MARGINALS[base.family.name], d, support)
+    return Contract(base, values, exact.LOG_MARGINALS[base.family.name], d, support, censored_of(base, values, d))
+
+
+def censored_of(base, values, d):
+    """Which rows have a density that is the probability of longer times; None of other families."""
+    return (values[:, d:] == 0).any(axis=1) if isinstance(base, dp.GammaExponential) else None
 
 
 # Draws of one real column are compared with integrals, which take ten seconds for a family: by default for one.
@@ -96,6 +101,89 @@ def test_the_contract_sees_wrong_means(case, change):
     )
     with pytest.raises(AssertionError):
         held.check_means()
+
+
+def drawn_as_the_first(family):
+    """All clusters' parameters are those of the first one."""
+    own = family.component
+
+    def draw(rng, params, sums):
+        return own.draw(rng, params, type(sums)(*(np.repeat(field[:1], len(field), axis=0) for field in sums)))
+
+    return {"component": replace(own, draw=draw)}
+
+
+def rows_too_far_apart(family):
+    own = family.component
+
+    def draw_rows(rng, drawn, labels, given):
+        rows, middle = own.draw_rows(rng, drawn, labels, given), drawn["mean"][labels]
+        return middle + 1.3 * (rows - middle)
+
+    return {"component": replace(own, draw_rows=draw_rows)}
+
+
+def rows_without_exposure(family):
+    own = family.component
+    return {
+        "component": replace(
+            own, draw_rows=lambda rng, drawn, labels, given: own.draw_rows(rng, drawn, labels, 0.0 * given + 1.0)
+        )
+    }
+
+
+def expected_of_the_first(family):
+    def predictive(params, sums):
+        found = family.predictive(params, sums)
+        return {name: np.repeat(value[:1], len(value), axis=0) for name, value in found.items()}
+
+    return {"predictive": predictive}
+
+
+def origin_of_its_own(family):
+    def represent(params, values, origin=None):
+        rows, own = family.represent(params, values)
+        return rows, own if origin is None else origin
+
+    return {"represent": represent}
+
+
+@pytest.mark.parametrize(
+    ("case", "mistake", "check"),
+    [
+        ("nig-one-column", drawn_as_the_first, "check_clusters_have_parameters_of_their_own"),
+        ("niw", drawn_as_the_first, "check_clusters_have_parameters_of_their_own"),
+        ("poisson", expected_of_the_first, "check_clusters_have_parameters_of_their_own"),
+        ("nig", rows_too_far_apart, "check_drawn_rows"),
+        ("niw", rows_too_far_apart, "check_drawn_rows"),
+        ("poisson", rows_without_exposure, "check_drawn_rows"),
+        ("nig", origin_of_its_own, "check_origin"),
+        ("known-variance", origin_of_its_own, "check_origin"),
+    ],
+)
+def test_the_contract_sees_planted_mistakes(case, mistake, check):
+    """What a family does for one cluster, one row or its own origin it must do for others."""
+    held = contract(case)
+    name = f"{held.family.name}{mistake.__name__.title().replace('_', '')}"
+    held.family = replace(held.family, name=name, **mistake(held.family))
+    with pytest.raises(AssertionError):
+        getattr(held, check)()
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1e3])
+def test_the_contract_holds_in_any_unit(scale):
+    """Steps of differences, and ranges of integrals, are as large as the data are."""
+    base, values, d, _ = CASES["nig-one-column"]
+    given = base.parameters
+    there = dp.NormalInverseGamma(given["mu"] * scale, given["kappa"], given["a"], given["b"] * scale**2)
+    held = Contract(there, values * scale, exact.LOG_MARGINALS["NormalInverseGamma"], d)
+    held.check_gradients()
+    held.check_predictives_are_normalized()
+
+
+def test_the_contract_takes_whole_numbers():
+    base, _, d, _ = CASES["nig-one-column"]
+    Contract(base, np.arange(6)[:, None], exact.LOG_MARGINALS["NormalInverseGamma"], d).check_gradients()
 
 
 @pytest.mark.parametrize("case", ["niw", "niw-tight", "nig", "nig-columns", "spherical"])

@@ -206,10 +206,39 @@ def known_profile():
     return model, names, oracle.given(exact.log_likelihoods(rows, x[:, None], exact.nig_log_marginal, **given))
 
 
+def angles():
+    """Directions about means of which the data tells little, so that they reach both ends of the circle."""
+    y = np.array([0.3, 2.8, -2.9])
+    grid = ties.cells(-np.pi, np.pi, 2_000)
+    log_base = stats.vonmises.logpdf(grid.middles, 0.2, loc=0.5) + np.log(grid.width)
+    log_rows = stats.vonmises.logpdf(y[:, None], 0.6, loc=grid.middles)
+    log_priors = [exact.log_eppf(p, 1.0) for p in exact.partitions(3)]
+    with pm.Model() as model:
+        theta = dp.DirichletProcess("theta", 1.0, pm.VonMises.dist(0.5, 0.2), shape=3)
+        pm.VonMises("y", theta, 0.6, observed=y)
+    return (
+        model,
+        ["theta"],
+        ties.Oracle(log_priors, [grid.middles], [np.full(2_000, grid.width)], log_base, log_rows),
+    )
+
+
+def indexing():
+    """Discrete parameters that index known numbers, of which there are few."""
+    y, means = np.array([0.2, 0.9, 2.3, 5.1]), np.array([0.0, 2.0, 4.5])
+    log_base = np.log([0.2, 0.3, 0.5])
+    log_rows = stats.norm.logpdf(y[:, None], means, 0.8)
+    log_priors = [exact.log_eppf(p, 1.0) for p in exact.partitions(4)]
+    with pm.Model() as model:
+        k = dp.DirichletProcess("k", 1.0, pm.Categorical.dist([0.2, 0.3, 0.5]), shape=4)
+        pm.Normal("y", pt.constant(means)[k], 0.8, observed=y)
+    return model, ["k"], ties.Oracle(log_priors, [np.arange(3)], [np.zeros(3)], log_base, log_rows)
+
+
 # Models and quadratures serve several tests.
 CASES = {
     f.__name__: functools.cache(f)
-    for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile)
+    for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile, angles, indexing)
 }
 
 
@@ -255,7 +284,7 @@ def test_the_oracle_is_that_of_the_reference():
     np.testing.assert_allclose(oracle.means()[0], given["mean_theta"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", rest_slow(["poisson", "known_profile"]))
+@pytest.mark.parametrize("case", rest_slow(["poisson", "known_profile", "angles"]))
 def test_a_draw_leaves_the_posterior_invariant(case):
     """A whole draw in two models, from draws of the posterior."""
     assert_invariant(*after_one_draw(case, ALL_MOVES, 1_500))
@@ -270,7 +299,9 @@ def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("move", ALONE)
-@pytest.mark.parametrize("case", ["poisson", "censored", "tied", "units", "known", "profile", "known_profile"])
+@pytest.mark.parametrize(
+    "case", ["poisson", "censored", "tied", "units", "known", "profile", "known_profile", "angles"]
+)
 def test_each_move_alone_leaves_the_posterior_invariant_in_many_draws(case, move):
     """Each of its moves alone, so that two errors cannot cancel."""
     assert_invariant(*after_one_draw(case, ALONE[move], 20_000))

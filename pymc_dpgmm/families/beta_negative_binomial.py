@@ -19,7 +19,7 @@ from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.beta_probabilities import beta_probabilities, draw_probabilities, log_bernoulli
 from pymc_dpgmm.families.shared.counts import check_counts
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
-from pymc_dpgmm.native.special import gammaln
+from pymc_dpgmm.native.special import gammaln, log_risings
 
 
 def _predictive(params: Any, s: Any) -> Drawn:
@@ -38,7 +38,7 @@ def _check_values(params: Any, values: np.ndarray) -> None:
 def _log_coefficients(counts: np.ndarray, size: np.ndarray) -> np.ndarray:
     # Where a count is missing, both are 0.
     size = np.where(size > 0, size, 1.0)
-    return np.sum(gammaln(counts + size) - gammaln(size) - gammaln(counts + 1.0), axis=1)
+    return np.sum(log_risings(size, counts) - gammaln(counts + 1.0), axis=1)
 
 
 def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:

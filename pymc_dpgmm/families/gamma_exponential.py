@@ -1,8 +1,9 @@
 r"""Waiting times, of which some may be censored: the gamma-exponential family.
 
 For each column :math:`\lambda \sim \mathrm{Gamma}(a, b)`, b a rate, and the time :math:`t_i` of row i ends with
-:math:`u_i` events: one of an exponential waiting time, none of one that is censored on the right. The density of a
-row is :math:`\lambda^{u_i} e^{-\lambda t_i}`, that of a censored one being the probability of a longer time.
+:math:`u_i` events: one of an exponential waiting time, none of one that is censored on the right, and several of a
+sum of such times. The density of a row is :math:`c \lambda^{u_i} e^{-\lambda t_i}` with :math:`c = t_i^{u_i - 1} /
+(u_i - 1)!` for :math:`u_i \ge 1`; that of a censored row is the probability of a longer time, and c is 1.
 :mod:`pymc_dpgmm.families.shared.gamma_rates` has the rest.
 """
 
@@ -24,22 +25,29 @@ from pymc_dpgmm.families.shared.gamma_rates import (
     rate_at_mean_of_inverse,
 )
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
+from pymc_dpgmm.native.special import gammaln, xlogy
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
     times, events = np.hsplit(values, 2)
     refuse_where(times < 0, "times must be >= 0", times)
     check_counts("events", events)
+    refuse_where((times == 0.0) & (events > 1.0), "times of several events must be > 0", times, events)
+
+
+def _log_coefficients(times: np.ndarray, events: np.ndarray) -> np.ndarray:
+    more = np.maximum(events - 1.0, 0.0)
+    return np.sum(xlogy(more, times) - gammaln(more + 1.0), axis=1)
 
 
 def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
     times, events = np.hsplit(values, 2)
-    return np.column_stack([events, times, np.zeros(len(times))]), None
+    return np.column_stack([events, times, _log_coefficients(times, events)]), None
 
 
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     times, events = np.hsplit(missing_as_nothing(values), 2)
-    return log_densities_of_events(drawn, events, times)
+    return log_densities_of_events(drawn, events, times) + _log_coefficients(times, events)[:, None]
 
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:

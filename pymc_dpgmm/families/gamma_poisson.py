@@ -42,10 +42,15 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return log_densities_of_events(drawn, counts, exposure) + _constants(counts, exposure)[:, None]
 
 
+def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
+    # Under a vague prior a rate can be larger than Poisson draws take.
+    return rng.poisson(np.minimum(drawn["rate"][labels] * given, 1e18)).astype(np.float64)
+
+
 COMPONENT = Component(
     axes={"rate": "d"},
     draw=draw_rates,
-    draw_rows=lambda rng, drawn, labels, given: rng.poisson(drawn["rate"][labels] * given).astype(np.float64),
+    draw_rows=_draw_rows,
     log_density=_log_density,
     is_discrete=True,
     mean=lambda drawn, values: np.hsplit(values, 2)[1][:, None, :] * drawn["rate"],

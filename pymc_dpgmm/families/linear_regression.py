@@ -330,6 +330,11 @@ class LinearRegression(BaseMeasure):
         if not is_variable(precision):
             precision = np.asarray(precision)
         if precision.ndim < 2:
+            if getattr(precision, "size", None) not in (None, 1, p):
+                raise ValueError(
+                    f"precision must be a number, ({p},) or ({p}, {p}) for {p} covariates, "
+                    f"got shape {precision.shape}"
+                )
             precision = precision * np.eye(p)
         super().__init__(given={"covariates": covariates}, mu=mu, precision=precision, a=a, b=b)
         self._names["precision"] = names * 2 if len(names) == 1 else names

@@ -34,6 +34,9 @@ from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.triangles import cholesky_in_place, solve_lower, unpacked
 from pymc_dpgmm.tables.checks import is_variable
 
+# The least share of the variance of a column that the others may leave over.
+_LEAST_SHARE = 1e-10
+
 
 def _update(p, n, s, x, sign):
     size = p.d * (p.d + 1) // 2
@@ -178,21 +181,31 @@ def _draw_unknown(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, va
 
 
 def _check_values(params: Any, values: np.ndarray) -> None:
-    rows, covariance = _split(values)
-    if values.shape[1] != rows.shape[1] * (1 + rows.shape[1]):
+    # A number stands for all columns; what is a variable is not known here.
+    known = [value for value in (params.mu, params.covariance_of_means) if np.ndim(value) > 0]
+    d = len(known[0]) if known else _n_columns(values.shape[1])
+    if values.shape[1] != d * (1 + d):
         raise ValueError(
-            f"covariance must be (n, d, d), or (n, d * d), for d columns of data, got {values.shape[1]} numbers "
-            "with each row in all"
+            f"covariance must be (n, d, d), or (n, d * d), for the d = {d} columns of data, got "
+            f"{values.shape[1] - d} numbers with each row"
         )
+    rows, covariance = _split(values)
     for row, matrix in enumerate(covariance):
         positive_definite("dd").check(f"covariance of row {row}", matrix)
+        scale = np.sqrt(np.diag(matrix))
+        if np.linalg.cholesky(matrix / np.outer(scale, scale)).diagonal().min() ** 2 < _LEAST_SHARE:
+            raise ValueError(
+                f"covariance of row {row} is nearly singular: less than {_LEAST_SHARE:g} of the variance of a "
+                "column is not told by the others; leave out one of the columns"
+            )
     offsets = np.nan_to_num(rows - column_means_or_zero(rows), nan=0.0)
     refuse_lost_digits(np.einsum("ni,nij,nj->n", offsets, np.linalg.inv(covariance), offsets)[:, None])
 
 
 def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     rows, covariance = _split(values)
-    (n, d), origin = rows.shape, column_means_or_zero(rows) if origin is None else origin
+    (n, d), is_part = rows.shape, origin is not None
+    origin = column_means_or_zero(rows) if origin is None else origin
     rows, precision, constant = rows - origin, np.zeros_like(covariance), np.zeros(n)
     # Of a row with gaps, the precision of what is there; the other entries say nothing.
     for own, known, _ in patterns_of(np.isnan(rows)):
@@ -203,6 +216,9 @@ def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None
     weighted = np.einsum("nij,nj->ni", precision, rows)
     lower_rows, lower_columns = np.tril_indices(d)
     packed, squares = precision[:, lower_rows, lower_columns], np.sum(rows * weighted, axis=1)
+    if is_part:
+        # The checks of a part of the rows do not know where the others are.
+        refuse_lost_digits(squares[:, None])
     return np.column_stack([packed, weighted, squares, constant]), origin
 
 
@@ -291,6 +307,11 @@ class NormalKnownCovariance(BaseMeasure):
 
 def _as_columns(covariance: Any) -> Any:
     """Return matrices (n, d, d) as (n, d * d), and anything else as it is."""
+    if isinstance(covariance, list | tuple) and any(hasattr(matrix, "columns") for matrix in covariance):
+        raise TypeError(
+            "covariance must be an array (n, d, d) in the order of the rows and columns of the data, or a frame "
+            "(n, d * d) whose index has their names; got frames, whose names of columns would not be read"
+        )
     if is_variable(covariance) or np.ndim(covariance) != 3:
         return covariance
     if hasattr(covariance, "dims"):

@@ -10,7 +10,7 @@ have the log density
 
 (Murphy 2007, eqs 20-29, by column and with weights). Q is the difference of the sums of w x^2 and of W mean^2,
 with values about the mean of all rows: the sums must be totals for variational inference. So data whose errors are
-a millionth of its spread is refused.
+a millionth of its spread, or less for many rows, is refused.
 
 Rows hold values, precisions (both 0 where an entry is missing), and the sum of log(w / 2 pi) / 2.
 """
@@ -132,9 +132,13 @@ def _check_values(params: Any, values: np.ndarray) -> None:
 
 def _represent(params: Any, values: np.ndarray, origin: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     rows, variance = np.hsplit(values, 2)
-    present, origin = ~np.isnan(rows), column_means_or_zero(rows) if origin is None else origin
+    present, is_part = ~np.isnan(rows), origin is not None
+    origin = column_means_or_zero(rows) if origin is None else origin
     rows = np.where(present, rows - origin, 0.0)
     precision = np.where(present, 1.0 / variance, 0.0)
+    if is_part:
+        # The checks of a part of the rows do not know where the others are.
+        refuse_lost_digits(rows**2 * precision)
     logs = np.log(np.where(present, precision, 1.0) / (2.0 * math.pi))
     constant = 0.5 * np.sum(np.where(present, logs, 0.0), axis=1)
     return np.column_stack([rows, precision, constant]), origin

@@ -24,6 +24,7 @@ from pymc_dpgmm.families.contract.supports import positive, real, refuse_where
 from pymc_dpgmm.families.shared.gaps import taking_gaps
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_i0
+from pymc_dpgmm.tables.checks import is_variable
 
 
 @inlined
@@ -219,3 +220,5 @@ class VonMises(BaseMeasure):
 
     def __init__(self, mu: Any, kappa: Any, concentration: Any) -> None:
         super().__init__(mu=mu, kappa=kappa, concentration=concentration)
+        if not is_variable(self.parameters["mu"]) and np.abs(self.parameters["mu"]).max() > 2.0 * math.pi:
+            raise ValueError(f"mu must be radians (np.deg2rad makes them of degrees), got {mu}")

@@ -54,7 +54,8 @@ def DirichletProcess(  # noqa: N802
         Base measure of the process: any continuous or discrete distribution made with ``.dist``, scalar or of any
         shape, with numbers or variables of the model as parameters. With a dict, an atom has several values, and
         each row gets one parameter per key. An entry may be the parameter of another one, as in
-        ``{"mean": pm.Normal.dist(0, scale), "scale": scale}``.
+        ``{"mean": pm.Normal.dist(0, scale), "scale": scale}``. A distribution with single values beside a density,
+        such as a spike and slab, is two entries, an indicator and a size.
     shape : int or tuple, optional
         Number of rows n; or (n, ...), where ... is the shape of an atom.
     dims : str or tuple of str, optional
@@ -83,6 +84,8 @@ def DirichletProcess(  # noqa: N802
     ------
     TypeError, ValueError
         If an argument is of the wrong kind or outside its range. The model is then left as it was.
+    NotImplementedError
+        If a continuous base has single values of positive probability.
 
     Examples
     --------

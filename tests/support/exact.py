@@ -153,12 +153,13 @@ def categorical_log_marginal(codes, a, levels):
 
 
 def gamma_exponential_log_marginal(values, a, b):
-    """Lomax densities of events, and survival functions of censored times, one row after another."""
+    """Beta prime densities of sums of times, and survival functions of censored ones, one row after another."""
     times, events = np.hsplit(values, 2)
     total = 0.0
     for i in range(len(values)):
-        law = {"c": a + events[:i].sum(axis=0), "scale": b + times[:i].sum(axis=0)}
-        total += np.where(events[i] == 1, lomax.logpdf(times[i], **law), lomax.logsf(times[i], **law)).sum()
+        shape, scale = a + events[:i].sum(axis=0), b + times[:i].sum(axis=0)
+        seen = betaprime.logpdf(times[i], np.maximum(events[i], 1), shape, scale=scale)
+        total += np.where(events[i] > 0, seen, lomax.logsf(times[i], shape, scale=scale)).sum()
     return total
 
 

@@ -22,6 +22,7 @@ VARIANCES = RNG.gamma(4.0, 0.3, size=(9, 2))
 COVARIANCES = np.einsum("nij,nkj->nik", *[RNG.normal(size=(9, 2, 2))] * 2) + 0.5 * np.eye(2)
 SEEN = (RNG.random((9, 2)) < 0.7).astype(float)
 SEEN[0] = 1.0
+SUMMED = np.array([3.0, 1.0, 2.0, 0.0, 1.0, 4.0, 1.0, 0.0, 2.0])
 TIMES = RNG.exponential([0.5, 4.0], size=(9, 2))
 SHAPES = RNG.uniform(0.5, 4.0, size=(9, 2))
 ANGLES = RNG.vonmises([3.0, 0.5], [1.0, 3.0], size=(9, 2))
@@ -130,6 +131,12 @@ CASES = {
         1,
         None,
     ),
+    "exponential-sums": (
+        dp.GammaExponential(1.5, 0.4, SUMMED),
+        np.column_stack([TIMES[:, 0], SUMMED]),
+        1,
+        None,
+    ),
     "gamma": (dp.GammaGamma([1.5, 3.0], [0.4, 2.0], SHAPES), np.column_stack([TIMES, SHAPES]), 2, None),
     "gamma-one-column": (dp.GammaGamma(1.5, 0.4, 2.5), np.column_stack([TIMES[:, 0], np.full(9, 2.5)]), 1, None),
     "negative-binomial": (
@@ -154,6 +161,7 @@ FURTHER = {
     "known-covariance-three-columns",
     "shared-covariance-one-column",
     "exponential-one-column",
+    "exponential-sums",
     "gamma-one-column",
     "negative-binomial-one-column",
     "directions-one-column",

@@ -399,6 +399,8 @@ class BaseMeasure:
             if value.ndim not in ndims:
                 raise ValueError(f"{name} must be {allowed}, got a variable with {value.ndim} dimensions")
             return value
+        if np.ma.is_masked(value):
+            raise ValueError(f"{name} has masked entries: give numbers for them")
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
             raise TypeError(f"{name} must be real numbers or a variable, got {value!r}")

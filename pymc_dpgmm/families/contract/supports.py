@@ -105,12 +105,14 @@ def _check_positive(name: str, value: Any) -> None:
 
 def _check_positive_definite(name: str, value: np.ndarray) -> None:
     _check_finite(name, value)
-    if np.abs(value - value.T).max() > _ROUNDING * np.abs(value).max():
+    # Scaling the columns to unit diagonal leaves definiteness, and makes the checks fair to columns in different
+    # units.
+    diagonal = np.abs(np.diag(value))
+    scale = np.where(diagonal > 0.0, np.sqrt(diagonal), 1.0)
+    scaled = value / scale[:, None] / scale
+    if np.abs(scaled - scaled.T).max() > _ROUNDING * np.abs(scaled).max():
         raise ValueError(f"{name} must be symmetric, got {value.tolist()}")
-    # Scaling the columns to unit diagonal leaves definiteness and makes the factorisation fair to columns in
-    # different units.
-    diagonal = np.diag(value)
-    if not np.all(diagonal > 0) or not _is_positive_definite(value / np.sqrt(np.outer(diagonal, diagonal))):
+    if not np.all(np.diag(value) > 0) or not _is_positive_definite(scaled):
         raise ValueError(f"{name} must be positive definite, got {value.tolist()}")
 
 

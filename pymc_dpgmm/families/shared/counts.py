@@ -9,10 +9,22 @@ from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.tables.checks import is_sparse
 
+# Successes, or failures, of which the logarithms of factorials keep too few digits for a difference.
+_MANY = 1e4
+
 
 @inlined
 def log_beta_ratio(a, b, successes, failures):
-    """Log of B(a + successes, b + failures) / B(a, b)."""
+    """Log of B(a + successes, b + failures) / B(a, b).
+
+    The terms of very many successes, or failures, nearly cancel: then terms of b, or a, are taken in their place.
+    """
+    if successes > _MANY and successes >= failures and b < successes:
+        ratio = log_rising(a, b) - log_rising(a + successes, b)
+        return log_rising(b, failures) - log_rising(a + b + successes, failures) + ratio
+    if failures > _MANY and a < failures:
+        ratio = log_rising(b, a) - log_rising(b + failures, a)
+        return log_rising(a, successes) - log_rising(a + b + failures, successes) + ratio
     return log_rising(a, successes) + log_rising(b, failures) - log_rising(a + b, successes + failures)
 
 

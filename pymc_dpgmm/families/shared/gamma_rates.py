@@ -45,16 +45,17 @@ def _log_evidence(p, n, s):
 
 def _refresh(p, n, s, c):
     for j in range(p.d):
-        c.log_rate[j] = math.log(p.b[j] + s.exposure[j])
+        c.rate[j] = p.b[j] + s.exposure[j]
 
 
 def _log_predictive(p, n, s, c, x):
-    # A difference of two log evidences would lose digits where there are many events.
+    # A difference of log evidences, or of logarithms of rates, would lose digits where there are many events.
     total = x[2 * p.d]
     for j in range(p.d):
         shape = p.a[j] + s.events[j]
-        total += log_rising(shape, x[j]) + shape * c.log_rate[j]
-        total -= (shape + x[j]) * math.log(p.b[j] + s.exposure[j] + x[p.d + j])
+        total += log_rising(shape, x[j]) - shape * math.log1p(x[p.d + j] / c.rate[j])
+        if x[j] > 0.0:
+            total -= x[j] * math.log(c.rate[j] + x[p.d + j])
     return total, 0.0, 1.0
 
 
@@ -105,7 +106,7 @@ def gamma_rates(name: str, **fields: Any) -> Family:
         log_evidence=_log_evidence,
         gradient=lambda params, s: gradient_in_gamma(params, params.a + s.events, params.b + s.exposure),
         expected=_expected,
-        cache={"log_rate": "d"},
+        cache={"rate": "d"},
         refresh=_refresh,
         log_predictive=_log_predictive,
         **fields,

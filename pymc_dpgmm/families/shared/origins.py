@@ -1,14 +1,15 @@
 """Origins close to the data, so that values far from zero cost no digits."""
 
+import math
 from typing import Any
 
 import numpy as np
 
 from pymc_dpgmm.families.contract.supports import refuse_where
 
-# Squared distance of a row from the mean of all rows, in units of its own variance, from which on a difference of
-# sums of such squares keeps too few digits.
-_LARGEST_SQUARE = 1e12
+# Squared distance of a row from the mean of all rows, in units of its own variance, and the sum of all of these,
+# from which on a difference of sums of such squares keeps too few digits.
+_LARGEST_SQUARE, _LARGEST_SUM = 1e12, 1e13
 
 
 def column_means_or_zero(values: np.ndarray) -> np.ndarray:
@@ -40,3 +41,10 @@ def refuse_lost_digits(squares: np.ndarray) -> None:
         "variances, in the squared unit of the data?)",
         np.sqrt(squares),
     )
+    total = float(squares.sum(axis=0).max(initial=0.0))
+    if total > _LARGEST_SUM:
+        raise ValueError(
+            f"{len(squares)} rows are {math.sqrt(total / len(squares)):.3g} of their errors from their mean (root "
+            "mean square), which leaves too few digits to sums of squares (are these variances, in the squared "
+            "unit of the data?)"
+        )

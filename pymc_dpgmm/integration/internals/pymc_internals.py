@@ -12,7 +12,8 @@ from typing import Any
 
 from pymc.backends.base import MultiTrace
 from pymc.backends.ndarray import NDArray
-from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.distributions.censored import CensoredRV
+from pymc.distributions.distribution import DiracDeltaRV, SymbolicRandomVariable
 from pymc.distributions.distribution import _support_point as support_point
 from pymc.distributions.mixture import MixtureRV
 from pymc.distributions.shape_utils import change_dist_size
@@ -35,9 +36,11 @@ __all__ = [
     "REGISTRIES",
     "STEP_METHODS",
     "BlockedStep",
+    "CensoredRV",
     "CheckParameterValue",
     "Competence",
     "CompoundStep",
+    "DiracDeltaRV",
     "LogTransform",
     "MixtureRV",
     "MultiTrace",

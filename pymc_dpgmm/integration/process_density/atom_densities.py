@@ -18,7 +18,7 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.internals.pymc_internals import default_transform
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, nan_is_impossible, without_checks
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs
-from pymc_dpgmm.integration.variables.models import values_behind
+from pymc_dpgmm.integration.variables.models import is_circular, values_behind
 from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.sampler.atoms.atom_moves import Atoms
 from pymc_dpgmm.tables.checks import without_dims
@@ -42,6 +42,9 @@ class _Entry:
         template = rv.owner.op.template
         self.drawn = template.many(base_inputs, n_atoms)
         transform = default_transform(self.drawn.owner.op, self.drawn)
+        # Of an angle, many numbers are the same: their density is none, so that proposals would have no balance.
+        # Without it the density is zero beyond -pi and pi.
+        transform = None if is_circular(transform) else transform
         density = without_checks(pm.logp(self.drawn, self.atoms), [self.atoms, *atoms.values()])
         self.log_density = _by_atom(density)
         self.transform = transform

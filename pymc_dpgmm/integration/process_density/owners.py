@@ -18,6 +18,8 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, indices_from_subtensor
 
+from pymc_dpgmm.integration.variables.models import interpreted
+
 # Owners of the entries of a variable: an array that can be broadcast to its shape, -1 for entries without an
 # owner. None if no entry has one.
 Owners = np.ndarray | None
@@ -40,6 +42,8 @@ class OwnersInGraph:
         }
         self._parameters, self._n = parameters, n
         self.is_elementwise = True
+        # Values of the data that owners were found with.
+        self.data: dict[Variable, np.ndarray] = {}
 
     def owners(self, expression: Variable) -> Owners:
         """Return the owners of an expression's entries; None if it depends on no parameters.
@@ -190,7 +194,9 @@ class OwnersInGraph:
         if any(None in shape for shape in shapes_of.values()):
             return None
         zeros = {a: np.zeros(shape, dtype=a.dtype) for a, shape in shapes_of.items()}
-        return index.eval(zeros)
+        # Data that decide which rows are which stay what they are for as long as the owners are used.
+        self.data |= {a: np.array(a.get_value()) for a in leaves if isinstance(a, SharedVariable)}
+        return interpreted(list(zeros), index)(*zeros.values())
 
 
 class ConflictError(Exception):

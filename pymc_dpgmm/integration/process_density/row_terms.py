@@ -126,9 +126,20 @@ class RowTerms:
                     ) from None
                 if owners is not None:
                     self.terms.append(Term(name, expression, owners))
-        self._is_elementwise = walk.is_elementwise
+        self._is_elementwise, self._data = walk.is_elementwise, walk.data
         expressions = [term.expression for term in self.terms]
         self.inputs = [value for value in values_behind(model, expressions) if value not in self.values]
+
+    def check_data(self) -> None:
+        """Raise ValueError if data have changed that decide which rows terms depend on."""
+        changed = [
+            str(data.name) for data, value in self._data.items() if not np.array_equal(data.get_value(), value)
+        ]
+        if changed:
+            raise ValueError(
+                f"{', '.join(changed)}: these data decide which rows belong together, and have changed since the "
+                "step was made: make a new step, or leave it to pm.sample"
+            )
 
     def confirm(self, draws: Callable[[int], list[np.ndarray]], point: Mapping[str, np.ndarray]) -> None:
         """Check the owners from the graph numerically.

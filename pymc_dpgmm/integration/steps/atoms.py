@@ -268,6 +268,8 @@ class DirichletProcessStep(PartitionStep):
         """Start a chain with its own random numbers, and without the scales of the last chain."""
         finish()
         super().setup_chain(rng, tune, draws)
+        for target in self.targets:
+            target.begin()
         self.tune = tune > 0
         self.scales = [None] * len(self.targets)
         self.beside = [None] * len(self.targets)

@@ -54,8 +54,13 @@ class AtomsTarget(ProcessModel):
         # Code belongs to one process.
         return {**self.__dict__, "_sweeps": {}}
 
+    def begin(self) -> None:
+        """Check, at the start of a chain, that rows are still those that the terms were found with."""
+        self.terms.check_data()
+        self._has_been_checked = False
+
     def check_rows(self, labels: np.ndarray, atoms: Atoms) -> None:
-        """Raise, at the first draw, if rows have no density; ``labels`` and ``atoms`` as from :meth:`read`."""
+        """Raise, at the first draw of a chain, if rows have no density; for the arguments see :meth:`read`."""
         if self._has_been_checked:
             return
         self._has_been_checked = True
@@ -185,7 +190,7 @@ class BlockDensities:
         self._own, self._of_row = densities, of_row
         self.n_free, self.fixed = densities.n_free, densities.fixed
         self.to_free, self.from_free, self.draws = densities.to_free, densities.from_free, densities.draws
-        self.inside = densities.inside
+        self.inside, self.base = densities.inside, densities.base
         self._n_blocks = int(of_row.max()) + 1
 
     def by_row(self, atoms: Atoms) -> np.ndarray:

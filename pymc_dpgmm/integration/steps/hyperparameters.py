@@ -36,7 +36,7 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
-from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
+from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
 from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices, draw_coordinates
@@ -79,12 +79,18 @@ def _partitions(model: pm.Model) -> list[Variable]:
 
 
 def _governing(model: pm.Model, governed: set[Variable], of_rows: set[Variable]) -> set[Variable]:
-    """Return the continuous variables on which nothing depends but ``governed`` and each other."""
+    """Return the continuous variables on which nothing depends but ``governed`` and each other.
+
+    Angles stay with NUTS: slices of a density that repeats itself for ever would become longer and longer.
+    """
     upstream = set(ancestors(list(governed))) - governed - of_rows
     depending = {
         rv: set(dependents(model, rv))
         for rv in model.free_RVs
-        if rv in upstream and rv.dtype in pm.vartypes.continuous_types and concentration_of(model, rv)[0] is None
+        if rv in upstream
+        and rv.dtype in pm.vartypes.continuous_types
+        and not is_circular(model.rvs_to_transforms[rv])
+        and concentration_of(model, rv)[0] is None
     }
     found = set(depending)
     while found != (kept := {rv for rv in found if depending[rv] <= governed | found}):

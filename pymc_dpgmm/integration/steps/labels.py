@@ -195,6 +195,8 @@ class LabelsStep(PartitionStep):
         """Start a chain: its own random numbers, and nothing kept from the last one."""
         finish()
         super().setup_chain(rng, tune, draws)
+        for latent in (one for of_target in self.latent for one in of_target):
+            latent.begin()
         self.tune = tune > 0
         self.prepared = [None] * len(self.targets)
         self.schedules = self._new_schedules(tune)

@@ -107,7 +107,7 @@ class LatentRows:
         terms = row_terms_of(model, mixture)
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
-        self._terms, self._have_been_checked = [term.name for term in terms.terms], False
+        self._terms, self._have_been_checked = terms, False
         shared = shared_variables(model, mixture, terms)
         mean, self._shared = mean_of_base(model, mixture, self._density.d), None
         if shared:
@@ -121,6 +121,11 @@ class LatentRows:
         self._mixture = target.mixtures[self._view]
         self._work, self._work_of_shifts = Work(), Work()
         self.kernels = (*KERNELS, *((*standardized.KERNELS, *cluster_shifts.KERNELS) if shared else ()))
+
+    def begin(self) -> None:
+        """Check, at the start of a chain, that rows are still those that the terms were found with."""
+        self._terms.check_data()
+        self._have_been_checked = False
 
     def draw(
         self,
@@ -194,7 +199,7 @@ class LatentRows:
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
 
     def _check_rows(self, rows: np.ndarray, state: State, density: Density) -> None:
-        """Raise, at the first draw, if rows (n, d) have no density."""
+        """Raise, at the first draw of a chain, if rows (n, d) have no density."""
         if self._have_been_checked:
             return
         self._have_been_checked = True
@@ -207,7 +212,8 @@ class LatentRows:
             ]
             return density(np.array(draws))
 
-        refuse_impossible_rows(self.name, self._terms, density(rows[None])[0], tried)
+        names = [term.name for term in self._terms.terms]
+        refuse_impossible_rows(self.name, names, density(rows[None])[0], tried)
 
     def _may_move_mean(self, point: dict[str, np.ndarray], state: State) -> bool:
         """Tell whether a variable is the mean of the base measure, and density depends on rows less mean alone."""

@@ -13,7 +13,7 @@ from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
-from pymc_dpgmm.integration.variables.models import count_numbers, values_behind
+from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
 from pymc_dpgmm.sampler.latent_rows.expansions import Density
@@ -34,13 +34,15 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
     """Return the continuous free variables that terms of latent rows share, such as coefficients and dispersions.
 
     There are none if they are many numbers, or if the rows are not of double precision. Variables behind labels,
-    mixtures or processes are not among them: rows and labels would have to move too.
+    mixtures or processes are not among them: rows and labels would have to move too. Nor are angles, whose slices
+    would become longer and longer.
     """
     shared = [
         rv
         for rv in model.free_RVs
         if model.rvs_to_values[rv] in terms.inputs
         and rv.dtype in pm.vartypes.continuous_types
+        and not is_circular(model.rvs_to_transforms[rv])
         and not any(map(is_of_mixtures, (rv, *dependents(model, rv))))
     ]
     if not shared or mixture.dtype != "float64":

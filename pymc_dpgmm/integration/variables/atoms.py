@@ -1,6 +1,6 @@
 """Parameters of rows that are equal within clusters: one atom from a base distribution for each cluster."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,12 +9,14 @@ import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import clone_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dpgmm.integration.internals.pymc_internals import (
+    CensoredRV,
+    DiracDeltaRV,
     SymbolicRandomVariable,
     change_dist_size,
     collect_default_updates,
@@ -250,7 +252,28 @@ def _checked_base(model: pm.Model, key: str, base: Any) -> Variable:
         raise TypeError(f"{what} must be a distribution made with .dist, got an expression of other variables")
     if not any(isinstance(a.type, RandomType) for a in ancestors([base])):
         raise TypeError(f"{what} must be a distribution made with .dist")
+    if base.type.dtype.startswith("float") and any(map(_has_single_values, _operations(base))):
+        raise NotImplementedError(
+            f"{what} has single values of positive probability beside a density, as those of pm.Censored, of "
+            "pm.DiracDelta in a mixture, and of hurdles: moves of continuous parameters would not reach them. "
+            'Give two parameters, as base={"is_there": pm.Bernoulli.dist(0.5), "size": pm.Normal.dist(0, 1)}, and '
+            "use theta['is_there'] * theta['size']"
+        )
     return base
+
+
+def _operations(variable: Variable) -> Iterator[Any]:
+    """Yield the operations that a variable is made by, and those inside of them."""
+    for node in toposort([variable]):
+        yield node.op
+        inner = getattr(node.op, "fgraph", None)
+        if inner is not None:
+            for own in inner.apply_nodes:
+                yield from _operations(own.outputs[0])
+
+
+def _has_single_values(op: Any) -> bool:
+    return isinstance(op, CensoredRV | DiracDeltaRV)
 
 
 def atom_shape(key: str, base: Variable) -> tuple[int, ...]:

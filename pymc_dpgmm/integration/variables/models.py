@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+from pymc.distributions.transforms import CircularTransform
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -33,6 +34,11 @@ def interpreted(inputs: Sequence[Variable], outputs: Any) -> Callable[..., Any]:
 def value_of(variable: Variable) -> np.ndarray:
     """Return the value of a variable that depends on constants and shared variables alone."""
     return np.asarray(interpreted([], variable)())
+
+
+def is_circular(transform: Any) -> bool:
+    """Tell whether a transformation takes many numbers to the same one, so that their density has no integral."""
+    return isinstance(transform, CircularTransform)
 
 
 def with_densities(model: pm.Model) -> list[Variable]:

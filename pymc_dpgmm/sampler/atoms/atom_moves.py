@@ -26,6 +26,9 @@ class Densities(Protocol):
     def by_row(self, atoms: Atoms) -> np.ndarray:
         """Return the log density of each row under each atom: (K, n)."""
 
+    def base(self, atoms: Atoms) -> np.ndarray:
+        """Return the log density of the base at atoms: (K,)."""
+
     def by_cluster(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
         """Return the log density of each atom and of the rows in its cluster: (K,)."""
 
@@ -207,6 +210,8 @@ def move_discrete(
     )
     proposed[np.arange(len(old)), columns] += steps
     values = proposed.reshape(old.shape).astype(old.dtype)
+    # The likelihood may index something by values that the base has, and by no others.
+    values = _where(density.base([*atoms[:position], values, *atoms[position + 1 :]]) > -np.inf, values, old)
     new = [*atoms[:position], values, *atoms[position + 1 :]]
     change = density.by_cluster(new, labels) - density.by_cluster(atoms, labels)
     accepted = np.log(rng.random(len(old))) < np.where(np.isnan(change), -np.inf, change)

@@ -169,6 +169,9 @@ def _draw_coordinate(density, numbers, place, width, log_p, bits):
     while to_right > 0 and _density_at(density, numbers, place, right) > level:
         right += width
         to_right -= 1
+    if not right - left < math.inf:
+        # The interval has no ends.
+        return _density_at(density, numbers, place, before), right - left
     while density.failed[0] == 0:
         drawn = left + (right - left) * uniform(bits)
         log_p = _density_at(density, numbers, place, drawn)
@@ -219,7 +222,10 @@ def draw_coordinates(
             if failed[0] != 0:
                 return 0
             if learns != 0:
-                own[place] += LEARNING * (length - own[place])
+                # As ``learnt_width``.
+                own[place] = (
+                    own[place] + LEARNING * (length - own[place]) if length < math.inf else 0.5 * own[place]
+                )
     return 1
 
 

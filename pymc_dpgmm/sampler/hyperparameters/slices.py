@@ -48,6 +48,9 @@ def draw_slice(
     while to_right > 0 and at(right) > level:
         right += width
         to_right -= 1
+    if not right - left < math.inf:
+        # The interval has no ends, as of a density that nothing bounds.
+        return Sliced(before, at(before), right - left)
     while True:
         drawn = left + (right - left) * rng.random()
         log_p = at(drawn)
@@ -63,5 +66,7 @@ def draw_slice(
 
 
 def learnt_width(width: float, sliced: Sliced) -> float:
-    """Return the width for the next draw: about as long as slices are."""
+    """Return the width for the next draw: about as long as slices are, and shorter where one had no end."""
+    if not sliced.length < math.inf:
+        return 0.5 * width
     return width + LEARNING * (sliced.length - width)
