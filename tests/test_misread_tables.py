@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 import xarray as xr
 from sampled import sample
+from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.tables.reading import read_entries, read_table
@@ -487,3 +488,20 @@ def test_chunks_with_repeated_columns_are_refused():
     frame = pd.DataFrame(np.arange(8.0).reshape(4, 2), columns=["h", "h"])
     with pm.Model(), pytest.raises(ValueError, match=r"several columns named \['h'\]"):
         dp.DPMixture("y", 1.0, observed=dd.from_pandas(frame, npartitions=1))
+
+
+@pytest.mark.parametrize("years", [[2019, 2020, 2019], [0, 2019, 2020, 2019]])
+def test_numbers_that_are_hardly_codes_are_told_of(years):
+    """Two levels of two thousand are there, whether or not one of them is zero."""
+    with pytest.warns(UserWarning, match="If the numbers are names, as years are"):
+        dp.DirichletCategorical.from_data(years)
+
+
+def test_density_of_sparse_rows():
+    """The same as of the rows written out."""
+    rows = np.array([[2.0, 0.0, 1.0], [0.0, 3.0, 0.0], [1.0, 1.0, 1.0]])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.DirichletMultinomial(np.ones(3)), observed=csr_array(rows))
+    idata = sample(model, 5, tune=5, chains=1, random_seed=1)
+    found = [dp.density(idata, "y", x, random_seed=1)["mean"].to_numpy() for x in (csr_array(rows), rows)]
+    np.testing.assert_allclose(*found)

@@ -28,7 +28,20 @@ def numbers_of_levels(table: Table) -> list[int]:
             found.append(2 if levels is None else len(levels))
         else:
             found.append(int(np.nanmax(x)) + (0 if _from_one(table, np.nanmin(x)) else 1))
+            _warn_of_gaps(table, j, len(np.unique(x[~np.isnan(x)])), found[-1])
     return found
+
+
+def _warn_of_gaps(table: Table, j: int, n_used: int, n_levels: int) -> None:
+    """Tell of whole numbers that are hardly codes, such as years: most of the codes up to them are not there."""
+    if n_levels > 2 * n_used + 10 and table.variable is None:
+        warnings.warn(
+            f"the numbers in {table.column_name(j)} are taken for codes of {n_levels} levels, of which {n_used} "
+            "are there; all others keep their prior probability. If the numbers are names, as years are, make "
+            "them text or a pandas.Categorical",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def code_columns(table: Table, n_levels: Sequence[int]) -> tuple[np.ndarray, Levels]:

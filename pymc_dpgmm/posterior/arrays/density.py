@@ -28,8 +28,8 @@ def density_bands(
     mixture: MixtureNumbers, points: np.ndarray, probability: float, rng: np.random.Generator
 ) -> Bands:
     """Return the density of a mixture with one view at points (m, c); columns with NaN are integrated out."""
-    mean = np.zeros(len(points))
-    densities_of_draws = np.empty((mixture.n_draws, len(points)))
+    mean = np.zeros(points.shape[0])
+    densities_of_draws = np.empty((mixture.n_draws, points.shape[0]))
     for partition in mixture.partitions([points]):
         (clusters,) = partition.views
         mean += np.exp(clusters.log_predictives()) @ partition.seats.probabilities()
