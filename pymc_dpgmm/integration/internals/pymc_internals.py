@@ -17,6 +17,7 @@ from pymc.distributions.distribution import DiracDeltaRV, SymbolicRandomVariable
 from pymc.distributions.distribution import _support_point as support_point
 from pymc.distributions.mixture import MixtureRV
 from pymc.distributions.shape_utils import change_dist_size
+from pymc.distributions.transforms import CircularTransform
 from pymc.distributions.transforms import _default_transform as default_transform
 from pymc.initial_point import make_initial_point_fns_per_chain
 from pymc.logprob.abstract import _logprob as logprob
@@ -38,6 +39,7 @@ __all__ = [
     "BlockedStep",
     "CensoredRV",
     "CheckParameterValue",
+    "CircularTransform",
     "Competence",
     "CompoundStep",
     "DiracDeltaRV",

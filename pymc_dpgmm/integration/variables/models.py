@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-from pymc.distributions.transforms import CircularTransform
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES
+from pymc_dpgmm.integration.internals.pymc_internals import REGISTRIES, CircularTransform
 
 PYTHON_MODE = Mode(linker="py", optimizer="fast_compile")
 
