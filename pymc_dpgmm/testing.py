@@ -666,9 +666,13 @@ class Contract:
         """Return a cluster of all rows but the last, its sums, and draws of its parameters."""
         table = self.table([range(self.n - 1)])
         sums = table.sums(1, 2)
-        repeated = type(sums)(*(np.repeat(field, n_draws, axis=0) for field in sums))
-        drawn = self.family.component.draw(rng, table.shifted, repeated)
-        return table, sums, self.family.component.restore(drawn, table.origin)
+        return table, sums, self._drawn(rng, table, sums, n_draws)
+
+    def _drawn(self, rng: np.random.Generator, table: Table, sums: Any, n_draws: int) -> dict[str, Any]:
+        """Return draws of the parameters of K clusters with these sums: n_draws times K in a row."""
+        tiled = type(sums)(*(np.concatenate([field] * n_draws) for field in sums))
+        component = self.family.component
+        return component.restore(component.draw(rng, table.shifted, tiled), table.origin)
 
     def check_clusters_have_parameters_of_their_own(self) -> None:
         """Of several clusters, draws and expectations are those of each alone."""
@@ -683,8 +687,7 @@ class Contract:
             for k, own in enumerate(alone):
                 for name, value in _arrays(function(table.shifted, own)).items():
                     np.testing.assert_allclose(together[name][k], value[0], rtol=1e-9, atol=1e-12, err_msg=name)
-        tiled = type(sums)(*(np.concatenate([field] * n_draws) for field in sums))
-        drawn = component.restore(component.draw(rng, table.shifted, tiled), table.origin)
+        drawn = self._drawn(rng, table, sums, n_draws)
         densities = np.exp(component.log_density(drawn, self.values)).reshape(self.n, n_draws, 3)
         for k in range(3):
             wanted = np.exp(table.log_predictives(k + 1))
@@ -697,8 +700,7 @@ class Contract:
         # Parameters given many rows are alike, so that ratios of their densities vary little, and have mean one.
         many = np.tile(self.values, (40, 1))
         table = self.table([range(len(many))], many)
-        repeated = type(table.sums(1, 2))(*(np.repeat(field, 4, axis=0) for field in table.sums(1, 2)))
-        drawn = component.restore(component.draw(rng, table.shifted, repeated), table.origin)
+        drawn = self._drawn(rng, table, table.sums(1, 2), 4)
         given = np.resize(self._whole[:, self.d :], (n_rows, self.values.shape[1] - self.d))
         for k in range(4):
             rows = component.draw_rows(rng, drawn, np.full(n_rows, k), given)
@@ -710,8 +712,8 @@ class Contract:
             np.testing.assert_array_less(np.abs(ratios.mean(axis=0) - 1.0), 5.0 * errors + 1e-12)
             if component.mean is not None:
                 means = np.broadcast_to(component.mean(drawn, values), (n_rows, 4, self.d))[:, k]
-                away = np.abs(rows - means) if not np.iscomplexobj(means) else np.zeros((1, self.d))
-                if away.any() and np.isfinite(means).all():
+                # Directions have complex means.
+                if np.isrealobj(means) and np.isfinite(means).all():
                     error = (rows - means).std(axis=0) / math.sqrt(n_rows)
                     np.testing.assert_array_less(np.abs((rows - means).mean(axis=0)), 5.0 * error + 1e-12)
 
@@ -853,9 +855,9 @@ class Contract:
 
     def _scale_of(self, field: str, value: np.ndarray, index: Any) -> float:
         """Return by how much an entry of a parameter can change without leaving what it describes."""
-        negative = self.params._replace(**{field: -value if value.ndim else -value.item()})
         if value.ndim == 2 and len(set(self.family.axes[field])) == 1:
             return float(np.sqrt(abs(value[index[0], index[0]] * value[index[1], index[1]])))
+        negative = self.params._replace(**{field: -value if value.ndim else -value.item()})
         if not self.family.supports(negative):
             return float(abs(value[index])) or 0.1
         # A location, whose numbers are those of the data.

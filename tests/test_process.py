@@ -70,11 +70,7 @@ def censored():
         theta = dp.DirichletProcess("theta", 0.8, pm.Normal.dist(0.5, 1.2), shape=len(t))
         life = pm.Weibull.dist(alpha=1.5, beta=pm.math.exp(theta))
         pm.Censored("t", life, lower=None, upper=end, observed=t)
-    return (
-        model,
-        ["theta"],
-        ties.Oracle(log_priors, [grid.middles], [np.full(4000, grid.width)], log_base, log_rows),
-    )
+    return model, ["theta"], ties.of_numbers(log_priors, grid, log_base, log_rows)
 
 
 def tied():
@@ -144,11 +140,7 @@ def units():
         prior = dp.PitmanYor.dist(0.6, 0.3, 4)
         theta = dp.DirichletProcess("theta", base=pm.Normal.dist(-0.3, 1.8), prior=prior)
         pm.Bernoulli("y", logit_p=theta[unit] + 0.7 * x, observed=y)
-    return (
-        model,
-        ["theta"],
-        ties.Oracle(log_priors, [grid.middles], [np.full(4000, grid.width)], log_base, log_rows),
-    )
+    return model, ["theta"], ties.of_numbers(log_priors, grid, log_base, log_rows)
 
 
 def known():
@@ -168,11 +160,7 @@ def known():
         prior = dp.MFM.dist(0.8, n=5, components=pm.Geometric.dist(0.3), **given)
         theta = dp.DirichletProcess("theta", base=pm.Normal.dist(0.5, 1.5), prior=prior)
         pm.Normal("y", theta, 0.7, observed=y)
-    return (
-        model,
-        ["theta"],
-        ties.Oracle(log_priors, [grid.middles], [np.full(3000, grid.width)], log_base, log_rows),
-    )
+    return model, ["theta"], ties.of_numbers(log_priors, grid, log_base, log_rows)
 
 
 def profile():
@@ -216,11 +204,7 @@ def angles():
     with pm.Model() as model:
         theta = dp.DirichletProcess("theta", 1.0, pm.VonMises.dist(0.5, 0.2), shape=3)
         pm.VonMises("y", theta, 0.6, observed=y)
-    return (
-        model,
-        ["theta"],
-        ties.Oracle(log_priors, [grid.middles], [np.full(2_000, grid.width)], log_base, log_rows),
-    )
+    return model, ["theta"], ties.of_numbers(log_priors, grid, log_base, log_rows)
 
 
 def indexing():

@@ -17,7 +17,7 @@ from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
 from pymc_dpgmm.families.shared.beta_probabilities import beta_probabilities, draw_probabilities, log_bernoulli
-from pymc_dpgmm.families.shared.counts import check_counts
+from pymc_dpgmm.families.shared.counts import check_counts, draw_counts
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
 from pymc_dpgmm.native.special import gammaln, log_risings
 
@@ -48,9 +48,9 @@ def _represent(params: Any, values: np.ndarray) -> tuple[np.ndarray, None]:
 
 def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
     p = drawn["probability"][labels]
-    # A negative binomial count is Poisson with a gamma mean; its mean is kept to what Poisson draws take.
+    # A negative binomial count is Poisson with a gamma mean.
     odds = (1.0 - p) / np.maximum(p, np.finfo(np.float64).tiny)
-    return rng.poisson(np.minimum(rng.gamma(given) * odds, 1e18)).astype(np.float64)
+    return draw_counts(rng, rng.gamma(given) * odds)
 
 
 def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.base_measure import BaseMeasure
 from pymc_dpgmm.families.contract.component import Component, Drawn
 from pymc_dpgmm.families.contract.supports import refuse_where
-from pymc_dpgmm.families.shared.counts import check_counts
+from pymc_dpgmm.families.shared.counts import check_counts, draw_counts
 from pymc_dpgmm.families.shared.gamma_rates import draw_rates, gamma_rates, log_densities_of_events
 from pymc_dpgmm.families.shared.gaps import missing_as_nothing, with_missing
 from pymc_dpgmm.native.special import gammaln, xlogy
@@ -42,15 +42,10 @@ def _log_density(drawn: Drawn, values: np.ndarray) -> np.ndarray:
     return log_densities_of_events(drawn, counts, exposure) + _constants(counts, exposure)[:, None]
 
 
-def _draw_rows(rng: np.random.Generator, drawn: Drawn, labels: np.ndarray, given: np.ndarray) -> np.ndarray:
-    # Under a vague prior a rate can be larger than Poisson draws take.
-    return rng.poisson(np.minimum(drawn["rate"][labels] * given, 1e18)).astype(np.float64)
-
-
 COMPONENT = Component(
     axes={"rate": "d"},
     draw=draw_rates,
-    draw_rows=_draw_rows,
+    draw_rows=lambda rng, drawn, labels, given: draw_counts(rng, drawn["rate"][labels] * given),
     log_density=_log_density,
     is_discrete=True,
     mean=lambda drawn, values: np.hsplit(values, 2)[1][:, None, :] * drawn["rate"],

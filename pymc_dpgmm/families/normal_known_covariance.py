@@ -26,7 +26,7 @@ from pymc_dpgmm.families.contract.component import Component, Drawn, restore_mea
 from pymc_dpgmm.families.contract.defaults import column_means, column_variances
 from pymc_dpgmm.families.contract.expected import Linear, as_packed
 from pymc_dpgmm.families.contract.family import Family
-from pymc_dpgmm.families.contract.supports import positive_definite, real
+from pymc_dpgmm.families.contract.supports import positive_definite, real, with_unit_diagonal
 from pymc_dpgmm.families.shared.full_normal import patterns, patterns_of
 from pymc_dpgmm.families.shared.gaps import taking_gaps
 from pymc_dpgmm.families.shared.origins import column_means_or_zero, refuse_lost_digits, shift_mean
@@ -192,8 +192,7 @@ def _check_values(params: Any, values: np.ndarray) -> None:
     rows, covariance = _split(values)
     for row, matrix in enumerate(covariance):
         positive_definite("dd").check(f"covariance of row {row}", matrix)
-        scale = np.sqrt(np.diag(matrix))
-        if np.linalg.cholesky(matrix / np.outer(scale, scale)).diagonal().min() ** 2 < _LEAST_SHARE:
+        if np.linalg.cholesky(with_unit_diagonal(matrix)).diagonal().min() ** 2 < _LEAST_SHARE:
             raise ValueError(
                 f"covariance of row {row} is nearly singular: less than {_LEAST_SHARE:g} of the variance of a "
                 "column is not told by the others; leave out one of the columns"

@@ -114,6 +114,12 @@ def cells(low, high, n):
     return Grid(0.5 * (edges[1:] + edges[:-1]), edges[1] - edges[0])
 
 
+def of_numbers(log_priors, grid, log_base, log_rows):
+    """The oracle of atoms that are single numbers, in the cells of a grid."""
+    widths = np.full(len(grid.middles), grid.width)
+    return Oracle(log_priors, [grid.middles], [widths], log_base, log_rows)
+
+
 def assert_means(found, oracle, parameter=0):
     """Assert that means of independent draws (draws, n) are those of the posterior."""
     mean, sd = oracle.means(parameter)

@@ -105,15 +105,21 @@ def _check_positive(name: str, value: Any) -> None:
 
 def _check_positive_definite(name: str, value: np.ndarray) -> None:
     _check_finite(name, value)
-    # Scaling the columns to unit diagonal leaves definiteness, and makes the checks fair to columns in different
-    # units.
-    diagonal = np.abs(np.diag(value))
-    scale = np.where(diagonal > 0.0, np.sqrt(diagonal), 1.0)
-    scaled = value / scale[:, None] / scale
+    scaled = with_unit_diagonal(value)
     if np.abs(scaled - scaled.T).max() > _ROUNDING * np.abs(scaled).max():
         raise ValueError(f"{name} must be symmetric, got {value.tolist()}")
     if not np.all(np.diag(value) > 0) or not _is_positive_definite(scaled):
         raise ValueError(f"{name} must be positive definite, got {value.tolist()}")
+
+
+def with_unit_diagonal(matrix: np.ndarray) -> np.ndarray:
+    """Return a matrix whose columns are scaled to unit diagonal, as far as that is positive.
+
+    That leaves definiteness, and makes checks fair to columns in different units.
+    """
+    diagonal = np.abs(np.diag(matrix))
+    scale = np.where(diagonal > 0.0, np.sqrt(diagonal), 1.0)
+    return matrix / scale[:, None] / scale
 
 
 def _is_positive_definite(matrix: np.ndarray) -> bool:

@@ -64,6 +64,11 @@ def as_ragged(matrix: Any, heads: np.ndarray) -> Ragged:
     return Ragged(numbers, starts)
 
 
+def draw_counts(rng: np.random.Generator, means: np.ndarray) -> np.ndarray:
+    """Draw Poisson counts, as floats, with means up to what such draws take: vague priors have larger ones."""
+    return rng.poisson(np.minimum(means, 1e18)).astype(np.float64)
+
+
 def check_counts(what: str, values: Any) -> None:
     """Raise ValueError unless values, dense or sparse, are whole numbers >= 0; tell the first row that is not."""
     entries = values.data if is_sparse(values) else np.ravel(values)

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dpgmm.integration.variables.models import value_of
+from pymc_dpgmm.integration.variables.models import interpreted, value_of
 from pymc_dpgmm.integration.variables.partition_arguments import (
     checked_integer,
     checked_number_of_components,
@@ -322,12 +322,12 @@ class MFM(PartitionPrior):
         wanted = n_terms(n)
         log_p, total = _log_masses(components, wanted)
         if _is_fixed(components) and not is_variable(wanted):
-            numbers, mass = value_of(log_p), float(value_of(total))
+            numbers, mass = interpreted([], [log_p, total])()
             # Double the range of numbers until it holds the mass of the prior.
             while wanted < _MOST_TERMS and not _holds_mass(numbers, mass):
                 wanted *= 2
                 log_p, total = _log_masses(components, wanted)
-                numbers, mass = value_of(log_p), float(value_of(total))
+                numbers, mass = interpreted([], [log_p, total])()
             if mass > 1.0 - _MISSING:
                 return pt.constant(numbers - np.logaddexp.reduce(numbers))
         enough = Assert(
