@@ -53,6 +53,22 @@ def test_what_the_refusal_advises():
     assert set(point["theta_is_there"]) <= {0, 1}
 
 
+@pytest.mark.interpreted
+def test_a_base_may_index_by_another_parameter():
+    """Values that the base does not have are tried, and then nothing is indexed by them."""
+    with pm.Model() as model:
+        kind = pm.Categorical.dist([0.2, 0.3, 0.5])
+        base = {"kind": kind, "mean": pm.Normal.dist(pt.constant([0.0, 2.0, 4.5])[kind], 0.5)}
+        theta = dp.DirichletProcess("theta", 1.0, base, shape=4)
+        pm.Normal("y", theta["mean"], 0.5, observed=Y)
+        step = dp.DirichletProcessStep()
+    step.setup_chain(np.random.default_rng(1), 0, 0)
+    point = model.initial_point(random_seed=1)
+    for _ in range(5):
+        point, _ = step.step(point)
+    assert set(point["theta_kind"]) <= {0, 1, 2}
+
+
 def test_angles_are_left_to_nuts():
     """Of densities that repeat themselves for ever slices would become longer and longer."""
     with pm.Model() as model:

@@ -13,8 +13,8 @@ from slowly import slow_but
 import pymc_dpgmm as dp
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, c_function
 from pymc_dpgmm.native.symmetric import definite_near
-from pymc_dpgmm.sampler.atoms.atom_moves import LEAST_EIGENVALUE
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps
+from pymc_dpgmm.sampler.atoms.splits import LEAST_EIGENVALUE
 
 RNG = np.random.default_rng(3)
 N = 14

@@ -31,6 +31,7 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant, log_seat_new, pitma
 from pymc_dpgmm.sampler.atoms import compiled_sweeps
 from pymc_dpgmm.sampler.atoms.auxiliary import Rows, scan
 from pymc_dpgmm.sampler.atoms.beside import Beside, evidence_beside
+from pymc_dpgmm.sampler.atoms.discrete_values import Window
 
 ALL_MOVES = {"n_sweeps": 1, "n_scans": 1, "hamiltonian": 1, "split_merge": 1}
 ALONE = {
@@ -219,10 +220,61 @@ def indexing():
     return model, ["k"], ties.Oracle(log_priors, [np.arange(3)], [np.zeros(3)], log_base, log_rows)
 
 
+def wide():
+    """Discrete values that the data leaves wide, so that far ones share the bins of proposals."""
+    y = np.array([52.0, 61.0, 75.0, 90.0])
+    values = np.arange(400)
+    log_base = stats.poisson.logpmf(values, 70.0)
+    log_rows = stats.norm.logpdf(y[:, None], values, 18.0)
+    log_priors = [exact.log_eppf(p, 1.0) for p in exact.partitions(4)]
+    with pm.Model() as model:
+        k = dp.DirichletProcess("k", 1.0, pm.Poisson.dist(70.0), shape=4)
+        pm.Normal("y", k, 18.0, observed=y)
+    return model, ["k"], ties.Oracle(log_priors, [values], [np.zeros(400)], log_base, log_rows)
+
+
+def several():
+    """Two discrete values and a continuous one, whose base knows the first by its number, for trials of units."""
+    successes, trials = np.array([3, 1, 8, 7]), np.array([10, 9, 10, 9])
+    shares, means = np.array([0.3, 0.7]), np.array([-1.0, 1.2])
+    m = ties.cells(-5.0, 5.0, 200)
+    kind, more, theta = (
+        part.ravel() for part in np.meshgrid(np.arange(2), np.arange(6), m.middles, indexing="ij")
+    )
+    log_base = np.log(shares[kind]) + stats.binom.logpmf(more, 5, 0.4) + np.log(m.width)
+    log_base = log_base + stats.norm.logpdf(theta, means[kind], 0.7)
+    p = 1.0 / (1.0 + np.exp(-(theta + 0.3 * more - 0.6)))
+    log_rows = stats.binom.logpmf(successes[:, None], trials[:, None], p)
+    log_priors = [exact.log_eppf(p, 1.0) for p in exact.partitions(4)]
+    with pm.Model() as model:
+        of_kind = pm.Categorical.dist(shares)
+        base = {"kind": of_kind, "more": pm.Binomial.dist(5, 0.4)}
+        base["theta"] = pm.Normal.dist(pt.constant(means)[of_kind], 0.7)
+        c = dp.DirichletProcess("c", 1.0, base, shape=4)
+        pm.Binomial("y", trials, logit_p=c["theta"] + 0.3 * c["more"] - 0.6, observed=successes)
+    widths = [np.zeros(len(kind)), np.zeros(len(kind)), np.full(len(kind), m.width)]
+    values = [kind, more, theta]
+    return model, ["c_kind", "c_more", "c_theta"], ties.Oracle(log_priors, values, widths, log_base, log_rows)
+
+
 # Models and quadratures serve several tests.
 CASES = {
     f.__name__: functools.cache(f)
-    for f in (poisson, censored, tied, discrete, mixed, units, known, profile, known_profile, angles, indexing)
+    for f in (
+        poisson,
+        censored,
+        tied,
+        discrete,
+        mixed,
+        units,
+        known,
+        profile,
+        known_profile,
+        angles,
+        indexing,
+        wide,
+        several,
+    )
 }
 
 
@@ -268,7 +320,7 @@ def test_the_oracle_is_that_of_the_reference():
     np.testing.assert_allclose(oracle.means()[0], given["mean_theta"], rtol=1e-6)
 
 
-@pytest.mark.parametrize("case", rest_slow(["poisson", "known_profile", "angles"]))
+@pytest.mark.parametrize("case", rest_slow(["poisson", "known_profile", "angles", "several"]))
 def test_a_draw_leaves_the_posterior_invariant(case):
     """A whole draw in two models, from draws of the posterior."""
     assert_invariant(*after_one_draw(case, ALL_MOVES, 1_500))
@@ -289,6 +341,25 @@ def test_a_draw_leaves_the_posterior_invariant_in_many_draws(case):
 def test_each_move_alone_leaves_the_posterior_invariant_in_many_draws(case, move):
     """Each of its moves alone, so that two errors cannot cancel."""
     assert_invariant(*after_one_draw(case, ALONE[move], 20_000))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["discrete", "mixed", "wide", "several"])
+def test_splits_and_merges_of_discrete_values_leave_the_posterior_invariant(case):
+    """Splits and merges alone, of one or two discrete values, also beside a continuous one."""
+    assert_invariant(*after_one_draw(case, ALONE["split_merge"], 10_000))
+
+
+@pytest.mark.slow
+def test_a_bin_that_is_thought_to_have_one_value_is_seen(monkeypatch):
+    """The enumeration of discrete values can fail."""
+    found = Window.find
+    monkeypatch.setattr(
+        Window, "find", lambda own, value: (found(own, value)[0] + np.log(found(own, value)[1]), 1)
+    )
+    oracle, labels, _ = after_one_draw("wide", ALONE["split_merge"] | {"n_sweeps": 3}, 3_000)
+    distance = exact.total_variation(exact.frequencies(exact.codes(labels), oracle.labels), oracle.p)
+    assert distance > exact.total_variation_bound(oracle.p, len(labels))
 
 
 @pytest.mark.slow

@@ -94,6 +94,7 @@ class AtomDensities:
         self.discrete = [position for position, entry in enumerate(self._entries) if entry.is_discrete]
         self.dtypes = [rv.dtype for rv in parameters]
         self._point: list[np.ndarray] = []
+        self._bases_of: dict[int, _Function] = {}
         needed = {*ancestors([entry.drawn for entry in self._entries]), *terms.inputs}
         self._inputs = [value for value in model.value_vars if value in needed]
         self.names = [value.name for value in self._inputs]
@@ -199,6 +200,14 @@ class AtomDensities:
         """Return the log density of the base at atoms: (K,)."""
         return self._base(*atoms, *self._point)
 
+    def base_of(self, position: int, atoms: Atoms) -> np.ndarray:
+        """Return the part of one parameter in it, given those that it depends on: (K,)."""
+        if position not in self._bases_of:
+            checked = nan_is_impossible(self._entries[position].log_density)
+            self._bases_of[position] = self._compiled(self._atoms, checked)
+        found: np.ndarray = self._bases_of[position](*atoms, *self._point)
+        return found
+
     def log_density(self, atoms: Atoms, labels: np.ndarray) -> np.ndarray:
         """Return the result of :meth:`by_cluster`, through the function that is compiled for gradients."""
         if not self._continuous:
@@ -208,10 +217,14 @@ class AtomDensities:
 
     def to_free(self, atoms: Atoms) -> np.ndarray:
         """Return the free form of atoms: (K, D)."""
+        if not self._continuous:
+            return np.empty((len(atoms[0]), 0))
         return self._to_free(*atoms, *self._point)
 
     def from_free(self, free: np.ndarray, fixed: Atoms) -> Atoms:
         """Return atoms of a free form, given their discrete values."""
+        if not self._continuous:
+            return fixed
         return self.inside(self._from_free(free, *fixed, *self._point))
 
     def joint(

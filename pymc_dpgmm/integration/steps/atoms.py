@@ -30,16 +30,16 @@ from pymc_dpgmm.partitions.labels import named_by_appearance
 from pymc_dpgmm.partitions.priors import GibbsType, log_eppf
 from pymc_dpgmm.sampler.atoms.atom_moves import (
     N_BASE,
-    POOL,
     Atoms,
     Scales,
     move_atoms,
-    move_discrete,
-    split_or_merge,
 )
 from pymc_dpgmm.sampler.atoms.auxiliary import SPARE, scan
 from pymc_dpgmm.sampler.atoms.beside import Beside
 from pymc_dpgmm.sampler.atoms.compiled_sweeps import CompiledSweeps, Counts, sweep
+from pymc_dpgmm.sampler.atoms.discrete_values import move_discrete
+from pymc_dpgmm.sampler.atoms.free_form import FreeForm
+from pymc_dpgmm.sampler.atoms.splits import POOL, split_or_merge
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish
 from pymc_dpgmm.tables.checks import check_count
 
@@ -121,7 +121,7 @@ class DirichletProcessStep(PartitionStep):
 
     ``pm.sample`` assigns it automatically. A draw consists of scans over the labels with auxiliary atoms (Neal
     2000, Algorithm 8; Favaro and Teh 2013), Hamiltonian moves of the atoms of all clusters, each accepted
-    separately, and splits and merges. Discrete parameters move by Metropolis steps, and have no splits and merges.
+    separately, and splits and merges. Discrete parameters move by Metropolis steps in place of Hamiltonian ones.
     Collapsed mixtures on the same labels, such as a profile of covariates, weigh in all of these.
 
     Parameters
@@ -308,7 +308,7 @@ class DirichletProcessStep(PartitionStep):
         scales = self.scales[position]
         if scales is None:
             n_free = density.n_free if len(target.densities.discrete) < len(atoms) else 0
-            scales = self.scales[position] = Scales(n_free)
+            scales = self.scales[position] = Scales(n_free, bool(target.densities.discrete))
         prior = target.prior.at(point, target.n)
         beside = None
         if target.mixtures:
@@ -399,9 +399,12 @@ class DirichletProcessStep(PartitionStep):
     def _counts(self, target: AtomsTarget, scales: Scales) -> Counts:
         """Return how often a sweep makes each move."""
         options, has_free = self.options, len(scales.row) > 0
-        n_splits = options.split_merge if has_free and not target.densities.discrete and target.n_blocks > 1 else 0
-        if not self.tune and n_splits:
+        n_splits = options.split_merge if target.n_blocks > 1 else 0
+        if not self.tune:
             n_splits = int(self.rng.binomial(n_splits, scales.tried))
+        elif target.densities.discrete:
+            # In Python they take so long that they are tried less while tuning too.
+            n_splits = int(self.rng.binomial(n_splits, scales.worth_trying))
         n_fresh = options.n_auxiliary + SPARE + (POOL if n_splits else 0)
         return Counts(options.n_scans, n_fresh, options.hamiltonian if has_free else 0, n_splits)
 
@@ -462,9 +465,9 @@ class DirichletProcessStep(PartitionStep):
                 target.rows.weights,
                 target.rows.known,
                 labels,
-                density.to_free(atoms),
+                FreeForm(density.to_free(atoms), density.fixed(atoms)),
                 scales,
-                density.to_free(fresh),
+                FreeForm(density.to_free(fresh), density.fixed(fresh)),
                 fresh_rows,
                 beside,
             )
@@ -476,6 +479,6 @@ class DirichletProcessStep(PartitionStep):
                 moves.tally[kind] += 1
                 labels, first = named_by_appearance(moved.labels)
                 order = moved.labels[first]
-                atoms = [values[order] for values in density.from_free(moved.free, [])]
+                atoms = [values[order] for values in density.from_free(*moved.atoms)]
             fresh_rows = np.empty((0, 0))
         return labels, atoms

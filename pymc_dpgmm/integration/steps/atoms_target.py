@@ -190,7 +190,8 @@ class BlockDensities:
         self._own, self._of_row = densities, of_row
         self.n_free, self.fixed = densities.n_free, densities.fixed
         self.to_free, self.from_free, self.draws = densities.to_free, densities.from_free, densities.draws
-        self.inside, self.base = densities.inside, densities.base
+        self.inside, self.base, self.base_of = densities.inside, densities.base, densities.base_of
+        self.discrete = densities.discrete
         self._n_blocks = int(of_row.max()) + 1
 
     def by_row(self, atoms: Atoms) -> np.ndarray:

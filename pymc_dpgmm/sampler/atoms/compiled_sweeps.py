@@ -13,7 +13,7 @@ import numpy as np
 from pymc_dpgmm.native.array_calls import NativeCall
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
-from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, POOL, Scales
+from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
 from pymc_dpgmm.sampler.atoms.auxiliary import N_ACTIVE, N_MOVED, NEXT, ROW, STOP, Rows, let_rows_join, scan_at
 from pymc_dpgmm.sampler.atoms.beside import (
@@ -24,6 +24,7 @@ from pymc_dpgmm.sampler.atoms.beside import (
     odds_beside,
     weigh_beside,
 )
+from pymc_dpgmm.sampler.atoms.splits import POOL
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALL_MOVED,
     DONE,

@@ -1,4 +1,4 @@
-"""Splits and merges of a compiled sweep: those of ``atom_moves.py``, number for number."""
+"""Splits and merges of a compiled sweep: those of ``splits.py``, number for number."""
 
 import math
 
@@ -7,7 +7,7 @@ from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import log_rising
 from pymc_dpgmm.native.symmetric import definite_near
 from pymc_dpgmm.native.triangles import definite_factor, pack, scalar_product, solve_lower, solve_upper
-from pymc_dpgmm.sampler.atoms.atom_moves import FORGETS, FREEDOM, LEAST_EIGENVALUE, N_NEWTON, N_ROUNDS, POOL, TIED
+from pymc_dpgmm.sampler.atoms.atom_moves import FORGETS
 from pymc_dpgmm.sampler.atoms.auxiliary import NEXT
 from pymc_dpgmm.sampler.atoms.beside import (
     call_evidence_beside,
@@ -15,6 +15,7 @@ from pymc_dpgmm.sampler.atoms.beside import (
     call_leave_beside,
     call_odds_beside,
 )
+from pymc_dpgmm.sampler.atoms.splits import FREEDOM, LEAST_EIGENVALUE, N_NEWTON, N_ROUNDS, POOL, TIED
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     DRAWN_AT,
     HAS_BESIDE,
@@ -36,7 +37,7 @@ from pymc_dpgmm.sampler.atoms.sweep_memory import (
 
 @inlined
 def _precision_near(s, hessian, precision):
-    """Write a precision near a Hessian: see ``atom_moves._positive``."""
+    """Write a precision near a Hessian: see ``splits._positive``."""
     d = s.n_free
     all_finite = True
     for q in range(d * d):
@@ -75,7 +76,7 @@ def _take_step(s, mode, gradient, precision):
 
 @inlined
 def find_modes(s, modes, n_atoms, n_steps, precisions):
-    """Take Newton steps towards the modes of atoms given ``s.halves``: see ``atom_moves._newton``."""
+    """Take Newton steps towards the modes of atoms given ``s.halves``: see ``splits._newton``."""
     d = s.n_free
     take_labels(s, s.halves)
     count_blocks(s, s.halves, n_atoms)
@@ -107,7 +108,7 @@ def find_modes(s, modes, n_atoms, n_steps, precisions):
 
 @inlined
 def _draw_around(s, modes, precisions, n_atoms, drawn):
-    """Draw atoms from t distributions: see ``atom_moves.Launch.draw``."""
+    """Draw atoms from t distributions: see ``splits.Launch.draw``."""
     d = s.n_free
     for k in range(n_atoms):
         s.energy[k] = math.sqrt(FREEDOM / (2.0 * standard_gamma(s.bits, 0.5 * FREEDOM)))
@@ -164,7 +165,7 @@ def _weigh_beside(s, n_inside):
 
 @inlined
 def _launch(s, head, i, j, one, other):
-    """Find modes for two halves and the whole of some clusters: see ``atom_moves._launch``.
+    """Find modes for two halves and the whole of some clusters: see ``splits._launch``.
 
     Return the share of the first half, 0 where there are no such modes.
     """
@@ -335,7 +336,7 @@ def _accepts(s, head, i, j, one, other, discount):
 
 @inlined
 def try_split_or_merge(s, head, discount):
-    """Try a split or a merge: see ``atom_moves.split_or_merge``."""
+    """Try a split or a merge: see ``splits.split_or_merge``."""
     i, j = below(s.bits, s.n), below(s.bits, s.n - 1)
     j += j >= i
     one, other = s.labels[i], s.labels[j]
