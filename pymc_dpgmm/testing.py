@@ -22,7 +22,7 @@ from scipy.stats import chi2, kstest
 
 from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
-from pymc_dpgmm.families.contract.scale import FULL, SPHERICAL, ScatterOfClusters
+from pymc_dpgmm.families.contract.scale import FULL, SPHERICAL, ScatterOfClusters, least_degrees
 from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
 from pymc_dpgmm.partitions.labels import cluster_sizes
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
@@ -326,9 +326,10 @@ def _log_evidence_of_scale(
 ) -> float:
     """Return the log evidence of normal clusters, up to a constant (Murphy 2007, eq. 266)."""
     total, d = 0.0, clusters.offsets.shape[1]
+    nu = least_degrees(covariances, d) + degrees
     for n, offset, scatter in zip(clusters.sizes, clusters.offsets, clusters.scatter, strict=True):
         if covariances == FULL:
-            nu, size = d - 1.0 + degrees, float(n[0])
+            size = float(n[0])
             matrix = np.zeros((d, d))
             matrix[np.tril_indices(d)] = scatter
             matrix += np.tril(matrix, -1).T + kappa * size / (kappa + size) * np.outer(offset, offset)
@@ -337,10 +338,10 @@ def _log_evidence_of_scale(
             total += 0.5 * (nu * np.linalg.slogdet(psi)[1] - (nu + size) * np.linalg.slogdet(psi + matrix)[1])
             total += 0.5 * d * math.log(kappa / (kappa + size))
             continue
-        squares = (scatter + kappa * n / (kappa + n) * offset**2) / (degrees * typical)
+        squares = (scatter + kappa * n / (kappa + n) * offset**2) / (nu * typical)
         m, grown = (n * d, squares.sum(keepdims=True)) if covariances == SPHERICAL else (n, squares)
-        terms = gammaln(0.5 * (degrees + m)) - gammaln(0.5 * degrees) - 0.5 * (degrees + m) * np.log1p(grown)
-        scales = np.log(kappa / (kappa + n)) - n * np.log(degrees * typical)
+        terms = gammaln(0.5 * (nu + m)) - gammaln(0.5 * nu) - 0.5 * (nu + m) * np.log1p(grown)
+        scales = np.log(kappa / (kappa + n)) - n * np.log(nu * typical)
         total += float(np.sum(terms)) + 0.5 * float(np.sum(scales))
     return total
 

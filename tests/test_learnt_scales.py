@@ -11,10 +11,11 @@ from scipy.special import gammaln, logsumexp, multigammaln
 from slowly import rest_slow
 
 import pymc_dpgmm as dp
-from pymc_dpgmm.families.contract.scale import COLUMNS
+from pymc_dpgmm.families.contract.scale import COLUMNS, least_degrees
 from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.integration.steps import learnt_scales as steps
 from pymc_dpgmm.integration.steps.hyperparameters import LearntScaleDraw, learnt_scales
+from pymc_dpgmm.integration.variables.models import PYTHON_MODE
 from pymc_dpgmm.models import learnt_base
 from pymc_dpgmm.sampler.hyperparameters import learnt_scales as kernels
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import N_POINTS
@@ -42,7 +43,7 @@ def full_evidence(rows, kappa, degrees, psi):
 
 def column_evidence(squares, offset, n, kappa, degrees, psi):
     """Of one column of a normal-inverse-gamma cluster: Murphy (2007), eq. 203."""
-    a, b = degrees / 2, psi / 2
+    a, b = (degrees + 1.0) / 2, psi / 2
     after = b + 0.5 * (squares + kappa * n / (kappa + n) * offset)
     constant = np.log(kappa / (kappa + n)) / 2 - n / 2 * np.log(2 * np.pi)
     return gammaln(a + n / 2) - gammaln(a) + a * np.log(b) - (a + n / 2) * np.log(after) + constant
@@ -60,7 +61,7 @@ def columns_evidence(rows, kappa, degrees, psi):
 
 def spherical_evidence(rows, kappa, degrees, psi):
     """Of rows whose numbers, divided by scales, have one variance: eq. 203 with d numbers a row."""
-    (n, d), a, scales = rows.shape, degrees / 2, np.sqrt(psi / degrees[:, None])
+    (n, d), a, scales = rows.shape, (degrees + 1.0) / 2, np.sqrt(psi / (degrees + 1.0)[:, None])
     means = rows.mean(axis=0)
     about = np.sum((rows - means) ** 2, axis=0) + (kappa * n / (kappa + n))[:, None] * means**2
     after = a + 0.5 * np.sum(about / scales**2, axis=1)
@@ -71,9 +72,9 @@ def spherical_evidence(rows, kappa, degrees, psi):
 # A base measure, the rows, the evidence of a cluster, and the median of its degrees of freedom.
 CASES = {
     "full": (None, ROWS, full_evidence, 5.0),
-    "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 4.0),
-    "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 4.0),
-    "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 4.0),
+    "columns": (dp.NormalInverseGamma, ROWS, columns_evidence, 3.0),
+    "columns with a gap": (dp.NormalInverseGamma, WITH_GAP, columns_evidence, 3.0),
+    "spherical": (dp.SphericalNormalInverseGamma, ROWS, spherical_evidence, 3.0),
 }
 
 
@@ -91,7 +92,7 @@ def posterior(case):
     points = np.stack([axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")])
     log_kappa, log_degrees, logs = np.log(0.01) + points[0], np.log(median) + 1.5 * points[1], points[2:].T
     log_prior = stats.norm.logpdf(points[:2]).sum(axis=0) + np.sum(logs - 2.0 * np.exp(logs), axis=1)
-    nu = np.exp(log_degrees) + (rows.shape[1] - 1.0 if case == "full" else 0.0)
+    nu = np.exp(log_degrees) + (rows.shape[1] - 1.0 if case == "full" else 1.0)
     psi = nu[:, None] * variances * (np.exp(logs) + least)
     centred = rows - np.nanmean(rows, axis=0)
     known = {}
@@ -197,6 +198,57 @@ def test_a_draw_is_in_proportion_to_the_evidence_of_the_family(kind, monkeypatch
     assert abs(np.mean(found) - mean) < 4.5 * np.std(found) / np.sqrt(len(found))
 
 
+EVIDENCE = dict(zip(NORMAL, (full_evidence, columns_evidence, spherical_evidence), strict=True))
+
+
+@pytest.mark.parametrize("kind", rest_slow(NORMAL))
+def test_a_share_near_its_known_part_moves(kind):
+    """Of many rows of a binary column, a share lies within a hair's breadth above what is known of it."""
+    rng = np.random.default_rng(2)
+    labels = np.repeat([0, 1], 200)
+    rows = np.column_stack([labels, rng.normal(size=400) + 2.0 * labels])
+    rows = rows - rows.mean(axis=0)
+    variances, least, family = rows.var(axis=0), np.array([1.0, 1e-6]), kind.family
+    table = Table(View(family, at_scale(kind, rows, 0.1), rows), 2, for_sampling=False)
+    table.sum_up(labels, np.bincount(labels))
+    clusters = family.scale.clusters(table.shifted, table.sums(0, 2))
+    # Kappa and the degrees of freedom are all but known.
+    prior = kernels.ScalePrior(np.log(0.1), 1e-6, np.log(4.0), 1e-6, 2.0)
+    logs = [axis.ravel() for axis in np.meshgrid(np.linspace(-13, 3, 500), np.linspace(-3, 5, 500), indexing="ij")]
+    shares = np.exp(np.stack(logs, axis=1))
+    nu = 4.0 + least_degrees(family.scale.covariances, 2)
+    psi = nu * variances * (shares + least)
+    log_p = np.sum(np.log(shares) - 2.0 * shares, axis=1)
+    for k in range(2):
+        numbers = np.full(len(psi), 0.1), np.full(len(psi), 4.0)
+        log_p += EVIDENCE[kind](rows[labels == k], *numbers, psi)
+    p = np.exp(log_p - logsumexp(log_p))
+    for first in (1e-4, 0.3):
+        scale, found = kernels.Scale(0.1, 4.0, np.array([first, 0.5])), []
+        for _ in range(6_000):
+            scale = kernels.draw_scale(rng, scale, prior, variances, least, clusters, family.scale.covariances)
+            found.append(np.log(scale.within))
+        for values, of_column in zip(np.array(found)[200:].T, logs, strict=True):
+            sampled.assert_mean_matches(values[None], p @ of_column)
+
+
+@pytest.mark.parametrize("kind", NORMAL)
+def test_the_density_of_rounded_columns_is_bounded(kind):
+    """However small kappa and the degrees of freedom are, a cluster for each number of a column gains no more."""
+    rng = np.random.default_rng(5)
+    levels = rng.integers(3, size=300)
+    rows = np.column_stack([levels, rng.normal(size=300)])
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, kind, observed=rows)
+    density = model.compile_logp(vars=[model["y"]], mode=PYTHON_MODE)
+    point = model.initial_point() | {"y_labels": levels}
+    found = [
+        density(point | {"y_kappa_log__": np.array(size), "y_degrees_log__": np.array(size)})
+        for size in (0.0, -20.0, -40.0, -80.0)
+    ]
+    assert max(found[2:]) < max(found[:2])
+
+
 def at_scale(kind, rows, kappa):
     """Parameters of a base measure at a scale, written out."""
     d = rows.shape[1]
@@ -204,8 +256,8 @@ def at_scale(kind, rows, kappa):
     if kind is dp.NormalInverseWishart:
         return kind(rows.mean(axis=0), kappa, d + 3.0, (d + 3.0) * typical).numbers(d)
     if kind is dp.NormalInverseGamma:
-        return kind(rows.mean(axis=0), kappa, 2.0, 2.0 * typical).numbers(d)
-    return kind(rows.mean(axis=0), kappa, 2.0, 2.0, scale=np.sqrt(typical)).numbers(d)
+        return kind(rows.mean(axis=0), kappa, 2.5, 2.5 * typical).numbers(d)
+    return kind(rows.mean(axis=0), kappa, 2.5, 2.5, scale=np.sqrt(typical)).numbers(d)
 
 
 def names(build):

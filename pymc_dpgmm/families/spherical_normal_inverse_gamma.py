@@ -253,7 +253,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         shift=shift_mean,
         from_data=_from_data,
         scale=NormalScale(
-            SPHERICAL, lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 0.0), "scale": (0, 0.5)}, _scatter
+            SPHERICAL, lambda d: (0.5, 0.5), {"a": (1, 0.0), "b": (1, 0.0), "scale": (0, 0.5)}, _scatter
         ),
     )
 

@@ -9,6 +9,7 @@ import pymc as pm
 from pymc_dpgmm.families import BaseMeasure
 from pymc_dpgmm.families.contract.base_measure import Linear
 from pymc_dpgmm.families.contract.defaults import column_variances
+from pymc_dpgmm.families.contract.scale import FULL, least_degrees
 from pymc_dpgmm.integration.variables.learnt_scale import (
     LEAST_SHARE,
     PRIOR_OF_KAPPA,
@@ -41,7 +42,9 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     variances, least = column_variances(rows), _known_shares(rows)
     kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
     constant, slope = scale.degrees(d)
-    median = 4.0 + constant
+    # Of all degrees of freedom the median is 2 d + 2, with d = 1 for columns that are independent.
+    of_columns = d if scale.covariances == FULL else 1
+    median = 2.0 * of_columns + 2.0 - least_degrees(scale.covariances, d)
     degrees = pm.LogNormal(f"{name}_degrees", math.log(median), SD_OF_DEGREES)
     shape: dict[str, Any] = {"dims": column_dim} if column_dim else {"shape": d}
     within = pm.Exponential(f"{name}_within", RATE_OF_SHARES, **shape)

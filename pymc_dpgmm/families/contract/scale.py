@@ -9,6 +9,14 @@ import numpy as np
 FULL, COLUMNS, SPHERICAL = 0, 1, 2
 
 
+def least_degrees(covariances: int, d: int) -> float:
+    """Return the degrees of freedom that clusters have at the least: with fewer, Psi could be all but zero.
+
+    Then a cluster of equal numbers in a column would have an unbounded density.
+    """
+    return d - 1.0 if covariances == FULL else 1.0
+
+
 class ScatterOfClusters(NamedTuple):
     """The sums of K clusters, in the form that draws of a scale need.
 
@@ -38,7 +46,8 @@ class NormalScale(NamedTuple):
     covariances : int
         Those of clusters: ``FULL``, ``COLUMNS`` or ``SPHERICAL``.
     degrees : callable
-        ``degrees(d) -> (constant, slope)``: a count is constant + slope times the degrees of freedom beyond d - 1.
+        ``degrees(d) -> (constant, slope)``: a count is constant + slope times the degrees of freedom beyond the
+        least ones, which :func:`least_degrees` returns.
     powers : dict of str to (int, float)
         By parameter, the powers of the count and of typical variances (d,) whose product it is. Typical variances
         are the inverse of the expected precisions.

@@ -149,5 +149,5 @@ ColumnsFamily = partial(
     represent=centred,
     shift=shift_mean,
     from_data=_from_data,
-    scale=NormalScale(COLUMNS, lambda d: (0.0, 0.5), {"a": (1, 0.0), "b": (1, 1.0)}, _scatter),
+    scale=NormalScale(COLUMNS, lambda d: (0.5, 0.5), {"a": (1, 0.0), "b": (1, 1.0)}, _scatter),
 )

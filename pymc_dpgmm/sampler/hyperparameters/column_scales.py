@@ -9,6 +9,7 @@ from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import (
     DRAWS_SCALES,
+    LEAST_DEGREES,
     N_POINTS,
     chosen_point,
     draw_kappa,
@@ -27,17 +28,18 @@ def _write_whole(n, sizes, offsets, scatter, kappa, out):
 
 
 @inlined
-def _draw_shares(n_clusters, d, sizes, whole, psi, nu, shares, least, law, log_p, bits):
-    """Draw the shares one by one, each given all else; ``psi`` follows."""
+def _draw_shares(n_clusters, d, sizes, whole, psi, nu, shares, least, law, points, bits):
+    """Draw the shares one by one, each given all else; ``psi`` follows. ``points`` is (2, N_POINTS)."""
+    log_p, factors = points, shifted(points, N_POINTS)
     for j in range(d):
-        before, spacing = points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, bits)
+        points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, factors, bits)
         for i in range(N_POINTS):
             if log_p[i] > -math.inf:
-                change = psi[j] * (math.exp((i - before) * spacing) - 1.0)
+                change = psi[j] * (factors[i] - 1.0)
                 for k in range(n_clusters):
                     grown = 1.0 + change / (whole[k * d + j] + psi[j])
                     log_p[i] -= 0.5 * (nu + sizes[k * d + j]) * math.log(grown)
-        factor = math.exp((chosen_point(log_p, bits) - before) * spacing)
+        factor = factors[chosen_point(log_p, bits)]
         shares[j] *= factor
         psi[j] *= factor
 
@@ -63,7 +65,7 @@ def draw_column_scales(
     bits, n = Bits(next_double, bit_state), n_clusters * d
     psi, whole, points = work, shifted(work, d), shifted(work, d + n)
     for _ in range(n_rounds):
-        nu = numbers[1]
+        nu = numbers[1] + LEAST_DEGREES
         set_psi(d, nu, variances, shares, psi)
         for k in range(n_clusters):
             for j in range(d):

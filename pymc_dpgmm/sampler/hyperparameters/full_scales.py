@@ -74,11 +74,11 @@ def _whole(k, d, sizes, offsets, scatter, kappa, out):
 def _draw_shares(n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares, least, law, work, bits):
     """Draw the shares one by one, each given all else; ``psi`` follows.
 
-    ``work`` has ((K + 1) d (d + 1) / 2 + d + N_POINTS) numbers.
+    ``work`` has ((K + 1) d (d + 1) / 2 + d + 2 N_POINTS) numbers.
     """
     length = d * (d + 1) // 2
     inverses, column = shifted(work, length), shifted(work, (n_clusters + 1) * length)
-    log_p = shifted(column, d)
+    log_p, factors = shifted(column, d), shifted(column, d + N_POINTS)
     for k in range(n_clusters):
         _whole(k, d, sizes, offsets, scatter, kappa, work)
         for j in range(d):
@@ -86,14 +86,14 @@ def _draw_shares(n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares,
         _invert(work, d, shifted(inverses, k * length))
     for j in range(d):
         diagonal = j * (j + 1) // 2 + j
-        before, spacing = points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, bits)
+        points_of_share(shares[j], least[j], law[4], 0.5 * n_clusters * nu + 1.0, log_p, factors, bits)
         for i in range(N_POINTS):
             if log_p[i] > -math.inf:
-                change = psi[j] * (math.exp((i - before) * spacing) - 1.0)
+                change = psi[j] * (factors[i] - 1.0)
                 for k in range(n_clusters):
                     grown = 1.0 + change * inverses[k * length + diagonal]
                     log_p[i] -= 0.5 * (nu + sizes[k]) * math.log(grown)
-        factor = math.exp((chosen_point(log_p, bits) - before) * spacing)
+        factor = factors[chosen_point(log_p, bits)]
         change = psi[j] * (factor - 1.0)
         if change != 0.0:
             for k in range(n_clusters):

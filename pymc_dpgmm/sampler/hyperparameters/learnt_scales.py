@@ -1,23 +1,24 @@
 r"""Draws of the scale of a normal base measure, given the labels, with the clusters' parameters integrated out.
 
 The base measure has three unknowns: :math:`\kappa`, the prior precision of the cluster means as a number of rows;
-:math:`\delta > 0`, the degrees of freedom beyond d - 1; and :math:`w_j > 0`, the share of each column's variance
-:math:`v_j` that is typical within clusters:
+:math:`\delta > 0`, the degrees of freedom beyond the least ones; and :math:`w_j > 0`, the share of each column's
+variance :math:`v_j` that is typical within clusters:
 
 .. math:: \nu = d - 1 + \delta, \qquad \Psi = \nu \, \mathrm{diag}(v_j t_j), \qquad t_j = w_j + r_j,
 
 where :math:`r_j \ge 0` is known, so that :math:`(E \, \Sigma^{-1})^{-1} = \mathrm{diag}(v_j t_j)` for any
-:math:`\delta`. Columns that are independent are the case d = 1 of this, each for itself. For clusters of
-:math:`n_k` rows with scatter :math:`S_k` and means :math:`o_k` away from the prior mean, the evidence is (Murphy
-2007, eq. 266), up to a constant,
+:math:`\delta`. Columns that are independent are the case d = 1 of this, each for itself, but with :math:`\nu = 1 +
+\delta`: with fewer degrees of freedom :math:`\Psi` could be all but zero. For clusters of :math:`n_k` rows with
+scatter :math:`S_k` and means :math:`o_k` away from the prior mean, the evidence is (Murphy 2007, eq. 266), up to a
+constant,
 
 .. math:: \sum_k \Big[ \sum_{i < d} \log \frac{\Gamma((\nu + n_k - i) / 2)}{\Gamma((\nu - i) / 2)}
           + \frac{\nu}{2} \log |\Psi| - \frac{\nu + n_k}{2} \log |\Psi + S_k + c_k o_k o_k'|
           + \frac{d}{2} \log \frac{\kappa}{\kappa + n_k} \Big], \qquad c_k = \frac{\kappa n_k}{\kappa + n_k}.
 
-A spherical cluster has one unknown variance, which multiplies :math:`v_j t_j` and has :math:`\nu = \delta` degrees
-of freedom. With :math:`q_{kj} = S_{kjj} + c_k o_{kj}^2` its evidence is, up to a constant (eq. 203, with d numbers
-a row),
+A spherical cluster has one unknown variance, which multiplies :math:`v_j t_j` and has :math:`\nu = 1 + \delta`
+degrees of freedom. With :math:`q_{kj} = S_{kjj} + c_k o_{kj}^2` its evidence is, up to a constant (eq. 203, with d
+numbers a row),
 
 .. math:: \log \frac{\Gamma((\nu + n_k d) / 2)}{\Gamma(\nu / 2)} - \frac{n_k}{2} \log |\Psi|
           - \frac{\nu + n_k d}{2} \log\Big(1 + \sum_j \frac{q_{kj}}{\Psi_{jj}}\Big)
@@ -37,7 +38,9 @@ Of spherical clusters, all of these change sums over the columns.
 
 The points are a lattice through the present one: its spacing and the place of the present point in it do not
 depend on the state. From each of its points the same lattice is drawn with the same probability, so that a choice
-among them in proportion to their densities leaves the density invariant.
+among them in proportion to their densities leaves the density invariant. The lattice of a share goes through the
+logarithm of :math:`t_j` or of :math:`w_j`, by chance: of many rows, the posterior of a column that is near its
+known part lies within a share of about 1 / n above :math:`r_j`.
 """
 
 import math

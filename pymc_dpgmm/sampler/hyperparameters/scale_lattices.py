@@ -14,6 +14,8 @@ N_POINTS = 12
 _SMALLEST, _LARGEST = math.log(0.05), math.log(1.5)
 # A share stays above its known part by more than rounding.
 ABOVE = 1.0 + 1e-12
+# The least degrees of freedom of columns that are independent, and of spherical clusters.
+LEAST_DEGREES = 1.0
 # Directions of lines: degrees alone, and all shares.
 DEGREES, SHARES = 0, 1
 # The type of the kernels that draw scales.
@@ -100,8 +102,11 @@ def log_evidence_of_form(n, form, nu, x):
 
 
 @inlined
-def points_of_share(share, least, rate, power, log_p, bits):
-    """Place a lattice through a share.
+def points_of_share(share, least, rate, power, log_p, factors, bits):
+    """Place a lattice through the logarithm of a share, or of what it has beyond its known part, by chance.
+
+    Of many rows, a share that is near its known part is so near that a lattice through its own logarithm has no
+    second point where the density is not negligible.
 
     Parameters
     ----------
@@ -111,23 +116,23 @@ def points_of_share(share, least, rate, power, log_p, bits):
         Of its exponential distribution.
     power : float
         Of the share, in the density of its logarithm.
-    log_p : (N_POINTS,)
-        Log densities without the terms of single clusters, which are written; minus infinity outside the support.
-
-    Returns
-    -------
-    before : int
-        The place of the present point.
-    spacing : float
+    log_p, factors : (N_POINTS,)
+        Log densities without the terms of single clusters, minus infinity outside the support, and the shares in
+        units of the present one, which are written.
     """
     before, spacing = place_lattice(bits)
+    of_excess = uniform(bits) < 0.5
+    excess = share - least
     for i in range(N_POINTS):
+        step = (i - before) * spacing
+        other = least + excess * math.exp(step) if of_excess else share * math.exp(step)
+        factors[i] = 1.0 if i == before else other / share
         log_p[i] = -math.inf
-        log_factor = (i - before) * spacing
-        factor = math.exp(log_factor)
-        if i == before or share * factor > least * ABOVE:
-            log_p[i] = power * log_factor - rate * share * factor
-    return before, spacing
+        if i == before or other > least * ABOVE:
+            log_factor = math.log(factors[i])
+            log_p[i] = power * log_factor - rate * other
+            # From the density of the share's logarithm to that of the other one.
+            log_p[i] += step - log_factor if of_excess else 0.0
 
 
 @inlined
@@ -197,7 +202,7 @@ def set_psi(d, nu, variances, shares, psi):
 
 @inlined
 def draw_lines(n, d, sizes, repeats, forms, numbers, shares, least, psi, law, points, bits):
-    """Draw degrees, and then all shares along a line, where nu is the degrees.
+    """Draw degrees, and then all shares along a line, where nu is ``LEAST_DEGREES`` more than the degrees.
 
     Parameters
     ----------
@@ -209,11 +214,11 @@ def draw_lines(n, d, sizes, repeats, forms, numbers, shares, least, psi, law, po
     """
     numbers[2] = 1.0
     for direction in (DEGREES, SHARES):
-        before, spacing = points_along(direction, d, 0.0, numbers, shares, least, law, points, bits)
+        before, spacing = points_along(direction, d, LEAST_DEGREES, numbers, shares, least, law, points, bits)
         for i in range(N_POINTS):
             if points[i] > -math.inf:
                 for q in range(n):
                     points[i] += log_evidence_of_form(
                         sizes[q] * repeats, forms[q], points[N_POINTS + i], points[2 * N_POINTS + i]
                     )
-        move_along(direction, d, 0.0, numbers, shares, psi, points, before, spacing, bits)
+        move_along(direction, d, LEAST_DEGREES, numbers, shares, psi, points, before, spacing, bits)

@@ -9,6 +9,7 @@ from pymc_dpgmm.native.arithmetic import Bits
 from pymc_dpgmm.native.compiled import c_function, inlined, shifted
 from pymc_dpgmm.sampler.hyperparameters.scale_lattices import (
     DRAWS_SCALES,
+    LEAST_DEGREES,
     N_POINTS,
     chosen_point,
     draw_kappa,
@@ -31,13 +32,14 @@ def _write_squares(n_clusters, d, offsets, scatter, psi, squares):
 
 @inlined
 def _draw_shares(
-    n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares, least, law, whole, sums, log_p, bits
+    n_clusters, d, sizes, offsets, scatter, psi, nu, kappa, shares, least, law, whole, sums, points, bits
 ):
     """Draw the shares one by one, each given all else; ``psi`` follows, and so do ``sums``.
 
     The scatter of clusters about the prior mean, (K, d), and 1 more than its sums in units of psi, (K,), are
-    written.
+    written. ``points`` is (2, N_POINTS).
     """
+    log_p, factors = points, shifted(points, N_POINTS)
     n_rows = 0.0
     for k in range(n_clusters):
         n_rows += sizes[k]
@@ -47,14 +49,13 @@ def _draw_shares(
             whole[q] = scatter[q] + kappa * sizes[k] / (kappa + sizes[k]) * offsets[q] * offsets[q]
             sums[k] += whole[q] / psi[j]
     for j in range(d):
-        before, spacing = points_of_share(shares[j], least[j], law[4], 1.0 - 0.5 * n_rows, log_p, bits)
+        points_of_share(shares[j], least[j], law[4], 1.0 - 0.5 * n_rows, log_p, factors, bits)
         for i in range(N_POINTS):
             if log_p[i] > -math.inf:
-                factor = math.exp((i - before) * spacing)
                 for k in range(n_clusters):
-                    change = whole[k * d + j] / psi[j] * (1.0 / factor - 1.0)
+                    change = whole[k * d + j] / psi[j] * (1.0 / factors[i] - 1.0)
                     log_p[i] -= 0.5 * (nu + sizes[k] * d) * math.log1p(change / sums[k])
-        factor = math.exp((chosen_point(log_p, bits) - before) * spacing)
+        factor = factors[chosen_point(log_p, bits)]
         for k in range(n_clusters):
             # Sums are at least 1 in exact arithmetic.
             sums[k] = max(sums[k] + whole[k * d + j] / psi[j] * (1.0 / factor - 1.0), 1.0)
@@ -84,7 +85,7 @@ def draw_spherical_scales(
     psi, whole = work, shifted(work, d)
     sums, points = shifted(whole, n_clusters * d), shifted(whole, n_clusters * d + n_clusters)
     for _ in range(n_rounds):
-        nu = numbers[1]
+        nu = numbers[1] + LEAST_DEGREES
         set_psi(d, nu, variances, shares, psi)
         _write_squares(n_clusters, d, offsets, scatter, psi, sums)
         numbers[0] = draw_kappa(n_clusters, sizes, sums, 0.5 * d, d, nu, numbers[0], law, points, bits)
