@@ -3,7 +3,9 @@
 import exact
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
+import sampled
 from scipy.special import gammaln, logsumexp
 
 import pymc_dpgmm as dp
@@ -240,14 +242,56 @@ def test_components_of_many_kinds(kind):
 
 
 def test_components_that_hold_no_mass_are_refused():
-    with pm.Model() as model:
-        dp.MFM("z", 1.0, 10, components=pm.Poisson.dist(pm.Gamma("mean", 1.0, 1.0)))
-    with pytest.raises(AssertionError, match="too heavy a tail"):
-        model.compile_logp()({"mean_log__": np.log(1e4), "z": np.zeros(10, dtype=int)})
+    heavy = pm.CustomDist.dist(logp=lambda value: -2.0 * pt.log(value) - np.log(np.pi**2 / 6), dtype="int64")
+    with pm.Model(), pytest.raises(ValueError, match="too heavy a tail"):
+        dp.MFM("z", 1.0, 10, components=heavy)
     with pytest.raises(ValueError, match=r"discount must lie in \[0, 1\), got 1.5"):
         dp.PitmanYor.alpha_for_n_clusters(5, 1.5, 100)
     with pytest.raises(ValueError, match="n_components an integer of at least 1"):
         dp.FiniteDirichlet.n_clusters_pmf(1.0, 2.5, 5)
+
+
+RANDOM_COMPONENTS = {
+    "poisson": (lambda mean: pm.Poisson.dist(mean), [1e-8, 2.0, 900.0, 1e4]),
+    "geometric": (lambda mean: pm.Geometric.dist(1.0 / (1.0 + mean)), [1e-3, 30.0, 3e3]),
+    "negative binomial": (lambda mean: pm.NegativeBinomial.dist(mu=mean, alpha=0.7), [1e-3, 10.0, 2e3]),
+    "zero-inflated": (lambda mean: pm.ZeroInflatedPoisson.dist(0.3, mean), [0.5, 2e3]),
+}
+
+
+@pytest.mark.parametrize("kind", RANDOM_COMPONENTS)
+def test_random_components_have_the_density_of_fixed_ones_at_any_values(kind):
+    """Slices and NUTS try values far beyond the posterior."""
+    make, means = RANDOM_COMPONENTS[kind]
+    n = 4
+    with pm.Model() as model:
+        dp.MFM("z", 0.7, n, components=make(pm.HalfNormal("mean", 1e3)))
+    logp = model.compile_logp(vars=[model["z"]])
+    for mean in means:
+        pmf = dp.MFM.n_clusters_pmf(0.7, n, components=make(mean))
+        p = [np.exp(logp({"mean_log__": np.log(mean), "z": labels})) for labels in exact.partitions(n)]
+        found = np.bincount([labels.max() + 1 for labels in exact.partitions(n)], p, minlength=n + 1)
+        np.testing.assert_allclose(found, pmf, atol=2e-8)
+    far = logp({"mean_log__": np.log(1e12), "z": np.zeros(n, dtype=int)})
+    assert far == -np.inf
+
+
+def test_random_components_do_not_end_a_run():
+    rows = np.random.default_rng(0).normal(size=40) + 4.0 * (np.arange(40) % 2)
+    with pm.Model() as model:
+        dp.MFMixture("y", 1.0, components=pm.Poisson.dist(pm.HalfNormal("mean", 20.0)), observed=rows)
+    idata = sampled.sample(model, 100, tune=100, chains=1, random_seed=1)
+    assert np.all(np.isfinite(idata.posterior["mean"]))
+
+
+def test_mixtures_of_numbers_of_components_are_fixed_too():
+    # Python numbers would be of single precision.
+    parts = [pm.Poisson.dist(np.array(mean)) for mean in (3.0, 1500.0)]
+    pmf = dp.MFM.n_clusters_pmf(1.0, 3, components=pm.Mixture.dist([0.5, 0.5], parts))
+    halves = [dp.MFM.n_clusters_pmf(1.0, 3, components=part) for part in parts]
+    # Conditioned on one component at the least, which the first part is not always.
+    share = -np.expm1(-3.0)
+    np.testing.assert_allclose(pmf, (share * halves[0] + halves[1]) / (1.0 + share), atol=1e-8)
 
 
 def test_canonical_labels():

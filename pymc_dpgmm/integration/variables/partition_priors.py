@@ -1,5 +1,6 @@
 """Priors on partitions for PyMC: labels as random variables."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,9 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
-from pytensor.raise_op import Assert
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dpgmm.integration.internals.pymc_internals import SymbolicRandomVariable
 from pymc_dpgmm.integration.variables.models import interpreted, value_of
 from pymc_dpgmm.integration.variables.partition_arguments import (
     checked_integer,
@@ -37,6 +38,8 @@ from pymc_dpgmm.tables.checks import is_variable
 # number of these.
 _MISSING = 1e-6
 _MOST_TERMS = 2**20
+# How far the log probability of the last number must be below the largest one.
+_DEPTH = 40.0
 
 
 class CRP(PartitionPrior):
@@ -286,9 +289,10 @@ class MFM(PartitionPrior):
     Raises
     ------
     TypeError, ValueError
-        If an argument is of the wrong kind or outside its range.
-    AssertionError
-        When the density is evaluated, if the tail of ``components`` is so heavy that a sum over it is cut off.
+        If an argument is of the wrong kind or outside its range, or if the tail of ``components`` is so heavy that
+        a sum over it would be cut off. Where the parameters of ``components`` are variables, the density is zero
+        at such values of them: a part of the mass is beyond a million components or, if PyMC has no ``logcdf`` of
+        the distribution, beyond 8 n + 1,000.
 
     Examples
     --------
@@ -320,8 +324,8 @@ class MFM(PartitionPrior):
                 f"pm.Poisson.dist(3), got {components!r}"
             )
         wanted = n_terms(n)
-        log_p, total = _log_masses(components, wanted)
         if _is_fixed(components) and not is_variable(wanted):
+            log_p, total = _log_masses(components, wanted)
             numbers, mass = interpreted([], [log_p, total])()
             # Double the range of numbers until it holds the mass of the prior.
             while wanted < _MOST_TERMS and not _holds_mass(numbers, mass):
@@ -330,11 +334,14 @@ class MFM(PartitionPrior):
                 numbers, mass = interpreted([], [log_p, total])()
             if mass > 1.0 - _MISSING:
                 return pt.constant(numbers - np.logaddexp.reduce(numbers))
-        enough = Assert(
-            "the prior on the number of components has too heavy a tail: a part of its mass is beyond the range "
-            "of the sum over it"
-        )
-        return enough(log_p - pt.logsumexp(log_p), total > 1.0 - _MISSING)
+            raise ValueError(
+                "the prior on the number of components has too heavy a tail: a part of its mass is beyond "
+                f"{wanted} components"
+            )
+        # Parameters that are random may come to any values while they are sampled.
+        log_p, total = _log_masses(components, _terms_that_hold(components, wanted))
+        is_held = (total > 1.0 - _MISSING) & (log_p[-1] < log_p.max() - _DEPTH)
+        return pt.switch(is_held, log_p - pt.logsumexp(log_p), -np.inf)
 
     @classmethod
     def _numeric(cls, gamma: float, n: int, components: Any) -> GibbsType | None:
@@ -372,16 +379,37 @@ def _log_masses(components: Any, wanted: Any) -> tuple[Any, Any]:
     return log_p, pt.exp(log_p).sum() + pt.exp(smaller).sum()
 
 
+def _terms_that_hold(components: Any, least: Any) -> Any:
+    """Return a number of terms that holds the mass of a distribution at any parameters, as far as it is known."""
+    ends = 2 ** np.arange(int(math.log2(_MOST_TERMS)) - 1)
+    try:
+        held = pt.ge(pt.exp(pm.logcdf(components, pt.constant(ends))), 1.0 - 1e-12)
+    except NotImplementedError:
+        return least
+    first = pt.switch(held.any(), pt.constant(ends)[pt.argmax(held)], ends[-1])
+    # Far beyond where nothing seems to be missing, so that the last terms do not matter.
+    return pt.maximum(least, 4 * first)
+
+
 def _holds_mass(log_p: np.ndarray, total: float) -> bool:
     """Tell whether all but a negligible part of a distribution's mass is in the range."""
-    return total > 1.0 - _MISSING and bool(log_p[-1] < log_p.max() - 40.0)
+    return total > 1.0 - _MISSING and bool(log_p[-1] < log_p.max() - _DEPTH)
 
 
 def _is_fixed(distribution: Any) -> bool:
     """Tell whether a distribution's parameters depend on no random variable and no data."""
+    behind = list(ancestors([distribution]))
+    # The components of a mixture are distributions, and no random parameters.
+    parts = {
+        part
+        for a in behind
+        if a.owner is not None and isinstance(a.owner.op, SymbolicRandomVariable)
+        for part in a.owner.inputs
+        if part.name is None
+    }
     return not any(
         isinstance(a.type, pt.TensorType)
         and (isinstance(a, SharedVariable) or (a.owner is not None and isinstance(a.owner.op, RandomVariable)))
-        for a in ancestors([distribution])
-        if a is not distribution
+        for a in behind
+        if a is not distribution and a not in parts
     )
