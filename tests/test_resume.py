@@ -241,6 +241,35 @@ def test_values_come_back_as_they_were(values, size):
     assert size is None or np.dtype(packed.small).itemsize == size
 
 
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("mean", "other"),
+    [
+        (lambda x, b: x + b, lambda x, b: x - b),
+        (lambda x, b: x - b, lambda x, b: b - x),
+        (lambda x, b: pm.math.exp(b) * x, lambda x, b: pm.math.sigmoid(b) * x),
+        (lambda x, b: b**2 * x, lambda x, b: abs(b) * x),
+    ],
+    ids=["minus", "order", "sigmoid", "absolute"],
+)
+def test_other_operations_are_another_model(tmp_path, mean, other):
+    """Models that differ in nothing but what is done with the same numbers."""
+
+    def make(mean):
+        x = np.arange(6.0)
+        with pm.Model() as model:
+            dp.CRP("z", 1.0, 6)
+            b = pm.Normal("b")
+            pm.Normal("seen", mean(x, b), observed=x)
+        return model
+
+    run = dp.ResumableRun(make(mean), tune=2, chains=1, random_seed=1)
+    run.save(tmp_path / "run.pickle")
+    dp.ResumableRun.load(tmp_path / "run.pickle", make(mean))
+    with pytest.raises(ValueError, match="seen"):
+        dp.ResumableRun.load(tmp_path / "run.pickle", make(other))
+
+
 def test_checkpoints_of_before_are_read_and_others_are_refused(tmp_path):
     path, whole = tmp_path / "run.pickle", new_run().sample(50)
     run = new_run()

@@ -102,15 +102,35 @@ def digest_of(model: pm.Model, variable: Variable) -> str:
             # The inner graphs of symbolic random variables have numbers too.
             inside = getattr(root.owner.op, "fgraph", None)
             roots = [*root.owner.inputs, *([] if inside is None else inside.outputs)]
-            digest.update(type(root.owner.op).__name__.encode())
-        for ancestor in ancestors(roots, blockers=others):
-            if ancestor.owner is not None:
-                digest.update(type(ancestor.owner.op).__name__.encode())
+            digest.update(_described(root.owner.op).encode())
+        behind = list(ancestors(roots, blockers=others))
+        numbered = {ancestor: number for number, ancestor in enumerate(behind)}
+        for ancestor in behind:
+            if ancestor in others:
+                digest.update(str(ancestor.name).encode())
+            elif ancestor.owner is not None:
+                takes = [numbered[taken] for taken in ancestor.owner.inputs]
+                digest.update(f"{_described(ancestor.owner.op)}{takes}".encode())
             value = numbers_in(ancestor)
             if value is not None:
                 digest.update(f"{value.dtype}{value.shape}".encode())
                 digest.update(np.ascontiguousarray(value).tobytes())
     return digest.hexdigest()
+
+
+def _described(op: Any) -> str:
+    """Return what an operation does, in words that are the same in every process."""
+    scalar = getattr(op, "scalar_op", None)
+    properties = [getattr(op, name, None) for name in getattr(op, "__props__", None) or ()]
+    plain = [value for value in properties if _is_plain(value)]
+    return f"{type(op).__name__}{'' if scalar is None else scalar}{plain}"
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a property is made of numbers and texts alone, and has no place in memory."""
+    if isinstance(value, tuple | list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def digests_of(model: pm.Model) -> dict[str, str]:
