@@ -1,5 +1,7 @@
 """Tables in forms that could be misread without a word: the same answer as in the plain form, or an error."""
 
+import collections
+
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -505,3 +507,132 @@ def test_density_of_sparse_rows():
     idata = sample(model, 5, tune=5, chains=1, random_seed=1)
     found = [dp.density(idata, "y", x, random_seed=1)["mean"].to_numpy() for x in (csr_array(rows), rows)]
     np.testing.assert_allclose(*found)
+
+
+# Dicts from rows to their entries, and one row by itself.
+
+NAMED = REAL.set_axis(list("abcd"))
+
+
+@pytest.mark.parametrize("what", ["known_labels", "must_link", "initval", "group", "unit"])
+def test_a_dict_is_matched_by_the_names_of_rows(what):
+    entries = {"d": 1, "c": 1, "a": 0, "b": 0}
+    wanted, found = [], []
+    for value, to in ((pd.Series(entries), wanted), (entries, found)):
+        with pm.Model() as model:
+            if what == "group":
+                dp.HDPMixture("m", 1.0, 1.0, base=NIG, observed=NAMED, group=value)
+                to.append(model.coords["m_group"])
+            else:
+                dp.DPMixture("m", 1.0, NIG, observed=NAMED, **{what: value})
+        if what == "initval":
+            to.append(model.initial_point()["m_labels"].tolist())
+        elif what != "group":
+            n = 2 if what == "unit" else 4
+            logp = model.compile_logp()
+            to.append([float(logp({"m_labels": np.array(labels)})) for labels in ([0] * n, [0] * (n - 1) + [1])])
+    assert wanted == found
+
+
+@pytest.mark.parametrize("what", ["known_labels", "unit", "must_link"])
+def test_sets_and_other_rows_in_dicts_are_refused(what):
+    with pm.Model(), pytest.raises(TypeError, match=f"{what} is a set, which has no order"):
+        dp.DPMixture("m", 1.0, NIG, observed=NAMED, **{what: {"p", "q", "r", "s"}})
+    with pm.Model(), pytest.raises(ValueError, match=what):
+        dp.DPMixture("m", 1.0, NIG, observed=NAMED, **{what: {"a": 0, "b": 0, "c": 1, "e": 1}})
+
+
+def test_documents_of_words_and_references_may_be_dicts():
+    words, of_word = pd.Series(list("xyxy"), index=list("abcd")), {"d": "two", "b": "one", "a": "one", "c": "two"}
+    with pm.Model() as model:
+        dp.LDA("w", 2, 1.0, 1.0, observed=words, group=of_word)
+    assert list(model.coords["w_group"]) == ["one", "two"]
+    idata = sample(model_of_names(), 5, tune=5, chains=1, random_seed=1)
+    reference = {"d": 1, "c": 1, "a": 0, "b": 0}
+    assert dp.component_draws(idata, "m", reference=reference).sizes["cluster"] == 2
+
+
+def model_of_names():
+    with pm.Model() as model:
+        dp.DPMixture("m", 1.0, NIG, observed=NAMED)
+    return model
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_entries_of_numbered_units_are_matched_by_their_numbers(as_data):
+    """Units in pm.Data are numbers too, from 0 on, whatever their number may become."""
+    unit = np.array([0, 0, 1, 1, 2, 2])
+    rows = np.array([0.0, 0.1, 5.0, 5.1, -3.0, -3.1])
+    with pm.Model() as model:
+        known = pd.Series({2: "b", 1: "a", 0: "a"})
+        units = pm.Data("unit", unit) if as_data else unit
+        dp.DPMixture("m", 1.0, NIG, observed=rows, unit=units, known_labels=known)
+    logp = model.compile_logp()
+    p = [float(logp({"m_labels": np.array(labels)})) for labels in ([0, 0, 1], [0, 1, 0], [0, 1, 1])]
+    assert np.isfinite(p).tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("as_data", [False, True])
+def test_a_table_of_units_is_matched_by_their_numbers(as_data):
+    unit = np.array([0, 0, 1, 1, 2, 2])
+    visits, subjects = np.array([0.0, 0.1, 5.0, 5.1, -3.0, -3.1]), pd.Series([90.0, 10.0, 50.0], index=[2, 0, 1])
+
+    def joint(subjects, as_data):
+        with pm.Model() as model:
+            units = {"visits": pm.Data("unit", unit) if as_data else unit}
+            observed = {"visits": visits, "subjects": subjects}
+            dp.DPMixture("m", 1.0, dict.fromkeys(observed, NIG), observed=observed, unit=units)
+        return float(model.compile_logp()({"m_labels": np.array([0, 1, 1])}))
+
+    assert joint(subjects, as_data) == pytest.approx(joint(subjects.sort_index().to_numpy(), False))
+
+
+def test_units_that_are_alike_as_text_are_refused():
+    with pm.Model(), pytest.raises(ValueError, match="several units have the name '1'"):
+        dp.DPMixture("m", 1.0, NIG, observed=REAL, unit=[1, 1, "1", "1"])
+
+
+COORDS = {"row": range(4), "column": ["x", "y"]}
+
+
+@pytest.mark.parametrize(
+    "observed",
+    [lambda: REAL, lambda: REAL.to_numpy(), lambda: pm.Data("data", REAL, dims=("row", "column"))],
+    ids=["frame", "array", "data"],
+)
+def test_columns_with_names_in_coords_are_matched_by_them(observed):
+    dims = {"dims": ("row", "column"), "coords": COORDS}
+    for given in (
+        {"base": dp.NormalInverseGamma(pd.Series({"y": 5.0, "x": 0.0}), 1.0, 2.0, 1.0)},
+        {"offset": pd.DataFrame({"y": [1.0, 2.0, 3.0, 4.0], "x": np.zeros(4)})},
+    ):
+        assert density(observed=observed, **given, **dims) == pytest.approx(density(**given))
+    with pm.Model(coords=COORDS) as model:
+        labels = dp.CRP("m_labels", 1.0, 4)
+        base = dp.NormalInverseGamma(pd.Series({"y": 5.0, "x": 0.0}), 1.0, 2.0, 1.0)
+        dp.CollapsedMixture("m", labels, base, observed=observed(), dims=("row", "column"))
+    wanted = density(dp.NormalInverseGamma(np.array([0.0, 5.0]), 1.0, 2.0, 1.0))
+    assert float(model.compile_logp()({"m_labels": LABELS})) == pytest.approx(wanted)
+
+
+def test_one_row_with_names_and_structured_rows_are_matched_by_name():
+    idata = sample(model_of_names(), 5, tune=5, chains=1, random_seed=1)
+    wanted = dp.log_density(idata, "m", pd.DataFrame({"x": [10.0], "y": [0.0]}))
+    row = collections.namedtuple("row", ["y", "x"])(0.0, 10.0)
+    records = pd.DataFrame({"y": [0.0], "x": [10.0]}).to_records(index=False)
+    for new in (row, [row], {"y": 0.0, "x": 10.0}, records, records[0]):
+        xr.testing.assert_allclose(dp.log_density(idata, "m", new), wanted)
+
+
+def test_draws_of_categories_are_new_rows_in_any_order_of_their_columns():
+    rng = np.random.default_rng(2)
+    frame = pd.DataFrame({"size": rng.choice(["s", "m"], 30), "hue": rng.choice(["r", "g", "b"], 30)})
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=frame)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    drawn = dp.sample_new_rows(idata, "y", 6, random_seed=1)["y"].isel(chain=0, draw=0)
+    wanted = dp.log_density(idata, "y", drawn)
+    for other in (drawn.isel(y_feature=[1, 0]), drawn.transpose(), drawn.sortby("y_feature")):
+        xr.testing.assert_equal(dp.log_density(idata, "y", other), wanted)
+    with pytest.raises(ValueError, match=r"no columns \['hue'\]"):
+        dp.log_density(idata, "y", drawn.sel(y_feature=["size"]))

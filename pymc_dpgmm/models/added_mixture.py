@@ -17,7 +17,7 @@ from pymc_dpgmm.integration.variables import CollapsedMixture, partition_sizes
 from pymc_dpgmm.integration.variables.grouped_labels import NamedGroups, numbered_groups
 from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
-from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, coords_of, note_rows
+from pymc_dpgmm.integration.variables.named_rows import coords_of, named_by_coords, note_rows
 from pymc_dpgmm.integration.variables.observed import Observed, check_observed
 from pymc_dpgmm.integration.variables.partition_arguments import start_of_rows
 from pymc_dpgmm.integration.variables.records import amend_record
@@ -26,7 +26,7 @@ from pymc_dpgmm.models.dims import check_dims, dims_of_data, named_dims, own_dim
 from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
-from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.names import as_text, coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -127,8 +127,7 @@ def add_mixture(request: Request) -> Any:
         shape, dims = arguments["shape"], arguments["dims"]
         table = None if observed is None else read_table(observed)
         dims = own_dims(model, table, dims)
-        if table is not None:
-            check_columns_of_coords(model, table, dims)
+        table = None if table is None else named_by_coords(model, table, dims)
         rows = Rows("observed", coords=coords_of(model, dims))
         view = _View(name, request.base, table, arguments, rows)
         if view.checked is None:
@@ -159,7 +158,10 @@ def _add_views(model: pm.Model, request: Request) -> dict[str, Any]:
         raise ValueError("a mixture of several views takes its shape from observed")
     if dims is not None and not isinstance(dims, str):
         raise ValueError(f"dims of a mixture of several views name its rows only: one string, got {dims}")
-    split = _split_views(request.base, arguments["observed"])
+    split = {
+        key: (base, named_by_coords(model, table, dims_of_data(model, table)))
+        for key, (base, table) in _split_views(request.base, arguments["observed"]).items()
+    }
     offsets = _by_view("offset", arguments["offset"], split)
     powers = _by_view("power", arguments["power"], split)
     unit = arguments["unit"]
@@ -236,6 +238,9 @@ def _add_labels(
         if names is not None:
             row_dims = (f"{request.name}_unit",)
             model.add_coord(row_dims[0], coordinates(names))
+    if names is None and any(view.unit is not None for view, _ in views):
+        # Units in pm.Data are numbers. They have no coordinates, since their number may change.
+        names = np.arange(next(iter(numbers.values())))
     rows = Rows("the units", None if names is None else pd.Index(names))
     for view, _ in views:
         if view.unit is None and names is None:
@@ -302,6 +307,13 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     codes, names = factorized("unit", values)
     if np.any(codes < 0):
         raise ValueError(f"unit has {np.sum(codes < 0)} missing values")
+    as_texts = pd.Index([as_text(name) for name in names])
+    if not as_texts.is_unique:
+        alike = as_texts[as_texts.duplicated()][0]
+        raise ValueError(
+            f"several units have the name {alike!r}, as text and as a number: results could not tell them apart. "
+            "Give them one type, as by .astype(str)"
+        )
     return codes, check_units(codes, n_rows), names
 
 

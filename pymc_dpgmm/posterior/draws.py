@@ -10,6 +10,7 @@ import xarray as xr
 from pymc_dpgmm.integration.variables.records import parse_record, record_name
 from pymc_dpgmm.tables.checks import listed
 from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.reading import named_entries
 from pymc_dpgmm.tables.rows import Rows
 
 # Groups that may have draws of labels: from pm.sample, and from dp.ThinnedLabels.
@@ -289,6 +290,7 @@ def checked_partition(name: str, partition: Any, drawn: DrawnLabels) -> Referenc
             )
         partition = partition["labels"]
     names = Rows("the draws", None if rows is None else pd.Index(rows))
+    partition = named_entries(partition, name)
     if hasattr(partition, "index") and not callable(partition.index):
         # Coordinates of the draws are names of rows as they were stored.
         partition = pd.Series(partition).set_axis(pd.Index(coordinates(partition.index)))

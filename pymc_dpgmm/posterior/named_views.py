@@ -53,7 +53,14 @@ def _named_line(x: Any) -> pd.Series | None:
     """Return numbers with names, (d,), as a Series; None if a value is something else."""
     if len(getattr(x, "dims", None) or ()) == 1 and hasattr(x, "to_series") and x.dims[0] in x.coords:
         x = x.to_series()
+    if isinstance(x, tuple) and hasattr(x, "_asdict") and not any(map(np.ndim, x)):
+        x = pd.Series(x._asdict())
     return x if isinstance(x, pd.Series) else None
+
+
+def _of_levels(codes: np.ndarray, levels: Sequence[Any] | None) -> np.ndarray:
+    """Return the levels of codes, and numbers of a column without levels as they are."""
+    return codes if levels is None else np.asarray(levels, dtype=object)[codes.astype(np.int64)]
 
 
 # Stands for the name of a category where a column has fewer of them than others.
@@ -218,7 +225,7 @@ class NamedView(ViewDraws):
         line = _named_line(x) if self.d > 1 else None
         if line is not None:
             x = line.to_frame().T.infer_objects()
-        x = self._decoded(_turned(x, dim, what, are_named and self.d > 1))
+        x = self._decoded(_turned(x, dim, what, are_named and self.d > 1), names)
         if not isinstance(x, Table) and not is_sparse(x) and not hasattr(x, "columns"):
             if self.d > 1 and np.ndim(x) == 1:
                 x = [list(x)]
@@ -244,17 +251,23 @@ class NamedView(ViewDraws):
             )
         return table
 
-    def _decoded(self, x: Any) -> Any:
-        """Replace the codes of categories in results of :func:`sample_new_rows` by their levels."""
+    def _decoded(self, x: Any, names: Sequence[Any]) -> Any:
+        """Replace the codes of categories in results of :func:`sample_new_rows` by their levels.
+
+        Columns that are named may be some of those of the data, in any order.
+        """
         named = [key for key in getattr(x, "attrs", {}) if str(key).startswith("categories")]
         if not named or self.levels is None or not hasattr(x, "dims"):
             return x
-        values = np.asarray(x).reshape(-1, self.d)
-        columns = {
-            j: values[:, j] if levels is None else np.asarray(levels, dtype=object)[values[:, j].astype(np.int64)]
-            for j, levels in enumerate(self.levels)
-        }
-        return columns[0] if self.is_vector else np.array(pd.DataFrame(columns), dtype=object)
+        if self.is_vector:
+            return _of_levels(np.asarray(x).reshape(-1), self.levels[0])
+        coordinate = x.indexes.get(x.dims[-1])
+        columns = list(names if coordinate is None else coordinate)
+        levels = {as_text(name): of_column for name, of_column in zip(names, self.levels, strict=True)}
+        values = np.asarray(x).reshape(-1, len(columns))
+        return pd.DataFrame(
+            {name: _of_levels(values[:, j], levels.get(as_text(name))) for j, name in enumerate(columns)}
+        )
 
     def codes(self, table: Table) -> Any:
         """Return new rows with categories as codes, as the data is stored: (m, d) array or sparse matrix.

@@ -7,7 +7,7 @@ Arrays are read by their dtype, and containers without one, such as lists, by th
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -105,6 +105,23 @@ def names_of_axes(value: Any) -> tuple[Sequence[Any] | None, ...]:
     return ()
 
 
+def named_entries(value: Any, what: str) -> Any:
+    """Return a dict from rows to their entries as a series; anything else as it is.
+
+    Raises
+    ------
+    TypeError
+        For a set, which has no order.
+    """
+    if isinstance(value, Set):
+        raise TypeError(
+            f"{what} is a set, which has no order: make it a list, or a Series with the names of the rows"
+        )
+    if isinstance(value, Mapping):
+        return pd.Series(list(value.values()), index=pd.Index(list(value), tupleize_cols=False), dtype=object)
+    return value
+
+
 def read_entries(value: Any, what: str) -> np.ndarray:
     """Return a user's names or numbers, one for every row, as an array.
 
@@ -123,6 +140,7 @@ def read_entries(value: Any, what: str) -> np.ndarray:
     array([2, None], dtype=object)
     """
     refuse_dims(what, value)
+    value = named_entries(value, what)
     if type(value).__module__.startswith("xarray"):
         value = value.to_numpy()
     value = _as_known(value)
@@ -244,7 +262,9 @@ def _unmasked(column: np.ndarray) -> np.ndarray:
 
 
 def rows_with_names(value: Any) -> Any:
-    """Return a list of records, such as dicts or the rows of ``DataFrame.itertuples``, as a frame; others as is.
+    """Return records, such as dicts or the rows of ``DataFrame.itertuples``, as a frame; others as they are.
+
+    One named tuple of numbers or texts is a row, and a structured array has as many as it is long.
 
     Examples
     --------
@@ -253,9 +273,17 @@ def rows_with_names(value: Any) -> Any:
     0  1  2
     1  3  4
     """
+    if isinstance(value, tuple) and _is_record(value) and all(map(_is_single, value)):
+        value = [value]
+    if isinstance(value, np.ndarray | np.void) and value.dtype.names:
+        return _as_known(np.atleast_1d(value))
     if not (isinstance(value, list | tuple) and value and all(map(_is_record, value))):
         return value
     return pd.DataFrame([record._asdict() if hasattr(record, "_asdict") else record for record in value])
+
+
+def _is_single(value: Any) -> bool:
+    return isinstance(value, str) or not np.iterable(value)
 
 
 def _is_record(value: Any) -> bool:

@@ -9,7 +9,7 @@ import pandas as pd
 from pymc_dpgmm.tables.checks import is_variable, listed, refuse_dims
 from pymc_dpgmm.tables.kinds import as_numbers
 from pymc_dpgmm.tables.names import coordinates
-from pymc_dpgmm.tables.reading import computed, read_entries, read_table, row_names
+from pymc_dpgmm.tables.reading import computed, named_entries, read_entries, read_table, row_names
 from pymc_dpgmm.tables.table import Table
 
 # How many names a message shows.
@@ -114,7 +114,7 @@ class Rows:
         ----------
         what : str
             Name of the user's argument.
-        value : (n,) array_like, series or variable
+        value : (n,) array_like, series, dict of rows or variable
         complete : str
             Why no entry may be missing, for the message. By default, entries may be missing.
 
@@ -129,7 +129,7 @@ class Rows:
         if value is None or is_variable(value):
             refuse_dims(what, value)
             return value
-        value = computed(value)
+        value = named_entries(computed(value), what)
         at = self.order(what, row_names(value), partial=not complete)
         entries = read_entries(value, what)
         entries = entries if at is None else entries[at]

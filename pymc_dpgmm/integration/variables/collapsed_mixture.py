@@ -22,7 +22,7 @@ from pymc_dpgmm.integration.variables.layout import Layout, MixtureInputs, mixtu
 from pymc_dpgmm.integration.variables.lengths import note_lengths
 from pymc_dpgmm.integration.variables.missing_entries import MissingEntries
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
-from pymc_dpgmm.integration.variables.named_rows import check_columns_of_coords, rows_of
+from pymc_dpgmm.integration.variables.named_rows import named_by_coords, rows_of
 from pymc_dpgmm.integration.variables.observed import Observed, check_observed, count_missing
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, LabelsRV, MarginalLikelihoodOp
 from pymc_dpgmm.integration.variables.partition_operations import PartitionRV
@@ -225,7 +225,8 @@ class CollapsedMixture(pm.Distribution):
             if observed is not None:
                 if not isinstance(observed, Observed):
                     table = read_table(observed)
-                    check_columns_of_coords(model, table, kwargs.get("dims"))
+                    of_data = model.named_vars_to_dims.get(getattr(table.variable, "name", None))
+                    table = named_by_coords(model, table, kwargs.get("dims") or of_data)
                     observed = rows.arrange(table)
                     base = base.in_order({"d": table.columns_of_matrix})
                 checked = check_observed(observed, base)

@@ -1,5 +1,6 @@
 """Names of rows from the coordinates of a model, noted with the labels of these rows."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -60,12 +61,22 @@ def rows_of(model: pm.Model, labels: Any, dims: Any, of: str = "observed") -> Ro
     return rows
 
 
-def check_columns_of_coords(model: pm.Model, table: Table, dims: Any) -> None:
-    """Raise ValueError if columns have the names of a model's coordinates in another order."""
+def named_by_coords(model: pm.Model, table: Table, dims: Any) -> Table:
+    """Return a table whose columns have the names of a model's coordinates, if they have none of their own.
+
+    Raises
+    ------
+    ValueError
+        If columns have the names of the coordinates in another order.
+    """
     names = (dims,) if isinstance(dims, str) else tuple(dims or ())
     coords = model.coords.get(names[1]) if len(names) == 2 else None
-    if coords is None or table.columns is None or table.is_vector:
-        return
+    if coords is None or table.is_vector:
+        return table
+    if table.columns is None:
+        # Coordinates that are positions are no names.
+        are_names = len(coords) == table.values.shape[1] and list(coords) != list(range(len(coords)))
+        return replace(table, columns=tuple(coords)) if are_names else table
     columns = list(table.columns)
     if columns != list(coords) and set(columns) == set(coords):
         raise ValueError(
@@ -73,3 +84,4 @@ def check_columns_of_coords(model: pm.Model, table: Table, dims: Any) -> None:
             f"{listed(columns)} and {listed(coords)}. Put them into the same one, as by "
             f"{table.what}[list(coords[{names[1]!r}])]"
         )
+    return table
