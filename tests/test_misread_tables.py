@@ -636,3 +636,14 @@ def test_draws_of_categories_are_new_rows_in_any_order_of_their_columns():
         xr.testing.assert_equal(dp.log_density(idata, "y", other), wanted)
     with pytest.raises(ValueError, match=r"no columns \['hue'\]"):
         dp.log_density(idata, "y", drawn.sel(y_feature=["size"]))
+
+
+def test_columns_of_arrow_without_entries_and_missing_levels():
+    frame = pd.DataFrame({"x": [0.0, 1.0], "nothing": pd.array([None, None], dtype=pd.ArrowDtype(pa.null()))})
+    table = read_table(frame)
+    assert table.kinds == ("real", "real")
+    assert np.isnan(table.values[:, 1]).all()
+    levels = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0]), pa.array(["a", None, "b"]))
+    table = read_table(levels)
+    assert table.levels == (("a", "b"),)
+    np.testing.assert_array_equal(table.values, [0.0, np.nan, 1.0, 0.0])

@@ -126,12 +126,14 @@ def column_of_series(column: Any, narwhals: Any) -> Column:
         return _of_others(column.to_list(), "date")
     if isinstance(dtype, narwhals.Duration):
         return _of_others(column.to_list(), "duration")
-    if isinstance(native, pd.Series) and not isinstance(native.dtype, np.dtype):
+    has_entries = column.null_count() < len(column)
+    if isinstance(native, pd.Series) and not isinstance(native.dtype, np.dtype) and has_entries:
         # Periods, intervals and the like.
         kind = "period" if isinstance(native.dtype, pd.PeriodDtype) else str(native.dtype)
         return _of_others(column.to_list(), kind)
     entries = each_entry(column.to_list())
-    return column_of_objects(entries, np.asarray(native).dtype if isinstance(native, pd.Series) else entries.dtype)
+    is_known = isinstance(native, pd.Series) and isinstance(native.dtype, np.dtype)
+    return column_of_objects(entries, native.dtype if is_known else entries.dtype)
 
 
 def _as_floats(column: Any, native: Any) -> np.ndarray:
@@ -149,7 +151,11 @@ def _of_categories(column: Any, native: Any) -> Column:
         if isinstance(column.dtype, narwhals_library().Enum):
             levels = list(column.dtype.categories)
         elif hasattr(native, "unify_dictionaries"):
-            levels = native.unify_dictionaries().chunk(0).dictionary.to_pylist()
+            levels = [
+                level
+                for level in native.unify_dictionaries().chunk(0).dictionary.to_pylist()
+                if not is_missing(level)
+            ]
         else:
             # Polars may report the categories of all columns that it has ever read.
             levels = sorted({entry for entry in entries if not is_missing(entry)})
