@@ -202,6 +202,8 @@ class AtomDensities:
 
     def base_of(self, position: int, atoms: Atoms) -> np.ndarray:
         """Return the part of one parameter in it, given those that it depends on: (K,)."""
+        if len(self._entries) == 1:
+            return self.base(atoms)
         if position not in self._bases_of:
             checked = nan_is_impossible(self._entries[position].log_density)
             self._bases_of[position] = self._compiled(self._atoms, checked)
