@@ -385,6 +385,7 @@ def _terms_that_hold(components: Any, least: Any) -> Any:
     try:
         held = pt.ge(pt.exp(pm.logcdf(components, pt.constant(ends))), 1.0 - 1e-12)
     except NotImplementedError:
+        # PyMC has no distribution function of some distributions, such as those that users write.
         return least
     first = pt.switch(held.any(), pt.constant(ends)[pt.argmax(held)], ends[-1])
     # Far beyond where nothing seems to be missing, so that the last terms do not matter.

@@ -125,15 +125,12 @@ class Moved(NamedTuple):
     is_split : bool
         Whether a split was tried; else a merge.
     accepted : bool
-    rows : int
-        Rows in the smaller of the two clusters.
     """
 
     labels: np.ndarray
     atoms: FreeForm
     is_split: bool
     accepted: bool
-    rows: int
 
 
 def split_or_merge(
@@ -186,7 +183,7 @@ def split_or_merge(
     is_split = bool(one == other)
     inside = (labels == one) | (labels == other)
     inside_rows = np.flatnonzero(inside)
-    nothing = Moved(labels, atoms, is_split, False, 0)
+    nothing = Moved(labels, atoms, is_split, False)
     if not is_split and np.any(known[labels == one]) and np.any(known[labels == other]):
         return nothing
     found = _launch(density, scales, inside, i, j, pool, pool_rows, beside)
@@ -215,7 +212,6 @@ def split_or_merge(
     else:
         log_pair = halves.log_density(pair)
     size = [float(weights[own == half].sum()) for half in (0, 1)]
-    fewest = int(min(size))
     two = _values(density, pair.followed_by(pair.take([0])), own)[:2]
     single = _values(density, merged.followed_by(merged), np.where(inside, 0, 1))[0]
     n_merged = n_clusters if is_split else n_clusters - 1
@@ -231,9 +227,9 @@ def split_or_merge(
         ratio += beside.log_split(np.flatnonzero(own == 0), np.flatnonzero(own == 1))
     ratio = ratio if is_split else -ratio
     if not np.all(np.isfinite(two if is_split else single)):
-        return nothing._replace(rows=fewest)
+        return nothing
     if not math.log(1.0 - rng.random()) < ratio:
-        return nothing._replace(rows=fewest)
+        return nothing
     labels, places = labels.copy(), list(range(n_clusters))
     if is_split:
         labels[own == 1] = n_clusters
@@ -249,7 +245,7 @@ def split_or_merge(
         places.pop()
     if beside is not None:
         beside.begin(canonical_labels(labels)[0], None)
-    return Moved(labels, atoms.take(places), is_split, True, fewest)
+    return Moved(labels, atoms.take(places), is_split, True)
 
 
 def _values(density: Densities, atoms: FreeForm, labels: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ See :mod:`pymc_dpgmm.sampler.hyperparameters.learnt_scales`.
 
 import math
 
+from pymc_dpgmm.families.contract.scale import COLUMNS, least_degrees
 from pymc_dpgmm.native.arithmetic import uniform
 from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, inlined
 from pymc_dpgmm.native.special import log_rising
@@ -15,7 +16,7 @@ _SMALLEST, _LARGEST = math.log(0.05), math.log(1.5)
 # A share stays above its known part by more than rounding.
 ABOVE = 1.0 + 1e-12
 # The least degrees of freedom of columns that are independent, and of spherical clusters.
-LEAST_DEGREES = 1.0
+LEAST_DEGREES = least_degrees(COLUMNS, 1)
 # Directions of lines: degrees alone, and all shares.
 DEGREES, SHARES = 0, 1
 # The type of the kernels that draw scales.
