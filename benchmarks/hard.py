@@ -140,7 +140,8 @@ def run(name, mnist, chain, seconds, n_draws, folder, n_together):
     start = rng.integers(STARTS[chain], size=n)
     with pm.Model() as model:
         add(start)
-        step = dp.DPMixtureStep()
+        # As pm.sample assigns them: the concentration is drawn with the labels.
+        step = dp.DPMixtureStep([model["y_labels"], model["alpha"]])
     if folder:
         step.exchange = Exchange(folder, n_together, chain)
     point = model.initial_point(random_seed=chain)
@@ -153,7 +154,7 @@ def run(name, mnist, chain, seconds, n_draws, folder, n_together):
         if tuning and spent > SEARCH_SHARE * seconds:
             # The clock, which the step does not know, ends the search with its next draw.
             step.schedules[0].search_left = min(step.schedules[0].search_left, 1)
-            step.schedules[0].crossings_left = 0
+            step.schedules[0].recombining_left = 0
         is_over = spent > 0.5 * seconds or len(found) == MOST_TUNING
         if tuning and is_over and not step.schedules[0].searches(True):
             step.stop_tuning()

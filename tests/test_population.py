@@ -1,4 +1,4 @@
-"""Searches that cross partitions, where those from several starts do not end in one place."""
+"""Searches that recombine clusters, where those from several starts do not end in one place."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,25 @@ from rectangles import CORNERS, LONG_SIDES, SHORT_SIDES
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet
-from pymc_dpgmm.sampler.amounts import CROSSING_SHARE, FAR_APART, POPULATION, SEARCH_DRAWS, SEARCHES_THAT_MEET
+from pymc_dpgmm.native.compiled import address_of
+from pymc_dpgmm.partitions.priors import chinese_restaurant, finite_dirichlet, given_by_weights
+from pymc_dpgmm.sampler.amounts import (
+    DRAWS_IN_VAIN,
+    FAR_APART,
+    LONGEST_BEFORE,
+    RECOMBINING_SHARE,
+    SEARCH_DRAWS,
+    SEARCHES_THAT_MEET,
+)
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning import population
+from pymc_dpgmm.sampler.tuning import pool, population
+from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.exploration import Explored, is_changed
-from pymc_dpgmm.sampler.tuning.population import Population, can_cross, crossed
+from pymc_dpgmm.sampler.tuning.pool import Pool
+from pymc_dpgmm.sampler.tuning.population import Population, can_recombine, recombined
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum
+from pymc_dpgmm.testing import partitions
 
 BASE = dp.NormalInverseWishart([0.0, 0.0], 0.01, 4.0, np.eye(2))
 N_RECTANGLES, N_OF_CORNER = 8, 40
@@ -44,66 +55,136 @@ def same_rows(first, second):
     return len(np.unique(first * len(second) + second)) == len(np.unique(first)) == len(np.unique(second))
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_a_partition_crossed_with_itself_stays(monkeypatch, share):
-    monkeypatch.setattr(population, "BY_REGIONS", share)
-    rng = np.random.default_rng(1)
-    for _ in range(20):
-        labels = np.unique(rng.integers(6, size=30), return_inverse=True)[1]
-        assert same_rows(crossed(rng, labels, rng.permutation(labels.max() + 1)[labels]), labels)
+def pool_of(*members):
+    pool = Pool(len(members[0]))
+    for labels in members:
+        pool.add(labels)
+    return pool
 
 
-def test_a_child_has_each_region_from_one_of_two(monkeypatch):
-    """Regions that share no rows are taken whole, each from either vector; all ways to do so occur."""
-    monkeypatch.setattr(population, "BY_REGIONS", 1.0)
-    rng = np.random.default_rng(2)
-    # Two regions, of which the vectors divide each in ways of their own.
-    first = np.array([0, 0, 1, 1, 2, 2, 3, 3, 3])
-    second = np.array([0, 1, 0, 1, 2, 3, 3, 2, 2])
-    wholes = [np.concatenate([one[:4], other[4:]]) for one in (first, second) for other in (first, second)]
-    seen = []
-    for _ in range(100):
-        child = crossed(rng, first, second)
-        seen += [k for k, whole in enumerate(wholes) if same_rows(child, np.unique(whole, return_inverse=True)[1])]
-    assert len(seen) == 100
-    assert set(seen) == {0, 1, 2, 3}
+def every_set(n):
+    """A pool of all sets of rows."""
+    pool = Pool(n)
+    for bits in range(1, 2**n):
+        rows = np.flatnonzero([bits >> i & 1 for i in range(n)])
+        pool.add_part(rows, np.zeros(len(rows), dtype=int))
+    return pool
 
 
-@pytest.mark.parametrize("share", [0.0, 1.0])
-def test_children_are_partitions(monkeypatch, share):
-    """However the vectors overlap, a child has some label for each row, and no more clusters than both."""
-    monkeypatch.setattr(population, "BY_REGIONS", share)
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        first, second = (
-            np.unique(rng.integers(k, size=40), return_inverse=True)[1] for k in rng.integers(1, 9, 2)
-        )
-        child = crossed(rng, first, second)
-        n_clusters = child.max() + 1
-        assert child.shape == (40,)
-        assert set(child) == set(range(n_clusters))
-        assert n_clusters <= first.max() + second.max() + 2
+PRIORS = {
+    "chinese restaurant": chinese_restaurant(0.7),
+    "finite": finite_dirichlet(1.0, 2),
+    "given by weights": given_by_weights(-1.0, np.log(np.arange(9, 1, -1.0))),
+}
 
 
-def test_good_parts_of_members_come_together(monkeypatch):
-    """Each member has some rectangles as they should be. Nothing but crossings moves rows here."""
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("seed", range(4))
+def test_of_all_sets_of_rows_the_most_probable_partition_is_made(monkeypatch, prior, seed):
+    """By enumeration; where a weight of the number of clusters is no product, it is one nearby."""
+    monkeypatch.setattr(pool, "PRICES", (1e4, 1e4))
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(8, 2)) + 4.0 * rng.integers(2, size=(8, 1))
+    joints = {tuple(z): state_of(rows, z, PRIORS[prior]).log_joint() for z in partitions(8)}
+    best = max(joints, key=joints.get)
+    state = state_of(rows, np.array(best), PRIORS[prior])
+    np.testing.assert_array_equal(every_set(8).recombined(rng, state), best)
+    if prior == "chinese restaurant":
+        # From anywhere, since what a cluster adds does not depend on the others.
+        other = state_of(rows, np.zeros(8, dtype=int), PRIORS[prior])
+        np.testing.assert_array_equal(every_set(8).recombined(rng, other), best)
+
+
+@pytest.mark.parametrize("unit", [None, np.repeat(np.arange(20), 2)])
+def test_what_rows_add_is_the_difference_of_joint_densities(unit):
+    """Also of units, whose density without themselves is computed once they have left."""
+    rng = np.random.default_rng(11)
+    rows = rng.normal(size=(20 if unit is None else 40, 2))
+    labels = np.concatenate([rng.integers(3, size=19), [3]])
+
+    def made(of):
+        state = State([View(BASE.family, BASE.numbers(2), rows, unit)], of)
+        state.set_prior(chinese_restaurant(1.5))
+        return state
+
+    def added(state):
+        found = np.empty(20)
+        state.run(rng, pool._row_scores, address_of(found))
+        return found
+
+    state = made(labels)
+    before, joint = added(state), state.log_joint()
+    for i in range(20):
+        moved = labels.copy()
+        moved[i] = (moved[i] + 1) % 3
+        other = made(np.unique(moved, return_inverse=True)[1])
+        assert before[i] - added(other)[i] == pytest.approx(joint - other.log_joint(), abs=1e-8)
+    assert state.log_joint() == pytest.approx(joint, abs=1e-8)
+
+
+def test_rows_without_a_cluster_go_where_those_beside_them_go():
+    before = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    labels = np.array([5, 5, -1, -1, -1, 3, 7, -1])
+    # Of the second cluster none has gone anywhere: it stays one. Of the third, one row has gone to each of two.
+    np.testing.assert_array_equal(pool._completed(labels, before), [0, 0, 0, 1, 1, 2, 3, 2])
+
+
+def test_rows_of_two_clusters_and_of_none_have_their_price():
+    """Two sets overlap in row 2, and row 5 is in none; what each adds decides."""
+    rows, starts = np.array([0, 1, 2, 2, 3, 4]), np.array([0, 3, 6])
+    for scores, wanted in ((np.array([3.0, 3.0]), [0, 1]), (np.array([3.0, -5.0]), [0])):
+        taken, gains = pool._best_cover(rows, starts, scores, np.array([2.0, 1.0]), 6, np.inf)
+        assert sorted(taken) == wanted
+        assert np.all(gains <= 0.0)
+    # Row 2 twice costs more than the second set adds, with the prices of its other rows.
+    taken, _ = pool._best_cover(rows, starts, np.array([3.0, 1.0]), np.array([5.0, 1.0]), 6, np.inf)
+    assert taken == [0]
+
+
+def test_clusters_that_serve_least_are_forgotten(monkeypatch):
+    rows, of_row, corners = rectangles()
+    rng = np.random.default_rng(12)
+    best = divided(of_row, corners, np.ones(N_RECTANGLES, dtype=bool))
+    worse = [rng.permutation(best) for _ in range(3)]
+    own = pool_of(best, *(np.unique(labels, return_inverse=True)[1] for labels in worse))
+    monkeypatch.setattr(pool, "MOST_CLUSTERS", 40)
+    assert len(own) == 4 * 2 * N_RECTANGLES
+    found = own.recombined(rng, state_of(rows, best))
+    assert same_rows(found, best)
+    assert len(own) == 20
+    assert same_rows(own.recombined(rng, state_of(rows, best)), best)
+
+
+def test_good_parts_of_all_partitions_come_together():
+    """Each has some rectangles as they should be, and none has all."""
     rows, of_row, corners = rectangles()
     rng = np.random.default_rng(4)
     best = divided(of_row, corners, np.ones(N_RECTANGLES, dtype=bool))
-    choices = rng.random((POPULATION, N_RECTANGLES)) < 0.5
+    choices = rng.random((6, N_RECTANGLES)) < 0.5
     assert choices.any(axis=0).all()
     assert not choices.all(axis=1).any()
     members = [divided(of_row, corners, chosen) for chosen in choices]
     state = state_of(rows, members[0])
-    merits = [state_of(rows, labels).log_joint() for labels in members]
-    assert max(merits) < state_of(rows, best).log_joint() - FAR_APART
-    monkeypatch.setattr(population, "log_sum", State.log_joint)
-    own = Population(members)
-    for _ in range(300):
-        before = state.log_joint()
-        state, merit = own.draw(rng, state, lambda s: Explored(s, 0, 0, s.log_joint()))
-        assert merit == state.log_joint() >= before
-    assert same_rows(state.labels(), best)
+    assert max(state_of(rows, z).log_joint() for z in members) < state_of(rows, best).log_joint() - FAR_APART
+    assert same_rows(recombined(rng, state, pool_of(*members)).labels(), best)
+
+
+def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
+    """Each of three chains has two or three of eight rectangles as they should be. Nothing else moves rows."""
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.settled", lambda rng, state: state)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
+    rows, of_row, corners = rectangles()
+    rng = np.random.default_rng(13)
+    best = divided(of_row, corners, np.ones(N_RECTANGLES, dtype=bool))
+    exchange = Exchange(str(tmp_path), 1)
+    for chain in range(3):
+        members = divided(of_row, corners, np.arange(N_RECTANGLES) % 3 == chain)
+        state = state_of(rows, members)
+        # Two are equally probable: they are put together since no search has ended in one place.
+        schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, 0), pool=pool_of(members))
+        found = schedule._best_of_chains(rng, state, state.log_joint())
+        assert schedule.restarted == (chain > 0)
+        assert same_rows(found.labels(), best) == (chain == 2)
 
 
 def test_a_search_is_over_when_its_first_beginnings_meet():
@@ -127,7 +208,7 @@ def test_rounding_does_not_decide_between_states_of_one_partition(difference):
     rows, labels = rng.normal(size=(40, 2)), np.repeat([0, 1], 20)
     state = state_of(rows, labels)
     merit = log_sum(state) + difference
-    own = Population([labels])
+    own = Population(Pool(40))
     kept, _ = own.draw(rng, state, lambda _: Explored(state_of(rows, labels), 0, 0, merit))
     assert kept is state
 
@@ -136,7 +217,7 @@ def test_draws_of_a_search_are_a_share_of_those_of_tuning(monkeypatch):
     """However hard it is: here nothing is ever as good as anything else."""
     rng = np.random.default_rng(6)
     rows = rng.normal(size=(60, 2))
-    monkeypatch.setattr(Population, "has_met", property(lambda self: False))
+    monkeypatch.setattr(Population, "is_over", property(lambda self: False))
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.SETTLED_SHARE", -1.0)
     for tune in (30, 160, 400):
         schedule = Schedule(Options(threads=1), tune)
@@ -144,31 +225,43 @@ def test_draws_of_a_search_are_a_share_of_those_of_tuning(monkeypatch):
         while schedule.searches(True):
             state, _ = schedule.draw(rng, state, True)
             n_draws += 1
-        wanted = min(2 * tune // 3, SEARCH_DRAWS + int(CROSSING_SHARE * tune))
-        assert n_draws == wanted
-    assert n_draws > SEARCH_DRAWS
+        before = min(2 * tune // 3, SEARCH_DRAWS)
+        recombining = min(2 * tune // 3 - before, int(RECOMBINING_SHARE * tune))
+        assert n_draws == (min(before, LONGEST_BEFORE) + recombining if recombining else before)
+    assert recombining > 0
 
 
-def test_children_that_cannot_be_are_not_searched(monkeypatch):
-    """Two partitions of four clusters have a child of six, and the prior allows four."""
-    rows = np.random.default_rng(7).normal(size=(30, 2))
+def test_a_search_in_vain_ends(monkeypatch):
+    monkeypatch.setattr(Population, "has_met", False)
+    rng = np.random.default_rng(14)
+    rows = np.concatenate([rng.normal(size=(60, 2)), rng.normal(size=(60, 2)) + 30.0])
+    state, own = state_of(rows, np.repeat([0, 1], 60)), Population(Pool(120))
+    while not own.is_over:
+        state, _ = own.draw(rng, state, lambda s: Explored(s, 0, 0, s.log_joint() - 1e3))
+    assert own.n_draws == DRAWS_IN_VAIN
+
+
+def test_no_more_clusters_than_can_be_are_put_together():
+    """Two partitions of four clusters have the best clusters of six, and the prior allows four."""
     rng = np.random.default_rng(8)
-    monkeypatch.setattr(population, "POPULATION", 4)
-    members = [np.repeat(np.arange(4), sizes) for sizes in 2 * [[5, 5, 5, 15], [15, 5, 5, 5]]]
-    state = state_of(rows, members[0], finite_dirichlet(1.0, 4))
-    own = Population(list(members))
-    seen = []
+    rows = np.repeat(np.arange(6), 20)[:, None] * np.array([30.0, 0.0]) + rng.normal(size=(120, 2))
+    members = [np.repeat(np.arange(4), sizes) for sizes in ([20, 20, 20, 60], [60, 20, 20, 20])]
+    for most, wanted in ((4, 4), (8, 6)):
+        state = state_of(rows, members[0], finite_dirichlet(1.0, most))
+        own = pool_of(*members)
+        n_clusters = [recombined(rng, state, own).n_clusters for _ in range(20)]
+        assert max(n_clusters) == wanted
 
-    def explore(child):
-        seen.append(child.log_joint())
-        return Explored(child, 0, 0, child.log_joint())
 
-    n_children = [crossed(rng, members[0], members[1]).max() + 1 for _ in range(50)]
-    assert max(n_children) == 6
-    for _ in range(50):
-        state, _ = own.draw(rng, state, explore)
-    assert len(seen) == 50
-    assert min(seen) > -np.inf
+def test_rows_that_are_known_to_be_apart_are_not_put_together(monkeypatch):
+    """Where the clusters do not allow it, the partition stays as it is."""
+    rng = np.random.default_rng(15)
+    rows, labels = rng.normal(size=(6, 2)), np.array([0, 0, 0, 1, 1, 1])
+    state = state_of(rows, labels)
+    monkeypatch.setattr(Pool, "recombined", lambda *_: np.zeros(6, dtype=int))
+    assert same_rows(recombined(rng, state, Pool(6)).labels(), np.zeros(6, dtype=int))
+    monkeypatch.setattr(State, "log_joint", lambda _: -np.inf)
+    assert same_rows(recombined(rng, state, Pool(6)).labels(), labels)
 
 
 def test_rows_of_changed_clusters_are_known():
@@ -182,8 +275,8 @@ def test_rows_of_changed_clusters_are_known():
     assert not is_changed(before, np.array([2, 0, 1])[before]).any()
 
 
-def test_many_rows_and_groups_are_not_crossed(monkeypatch):
+def test_clusters_of_many_rows_are_not_recombined(monkeypatch):
     state = state_of(np.zeros((10, 2)), np.zeros(10, dtype=int))
-    assert can_cross(state)
-    monkeypatch.setattr(population, "ROWS_TOO_MANY_TO_CROSS", 10)
-    assert not can_cross(state)
+    assert can_recombine(state)
+    monkeypatch.setattr(population, "ROWS_TOO_MANY_TO_RECOMBINE", 10)
+    assert not can_recombine(state)

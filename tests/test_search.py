@@ -53,11 +53,15 @@ def places(exchange, chains):
     return [exchange.place(chain, 0) for chain in range(chains)]
 
 
+def merits(place):
+    return [found.merit for found in place.of_others()]
+
+
 def test_chains_that_run_together_hear_all_that_began_with_them(tmp_path):
     """A chain that begins later hears the first ones too, but no other late one: what it hears is no race."""
     first, second, late, later = places(Exchange(str(tmp_path), 2), 4)
     heard = []
-    waiting = threading.Thread(target=lambda: heard.append(second.best_of_others()))
+    waiting = threading.Thread(target=lambda: heard.extend(second.of_others()))
     second.tell(Found(np.array([0, 1]), -3.0))
     waiting.start()
     waiting.join(0.2)
@@ -65,22 +69,27 @@ def test_chains_that_run_together_hear_all_that_began_with_them(tmp_path):
     first.tell(Found(np.array([0, 0]), -5.0))
     waiting.join(10.0)
     np.testing.assert_array_equal(heard[0].labels, [0, 0])
-    assert first.best_of_others().merit == -3.0
+    assert merits(first) == [-3.0]
     late.tell(Found(np.array([1, 1]), 9.0))
-    assert later.best_of_others().merit == -3.0
-    # Told once: what comes later changes nothing.
+    later.tell(Found(np.array([1, 1]), 8.0))
+    assert merits(later) == [-5.0, -3.0]
+    # The second round is another one, and the last.
+    for place, merit in ((first, -1.0), (second, -2.0), (later, 7.0)):
+        place.tell(Found(np.array([0, 1]), merit))
     first.tell(None)
-    assert second.best_of_others().merit == -5.0
+    first.leave()
+    assert merits(later) == [-1.0, -2.0]
+    assert merits(late) == [-5.0, -3.0]
 
 
 def test_chains_in_turn_hear_all_before_them_and_wait_for_none(tmp_path):
     first, second, third = places(Exchange(str(tmp_path), 1), 3)
-    assert first.best_of_others() is None
+    assert merits(first) == []
     first.tell(Found(np.array([0, 0]), -5.0))
     # The second one was interrupted.
-    assert third.best_of_others().merit == -5.0
-    second.tell(None)
-    assert third.best_of_others().merit == -5.0
+    assert merits(third) == [-5.0]
+    second.leave()
+    assert merits(third) == [-5.0]
 
 
 @pytest.mark.parametrize(("offset", "restarts"), [(0.0, True), (0.1, False)])
@@ -88,20 +97,22 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     """Partitions are judged by the chain that hears of them, whatever the other one has made of them."""
     rows, groups = rows_of(40)
     exchange = Exchange(str(tmp_path), 1)
-    exchange.place(0, 0).tell(Found(SHORT_SIDES[groups], -1e9))
+    other = exchange.place(0, 0)
+    other.tell(Found(SHORT_SIDES[groups], -1e9))
+    other.leave()
     schedule = Schedule(Options(threads=1), 60, others=exchange.place(1, 0))
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
-    end = schedule._best_of_chains(state, log_sum(state))
+    end = schedule._best_of_chains(np.random.default_rng(2), state, log_sum(state))
     assert schedule.restarted == restarts
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
 
 
 def test_nothing_is_heard_of_a_search_that_did_not_end(tmp_path):
     place = Exchange(str(tmp_path), 1).place(0, 0)
-    place.tell(None)
-    assert Exchange(str(tmp_path), 1).place(1, 0).best_of_others() is None
+    place.leave()
+    assert merits(Exchange(str(tmp_path), 1).place(1, 0)) == []
 
 
 def sampled(monkeypatch, cores, tune=60, **options):

@@ -80,13 +80,17 @@ REFINEMENTS = 3
 # The same where two clusters are divided in another way (benchmarks/hard.py): of large clusters that overlap, a
 # division has to settle before it can rival the present one.
 REFINEMENTS_OF_TWO = 6
-# Where searches from several starts end far apart, their partitions are crossed (benchmarks/hard.py): POPULATION
-# partitions, each found in DRAWS_OF_MEMBER draws at most, for a share of the tuning draws at most. They are not if
-# the first SEARCHES_THAT_MEET are equally probable. With many rows, a draw takes so long that too few crossings
-# are made for any gain. Searches begin with all rows in one cluster, and with rows thrown into
-# MOST_CLUSTERS_OF_START, in turn.
-POPULATION, DRAWS_OF_MEMBER, SEARCHES_THAT_MEET, CROSSING_SHARE = 16, 6, 3, 0.15
-MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_CROSS = 20, 5_000
+# Where searches from several starts end far apart, their clusters are recombined (benchmarks/hard.py), for a share
+# of the tuning draws at most. They are not if the first SEARCHES_THAT_MEET, of DRAWS_OF_FIRST draws at most, are
+# equally probable. Later, one of DRAWS_PER_START draws is DRAWS_OF_START draws of a search from another start: all
+# rows in one cluster, or thrown into MOST_CLUSTERS_OF_START, in turn. All ends after DRAWS_IN_VAIN. The search
+# before it is cut short after LONGEST_BEFORE draws. With many rows, a draw takes so long that too few are made for
+# any gain.
+SEARCHES_THAT_MEET, DRAWS_OF_FIRST, DRAWS_OF_START, DRAWS_PER_START, RECOMBINING_SHARE = 3, 6, 2, 2, 0.15
+MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_RECOMBINE, DRAWS_IN_VAIN, LONGEST_BEFORE = 20, 5_000, 40, 40
+# Where chains end far apart, clusters of all are put together, PUT_TOGETHER times, unless rows are too many for
+# linear programs.
+PUT_TOGETHER, ROWS_TOO_MANY_TO_PUT_TOGETHER = 5, 50_000
 # Where a base measure learns its scale, a searching draw also tries a division of a cluster along a column, the
 # best or one of the DIVISIONS_TO_CHOOSE_FROM best, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws.
 # Without this, three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one

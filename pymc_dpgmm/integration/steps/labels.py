@@ -24,7 +24,7 @@ from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
 from pymc_dpgmm.integration.steps.targets import LabelsTarget, Prepared, is_labels
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
-from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_CROSS, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
+from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
@@ -160,7 +160,7 @@ class LabelsStep(PartitionStep):
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
         self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
-        self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_CROSS)
+        self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_RECOMBINE)
         self.widths: dict[str, np.ndarray] = {}
         self.anchors: dict[str, Anchor] = {}
         self.imputed = [value.name for value in imputed]
@@ -208,7 +208,7 @@ class LabelsStep(PartitionStep):
         super().stop_tuning()
         for schedule in self.schedules:
             if isinstance(schedule, Schedule) and schedule.others is not None:
-                schedule.others.tell(None)
+                schedule.others.leave()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""

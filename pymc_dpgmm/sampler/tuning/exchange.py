@@ -1,4 +1,8 @@
-"""What chains tell each other when their searches have ended: the best partition that each one has found."""
+"""What chains tell each other when their searches have ended: the best partition that each one has found.
+
+There are two rounds. After the first, chains put together what all have found; in the second they tell what has
+come of it.
+"""
 
 import os
 import time
@@ -10,6 +14,7 @@ import numpy as np
 
 # Seconds between two looks at what other chains have told.
 PAUSE = 0.02
+ROUNDS = 2
 
 
 class Found(NamedTuple):
@@ -56,38 +61,46 @@ class Exchange:
 
 @dataclass
 class Place:
-    """What one chain tells and hears of one vector of labels. It tells once, and has to, since others wait."""
+    """What one chain tells and hears of one vector of labels. It tells in every round, since others wait."""
 
     folder: str
     chain: int
     topic: int
     heard: tuple[int, ...]
     waits: bool
-    has_told: bool = False
+    n_told: int = 0
 
-    def _file(self, chain: int) -> Path:
-        return Path(self.folder) / f"{self.topic}-{chain}.npz"
+    def _file(self, chain: int, at: int) -> Path:
+        return Path(self.folder) / f"{self.topic}-{chain}-{at}.npz"
 
     def tell(self, found: Found | None) -> None:
-        """Tell others what the search has found, or, with None, that it has found nothing."""
-        if self.has_told:
+        """Tell others, in the next round, what has been found, or, with None, that nothing has."""
+        if self.n_told == ROUNDS:
             return
-        self.has_told = True
         labels = np.empty(0, dtype=np.int64) if found is None else found.labels
         merit = -np.inf if found is None else found.merit
-        unfinished = self._file(self.chain).with_suffix(".part")
-        with unfinished.open("wb") as file:
-            np.savez(file, labels=labels, merit=merit)
-        os.replace(unfinished, self._file(self.chain))
+        file = self._file(self.chain, self.n_told)
+        unfinished = file.with_suffix(".part")
+        with unfinished.open("wb") as opened:
+            np.savez(opened, labels=labels, merit=merit)
+        os.replace(unfinished, file)
+        self.n_told += 1
 
-    def best_of_others(self) -> Found | None:
-        """Return the best that other chains have found, None if there is nothing."""
+    def leave(self) -> None:
+        """Tell nothing in the rounds that are left."""
+        while self.n_told < ROUNDS:
+            self.tell(None)
+
+    def of_others(self) -> list[Found]:
+        """Return what other chains have told in the round of this one's last word, or else in the first."""
+        at = max(self.n_told - 1, 0)
         # Of chains in turn, one that was interrupted has told nothing, and never will.
-        found = [self._read(chain) for chain in self.heard if self.waits or self._file(chain).exists()]
-        return max((one for one in found if len(one.labels)), key=lambda one: one.merit, default=None)
+        told = [self._read(chain, at) for chain in self.heard if self.waits or self._file(chain, at).exists()]
+        return [found for found in told if len(found.labels)]
 
-    def _read(self, chain: int) -> Found:
-        while not self._file(chain).exists():
+    def _read(self, chain: int, at: int) -> Found:
+        file = self._file(chain, at)
+        while not file.exists():
             time.sleep(PAUSE)
-        with np.load(self._file(chain)) as kept:
+        with np.load(file) as kept:
             return Found(kept["labels"], float(kept["merit"]))

@@ -14,6 +14,8 @@ from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, with
 
 # Clusters count as the same, where a search looks at what has changed, if they share this part of their rows.
 SAME = 0.9
+# Scans of a partition that clusters of several have been put together to.
+SCANS_TO_SETTLE = 5
 
 
 class Explored(NamedTuple):
@@ -86,6 +88,14 @@ def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: 
             break
         state.run(rng, scan_rows, address_of(rows), len(rows), 0)
     many_rows.scan(rng, state, 1, 0, 1)
+
+
+def settled(rng: np.random.Generator, state: State) -> State:
+    """Return a state after scans that let its clusters settle, changed in place."""
+    for _ in range(SCANS_TO_SETTLE):
+        redraw_alpha(rng, state)
+        many_rows.scan(rng, state, 1, 0, 1)
+    return state
 
 
 def is_changed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:

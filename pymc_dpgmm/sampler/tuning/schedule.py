@@ -9,15 +9,17 @@ import numpy as np
 
 from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
-    CROSSING_SHARE,
     EFFORT,
     EFFORT_AFTER_PART,
     FAR_APART,
     LEADERS_CHEAPER,
+    LONGEST_BEFORE,
     MOST_MOVES,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
+    PUT_TOGETHER,
+    RECOMBINING_SHARE,
     ROWS_FOR_LEADERS,
     ROWS_PER_SCANNED,
     SEARCH_DRAWS,
@@ -43,8 +45,16 @@ from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
-from pymc_dpgmm.sampler.tuning.exploration import Explored, explore
-from pymc_dpgmm.sampler.tuning.population import ROUNDING, Population, can_cross, relabelled
+from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
+from pymc_dpgmm.sampler.tuning.pool import Pool
+from pymc_dpgmm.sampler.tuning.population import (
+    ROUNDING,
+    Population,
+    can_put_together,
+    can_recombine,
+    recombined,
+    relabelled,
+)
 from pymc_dpgmm.sampler.tuning.search import log_sum
 from pymc_dpgmm.tables.checks import check_count
 
@@ -133,7 +143,7 @@ class Schedule:
     sweeps : Sweeps
     others : Place, optional
         Where the best partitions that other chains' searches have found can be heard of.
-    crosses : bool, optional
+    recombines : bool, optional
         Whether a search that does not end in one place goes on with a population.
     """
 
@@ -141,7 +151,7 @@ class Schedule:
     tune: int
     sweeps: Sweeps = SWEEPS_ALONE
     others: Place | None = None
-    crosses: bool = True
+    recombines: bool = True
     restarted: bool = False
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
@@ -154,7 +164,8 @@ class Schedule:
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
     population: Population | None = None
-    crossings_left: int = 0
+    pool: Pool | None = None
+    recombining_left: int = 0
     pairs: float = 0.0
     draws: int = 0
     totals: np.ndarray = field(default_factory=no_tally)
@@ -163,8 +174,8 @@ class Schedule:
         if self.options.search:
             draws = int(SEARCH_SHARE * self.tune)
             self.search_left = min(draws, SEARCH_DRAWS)
-            if self.crosses:
-                self.crossings_left = min(draws - self.search_left, int(CROSSING_SHARE * self.tune))
+            if self.recombines:
+                self.recombining_left = min(draws - self.search_left, int(RECOMBINING_SHARE * self.tune))
 
     def searches(self, tuning: bool) -> bool:
         """Tell whether the next draw is a search."""
@@ -172,7 +183,7 @@ class Schedule:
 
     @property
     def tries_scales(self) -> bool:
-        """Whether divisions are tried with a learnt scale: before any crossing, until some were in vain."""
+        """Whether divisions are tried with a learnt scale: before any recombination, until some were in vain."""
         return self.search_left > 0 and self.population is None and self.trials_in_vain < TRIALS_IN_VAIN
 
     def note_trial(self, was_taken: bool) -> None:
@@ -246,11 +257,13 @@ class Schedule:
     ) -> tuple[State, Drawn]:
         """Search, and end the search with the best partition it has seen."""
         if self.population is not None:
-            return self._cross(rng, state, self.population, n_leader_sweeps, n_threads)
+            return self._recombine(rng, state, self.population, n_leader_sweeps, n_threads)
         if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
             part_search.search_part(rng, state, partial(searched, rng, self.options), n_threads)
             self.search_left = min(self.search_left, SEARCH_DRAWS_AFTER_PART)
             self.effort = EFFORT_AFTER_PART
+        if not self.has_searched_part and self.recombining_left and can_recombine(state):
+            self.search_left = min(self.search_left, LONGEST_BEFORE)
         self.has_searched_part = True
         found = explore(rng, state, self.effort, n_leader_sweeps * SEARCH_LEADERS, n_threads)
         state = found.state
@@ -263,14 +276,14 @@ class Schedule:
         if self.search_left == 0 and self.best_labels is not None:
             state, merit = self._best(state, found.merit, self.best_labels)
             self.best_labels = None
-            if self.crossings_left and can_cross(state):
-                self.population = Population([state.labels()])
-                self.search_left = self.crossings_left
+            if self.recombining_left and can_recombine(state):
+                self.population = Population(Pool(state.n))
+                self.search_left = self.recombining_left
             else:
-                state = self._best_of_chains(state, merit)
+                state = self._best_of_chains(rng, state, merit)
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
-    def _cross(
+    def _recombine(
         self, rng: np.random.Generator, state: State, population: Population, n_leader_sweeps: int, n_threads: int
     ) -> tuple[State, Drawn]:
         """Search on with a population, whose best partition the chain stays with."""
@@ -283,10 +296,10 @@ class Schedule:
             return found
 
         state, merit = population.draw(rng, state, explored)
-        self.search_left = 0 if population.has_met else self.search_left - 1
+        self.search_left = 0 if population.is_over else self.search_left - 1
         if self.search_left == 0:
-            self.population = None
-            state = self._best_of_chains(state, merit)
+            self.population, self.pool = None, None if population.has_met else population.pool
+            state, self.pool = self._best_of_chains(rng, state, merit), None
         return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
@@ -298,21 +311,38 @@ class Schedule:
         best_merit = log_sum(best)
         return (best, best_merit) if best_merit > merit + ROUNDING else (state, merit)
 
-    def _best_of_chains(self, state: State, merit: float) -> State:
-        """Return the state that a search has ended with, or that another chain's search has.
+    def _best_of_chains(self, rng: np.random.Generator, state: State, merit: float) -> State:
+        """Return the state that a search has ended with, or a better one of what other chains have found.
 
-        The other one is judged by the parameters of this chain. A chain begins anew at another one's partition
-        only where its own is so much less probable that it would be stuck.
+        This is the best of theirs, or clusters of several put together, unless searches end in one place. All are
+        judged by the parameters of this chain, which begins anew only where its own partition is so much less
+        probable that it would be stuck.
         """
         if self.others is None:
             return state
+        own = state, merit
+        found = self._heard(*own)
+        best = max([own, *found], key=lambda one: one[1])
+        has_ended = self.pool is None and (can_recombine(state) or self.settled == self.settled_draws)
+        is_alike = all(abs(theirs - merit) < FAR_APART for _, theirs in found)
+        if found and can_put_together(state) and not (has_ended and is_alike):
+            pool = self.pool or Pool(state.n)
+            for one, _ in (own, *found):
+                pool.add(one.labels())
+            for _ in range(PUT_TOGETHER):
+                child = settled(rng, recombined(rng, best[0], pool))
+                pool.add(child.labels())
+                best = max(best, (child, log_sum(child)), key=lambda one: one[1])
+        best = max([best, *self._heard(*best)], key=lambda one: one[1])
+        self.restarted = best[1] > merit + FAR_APART
+        return best[0] if self.restarted else state
+
+    def _heard(self, state: State, merit: float) -> list[tuple[State, float]]:
+        """Tell other chains of a partition; return theirs, with merits under the parameters of this chain."""
+        assert self.others is not None
         self.others.tell(Found(state.labels(), merit))
-        found = self.others.best_of_others()
-        if found is None:
-            return state
-        rival = relabelled(state, found.labels)
-        self.restarted = log_sum(rival) > merit + FAR_APART
-        return rival if self.restarted else state
+        rivals = [relabelled(state, found.labels) for found in self.others.of_others()]
+        return [(rival, log_sum(rival)) for rival in rivals]
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
@@ -361,7 +391,7 @@ def searched(
     settled_draws: int = SETTLED_DRAWS_OF_PART,
 ) -> State:
     """Return a state after a search of its own, as in tuning."""
-    schedule = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort, crosses=False)
+    schedule = Schedule(options, SEARCH_DRAWS, settled_draws=settled_draws, effort=effort, recombines=False)
     while schedule.searches(True):
         state, _ = schedule.draw(rng, state, True)
     return state
