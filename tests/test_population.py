@@ -141,6 +141,12 @@ def test_rows_of_two_clusters_and_of_none_have_their_price():
     assert taken == [0]
 
 
+def test_rows_are_of_a_kind_where_they_share_all_sets():
+    rows, starts = np.array([0, 1, 2, 2, 3, 4, 6]), np.array([0, 3, 6, 7])
+    first, counts = pool._alike(rows, starts, 8)
+    assert dict(zip(first.tolist(), counts.tolist(), strict=True)) == {0: 2, 2: 1, 3: 2, 5: 2, 6: 1}
+
+
 def test_clusters_that_serve_least_are_forgotten(monkeypatch):
     rows, of_row, corners = rectangles()
     rng = np.random.default_rng(12)
@@ -171,7 +177,6 @@ def test_good_parts_of_all_partitions_come_together():
 
 def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
     """Each of three chains has two or three of eight rectangles as they should be. Nothing else moves rows."""
-    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.settled", lambda rng, state: state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
     rows, of_row, corners = rectangles()
     rng = np.random.default_rng(13)
@@ -182,7 +187,9 @@ def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
         state = state_of(rows, members)
         # Two are equally probable: they are put together since no search has ended in one place.
         schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, 0), pool=pool_of(members))
-        found = schedule._best_of_chains(rng, state, state.log_joint())
+        found = schedule._best_of_chains(
+            rng, state, state.log_joint(), lambda one: Explored(one, 0, 0, one.log_joint())
+        )
         assert schedule.restarted == (chain > 0)
         assert same_rows(found.labels(), best) == (chain == 2)
 
@@ -231,6 +238,22 @@ def test_draws_of_a_search_are_a_share_of_those_of_tuning(monkeypatch):
     assert recombining > 0
 
 
+def test_searches_begin_with_one_cluster_and_with_many_in_turn():
+    rng = np.random.default_rng(16)
+    rows = rng.normal(size=(200, 2))
+    state, own, starts = state_of(rows, np.repeat([0, 1], 100)), Population(Pool(200)), []
+
+    def explore(found):
+        starts.append(found.n_clusters)
+        return Explored(found, 0, 0, -1e9)
+
+    while own.n_begun < 6:
+        begins, n_before = own.begins, len(starts)
+        state, _ = own.draw(rng, state, explore)
+        del starts[n_before + begins :]
+    assert starts == [1, 20, 1, 20, 1, 20]
+
+
 def test_a_search_in_vain_ends(monkeypatch):
     monkeypatch.setattr(Population, "has_met", False)
     rng = np.random.default_rng(14)
@@ -262,6 +285,21 @@ def test_rows_that_are_known_to_be_apart_are_not_put_together(monkeypatch):
     assert same_rows(recombined(rng, state, Pool(6)).labels(), np.zeros(6, dtype=int))
     monkeypatch.setattr(State, "log_joint", lambda _: -np.inf)
     assert same_rows(recombined(rng, state, Pool(6)).labels(), labels)
+
+
+def test_merits_have_the_law_of_a_concentration_that_is_drawn():
+    """Otherwise partitions of many clusters, which come with a large concentration, look too good."""
+    rng = np.random.default_rng(17)
+    rows, labels = rng.normal(size=(30, 2)), np.repeat([0, 1, 2], 10)
+    merits = {}
+    for law in ((0.0, 0.0), (3.0, 2.0)):
+        for alpha in (0.5, 4.0):
+            state = state_of(rows, labels)
+            state.set_prior(chinese_restaurant(alpha), law)
+            merits[law, alpha] = log_sum(state)
+    for alpha in (0.5, 4.0):
+        found = merits[(3.0, 2.0), alpha] - merits[(0.0, 0.0), alpha]
+        assert found == pytest.approx(2.0 * np.log(alpha) - 2.0 * alpha, abs=1e-9)
 
 
 def test_rows_of_changed_clusters_are_known():

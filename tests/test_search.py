@@ -13,6 +13,7 @@ from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import FAR_APART, Effort
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.exchange import Exchange, Found
+from pymc_dpgmm.sampler.tuning.exploration import Explored
 from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum, search
 
@@ -104,7 +105,9 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
-    end = schedule._best_of_chains(np.random.default_rng(2), state, log_sum(state))
+    end = schedule._best_of_chains(
+        np.random.default_rng(2), state, log_sum(state), lambda one: Explored(one, 0, 0, log_sum(one))
+    )
     assert schedule.restarted == restarts
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
 

@@ -90,7 +90,7 @@ SEARCHES_THAT_MEET, DRAWS_OF_FIRST, DRAWS_OF_START, DRAWS_PER_START, RECOMBINING
 MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_RECOMBINE, DRAWS_IN_VAIN, LONGEST_BEFORE = 20, 5_000, 40, 40
 # Where chains end far apart, clusters of all are put together, PUT_TOGETHER times, unless rows are too many for
 # linear programs.
-PUT_TOGETHER, ROWS_TOO_MANY_TO_PUT_TOGETHER = 5, 50_000
+PUT_TOGETHER, ROWS_TOO_MANY_TO_PUT_TOGETHER = 10, 50_000
 # Where a base measure learns its scale, a searching draw also tries a division of a cluster along a column, the
 # best or one of the DIVISIONS_TO_CHOOSE_FROM best, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws.
 # Without this, three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one
@@ -98,8 +98,9 @@ PUT_TOGETHER, ROWS_TOO_MANY_TO_PUT_TOGETHER = 5, 50_000
 # two draws of the scale alone differ. A chain makes no more trials after TRIALS_IN_VAIN.
 DIVISIONS_TO_CHOOSE_FROM, ROUNDS_OF_SCALE_TRIAL, LARGEST_CHANCE, TRIALS_IN_VAIN = 3, 3, 3.0, 15
 # A chain goes on from another one's partition where this is more probable by so many nats: with its own, it would
-# hardly ever get there.
-FAR_APART = 20.0
+# hardly ever get there. Merits are estimates, which differ by a few nats for partitions that are nearly the same.
+# Fewer are enough only where clusters of all chains have been put together.
+FAR_APART, NOT_FAR_APART = 20.0, 5.0
 # Pieces of a cluster that is divided at once, at most: in many columns the first rows would all be pieces, which
 # takes long to unite.
 MOST_PIECES = 40

@@ -1,8 +1,18 @@
 """The move of a Chinese restaurant process's concentration."""
 
+import math
+
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.sampler.state.memory import ALPHA, EXTRA, LAW_RATE, LAW_SHAPE, N_CLUSTERS
+
+
+@inlined
+def log_law(s):
+    """Log density of the concentration's law, up to a constant; 0 if it has none."""
+    if s.prior[LAW_RATE] > 0.0:
+        return (s.prior[LAW_SHAPE] - 1.0) * math.log(s.prior[ALPHA]) - s.prior[LAW_RATE] * s.prior[ALPHA]
+    return 0.0
 
 
 @inlined

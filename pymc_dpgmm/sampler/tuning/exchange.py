@@ -6,6 +6,7 @@ come of it.
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -25,10 +26,17 @@ class Found(NamedTuple):
     labels : (n,) int array
     merit : float
         Estimated log of the joint density summed over all labellings like it, under the chain's own parameters.
+    clusters : list of int arrays
+        The rows of each cluster that the search has kept.
     """
 
     labels: np.ndarray
     merit: float
+    clusters: Sequence[np.ndarray] = ()
+
+
+# What a chain tells that has found nothing.
+NOTHING = Found(np.empty(0, dtype=np.int64), -np.inf)
 
 
 @dataclass(frozen=True)
@@ -77,12 +85,13 @@ class Place:
         """Tell others, in the next round, what has been found, or, with None, that nothing has."""
         if self.n_told == ROUNDS:
             return
-        labels = np.empty(0, dtype=np.int64) if found is None else found.labels
-        merit = -np.inf if found is None else found.merit
+        found = NOTHING if found is None else found
         file = self._file(self.chain, self.n_told)
         unfinished = file.with_suffix(".part")
         with unfinished.open("wb") as opened:
-            np.savez(opened, labels=labels, merit=merit)
+            starts = np.cumsum([0, *map(len, found.clusters)])
+            rows = np.concatenate([np.empty(0, dtype=np.int64), *found.clusters])
+            np.savez(opened, labels=found.labels, merit=found.merit, rows=rows, starts=starts)
         os.replace(unfinished, file)
         self.n_told += 1
 
@@ -103,4 +112,5 @@ class Place:
         while not file.exists():
             time.sleep(PAUSE)
         with np.load(file) as kept:
-            return Found(kept["labels"], float(kept["merit"]))
+            clusters = np.split(kept["rows"], kept["starts"][1:-1]) if len(kept["rows"]) else []
+            return Found(kept["labels"], float(kept["merit"]), clusters)

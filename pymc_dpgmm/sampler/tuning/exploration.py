@@ -57,7 +57,7 @@ def explore(
         rival, merit = without_one(rng, state)
         rivals.append(rival)
     else:
-        merit = state.log_joint()
+        merit = log_sum(state)
     if not rivals or state.n < ROWS_FOR_ONE_TRIAL or rng.random() < 0.5:
         # Pieces of one group unite again before they are judged.
         divided = divided_anew(rng, state)
@@ -90,12 +90,13 @@ def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: 
     many_rows.scan(rng, state, 1, 0, 1)
 
 
-def settled(rng: np.random.Generator, state: State) -> State:
-    """Return a state after scans that let its clusters settle, changed in place."""
+def settled(rng: np.random.Generator, state: State) -> Explored:
+    """Let clusters settle, in place, by scans alone: where a search takes long."""
+    n_moved = 0
     for _ in range(SCANS_TO_SETTLE):
         redraw_alpha(rng, state)
-        many_rows.scan(rng, state, 1, 0, 1)
-    return state
+        n_moved += many_rows.scan(rng, state, 1, 0, 1)
+    return Explored(state, n_moved, 0, log_sum(state))
 
 
 def is_changed(before: np.ndarray, labels: np.ndarray) -> np.ndarray:

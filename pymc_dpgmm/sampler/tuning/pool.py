@@ -15,6 +15,7 @@ search.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -100,7 +101,11 @@ class Pool:
     def add_part(self, rows: np.ndarray, labels: np.ndarray) -> None:
         """Add the clusters of some rows (m,), in increasing order, that canonical labels (m,) divide."""
         ordered = rows[np.argsort(labels, kind="stable")]
-        for own in np.split(ordered, np.cumsum(np.bincount(labels))[:-1]):
+        self.add_clusters(np.split(ordered, np.cumsum(np.bincount(labels))[:-1]))
+
+    def add_clusters(self, clusters: Iterable[np.ndarray]) -> None:
+        """Add clusters, each given by its rows in increasing order."""
+        for own in clusters:
             self.clusters.setdefault(own.tobytes(), own)
 
     def recombined(self, rng: np.random.Generator, state: State) -> np.ndarray:
@@ -157,15 +162,17 @@ def _best_cover(
     """
     sparse, optimize = imported("scipy.sparse"), imported("scipy.optimize")
     n_sets = len(scores)
-    has_row = sparse.csc_array((np.ones(len(rows)), rows, starts), shape=(n, n_sets))
-    identity = sparse.eye_array(n, format="csc")
-    counted = np.concatenate([np.ones(n_sets), np.zeros(2 * n)])
-    costs = np.concatenate([-scores, np.full(n, prices[0]), np.full(n, prices[1])])
-    upper = np.concatenate([np.ones(n_sets), np.full(2 * n, np.inf)])
+    first, counts = _alike(rows, starts, n)
+    n_kinds = len(first)
+    has_row = sparse.csc_array((np.ones(len(rows)), rows, starts), shape=(n, n_sets)).tocsr()[first]
+    identity = sparse.eye_array(n_kinds, format="csr")
+    costs = np.concatenate([-scores, prices[0] * counts, prices[1] * counts])
+    upper = np.concatenate([np.ones(n_sets), np.full(2 * n_kinds, np.inf)])
+    counted = np.concatenate([np.ones(n_sets), np.zeros(2 * n_kinds)])
     found = optimize.linprog(
         costs,
         A_eq=sparse.hstack([has_row, -identity, identity], format="csc"),
-        b_eq=np.ones(n),
+        b_eq=np.ones(n_kinds),
         A_ub=sparse.csc_array(counted[None]) if most < np.inf else None,
         b_ub=[most] if most < np.inf else None,
         bounds=np.column_stack([np.zeros_like(upper), upper]),
@@ -185,6 +192,16 @@ def _best_cover(
             taken.append(k)
             is_covered[own] = True
     return taken, np.minimum(-found.lower.marginals[:n_sets], 0.0)
+
+
+def _alike(rows: np.ndarray, starts: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first row of each kind, and how many rows are of it: two are of a kind if they share all sets."""
+    of_sets = np.random.default_rng(0).integers(2**63, size=len(starts) - 1)
+    # Sums of random numbers, which wrap around, tell kinds apart.
+    sums = np.zeros(n, dtype=np.int64)
+    np.add.at(sums, rows, np.repeat(of_sets, np.diff(starts)))
+    _, first, counts = np.unique(sums, return_index=True, return_counts=True)
+    return first, counts
 
 
 def _completed(labels: np.ndarray, before: np.ndarray) -> np.ndarray:

@@ -56,11 +56,16 @@ class Population:
     n_meeting : int
         How many searches, from other starts, have ended equally probable as the best one.
     n_draws : int
+    n_begun : int
+        How many of the draws were searches from other starts.
+    n_in_vain : int
+        How many of the last draws have come to nothing.
     """
 
     pool: Pool
     n_meeting: int = 1
     n_draws: int = 0
+    n_begun: int = 0
     n_in_vain: int = 0
 
     @property
@@ -101,13 +106,14 @@ class Population:
 
     def _begun(self, rng: np.random.Generator, state: State, best: float, explore: Explore) -> Explored:
         """Search from another start, until it meets the chain's state, the best one, or for some draws."""
-        n_clusters = 1 if self.n_draws % 2 == 0 else int(min(MOST_CLUSTERS_OF_START, state.most, state.n))
+        n_clusters = 1 if self.n_begun % 2 == 0 else int(min(MOST_CLUSTERS_OF_START, state.most, state.n))
+        self.n_begun += 1
         found = relabelled(state, rng.integers(n_clusters, size=state.n))
         if not found.log_joint() > -np.inf:
             # Where rows are known to be apart, or together.
             found = relabelled(state, state.labels())
         reached = Explored(found, 0, 0, -np.inf)
-        for _ in range(DRAWS_OF_FIRST if self.n_draws < SEARCHES_THAT_MEET - 1 else DRAWS_OF_START):
+        for _ in range(DRAWS_OF_FIRST if self.n_begun < SEARCHES_THAT_MEET else DRAWS_OF_START):
             explored = explore(found)
             found = explored.state
             self.pool.add(found.labels())

@@ -15,6 +15,7 @@ from pymc_dpgmm.sampler.amounts import (
     LEADERS_CHEAPER,
     LONGEST_BEFORE,
     MOST_MOVES,
+    NOT_FAR_APART,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
@@ -40,7 +41,7 @@ from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import MERGES, MERGES_TRIED, SPLITS, SPLITS_TRIED, WORK, Move, Paying
-from pymc_dpgmm.sampler.moves.sweep import sweep
+from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
@@ -280,7 +281,7 @@ class Schedule:
                 self.population = Population(Pool(state.n))
                 self.search_left = self.recombining_left
             else:
-                state = self._best_of_chains(rng, state, merit)
+                state = self._best_of_chains(rng, state, merit, partial(settled, rng))
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _recombine(
@@ -299,7 +300,7 @@ class Schedule:
         self.search_left = 0 if population.is_over else self.search_left - 1
         if self.search_left == 0:
             self.population, self.pool = None, None if population.has_met else population.pool
-            state, self.pool = self._best_of_chains(rng, state, merit), None
+            state, self.pool = self._best_of_chains(rng, state, merit, explored), None
         return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
@@ -311,37 +312,62 @@ class Schedule:
         best_merit = log_sum(best)
         return (best, best_merit) if best_merit > merit + ROUNDING else (state, merit)
 
-    def _best_of_chains(self, rng: np.random.Generator, state: State, merit: float) -> State:
+    def _best_of_chains(
+        self, rng: np.random.Generator, state: State, merit: float, explored: Callable[[State], Explored]
+    ) -> State:
         """Return the state that a search has ended with, or a better one of what other chains have found.
 
-        This is the best of theirs, or clusters of several put together, unless searches end in one place. All are
+        This is the best of theirs, or clusters of all put together, unless searches end in one place. All are
         judged by the parameters of this chain, which begins anew only where its own partition is so much less
         probable that it would be stuck.
+
+        Parameters
+        ----------
+        rng : numpy.random.Generator
+        state : State
+        merit : float
+        explored : callable
+            Searches on from a state that clusters have been put together to.
         """
         if self.others is None:
             return state
-        own = state, merit
-        found = self._heard(*own)
-        best = max([own, *found], key=lambda one: one[1])
-        has_ended = self.pool is None and (can_recombine(state) or self.settled == self.settled_draws)
-        is_alike = all(abs(theirs - merit) < FAR_APART for _, theirs in found)
-        if found and can_put_together(state) and not (has_ended and is_alike):
-            pool = self.pool or Pool(state.n)
-            for one, _ in (own, *found):
-                pool.add(one.labels())
+        pool, least = Pool(state.n) if self.pool is None else self.pool, FAR_APART
+        heard = self._heard(state, merit, pool)
+        best = max([(state, merit), *heard], key=lambda one: one[1])
+        if heard and self._puts_together(state, merit, best[1]):
+            pool.add(state.labels())
             for _ in range(PUT_TOGETHER):
-                child = settled(rng, recombined(rng, best[0], pool))
-                pool.add(child.labels())
-                best = max(best, (child, log_sum(child)), key=lambda one: one[1])
+                child = explored(recombined(rng, best[0], pool))
+                pool.add(child.state.labels())
+                best = max(best, (child.state, child.merit), key=lambda one: one[1])
+            least = NOT_FAR_APART
         best = max([best, *self._heard(*best)], key=lambda one: one[1])
-        self.restarted = best[1] > merit + FAR_APART
+        self.restarted = best[1] > merit + least
         return best[0] if self.restarted else state
 
-    def _heard(self, state: State, merit: float) -> list[tuple[State, float]]:
-        """Tell other chains of a partition; return theirs, with merits under the parameters of this chain."""
+    def _puts_together(self, state: State, merit: float, best: float) -> bool:
+        """Tell whether clusters of several chains are put together: unless searches have ended in one place."""
+        has_ended = self.pool is None and (can_recombine(state) or self.settled == self.settled_draws)
+        return can_put_together(state) and not (has_ended and abs(best - merit) < FAR_APART)
+
+    def _heard(self, state: State, merit: float, pool: Pool | None = None) -> list[tuple[State, float]]:
+        """Tell other chains of a partition; return theirs, with merits under the parameters of this chain.
+
+        With a pool, tell of its clusters too, and add those of the others.
+        """
         assert self.others is not None
-        self.others.tell(Found(state.labels(), merit))
-        rivals = [relabelled(state, found.labels) for found in self.others.of_others()]
+        own = [] if pool is None else list(pool.clusters.values())
+        self.others.tell(Found(state.labels(), merit, own))
+        heard = self.others.of_others()
+        if pool is not None and can_put_together(state):
+            for found in heard:
+                pool.add(found.labels)
+                pool.add_clusters(found.clusters)
+        rivals = [relabelled(state, found.labels) for found in heard]
+        for rival in rivals if can_put_together(state) else ():
+            # With a concentration that suits its number of clusters, by random numbers that are not the chain's: a
+            # chain that goes on from where it is draws the same, whoever it has heard.
+            redraw_alpha(np.random.default_rng(0), rival)
         return [(rival, log_sum(rival)) for rival in rivals]
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:

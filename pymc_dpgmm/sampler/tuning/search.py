@@ -14,6 +14,7 @@ from pymc_dpgmm.native.arithmetic import below, largest_of, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.amounts import MOST_PIECES, REFINEMENTS, REFINEMENTS_OF_TWO
+from pymc_dpgmm.sampler.moves.concentration import log_law
 from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.split_merge import (
     LEFT,
@@ -239,7 +240,7 @@ def _log_sum(head, doubt):
     for place in range(n_clusters):
         s.seats[s.order[place]] = log_seat(prior, s.sizes[s.order[place]])
         doubt[place] = 0.0
-    total = log_joint_of(s)
+    total = log_joint_of(s) + log_law(s)
     for i in range(s.n):
         for place in range(n_clusters):
             weights[place] = s.seats[s.order[place]]
@@ -255,9 +256,9 @@ def _log_sum(head, doubt):
 def log_sum_over_labellings(state: State) -> tuple[float, np.ndarray]:
     """Estimate the log of the joint density summed over all labellings like the present one.
 
-    That is the log joint density minus the log probability of drawing every row's label given the clusters as they
-    are. Also returned are the means of minus the log probabilities of the rows of each cluster, (K,), in the order
-    of ``state.order``.
+    That is the log joint density, with the law of a concentration that is drawn with the labels, minus the log
+    probability of drawing every row's label given the clusters as they are. Also returned are the means of minus
+    the log probabilities of the rows of each cluster, (K,), in the order of ``state.order``.
     """
     doubt = np.zeros(state.n_clusters)
     return float(_log_sum(state.address, address_of(doubt))), doubt
