@@ -67,7 +67,7 @@ def every_set(n):
     pool = Pool(n)
     for bits in range(1, 2**n):
         rows = np.flatnonzero([bits >> i & 1 for i in range(n)])
-        pool.add_part(rows, np.zeros(len(rows), dtype=int))
+        pool.add_clusters([rows])
     return pool
 
 
@@ -186,9 +186,9 @@ def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
         members = divided(of_row, corners, np.arange(N_RECTANGLES) % 3 == chain)
         state = state_of(rows, members)
         # Two are equally probable: they are put together since no search has ended in one place.
-        schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, 0), pool=pool_of(members))
+        schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, 0))
         found = schedule._best_of_chains(
-            rng, state, state.log_joint(), lambda one: Explored(one, 0, 0, one.log_joint())
+            rng, state, state.log_joint(), lambda one: Explored(one, 0, 0, one.log_joint()), pool_of(members)
         )
         assert schedule.restarted == (chain > 0)
         assert same_rows(found.labels(), best) == (chain == 2)

@@ -12,6 +12,7 @@ from pymc_dpgmm.families.contract.view import View
 from pymc_dpgmm.sampler.amounts import ROWS_FOR_PART, ROWS_OF_PART
 from pymc_dpgmm.sampler.many_rows.leader_sweep import place_rows
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import rows_of_clusters
 
 
 def has_part(state: State) -> bool:
@@ -38,7 +39,5 @@ def search_part(rng: np.random.Generator, state: State, search: Callable[[State]
     part = State(views, np.unique(state.slots[chosen], return_inverse=True)[1])
     part.take_prior(state)
     found = search(part)
-    labels = found.labels()
-    order = np.argsort(labels, kind="stable")
-    members = np.split(chosen[order], np.cumsum(np.bincount(labels))[:-1])
+    members = [chosen[rows] for rows in rows_of_clusters(found.labels())]
     place_rows(rng, state, members, n_threads)

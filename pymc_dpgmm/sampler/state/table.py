@@ -76,6 +76,11 @@ def members_of_clusters(labels: np.ndarray) -> np.ndarray:
     return np.argsort(labels, kind="stable").astype(np.int64)
 
 
+def rows_of_clusters(labels: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each cluster, in increasing order, given canonical labels (n,)."""
+    return np.split(members_of_clusters(labels), np.cumsum(np.bincount(labels))[:-1])
+
+
 class Table:
     """The statistics of all clusters of one view.
 

@@ -27,6 +27,7 @@ from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import join, leave
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table import rows_of_clusters
 from pymc_dpgmm.sampler.state.views import gather, log_evidence, weigh
 
 # The price, in nats, of a row in two clusters, and of one in none, is drawn between these, so that no two programs
@@ -96,12 +97,7 @@ class Pool:
 
     def add(self, labels: np.ndarray) -> None:
         """Add the clusters of canonical labels (n,)."""
-        self.add_part(np.arange(self.n), labels)
-
-    def add_part(self, rows: np.ndarray, labels: np.ndarray) -> None:
-        """Add the clusters of some rows (m,), in increasing order, that canonical labels (m,) divide."""
-        ordered = rows[np.argsort(labels, kind="stable")]
-        self.add_clusters(np.split(ordered, np.cumsum(np.bincount(labels))[:-1]))
+        self.add_clusters(rows_of_clusters(labels))
 
     def add_clusters(self, clusters: Iterable[np.ndarray]) -> None:
         """Add clusters, each given by its rows in increasing order."""

@@ -1,6 +1,6 @@
 """Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -165,7 +165,6 @@ class Schedule:
     best_labels: np.ndarray | None = None
     best_merit: float = -np.inf
     population: Population | None = None
-    pool: Pool | None = None
     recombining_left: int = 0
     pairs: float = 0.0
     draws: int = 0
@@ -299,8 +298,9 @@ class Schedule:
         state, merit = population.draw(rng, state, explored)
         self.search_left = 0 if population.is_over else self.search_left - 1
         if self.search_left == 0:
-            self.population, self.pool = None, None if population.has_met else population.pool
-            state, self.pool = self._best_of_chains(rng, state, merit, explored), None
+            self.population = None
+            pool = None if population.has_met else population.pool
+            state = self._best_of_chains(rng, state, merit, explored, pool)
         return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
@@ -313,7 +313,12 @@ class Schedule:
         return (best, best_merit) if best_merit > merit + ROUNDING else (state, merit)
 
     def _best_of_chains(
-        self, rng: np.random.Generator, state: State, merit: float, explored: Callable[[State], Explored]
+        self,
+        rng: np.random.Generator,
+        state: State,
+        merit: float,
+        explored: Callable[[State], Explored],
+        pool: Pool | None = None,
     ) -> State:
         """Return the state that a search has ended with, or a better one of what other chains have found.
 
@@ -328,47 +333,38 @@ class Schedule:
         merit : float
         explored : callable
             Searches on from a state that clusters have been put together to.
+        pool : Pool, optional
+            The clusters that a search has kept which has not ended in one place.
         """
         if self.others is None:
             return state
-        pool, least = Pool(state.n) if self.pool is None else self.pool, FAR_APART
-        heard = self._heard(state, merit, pool)
-        best = max([(state, merit), *heard], key=lambda one: one[1])
-        if heard and self._puts_together(state, merit, best[1]):
-            pool.add(state.labels())
-            for _ in range(PUT_TOGETHER):
-                child = explored(recombined(rng, best[0], pool))
-                pool.add(child.state.labels())
-                best = max(best, (child.state, child.merit), key=lambda one: one[1])
-            least = NOT_FAR_APART
-        best = max([best, *self._heard(*best)], key=lambda one: one[1])
+        heard = self._heard(state, merit, [] if pool is None else list(pool.clusters.values()))
+        if not can_put_together(state):
+            # There is no second round. Of many rows, memory may not hold a state for each chain.
+            heard = sorted(heard, key=lambda found: found.merit)[-1:]
+        best, least = max([(state, merit), *_judged(state, heard)], key=lambda one: one[1]), FAR_APART
+        if can_put_together(state):
+            has_ended = pool is None and (can_recombine(state) or self.settled == self.settled_draws)
+            if heard and not (has_ended and abs(best[1] - merit) < FAR_APART):
+                pool = Pool(state.n) if pool is None else pool
+                for found in heard:
+                    pool.add(found.labels)
+                    pool.add_clusters(found.clusters)
+                pool.add(state.labels())
+                for _ in range(PUT_TOGETHER):
+                    child = explored(recombined(rng, best[0], pool))
+                    pool.add(child.state.labels())
+                    best = max(best, (child.state, child.merit), key=lambda one: one[1])
+                least = NOT_FAR_APART
+            best = max([best, *_judged(state, self._heard(*best))], key=lambda one: one[1])
         self.restarted = best[1] > merit + least
         return best[0] if self.restarted else state
 
-    def _puts_together(self, state: State, merit: float, best: float) -> bool:
-        """Tell whether clusters of several chains are put together: unless searches have ended in one place."""
-        has_ended = self.pool is None and (can_recombine(state) or self.settled == self.settled_draws)
-        return can_put_together(state) and not (has_ended and abs(best - merit) < FAR_APART)
-
-    def _heard(self, state: State, merit: float, pool: Pool | None = None) -> list[tuple[State, float]]:
-        """Tell other chains of a partition; return theirs, with merits under the parameters of this chain.
-
-        With a pool, tell of its clusters too, and add those of the others.
-        """
+    def _heard(self, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:
+        """Tell other chains of a partition, and of clusters; return what they have told."""
         assert self.others is not None
-        own = [] if pool is None else list(pool.clusters.values())
-        self.others.tell(Found(state.labels(), merit, own))
-        heard = self.others.of_others()
-        if pool is not None and can_put_together(state):
-            for found in heard:
-                pool.add(found.labels)
-                pool.add_clusters(found.clusters)
-        rivals = [relabelled(state, found.labels) for found in heard]
-        for rival in rivals if can_put_together(state) else ():
-            # With a concentration that suits its number of clusters, by random numbers that are not the chain's: a
-            # chain that goes on from where it is draws the same, whoever it has heard.
-            redraw_alpha(np.random.default_rng(0), rival)
-        return [(rival, log_sum(rival)) for rival in rivals]
+        self.others.tell(Found(state.labels(), merit, clusters))
+        return self.others.of_others()
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
@@ -384,6 +380,16 @@ class Schedule:
     def _pays(self, move: Move, has_leaders: bool) -> bool:
         """Tell whether tuning chooses the number of moves of a kind."""
         return isinstance(_amount(move, has_leaders), Paying) and self.options.moves.get(move.name) is None
+
+
+def _judged(state: State, heard: Sequence[Found]) -> list[tuple[State, float]]:
+    """Return partitions of other chains, each with its merit under the parameters of a state."""
+    rivals = [relabelled(state, found.labels) for found in heard]
+    for rival in rivals if can_put_together(state) else ():
+        # With a concentration that suits its number of clusters, by random numbers that are not the chain's: one that
+        # goes on from where it is draws the same, whoever it has heard.
+        redraw_alpha(np.random.default_rng(0), rival)
+    return [(rival, log_sum(rival)) for rival in rivals]
 
 
 def _amount(move: Move, has_leaders: bool) -> int | Paying:
