@@ -386,8 +386,8 @@ def _judged(state: State, heard: Sequence[Found]) -> list[tuple[State, float]]:
     """Return partitions of other chains, each with its merit under the parameters of a state."""
     rivals = [relabelled(state, found.labels) for found in heard]
     for rival in rivals if can_put_together(state) else ():
-        # With a concentration that suits its number of clusters, by random numbers that are not the chain's: one that
-        # goes on from where it is draws the same, whoever it has heard.
+        # With a concentration that suits its number of clusters, by random numbers that are not the chain's: a
+        # chain that goes on from where it is draws the same, whoever it has heard.
         redraw_alpha(np.random.default_rng(0), rival)
     return [(rival, log_sum(rival)) for rival in rivals]
 
