@@ -14,6 +14,7 @@ from sampled import sample
 from scipy.sparse import csr_array
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.tables.names import as_text
 from pymc_dpgmm.tables.reading import read_entries, read_table
 
 pytestmark = pytest.mark.interpreted
@@ -452,6 +453,42 @@ def test_integers_name_columns(fits):
     np.testing.assert_allclose(mean, [100.0, 150.0], atol=8.0)
     likely = dp.predict(numbered, "y", own[[0]], of=2, kind="probability", random_seed=1)
     assert likely["category"].to_numpy().tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [1, 2],
+        [0.5, 2.0],
+        pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]),
+        pd.date_range("2024-01-01", periods=2),
+    ],
+    ids=["integers", "reals", "tuples", "dates"],
+)
+def test_names_of_any_kind_choose_columns(names, fits):
+    """Where names are numbers, a number is never a position: it would be another column."""
+    table = fits["table"][["h", "w"]].set_axis(names, axis=1)
+    with pm.Model() as model:
+        dp.DPMixture("y", 1.0, dp.NormalInverseGamma, observed=table)
+    idata = sample(model, 20, tune=20, chains=1, random_seed=1)
+    rows = table.iloc[[0, 25]]
+    first, second = table.columns
+    for of in (second, [second]):
+        mean = dp.predict(idata, "y", rows, of=of, random_seed=1)["mean"]
+        np.testing.assert_allclose(np.ravel(mean), [100.0, 150.0], atol=8.0)
+    mean = dp.predict(idata, "y", rows, of=first, random_seed=1)["mean"]
+    np.testing.assert_allclose(mean, [0.0, 10.0], atol=2.0)
+    (axes,) = dp.plot_density(idata, "y", columns=second, random_seed=1).axes
+    across, density = axes.lines[0].get_data()
+    assert across.min() > 50.0
+    assert np.trapezoid(density, across) == pytest.approx(1.0, abs=0.1)
+    (axes,) = dp.plot_predict(idata, "y", first, of=second, random_seed=1).axes
+    assert axes.get_xlabel() == as_text(first)
+    np.testing.assert_allclose(np.interp([0.0, 10.0], *axes.lines[0].get_data()), [100.0, 150.0], atol=8.0)
+    if isinstance(first, int | float):
+        for chosen in (0, [0]):
+            with pytest.raises(ValueError, match="there is no column 0"):
+                dp.predict(idata, "y", rows, of=chosen)
 
 
 @pytest.mark.parametrize("fit", ["numbers", "kinds"])

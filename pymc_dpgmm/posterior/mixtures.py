@@ -28,8 +28,12 @@ from pymc_dpgmm.posterior.stored import (
     record_of,
 )
 from pymc_dpgmm.tables.checks import listed
-from pymc_dpgmm.tables.names import as_text, plain_names
+from pymc_dpgmm.tables.names import as_text, is_one_name, plain_names
 from pymc_dpgmm.tables.table import Table
+
+
+def _is_number(name: Any) -> bool:
+    return isinstance(name, int | float | np.number) and not isinstance(name, bool)
 
 
 class MixtureDraws:
@@ -292,15 +296,17 @@ class MixtureDraws:
             If there is no such column, or one is chosen twice. The message lists the columns.
         """
         names, chosen = self.column_names(view), []
-        is_one = isinstance(columns, str | int | np.integer)
-        if isinstance(columns, tuple) and as_text(columns) in names:
-            # A tuple can be the name of one column with several levels.
-            is_one = True
+        texts = [as_text(name) for name in names]
+        # Then a number is a name: the same number as a position would be another column.
+        are_numbers = any(map(_is_number, names))
+        # A tuple can be the name of one column with several levels.
+        is_one = is_one_name(columns) or (isinstance(columns, tuple) and as_text(columns) in texts)
         for column in [columns] if is_one else columns:
-            column = as_text(column) if isinstance(column, tuple) else column
             if column in names:
                 chosen.append(names.index(column))
-            elif isinstance(column, int | np.integer) and 0 <= column < len(names):
+            elif as_text(column) in texts:
+                chosen.append(texts.index(as_text(column)))
+            elif isinstance(column, int | np.integer) and 0 <= column < len(names) and not are_numbers:
                 chosen.append(int(column))
             else:
                 raise ValueError(f"there is no column {column!r}, only {listed(names)}")

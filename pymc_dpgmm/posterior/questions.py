@@ -18,7 +18,7 @@ from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.parameters import ParametersView
 from pymc_dpgmm.tables.checks import is_sparse, listed
-from pymc_dpgmm.tables.names import as_text, coordinates, plain_names
+from pymc_dpgmm.tables.names import as_text, coordinates, is_one_name, plain_names
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -194,8 +194,7 @@ def read_question(
         questions.append(Unknown(values, np.array([], dtype=int)))
     _warn_of_offsets(used)
     some = draws.of_views([view.name for view in used])
-    is_single = isinstance(of, str | int | np.integer)
-    return Question(some, questions, columns, known, rows, is_single, knows_asked)
+    return Question(some, questions, columns, known, rows, _asks_for_one(draws, of), knows_asked)
 
 
 def _warn_of_offsets(views: Sequence[NamedView]) -> None:
@@ -368,11 +367,16 @@ def _names_of_view(draws: MixtureDraws, view: Any) -> tuple[str, ...]:
     return view.name, draws.view_name(view)
 
 
+def _asks_for_one(draws: MixtureDraws, of: Any) -> bool:
+    """Tell whether a user asks for one column or view; a tuple can be the name of a column with several levels."""
+    is_level = isinstance(of, tuple) and any(as_text(of) in _named(draws, view) for view in draws.views)
+    return of is not None and (is_level or is_one_name(of))
+
+
 def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
     """Return the columns that a user asks for by the names of columns or views, by view."""
     found: dict[str, list[int]] = {}
-    is_one = isinstance(of, str | int | np.integer)
-    for wanted in [of] if is_one else list(of):
+    for wanted in [of] if _asks_for_one(draws, of) else list(of):
         owners = [view for view in draws.views if as_text(wanted) in _named(draws, view)]
         whole = [view for view in draws.views if wanted in _names_of_view(draws, view)]
         if len(owners) > 1:

@@ -1,6 +1,6 @@
 """Names of rows and columns as coordinates of results that can be written to a file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +80,17 @@ def as_text(name: Any) -> str:
     if isinstance(name, tuple):
         return ", ".join(as_text(part) for part in name)
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def is_one_name(chosen: Any) -> bool:
+    """Tell whether a user has chosen one column, by a name of any kind or a position, and not several.
+
+    Examples
+    --------
+    >>> is_one_name("a"), is_one_name(1.5), is_one_name(["a"])
+    (True, True, False)
+    """
+    return isinstance(chosen, str | bytes) or not isinstance(chosen, Iterable)
 
 
 def as_plain(name: Any) -> int | float | bool | str:

@@ -79,7 +79,8 @@ def plot_density(
             f"plot_density takes one column, or two without x, got {len(chosen)}: choose some of {listed(names)} "
             "with columns="
         )
-    columns_or_all = None if len(chosen) == view.d else chosen
+    # By their names: where these are numbers, a position would be the name of another column.
+    columns_or_all = None if len(chosen) == view.d else [names[j] for j in chosen]
     result = density_of(draws, x, columns_or_all, given, probability, random_seed)
     of_rows: Any = slice(None)
     if draws.groups is not None and group is not None:

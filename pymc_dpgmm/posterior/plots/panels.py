@@ -9,6 +9,7 @@ import numpy as np
 from pymc_dpgmm.posterior.mixtures import MixtureDraws
 from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.tables.checks import is_sparse, listed
+from pymc_dpgmm.tables.names import is_one_name
 
 # Largest number of columns in a plot of pairs, and the number shown by default.
 MOST_COLUMNS = 6
@@ -198,7 +199,7 @@ def chosen_covariates(values: np.ndarray, names: Sequence[str], columns: Any) ->
         title = f"{_IN_A_ROW} of {len(varying)} covariates; columns= shows others"
         return varying[:_IN_A_ROW], title if is_cut else ""
     chosen = []
-    for column in [columns] if isinstance(columns, str | int | np.integer) else columns:
+    for column in [columns] if is_one_name(columns) else columns:
         if str(column) in names:
             chosen.append(list(names).index(str(column)))
         elif isinstance(column, int | np.integer) and 0 <= column < len(names):

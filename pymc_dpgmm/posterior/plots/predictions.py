@@ -17,7 +17,7 @@ from pymc_dpgmm.posterior.plots.panels import name_ticks
 from pymc_dpgmm.posterior.plots.shared import text_of_legend
 from pymc_dpgmm.posterior.predict import check_kind, densities_of, means_of, quantiles_of
 from pymc_dpgmm.posterior.questions import Column, Question, chosen_columns, read_question
-from pymc_dpgmm.tables.names import coordinates
+from pymc_dpgmm.tables.names import as_text, coordinates
 
 # Points of the curve, and the largest numbers of rows that are shown and of draws that are used.
 _POINTS, _MOST_ROWS, _MOST_DRAWS = 100, 5_000, 1_000
@@ -95,7 +95,7 @@ def plot_predict(
     figure, (axes,) = make_axes(plt, ax, (7, 4))
     across = _values(question, known, position)
     rng = np.random.default_rng(random_seed)
-    axes.set_xlabel(str(along))
+    axes.set_xlabel(as_text(draws.column_names(known)[position]))
     # A line through the levels of a category would say what is between them.
     are_apart = Column(known, position, "").levels is not None
     if are_apart:
