@@ -105,6 +105,22 @@ def test_predictive_density_of_a_group(drawn, group):
     np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
+def test_a_picture_of_a_group_shows_its_rows():
+    rng = np.random.default_rng(0)
+    group = np.repeat(["p", "q"], [15, 10])
+    rows = pd.DataFrame(rng.normal(size=(25, 2)) + 9.0 * (group == "q")[:, None], columns=["b", "a"])
+    with pm.Model():
+        dp.HDPMixture("y", 1.0, 1.0, dp.NormalInverseGamma, group=group, observed=rows)
+        idata = pm.sample(
+            20, tune=20, chains=1, random_seed=1, progressbar=False, compute_convergence_checks=False
+        )
+    for own, n_rows in ((None, 25), ("q", 10)):
+        (axes,) = dp.plot_predict(idata, "y", "b", of="a", group=own, random_seed=1).axes
+        (points,) = (drawn for drawn in axes.collections if drawn.get_label() == "data")
+        assert len(points.get_offsets()) == n_rows
+        assert own is None or points.get_offsets().min() > 4.0
+
+
 def test_new_rows_follow_the_density(drawn):
     idata, _ = drawn
     rows = dp.sample_new_rows(idata, "y", 2, group="b", random_seed=2)["y"].to_numpy()[0]

@@ -1,6 +1,7 @@
 """Tables in forms that could be misread without a word: the same answer as in the plain form, or an error."""
 
 import collections
+from functools import partial
 
 import dask.array as da
 import dask.dataframe as dd
@@ -684,3 +685,57 @@ def test_columns_of_arrow_without_entries_and_missing_levels():
     table = read_table(levels)
     assert table.levels == (("a", "b"),)
     np.testing.assert_array_equal(table.values, [0.0, np.nan, 1.0, 0.0])
+
+
+@pytest.fixture(scope="module")
+def two_lengths():
+    """Two views that have different columns of one name; one of them is named like a column of the other."""
+    rng = np.random.default_rng(0)
+    z = np.arange(40) % 2
+    sepal = pd.DataFrame({"length": 9.0 * z, "width": 9.0 * z}) + rng.normal(size=(40, 2))
+    petal = pd.DataFrame({"length": 9.0 * (1 - z), "sepal": 9.0 * z}) + rng.normal(size=(40, 2))
+    with pm.Model() as model:
+        bases = {"sepal": dp.NormalInverseGamma, "petal": dp.NormalInverseGamma}
+        dp.DPMixture("y", 1.0, bases, observed={"sepal": sepal, "petal": petal})
+    return sample(model, 30, tune=30, chains=1, random_seed=1)
+
+
+def test_a_name_of_different_columns_of_two_views_is_refused(two_lengths):
+    rows = pd.DataFrame({"length": [9.0], "width": [9.0]})
+    for ask in (dp.log_density, dp.membership, partial(dp.predict, of="width")):
+        with pytest.raises(
+            ValueError, match=r"\['sepal', 'petal'\] each have a column 'length', which is not the same"
+        ):
+            ask(two_lengths, "y", rows)
+    found = dp.predict(two_lengths, "y", {"sepal": rows[["length"]]}, of="width", random_seed=1)["mean"]
+    np.testing.assert_allclose(found, 9.0, atol=2.0)
+
+
+def test_a_view_that_is_named_like_a_column_of_another_is_told_apart(two_lengths):
+    with pytest.raises(ValueError, match="'sepal' is a view, and a column of the view 'petal'"):
+        dp.predict(two_lengths, "y", {"sepal": [9.0]}, of="width")
+    with pytest.raises(ValueError, match="'sepal' is a view, and a column of another one"):
+        dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"length": [9.0]})}, of="sepal")
+    found = dp.predict(two_lengths, "y", {"petal": pd.DataFrame({"sepal": [9.0]})}, of="width", random_seed=1)
+    np.testing.assert_allclose(found["mean"], 9.0, atol=2.0)
+
+
+def test_one_column_in_two_views_is_known_in_both():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=30), "b": rng.normal(size=30), "c": rng.normal(size=30)})
+    bases = {"one": (["a", "b"], dp.NormalInverseGamma), "two": (["b", "c"], dp.NormalInverseGamma)}
+    with pm.Model() as model, pytest.warns(UserWarning, match="'b' is in the views"):
+        dp.DPMixture("y", 1.0, bases, observed=frame)
+    idata = sample(model, 10, tune=10, chains=1, random_seed=1)
+    rows = {"one": frame[["a", "b"]].iloc[:2], "two": frame[["b", "c"]].iloc[:2]}
+    xr.testing.assert_allclose(dp.log_density(idata, "y", frame.iloc[:2]), dp.log_density(idata, "y", rows))
+
+
+def test_groups_of_one_name_as_text_are_refused():
+    group = np.array([1] * 5 + ["1"] * 5, dtype=object)
+    for mixture, arguments in ((dp.HDPMixture, (1.0, 1.0)), (dp.FiniteMixture, (1.0, 3))):
+        with (
+            pm.Model(),
+            pytest.raises(ValueError, match="several groups have the name '1', as text and as a number"),
+        ):
+            mixture("y", *arguments, dp.NormalInverseGamma, observed=np.arange(10.0) ** 2, group=group)

@@ -712,7 +712,9 @@ def test_every_name_of_columns_survives_saving(names, tmp_path):
     swapped = dp.membership(idata, "y", frame.iloc[:3, [1, 0]], LABELS)
     xr.testing.assert_identical(swapped, dp.membership(idata, "y", frame.iloc[:3], LABELS))
     str(dp.summary(idata, "y", random_seed=1))
-    dp.density(idata, "y", columns=1, random_seed=1).to_netcdf(tmp_path / "density.nc")
+    # Where names are numbers, a position is none.
+    second = names[1] if isinstance(names[1], float) else 1
+    dp.density(idata, "y", columns=second, random_seed=1).to_netcdf(tmp_path / "density.nc")
 
 
 def test_coordinates_that_would_lose_the_draws_are_refused():
@@ -1101,6 +1103,42 @@ def test_codes_in_chunks_begin_at_zero():
     codes = dask.array.from_array(1 + UNITS % 3, chunks=5)
     with pm.Model(), pytest.warns(UserWarning, match="no row of observed has the code 0"):
         dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=codes)
+
+
+def test_codes_of_one_column_in_chunks_that_begin_at_one():
+    codes = dask.array.from_array(np.column_stack([1 + UNITS % 3, UNITS % 3]), chunks=(5, 2))
+    with pm.Model(), pytest.warns(UserWarning, match=r"no row of observed has the code 0 in the columns \[0\]"):
+        dp.DPMixture("y", 1.0, dp.DirichletCategorical, observed=codes)
+
+
+@pytest.mark.parametrize("n_looked_at", [12, 1_000])
+@pytest.mark.parametrize(
+    ("columns", "base", "told"),
+    [
+        (["smokes"], None, "all entries of observed are 0 or 1"),
+        (["x", "smokes"], None, r"the columns \[1\] of observed hold only 0 and 1"),
+        (["id", "x"], None, r"the columns \[0\] of observed number the rows"),
+        (["year"], dp.DirichletCategorical, "are taken for codes of 2020 levels"),
+    ],
+)
+def test_columns_in_chunks_that_are_hardly_data_are_told_of(columns, base, told, n_looked_at, monkeypatch):
+    monkeypatch.setattr("pymc_dpgmm.models.chunked_mixture.ROWS_LOOKED_AT", n_looked_at)
+    table = numbered(200).assign(year=np.arange(200) % 2 * 2_019)
+    observed = dask.array.from_array(table[columns].to_numpy(dtype=float), chunks=(50, -1))
+    with pm.Model(), pytest.warns(UserWarning, match=told):
+        dp.DPMixture("y", 1.0, base, observed=observed)
+
+
+@pytest.mark.parametrize("n_looked_at", [12, 1_000])
+def test_columns_in_chunks_that_are_data_are_not_told_of(n_looked_at, monkeypatch):
+    """Nor does a number of single precision overflow where it is compared with the largest one."""
+    monkeypatch.setattr("pymc_dpgmm.models.chunked_mixture.ROWS_LOOKED_AT", n_looked_at)
+    rng = np.random.default_rng(1)
+    counts = rng.permutation(1_000)[:200]
+    for dtype in (np.float64, np.float32):
+        rows = np.column_stack([rng.normal(size=200), counts]).astype(dtype)
+        with pm.Model():
+            dp.DPMixture("y", 1.0, observed=dask.array.from_array(rows, chunks=(50, 2)))
 
 
 def numbered(n=20):

@@ -25,7 +25,7 @@ from pymc_dpgmm.integration.variables.collapsed_mixture import of_shape
 from pymc_dpgmm.integration.variables.observed import check_values
 from pymc_dpgmm.integration.variables.records import add_record, numbers, stored
 from pymc_dpgmm.integration.variables.registered_labels import prior_record
-from pymc_dpgmm.tables.checks import is_variable
+from pymc_dpgmm.tables.checks import is_variable, listed
 from pymc_dpgmm.tables.reading import read_table
 from pymc_dpgmm.tables.table import Table
 
@@ -88,10 +88,11 @@ def add_chunked_mixture(name: str, prior: Any, base: Any, arguments: dict[str, A
     values = reader.read(sample)
     rows.read_with(reader, values.shape[1])
     family, ranges = _family_for(base, rows, is_made)
-    if is_made and base.takes_categories and ranges[0].min() >= 1:
+    without = np.flatnonzero(ranges[0] >= 1).tolist()
+    if is_made and base.takes_categories and without:
         warnings.warn(
-            "no row of observed has the code 0, which keeps its prior probability; subtract 1 from codes that "
-            "begin at 1",
+            f"no row of observed has the code 0 in the columns {listed(without)}, where it keeps its prior "
+            "probability; subtract 1 from codes that begin at 1",
             UserWarning,
             stacklevel=5,
         )

@@ -287,6 +287,12 @@ class MixtureDraws:
             return [view.name if view.column is None else view.column]
         return plain_names(pd.Index(self.axis(view, "d", view.d)[1]))
 
+    def rows_of_group(self, group: Any) -> Any:
+        """Return an index of the rows of a group, or of all rows without groups or without a name."""
+        if self.groups is None or group is None:
+            return slice(None)
+        return self.groups.group == self.groups.position(group)
+
     def positions(self, view: NamedView, columns: Any) -> list[int]:
         """Return the positions of one or several columns that a user chooses by name or position.
 

@@ -220,6 +220,8 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         views = {draws.view_name(view): view for view in known} | {view.name: view for view in known}
         unknown = [key for key in new if key not in views]
         if not unknown:
+            for key, of_view in new.items():
+                _refuse_of_two_meanings(draws, key, views[key], of_view)
             return {views[key].name: _read(draws, views[key], of_view, rows) for key, of_view in new.items()}
         columns = [name for view in draws.views for name in _named(draws, view)]
         if not {as_text(key) for key in new} <= set(columns):
@@ -238,6 +240,32 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
             )
         draws.sole()
     return _divided(draws, table, rows)
+
+
+def _refuse_of_two_meanings(draws: MixtureDraws, key: str, view: NamedView, entries: Any) -> None:
+    """Raise ValueError for entries that may be those of a view or of another view's column: no table."""
+    owners = [each for each in draws.views if as_text(key) in _named(draws, each) and each is not view]
+    if owners and np.ndim(entries) < 2 and not _has_columns(entries):
+        raise ValueError(
+            f"{key!r} is a view, and a column of the view {draws.view_name(owners[0])!r}: new rows with this name "
+            "could be either. Give the rows of each view as a frame"
+        )
+
+
+def _refuse_shared(draws: MixtureDraws, there: Sequence[str]) -> None:
+    """Raise ValueError for a column that has one name in several views, and another meaning in each."""
+    known = [view for view in draws.views if not isinstance(view, ParametersView)]
+    for name in there:
+        owners = [view for view in known if name in _named(draws, view)]
+        if len(owners) < 2:
+            continue
+        first, *others = (view.column_values([_named(draws, view).index(name)], 1) for view in owners)
+        if not all(np.array_equal(first, other, equal_nan=True) for other in others):
+            names = [draws.view_name(view) for view in owners]
+            raise ValueError(
+                f"the views {listed(names)} each have a column {name!r}, which is not the same in all of them: "
+                f"give new rows as a dict, {{{names[0]!r}: frame, {names[1]!r}: frame}}"
+            )
 
 
 def _what_is_wrong(new: Mapping[Any, Any], views: Sequence[str], columns: Sequence[str]) -> str:
@@ -300,6 +328,7 @@ def _read_columns(
 def _divided(draws: MixtureDraws, table: Table, rows: Rows) -> dict[str, Any]:
     """Divide the columns of a table among the views; other views and columns are unknown."""
     there = [as_text(name) for name in plain_names(table.columns or ())]
+    _refuse_shared(draws, there)
     found: dict[str, Any] = {}
     for view in draws.views:
         names = _named(draws, view)
@@ -381,6 +410,11 @@ def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:
         whole = [view for view in draws.views if wanted in _names_of_view(draws, view)]
         if len(owners) > 1:
             raise ValueError(f"several views have a column {wanted!r}: name the view instead, with name=")
+        if owners and whole and owners[0] is not whole[0]:
+            names = (
+                f"{draws.view_name(owners[0])!r}, with name=, for the column, or {whole[0].name!r} for the view"
+            )
+            raise ValueError(f"{wanted!r} is a view, and a column of another one: name {names}")
         if owners:
             view = owners[0]
             positions = [_named(draws, view).index(as_text(wanted))]

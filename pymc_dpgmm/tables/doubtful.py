@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,10 @@ _LEAST_NUMBERED = 10
 
 def warn_of_doubtful_numbers(table: Table) -> None:
     """Warn about columns that the default base takes as real numbers, but that look like something else."""
-    if is_sparse(table.values) or table.variable is not None:
+    if is_sparse(table.values) or is_variable(table.variable):
         return
+    # These may be a sample of the rows of a chunked array.
+    n_rows = table.n_rows if table.variable is None else table.variable.shape[0]
     if _is_binary(table.values):
         _warn(
             f"all entries of {table.what} are 0 or 1, and are taken as real numbers, with normal clusters. For "
@@ -33,7 +36,10 @@ def warn_of_doubtful_numbers(table: Table) -> None:
             "hold only 0 and 1, and are taken as real numbers, which makes their combinations clusters. Make them "
             "bools with .astype(bool), and put the others into a view of their own",
         ),
-        (_is_numbering, "number the rows, and are taken as data. Leave them out if they do not measure anything"),
+        (
+            partial(_is_numbering, n_rows=n_rows),
+            "number the rows, and are taken as data. Leave them out if they do not measure anything",
+        ),
     ):
         names = [table.key_of(j) for j in columns if are(table.values[:, j])]
         if names:
@@ -81,6 +87,8 @@ def _is_binary(values: np.ndarray) -> bool:
     return bool(np.all((known == 0) | (known == 1)) and 0 < known.sum() < known.size)
 
 
-def _is_numbering(values: np.ndarray) -> bool:
-    """Whether the values are consecutive integers, each of them once."""
-    return len(values) >= _LEAST_NUMBERED and bool(np.all(np.diff(np.sort(values)) == 1.0))
+def _is_numbering(values: np.ndarray, n_rows: int) -> bool:
+    """Whether the values, of all rows or a sample, are different integers in a range no longer than all rows."""
+    steps = np.diff(np.sort(values))
+    is_whole = bool(np.all((steps >= 1.0) & (steps == np.floor(steps))))
+    return len(values) >= _LEAST_NUMBERED and is_whole and steps.sum() < n_rows

@@ -129,7 +129,8 @@ def check_finite(what: str, values: Any, largest: float) -> None:
         raise ValueError(f"{what} must be finite, got NaN or infinite values")
     if np.isinf(entries).any():
         raise ValueError(f"{what} must be finite, got infinite values")
-    if entries.size and np.nanmax(np.abs(entries), initial=0.0) > largest:
+    # A number of float32 cannot be compared with what only float64 holds.
+    if entries.size and float(np.nanmax(np.abs(entries), initial=0.0)) > largest:
         raise ValueError(
             f"{what} must be within {largest:g} of 0, got {np.nanmax(np.abs(entries)):g}; rescale the data"
         )

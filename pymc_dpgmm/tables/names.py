@@ -121,6 +121,23 @@ def check_columns(what: str, columns: Sequence[Any]) -> None:
             )
 
 
+def check_texts(what: str, names: Iterable[Any]) -> None:
+    """Raise ValueError where two names of units or groups are the same as text.
+
+    Parameters
+    ----------
+    what : str
+        What has these names, in the plural.
+    names : sequence
+    """
+    texts = pd.Index([as_text(name) for name in names])
+    if not texts.is_unique:
+        raise ValueError(
+            f"several {what} have the name {texts[texts.duplicated()][0]!r}, as text and as a number: results "
+            "could not tell them apart. Give them one type, as by .astype(str)"
+        )
+
+
 def check_coordinates(dim: str, names: Any) -> None:
     """Raise ValueError for coordinates that results cannot hold: all draws would be lost after sampling.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.checks import is_variable, listed
 from pymc_dpgmm.tables.kinds import check_kinds
 from pymc_dpgmm.tables.names import as_text
 from pymc_dpgmm.tables.table import CATEGORIES, NUMBERS, Table
@@ -34,7 +34,7 @@ def numbers_of_levels(table: Table) -> list[int]:
 
 def _warn_of_gaps(table: Table, j: int, n_used: int, n_levels: int) -> None:
     """Tell of whole numbers that are hardly codes, such as years: most of the codes up to them are not there."""
-    if n_levels > 2 * n_used + 10 and table.variable is None:
+    if n_levels > 2 * n_used + 10 and not is_variable(table.variable):
         warnings.warn(
             f"the numbers in {table.column_name(j)} are taken for codes of {n_levels} levels, of which {n_used} "
             "are there; all others keep their prior probability. If the numbers are names, as years are, make "

@@ -82,10 +82,7 @@ def plot_density(
     # By their names: where these are numbers, a position would be the name of another column.
     columns_or_all = None if len(chosen) == view.d else [names[j] for j in chosen]
     result = density_of(draws, x, columns_or_all, given, probability, random_seed)
-    of_rows: Any = slice(None)
-    if draws.groups is not None and group is not None:
-        of_rows = draws.groups.group == draws.groups.position(group)
-    data = view.column_values(chosen, draws.numbers.n_draws, of_rows)
+    data = view.column_values(chosen, draws.numbers.n_draws, draws.rows_of_group(group))
     label = "draws of the rows" if view.is_drawn else "data" if given is None else "all data, whatever is given"
     figure, (axes,) = make_axes(plt, ax, (7, 4))
     labels = column_labels(view, names, "")

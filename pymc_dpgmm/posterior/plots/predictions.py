@@ -41,8 +41,8 @@ def plot_predict(
     """Plot one column given another, as :func:`predict` predicts it.
 
     The line is the expected entry. The dark band is that of the conditional mean, and the light one has the
-    entries of new rows; both have equal tails. The data are points. For a column of categories, lines and bands
-    are the probabilities of its levels.
+    entries of new rows; both have equal tails. The data are points; with ``group``, those of the group. For a
+    column of categories, lines and bands are the probabilities of its levels.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def plot_predict(
     low, high = quantiles_of(question, tails, rng, False)["quantiles"].to_numpy().reshape(2, -1)
     curve = means_of(question, probability, rng, False)
     mean, lower, upper = (curve[key].to_numpy().ravel() for key in ("mean", "lower", "upper"))
-    data = _data(draws, (known, position), (column.view, column.position))
+    data = _data(draws, (known, position), (column.view, column.position), draws.rows_of_group(group))
     if data is not None:
         axes.scatter(*data, s=10, color=GREY, alpha=0.6, linewidths=0, label="data")
     share = f"{probability:.0%}"
@@ -188,13 +188,13 @@ def _values(question: Question, view: NamedView, position: int) -> np.ndarray:
 
 
 def _data(
-    draws: MixtureDraws, first: tuple[NamedView, int], second: tuple[NamedView, int]
+    draws: MixtureDraws, first: tuple[NamedView, int], second: tuple[NamedView, int], of_rows: Any
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the data of two columns, if both are observed row by row."""
+    """Return the data of two columns in some rows, if both are observed row by row."""
     views = [view for view, _ in (first, second)]
     if any(not draws.is_observed(view) or view.is_drawn or view.has_triplets for view in views):
         return None
-    across, up = (view.column_values([j], draws.numbers.n_draws)[:, 0] for view, j in (first, second))
+    across, up = (view.column_values([j], draws.numbers.n_draws, of_rows)[:, 0] for view, j in (first, second))
     if len(across) != len(up):
         return None
     every = 1 + len(across) // _MOST_ROWS
