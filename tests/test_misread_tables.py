@@ -426,8 +426,12 @@ def test_covariates_of_new_rows_are_matched_by_name(fits):
         given = {"covariates": covariates}
         return dp.sample_new_rows(idata, "y", m, given=given, random_seed=1)["y"].mean().item()
 
-    wanted = mean(pd.DataFrame({"one": [1.0, 1.0], "x": [100.0, 100.0]}))
+    columns = {"one": [1.0, 1.0], "x": [100.0, 100.0]}
+    wanted = mean(pd.DataFrame(columns))
     assert wanted == pytest.approx(510.0, abs=5.0)
+    for given in (columns, dict(reversed(columns.items()))):
+        assert mean(given) == wanted
+        assert dp.predict(idata, "y", of="y", given={"covariates": given}, random_seed=1)["mean"].shape == (2,)
     for line in (pd.Series({"x": 100.0, "one": 1.0}), [1.0, 100.0], pd.Series([1.0, 100.0])):
         assert mean(line) == wanted
         assert dp.predict(idata, "y", of="y", given={"covariates": line}, random_seed=1)["mean"].shape == (1,)
@@ -438,6 +442,16 @@ def test_covariates_of_new_rows_are_matched_by_name(fits):
     rows = pd.Series([500.0, 500.0])
     with pytest.raises(ValueError, match="must have 2 columns, as the data has, got 1"):
         dp.membership(idata, "y", rows, REFERENCE, given={"covariates": [[100.0], [100.0]]})
+
+
+def test_covariates_may_be_a_dict_of_columns():
+    x = np.random.default_rng(0).normal(size=4)
+    columns = {"one": np.ones(4), "x": x}
+    by_dict, by_frame = (
+        density(dp.LinearRegression(0.0, 0.01, 2.0, 0.1, covariates=own), x**2)
+        for own in (columns, pd.DataFrame(columns))
+    )
+    assert by_dict == by_frame
 
 
 def test_integers_name_columns(fits):

@@ -46,7 +46,7 @@ from pymc_dpgmm.native.triangles import (
     upper_entry,
 )
 from pymc_dpgmm.tables.checks import is_variable
-from pymc_dpgmm.tables.reading import names_of_axes
+from pymc_dpgmm.tables.reading import columns_as_frame, names_of_axes
 
 # If removing a row leaves a smaller share of |Lambda_n| than this, too few digits are left.
 _SMALLEST_SHARE = 1e-8
@@ -271,7 +271,7 @@ class LinearRegression(BaseMeasure):
         positive definite matrix.
     a, b : scalar or variable, > 0
         Shape and scale of the prior of the variance.
-    covariates : (n,) or (n, p) array_like or pm.Data
+    covariates : (n,) or (n, p) array_like, frame, dict of columns, or pm.Data
         Known covariates of each row. A column of ones is an intercept.
 
     Examples
@@ -322,6 +322,7 @@ class LinearRegression(BaseMeasure):
     )
 
     def __init__(self, mu: Any, precision: Any, a: Any, b: Any, covariates: Any) -> None:
+        covariates = columns_as_frame(covariates)
         shape = np.shape(covariates.get_value() if is_variable(covariates) else covariates)
         if len(shape) not in (1, 2):
             raise ValueError(f"covariates must be (n,) or (n, p), got shape {shape}")

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from pymc_dpgmm.families import BASE_MEASURES
 from pymc_dpgmm.posterior.arrays.predictions import Unknown
@@ -19,7 +18,7 @@ from pymc_dpgmm.posterior.named_views import NamedView
 from pymc_dpgmm.posterior.parameters import ParametersView
 from pymc_dpgmm.tables.checks import is_sparse, listed
 from pymc_dpgmm.tables.names import as_text, coordinates, is_one_name, plain_names
-from pymc_dpgmm.tables.reading import read_table
+from pymc_dpgmm.tables.reading import columns_as_frame, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
 
@@ -226,8 +225,7 @@ def _entries(draws: MixtureDraws, new: Any, rows: Rows) -> dict[str, Any]:
         columns = [name for view in draws.views for name in _named(draws, view)]
         if not {as_text(key) for key in new} <= set(columns):
             raise ValueError(_what_is_wrong(new, [draws.view_name(view) for view in known], columns))
-        is_row = all(np.ndim(value) == 0 for value in new.values())
-        new = pd.DataFrame([dict(new)] if is_row else dict(new))
+        new = columns_as_frame(new)
     new = draws.as_rows(new)
     if len(known) == 1 and not (_has_columns(new) and _named(draws, known[0])):
         return {known[0].name: _read(draws, known[0], new, rows)}
@@ -363,7 +361,7 @@ def _rows_given(draws: MixtureDraws, given: Any) -> int:
     for view in draws.views:
         own = draws.given_of(view, given)
         if isinstance(own, Mapping):
-            for field, value in own.items():
+            for field, value in ((field, columns_as_frame(value)) for field, value in own.items()):
                 is_line = not isinstance(view, ParametersView) and view.is_line(field, value)
                 if np.ndim(value) and not is_line:
                     return len(value)

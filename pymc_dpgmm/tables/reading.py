@@ -172,6 +172,19 @@ def read_entries(value: Any, what: str) -> np.ndarray:
     return entries.astype({"integer": np.int64, "boolean": np.bool_}.get(kind, object))
 
 
+def columns_as_frame(value: Any) -> Any:
+    """Return a dict of columns, or of the entries of one row, as a DataFrame, and anything else as it is.
+
+    Examples
+    --------
+    >>> columns_as_frame({"x": 1.0, "y": 2.0}).shape, columns_as_frame({"x": [1.0, 3.0]}).shape
+    ((1, 2), (2, 1))
+    """
+    if not isinstance(value, Mapping):
+        return value
+    return pd.DataFrame([dict(value)] if all(np.ndim(entry) == 0 for entry in value.values()) else dict(value))
+
+
 def factorized(what: str, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the number of each entry's name, -1 where it is missing, and the sorted names.
 

@@ -13,7 +13,7 @@ from pymc_dpgmm.families.contract.defaults import warn_of_scales
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.tables.checks import is_sparse, is_variable, refuse_dims, stacked, without_dims
 from pymc_dpgmm.tables.kinds import as_numbers, check_finite
-from pymc_dpgmm.tables.reading import names_of_axes, read_table
+from pymc_dpgmm.tables.reading import columns_as_frame, names_of_axes, read_table
 from pymc_dpgmm.tables.rows import Rows, order_of_columns
 from pymc_dpgmm.tables.table import Table
 
@@ -440,7 +440,7 @@ def checked_given(name: str, value: Any) -> tuple[Any, Table | None]:
         if value.ndim not in (1, 2):
             raise ValueError(f"{name} must have one or two dimensions, got a variable with {value.ndim}")
         return value, None
-    table = None
+    value, table = columns_as_frame(value), None
     if isinstance(value, Real | np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         array = np.asarray(value)
         if array.dtype.kind not in "biuf":
