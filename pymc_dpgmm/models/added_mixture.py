@@ -26,7 +26,7 @@ from pymc_dpgmm.models.dims import check_dims, dims_of_data, named_dims, own_dim
 from pymc_dpgmm.models.learnt_base import is_learnt, learnt_base
 from pymc_dpgmm.tables.checks import check_units, is_chunked, is_sparse, is_variable
 from pymc_dpgmm.tables.doubtful import warn_of_repeated, warn_of_shared_columns
-from pymc_dpgmm.tables.names import check_texts, coordinates
+from pymc_dpgmm.tables.names import coordinates
 from pymc_dpgmm.tables.reading import factorized, read_table
 from pymc_dpgmm.tables.rows import Rows
 from pymc_dpgmm.tables.table import Table
@@ -307,7 +307,6 @@ def _numbered_units(unit: Any, n_rows: int) -> tuple[Any, int, Any]:
     codes, names = factorized("unit", values)
     if np.any(codes < 0):
         raise ValueError(f"unit has {np.sum(codes < 0)} missing values")
-    check_texts("units", names)
     return codes, check_units(codes, n_rows), names
 
 

@@ -303,11 +303,9 @@ class MixtureDraws:
         """
         names, chosen = self.column_names(view), []
         texts = [as_text(name) for name in names]
-        # Then a number is a name: the same number as a position would be another column.
+        # Where names are numbers, a number is a name: as a position it would be another column.
         are_numbers = any(map(_is_number, names))
-        # A tuple can be the name of one column with several levels.
-        is_one = is_one_name(columns) or (isinstance(columns, tuple) and as_text(columns) in texts)
-        for column in [columns] if is_one else columns:
+        for column in [columns] if is_one_name(columns, texts) else columns:
             if column in names:
                 chosen.append(names.index(column))
             elif as_text(column) in texts:

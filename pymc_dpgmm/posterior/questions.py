@@ -395,9 +395,8 @@ def _names_of_view(draws: MixtureDraws, view: Any) -> tuple[str, ...]:
 
 
 def _asks_for_one(draws: MixtureDraws, of: Any) -> bool:
-    """Tell whether a user asks for one column or view; a tuple can be the name of a column with several levels."""
-    is_level = isinstance(of, tuple) and any(as_text(of) in _named(draws, view) for view in draws.views)
-    return of is not None and (is_level or is_one_name(of))
+    """Tell whether a user asks for one column or view by its name."""
+    return of is not None and is_one_name(of, [name for view in draws.views for name in _named(draws, view)])
 
 
 def chosen_columns(draws: MixtureDraws, of: Any) -> dict[str, list[int]]:

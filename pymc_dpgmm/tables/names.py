@@ -1,6 +1,6 @@
 """Names of rows and columns as coordinates of results that can be written to a file."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -82,14 +82,20 @@ def as_text(name: Any) -> str:
     return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
 
 
-def is_one_name(chosen: Any) -> bool:
+def is_one_name(chosen: Any, names: Collection[str] = ()) -> bool:
     """Tell whether a user has chosen one column, by a name of any kind or a position, and not several.
+
+    A tuple is the name of one column with several levels if ``names``, those of the columns as text, have it.
 
     Examples
     --------
     >>> is_one_name("a"), is_one_name(1.5), is_one_name(["a"])
     (True, True, False)
+    >>> is_one_name(("a", "b")), is_one_name(("a", "b"), ["a, b"])
+    (False, True)
     """
+    if isinstance(chosen, tuple):
+        return as_text(chosen) in names
     return isinstance(chosen, str | bytes) or not isinstance(chosen, Iterable)
 
 
@@ -119,23 +125,6 @@ def check_columns(what: str, columns: Sequence[Any]) -> None:
                 "distinguish: rename them, as in frame.columns = ['a', 'b', ...], or leave out "
                 "repeated columns, frame.loc[:, ~frame.columns.duplicated()]"
             )
-
-
-def check_texts(what: str, names: Iterable[Any]) -> None:
-    """Raise ValueError where two names of units or groups are the same as text.
-
-    Parameters
-    ----------
-    what : str
-        What has these names, in the plural.
-    names : sequence
-    """
-    texts = pd.Index([as_text(name) for name in names])
-    if not texts.is_unique:
-        raise ValueError(
-            f"several {what} have the name {texts[texts.duplicated()][0]!r}, as text and as a number: results "
-            "could not tell them apart. Give them one type, as by .astype(str)"
-        )
 
 
 def check_coordinates(dim: str, names: Any) -> None:

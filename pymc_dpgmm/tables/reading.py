@@ -192,11 +192,19 @@ def factorized(what: str, entries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     ------
     TypeError
         If the names are of kinds that have no common order.
+    ValueError
+        If two names are the same as text.
     """
     try:
         codes, names = pd.factorize(entries, sort=True)
     except TypeError:
         raise TypeError(f"{what} mixes names of several kinds, such as numbers and text: make them text") from None
+    texts = pd.Index([as_text(name) for name in names])
+    if not texts.is_unique:
+        raise ValueError(
+            f"several {what}s have the name {texts[texts.duplicated()][0]!r}, as text and as a number: results "
+            "could not tell them apart. Give them one type, as by .astype(str)"
+        )
     return codes, np.asarray(names)
 
 

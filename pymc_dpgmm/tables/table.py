@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_dpgmm.tables.checks import listed
+from pymc_dpgmm.tables.names import is_one_name
 
 # Kinds of columns that hold numbers, and kinds that hold categories.
 NUMBERS = ("bool", "integer", "real")
@@ -93,10 +94,9 @@ class Table:
         """
         columns = self.columns
         assert columns is not None
-        names = list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str | bytes) else None
-        if names is not None and isinstance(wanted, tuple) and wanted in columns:
-            # The name of one column of a table whose columns have several levels of names.
-            names = None
+        # A tuple may be the name of one column of a table whose columns have several levels of names.
+        is_one = is_one_name(wanted) or (isinstance(wanted, tuple) and wanted in columns)
+        names = None if is_one else list(wanted)
         if names is not None and isinstance(wanted, Set):
             # A set has no order.
             names.sort(key=lambda name: columns.index(name) if name in columns else -1)

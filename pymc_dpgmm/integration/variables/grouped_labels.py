@@ -31,7 +31,7 @@ from pymc_dpgmm.partitions.grouped import (
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.sampler.state.marginal import same_values
 from pymc_dpgmm.tables.checks import is_variable, without_dims
-from pymc_dpgmm.tables.names import as_plain, check_texts, coordinates
+from pymc_dpgmm.tables.names import as_plain, coordinates
 from pymc_dpgmm.tables.reading import factorized, names_of_axes
 from pymc_dpgmm.tables.rows import order_of_columns
 
@@ -341,7 +341,6 @@ def numbered_groups(group: Any, n: int, observed: str = "observed") -> NamedGrou
         raise ValueError(f"group has {np.sum(codes < 0)} missing entries; every row belongs to a group")
     if names.dtype.kind == "f":
         names = names.astype(np.int64)
-    check_texts("groups", names)
     return NamedGroups(codes.astype(np.int64), np.asarray(names))
 
 

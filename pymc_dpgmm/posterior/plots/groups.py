@@ -89,7 +89,7 @@ def plot_groups(
         n_rows, n_columns, figsize=(3.0 * n_columns + 1.2, 2.8 * n_rows), squeeze=False, sharex=True, sharey=True
     )
     for group, axes in zip(chosen, array.ravel(), strict=False):
-        of_group = draws.groups.group == draws.groups.position(group)
+        of_group = draws.rows_of_group(group)
         for rank, k in enumerate(largest_first):
             members = of_group & (labels == k)
             axes.scatter(data[members, j], data[members, i], **points(rank, sizes[k] == 1))
