@@ -119,6 +119,33 @@ def of_fixed(rows):
     return mixture(rows, dp.NormalInverseWishart.from_data(rows))
 
 
+def reuters():
+    import lda.datasets
+
+    counts = pd.DataFrame(lda.datasets.load_reuters(), columns=lda.datasets.load_reuters_vocab())
+    return counts.loc[:, counts.sum() > 0]
+
+
+def of_topics(counts, n_topics):
+    """Return a function that adds a model of topics with names, and the number of tokens."""
+
+    def add(start):
+        dp.LDA("y", n_topics, 0.1, 0.01, observed=counts, initval=start % n_topics)
+
+    return add, int(counts.to_numpy().sum())
+
+
+def of_process(counts):
+    """Return a function that adds a hierarchical Dirichlet process of words, and the number of tokens."""
+    tokens = dp.as_tokens(counts)
+    base = dp.DirichletCategorical(np.full(counts.shape[1], 0.05))
+
+    def add(start):
+        dp.HDPMixture("y", 1.0, 1.0, base, group=tokens["document"], observed=tokens["word"], initval=start)
+
+    return add, len(tokens)
+
+
 TABLES = {
     "digits, 20": lambda: of_fixed(digits(20)),
     "digits, 40": lambda: of_fixed(digits(40)),
@@ -128,6 +155,8 @@ TABLES = {
     "embeddings, 100,000 x 16": lambda: of_fixed(embeddings()),
     "500 documents": lambda: mixture(documents(), dp.DirichletMultinomial(0.1)),
     "mixed, 2,000 x 30": of_mixed,
+    "Reuters, 20 topics": lambda: of_topics(reuters(), 20),
+    "Reuters, any number of topics": lambda: of_process(reuters()),
 }
 
 
@@ -141,7 +170,8 @@ def run(name, mnist, chain, seconds, n_draws, folder, n_together):
     with pm.Model() as model:
         add(start)
         # As pm.sample assigns them: the concentration is drawn with the labels.
-        step = dp.DPMixtureStep([model["y_labels"], model["alpha"]])
+        names = [name for name in ("y_labels", "alpha") if name in model.named_vars]
+        step = dp.DPMixtureStep([model[name] for name in names])
     if folder:
         step.exchange = Exchange(folder, n_together, chain)
     point = model.initial_point(random_seed=chain)

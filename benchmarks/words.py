@@ -89,7 +89,7 @@ class Ours:
         self.corpus = corpus
         with pm.Model() as model:
             dp.LDA("w", n_topics, ALPHA, ETA, observed=corpus.train)
-            self.step = dp.DPMixtureStep()
+            self.step = dp.DPMixtureStep(n_sweeps=1)
         self.point = model.initial_point(random_seed=1)
         self.step.setup_chain(np.random.default_rng(1), 0, 1)
         self.sums, self.n_sums = 0.0, 0
@@ -206,7 +206,7 @@ class OursHDP:
         with pm.Model() as model:
             base = dp.DirichletCategorical(eta)
             dp.HDPMixture("w", 1.0, 1.0, base, group=tokens["document"], observed=tokens["word"])
-            self.step = dp.DPMixtureStep()
+            self.step = dp.DPMixtureStep(n_sweeps=1)
         self.point = model.initial_point(random_seed=1)
         self.step.setup_chain(np.random.default_rng(1), 10**9, 1)
 

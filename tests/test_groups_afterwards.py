@@ -426,14 +426,15 @@ def test_words_of_topics():
     for own, weight in zip(labels, p, strict=True):
         # The topic that shares most with the first one of the reference.
         shared = [np.sum((own == k) & (reference == 0)) + np.sum((own != k) & (reference == 1)) for k in (0, 1)]
-        k = int(np.argmax(shared))
+        # Where both share as much, all words are in one topic: this is the first one, not the one without words.
+        k = int(np.argmax(shared)) if shared[0] != shared[1] else own[0]
         n = np.bincount(words[own == k], minlength=3) + ETA
         m = n / n.sum()
         mean = mean + weight * m
         second = second + weight * (m**2 + m * (1 - m) / (n.sum() + 1))
     found = found.sel(topic=0)
-    np.testing.assert_allclose(found["probability"], mean, atol=0.02)
-    np.testing.assert_allclose(found["sd"], np.sqrt(second - mean**2), atol=0.02)
+    np.testing.assert_allclose(found["probability"], mean, atol=0.01)
+    np.testing.assert_allclose(found["sd"], np.sqrt(second - mean**2), atol=0.01)
     assert found["top_word"].isel(rank=0) == "x"
     assert np.isfinite(log_topics(reference, words, document, alpha, ETA))
 

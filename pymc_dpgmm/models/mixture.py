@@ -246,8 +246,8 @@ def LDA(  # noqa: N802
     the words ``name``, and the Deterministic ``{name}_n_clusters``, the number of topics that have words.
 
     Unlike the labels of a mixture, the numbers of topics keep their meaning within a chain: topic 3 of one draw is
-    topic 3 of the next. Two chains rarely give a topic the same number, so R-hat of quantities by topic is
-    meaningless.
+    topic 3 of the next. Two chains rarely give a topic the same number, unless one has begun anew at the topics of
+    the other in tuning, so R-hat of quantities by topic is meaningless.
 
     Parameters
     ----------
@@ -273,7 +273,8 @@ def LDA(  # noqa: N802
     dims : (str, str), optional
         Dimensions of documents and words. Their coordinates in the model name documents and words.
     initval : (n,) integer array_like, optional
-        Starting topics, by default random ones.
+        Starting topics, by default random ones. Tuning begins with a search that forgets them, unless
+        ``pm.sample`` is told ``dpmixture={"split_merge": {"search": False}}``: see :doc:`/groups`.
 
     Returns
     -------

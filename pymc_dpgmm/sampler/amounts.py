@@ -136,5 +136,13 @@ ROWS_FOR_ONE_TRIAL = 20_000
 
 # How many times less than a scan of rows a scan that is made for words costs, about.
 WORDS_CHEAPER = 10.0
+# Scans of words in a draw: until so many tokens have been scanned, at most MOST_SCANS_OF_WORDS. Draws one scan
+# apart are hardly different, and each stored one takes four bytes for each token (benchmarks/hard.py).
+TOKENS_SCANNED, MOST_SCANS_OF_WORDS = 500_000, 5
+# The share of the tuning draws that anneal; the share after which chains tell each other of their topics, and the
+# share whose mean log joint density is a chain's level (benchmarks/hard.py). A chain begins anew at another one's
+# topics where its level is lower by LOWER_BY standard deviations of its own log joint density: at that, R-hat is
+# 1.06.
+ANNEALING_SHARE, SHARE_BEFORE_TELLING, SHARE_OF_LEVEL, LOWER_BY = 0.4, 0.6, 0.1, 0.5
 # With fewer words, to write labels back and forth takes longer than scans of rows of any kind.
 FEWEST_WORDS = 2_000

@@ -27,8 +27,10 @@ from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.sampler.amounts import ROWS_TOO_MANY_TO_RECOMBINE, SWEEPS_ALONE, SWEEPS_BESIDE_OTHERS
 from pymc_dpgmm.sampler.tuning.corrected import CorrectedSchedule
 from pymc_dpgmm.sampler.tuning.exchange import Exchange
+from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.preparation import begin, finish, functions_of
-from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, TopicSchedule, no_tally
+from pymc_dpgmm.sampler.tuning.schedule import Drawn, Options, Schedule, no_tally
+from pymc_dpgmm.sampler.tuning.topic_schedule import TopicSchedule
 
 # How labels are moved: those on which other variables depend, topics that keep their names, and all others.
 type LabelsSchedule = CorrectedSchedule | TopicSchedule | Schedule
@@ -207,8 +209,8 @@ class LabelsStep(PartitionStep):
         """End tuning; a chain whose search has not come to its end has nothing to tell others."""
         super().stop_tuning()
         for schedule in self.schedules:
-            if isinstance(schedule, Schedule) and schedule.others is not None:
-                schedule.others.leave()
+            if not isinstance(schedule, CorrectedSchedule):
+                schedule.leave()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
@@ -226,24 +228,23 @@ class LabelsStep(PartitionStep):
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:
+        return [self._new_schedule(position, target, tune) for position, target in enumerate(self.targets)]
+
+    def _new_schedule(self, position: int, target: Any, tune: int) -> LabelsSchedule:
+        if target.dependents is not None:
+            return CorrectedSchedule(self.options)
         exchange = self.exchange
         chain = chain_of_process() if exchange is None or exchange.chain is None else exchange.chain
-        return [
-            CorrectedSchedule(self.options)
-            if target.dependents is not None
-            else TopicSchedule(self.options)
-            if isinstance(target, TopicsTarget)
-            else Schedule(
-                self.options._replace(
-                    search=self.options.search and target.may_search,
-                    leader_sweeps=self.options.leader_sweeps if target.takes_leaders else 0,
-                ),
-                tune,
-                self.sweeps,
-                None if exchange is None or chain is None else exchange.place(chain, position),
-            )
-            for position, target in enumerate(self.targets)
-        ]
+        others = None if exchange is None or chain is None else exchange.place(chain, position)
+        if isinstance(target, TopicsTarget):
+            return TopicSchedule(self.options, Levels(tune, others))
+        leader_sweeps = self.options.leader_sweeps if target.takes_leaders else 0
+        options = self.options._replace(
+            search=self.options.search and target.may_search, leader_sweeps=leader_sweeps
+        )
+        tells_level = self.options.search and not target.may_search
+        levels = Levels(tune, others) if tells_level else None
+        return Schedule(options, tune, self.sweeps, others, levels=levels)
 
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
@@ -288,7 +289,7 @@ class LabelsStep(PartitionStep):
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),
             "searching": drawn.searching,
-            "restarted": isinstance(schedule, Schedule) and schedule.restarted,
+            "restarted": not isinstance(schedule, CorrectedSchedule) and schedule.restarted,
             **self._of_moves.of(drawn.tally),
             **accepted,
             "seconds": time.perf_counter() - started,

@@ -3,7 +3,7 @@
 import numpy as np
 
 from pymc_dpgmm.partitions.grouped import Groups
-from pymc_dpgmm.sampler.amounts import FEWEST_WORDS
+from pymc_dpgmm.sampler.amounts import FEWEST_WORDS, MOST_SCANS_OF_WORDS, TOKENS_SCANNED
 from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.grouping import begin_sweep
 from pymc_dpgmm.sampler.state.memory import REST
@@ -52,6 +52,11 @@ class TopicState:
     def log_joint(self) -> float:
         """Log probability of topics and words, given the parameters of both."""
         return self.words.log_prior(self.alpha) + self.words.log_likelihood()
+
+
+def scans_of_words(n_tokens: int) -> int:
+    """Return how many scans of so many tokens a draw has, where the user does not say."""
+    return int(np.clip(TOKENS_SCANNED // max(n_tokens, 1), 1, MOST_SCANS_OF_WORDS))
 
 
 def words_of(state: State) -> Words | None:

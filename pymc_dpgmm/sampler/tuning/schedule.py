@@ -44,9 +44,10 @@ from pymc_dpgmm.sampler.moves.move import MERGES, MERGES_TRIED, SPLITS, SPLITS_T
 from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.topics.topics import TopicState, sweep_words, words_of
+from pymc_dpgmm.sampler.topics.topics import scans_of_words, sweep_words, words_of
 from pymc_dpgmm.sampler.tuning.exchange import Found, Place
 from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
+from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import (
     ROUNDING,
@@ -146,6 +147,8 @@ class Schedule:
         Where the best partitions that other chains' searches have found can be heard of.
     recombines : bool, optional
         Whether a search that does not end in one place goes on with a population.
+    levels : Levels, optional
+        What chains of topics tell each other, for which there are no searches.
     """
 
     options: Options
@@ -153,6 +156,7 @@ class Schedule:
     sweeps: Sweeps = SWEEPS_ALONE
     others: Place | None = None
     recombines: bool = True
+    levels: Levels | None = None
     restarted: bool = False
     settled_draws: int = SETTLED_DRAWS
     n_sweeps: int = 0
@@ -209,14 +213,27 @@ class Schedule:
                 MOST_MOVES if self._pays(move, mix.has_leaders) else number
                 for move, number in zip(MOVES.values(), numbers, strict=True)
             ]
-        n_moved = mix.sweep(self.n_sweeps, self.options.n_scans, *numbers)
+        n_scans = self.options.n_scans
+        if mix.divides and self.options.n_sweeps is None:
+            n_scans *= scans_of_words(state.n)
+        n_moved = mix.sweep(self.n_sweeps, n_scans, *numbers)
         tally = state.tally.copy()
         if tuning:
             self.totals += tally
             self.pairs += state.n * state.n_clusters / mix.cheaper
             self.draws += 1
             self._plan(self.pairs / self.draws, mix.has_leaders)
-        return state, Drawn(n_moved, state.log_joint(), tally, False)
+        log_joint = state.log_joint()
+        better = self.levels.better(log_joint, state.labels) if tuning and self.levels is not None else None
+        if better is not None:
+            self.restarted = True
+            state.relabel(better)
+        return state, Drawn(n_moved, log_joint, tally, False)
+
+    def leave(self) -> None:
+        """Keep no other chain waiting."""
+        if self.others is not None:
+            self.others.leave()
 
     def _mix(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> Mix:
         """Return how a draw sweeps."""
@@ -427,26 +444,3 @@ def searched(
     while schedule.searches(True):
         state, _ = schedule.draw(rng, state, True)
     return state
-
-
-@dataclass
-class TopicSchedule:
-    """Scans of topics that keep their names.
-
-    Parameters
-    ----------
-    options : Options
-    """
-
-    options: Options
-
-    def searches(self, tuning: bool) -> bool:
-        """Tell whether the next draw is a search: none is."""
-        return False
-
-    def draw(self, rng: np.random.Generator, state: TopicState, tuning: bool) -> tuple[TopicState, Drawn]:
-        """Draw all topics, once or as often as options say."""
-        n_moved, ones = 0, np.ones(state.groups.n_groups)
-        for _ in range((self.options.n_sweeps or 1) * max(self.options.n_scans, 1)):
-            n_moved += state.words.scan(rng, ones, state.alpha)
-        return state, Drawn(n_moved, state.log_joint(), no_tally(), False)
