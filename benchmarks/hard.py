@@ -120,9 +120,7 @@ def of_fixed(rows):
 
 
 def reuters():
-    import lda.datasets
-
-    counts = pd.DataFrame(lda.datasets.load_reuters(), columns=lda.datasets.load_reuters_vocab())
+    counts = dp.datasets.load_reuters()
     return counts.loc[:, counts.sum() > 0]
 
 

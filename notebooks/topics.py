@@ -41,12 +41,19 @@ with pm.Model() as model:
     idata = pm.sample(200, tune=400, chains=2, **options)
 
 # %% [markdown]
-# PyMC's check of convergence is left out, because it would warn that the chains disagree. Chains of topic models
-# often do so on real text: the posterior has many modes, which differ in how they divide overlapping subjects.
-# Look at the log joint density of the chains before you interpret single topics, and at `overlap` below.
+# PyMC's check of convergence is left out, because these runs are too short for it. The posterior of topics of
+# real text has many modes, which differ in how they divide overlapping subjects. While they tune, chains
+# compare what they have found, and may begin anew at the topics of a better one. Before you interpret single
+# topics, look at the log joint density of the chains, at `restarted`, which tells of chains that have begun
+# anew, and at `overlap` below.
 
 # %%
-idata.sample_stats["words_labels_log_joint"].mean("draw").round(-2).to_series()
+pd.DataFrame(
+    {
+        "log_joint": idata.sample_stats["words_labels_log_joint"].mean("draw").round(-2).to_series(),
+        "restarted": idata.sample_stats["words_labels_restarted"].isel(draw=-1).to_series(),
+    }
+)
 
 # %% [markdown]
 # The topics of all draws are matched to those of the best draw. `overlap` is the share of a topic's words that the
