@@ -25,8 +25,8 @@ def log_gamma_ratio(a, b, more, b_n):
 def gradient_in_gamma(params: Any, a_n: np.ndarray, b_n: np.ndarray) -> Drawn:
     """Gradient of the sum over clusters of such logs in a and b, on which a_n and b_n depend by adding to them."""
     return {
-        "a": np.sum(digamma_rises(params.a, a_n - params.a) + np.log(params.b / b_n), axis=0),
-        "b": np.sum(params.a / params.b - a_n / b_n, axis=0),
+        "a": np.add.reduce(digamma_rises(params.a, a_n - params.a) + np.log(params.b / b_n)),
+        "b": np.add.reduce(params.a / params.b - a_n / b_n),
     }
 
 

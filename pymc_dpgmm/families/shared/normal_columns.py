@@ -16,10 +16,10 @@ from pymc_dpgmm.families.contract.expected import Quadratic, expected_log_varian
 from pymc_dpgmm.families.contract.family import Family
 from pymc_dpgmm.families.contract.scale import COLUMNS, NormalScale, ScatterOfClusters
 from pymc_dpgmm.families.contract.supports import positive, real
-from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio
+from pymc_dpgmm.families.shared.gamma import log_gamma_ratio
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
-from pymc_dpgmm.native.compiled import inlined
-from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.native.compiled import FLOATS, INT, NOTHING, address_of, c_function, inlined
+from pymc_dpgmm.native.special import digamma_rise, log_rising
 
 
 @inlined
@@ -75,8 +75,8 @@ def gradient_in_means(params: Any, kappa_n: np.ndarray, means: np.ndarray, preci
     # kappa (m - mu)^2 / 2 counts (envelope theorem).
     offset = means - params.mu
     return {
-        "mu": np.sum(params.kappa * precisions * offset, axis=0),
-        "kappa": np.sum(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * precisions * offset**2, axis=0),
+        "mu": np.add.reduce(params.kappa * precisions * offset),
+        "kappa": np.add.reduce(0.5 / params.kappa - 0.5 / kappa_n - 0.5 * precisions * offset**2),
     }
 
 
@@ -98,9 +98,37 @@ def _posterior(params: Any, s: Any) -> tuple[np.ndarray, ...]:
     return kappa_n, means, params.a + 0.5 * n, params.b + 0.5 * about
 
 
+@c_function(NOTHING(INT, INT, INT, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS))
+def _add_up_gradient(n_clusters, d, n_entries, params, entries, means, squares, gradient):
+    """Set the gradient of the sum over clusters of :func:`log_evidence` in mu, kappa, a and b: (4, d).
+
+    Parameters are (4, d) too, means and squares (K, d), and the numbers of entries (K, d), or (K, 1).
+    """
+    for j in range(d):
+        mu, kappa, a, b = params[j], params[d + j], params[2 * d + j], params[3 * d + j]
+        in_mu, in_kappa, in_a, in_b = 0.0, 0.0, 0.0, 0.0
+        for k in range(n_clusters):
+            n = entries[k * n_entries + min(j, n_entries - 1)]
+            kappa_n = kappa + n
+            offset = means[k * d + j] - mu
+            b_n = b + 0.5 * (squares[k * d + j] + kappa * n / kappa_n * offset * offset)
+            precision = (a + 0.5 * n) / b_n
+            # b_n is a minimum over m attained at mu_n, so that in mu and kappa only the explicit dependence of
+            # kappa (m - mu)^2 / 2 counts (envelope theorem).
+            shift = n / kappa_n * offset
+            in_mu += kappa * precision * shift
+            in_kappa += 0.5 * n / (kappa * kappa_n) - 0.5 * precision * shift * shift
+            in_a += digamma_rise(a, 0.5 * n) + math.log(b / b_n)
+            in_b += a / b - precision
+        gradient[j], gradient[d + j], gradient[2 * d + j], gradient[3 * d + j] = in_mu, in_kappa, in_a, in_b
+
+
 def _gradient(params: Any, s: Any) -> Drawn:
-    kappa_n, means, a_n, b_n = _posterior(params, s)
-    return gradient_in_means(params, kappa_n, means, a_n / b_n) | gradient_in_gamma(params, a_n, b_n)
+    n_clusters, d = s.mean.shape
+    entries, gradient = _entries(s), np.empty((4, d))
+    arrays = np.array(params), *map(np.ascontiguousarray, (entries, s.mean, s.squares)), gradient
+    _add_up_gradient(n_clusters, d, entries.shape[1], *map(address_of, arrays))
+    return dict(zip(type(params)._fields, gradient, strict=True))
 
 
 def _data_gradient(params: Any, s: Any, rows: np.ndarray, labels: np.ndarray) -> np.ndarray:

@@ -32,6 +32,9 @@ from pymc_dpgmm.integration.variables.rising import OfNumbers
 from pymc_dpgmm.native import special
 from pymc_dpgmm.native.fingerprints import digest
 
+# From so many labels on, it takes longer to count them than to call Python and compare them with the last ones.
+MANY_LABELS = 10_000
+
 
 def _refuse_generic_steps(node: Apply) -> None:
     """Raise NotImplementedError if a generic step of PyMC, which joins its variables in an array, moves labels."""
@@ -75,9 +78,11 @@ def numba_partition_sizes(
 ) -> tuple[Callable[..., Any], str | None]:
     """Return compiled code for the sizes of clusters, which every draw records, and its key on disk.
 
-    For labels with constraints, the code calls Python.
+    For labels with constraints, and for many labels, the code calls Python, where the sizes are kept while labels
+    stay as they are.
     """
-    if len(node.inputs) > 1:
+    (n,) = node.inputs[0].type.shape
+    if len(node.inputs) > 1 or (n is not None and n >= MANY_LABELS):
         return numba_numbers(op, node, **extra)
     _refuse_generic_steps(node)
 

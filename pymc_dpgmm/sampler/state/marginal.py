@@ -13,6 +13,9 @@ from pymc_dpgmm.partitions.known import allow
 from pymc_dpgmm.partitions.labels import canonical_labels, cluster_sizes
 from pymc_dpgmm.sampler.state.table import Table, members_of_clusters
 
+# Arrays of up to so many bytes are compared byte by byte.
+FEW_BYTES = 20_000
+
 
 class PartitionSizes:
     """Sizes of the clusters of labels, kept while the labels stay the same.
@@ -26,7 +29,7 @@ class PartitionSizes:
 
     def __call__(self, labels: np.ndarray, constraints: np.ndarray | None = None) -> np.ndarray:
         """Return the sizes of the clusters of ``labels``, empty if constraints are not kept."""
-        if not np.array_equal(labels, self._labels):
+        if not _are_same(labels, self._labels):
             self._sizes = cluster_sizes(labels)
             self._labels = labels.copy()
             if constraints is not None and not allow(constraints, labels):
@@ -42,7 +45,21 @@ def same_values(values: Any, others: Any) -> bool:
     return values is others or (values.shape == others.shape and (values != others).nnz == 0)
 
 
+def _are_same(values: np.ndarray, others: np.ndarray) -> bool:
+    """Tell whether two arrays have the same type, shape and bytes.
+
+    Of few numbers, bytes are compared in a tenth of the time that NumPy takes to begin.
+    """
+    if values.shape != others.shape or values.dtype != others.dtype:
+        return False
+    if values.nbytes > FEW_BYTES:
+        return np.array_equal(values, others)
+    return values.tobytes() == others.tobytes()
+
+
 def _are_equal(value: Any, other: Any) -> bool:
+    if isinstance(value, np.ndarray) and isinstance(other, np.ndarray):
+        return _are_same(value, other)
     return (
         value == other if isinstance(value, float) and isinstance(other, float) else np.array_equal(value, other)
     )
@@ -98,7 +115,7 @@ class MarginalLikelihood:
                 self._table = None
             # They depend on the origin of the rows.
             self._has_params = False
-        new_labels = not np.array_equal(labels, self._labels)
+        new_labels = not _are_same(labels, self._labels)
         if new_labels:
             self._labels = labels.copy()
             self._n_clusters = len(cluster_sizes(labels))
