@@ -46,15 +46,18 @@ def same_values(values: Any, others: Any) -> bool:
 
 
 def _are_same(values: np.ndarray, others: np.ndarray) -> bool:
-    """Tell whether two arrays have the same type, shape and bytes.
+    """Tell whether two arrays have the same type, shape and bytes, which missing entries have too.
 
     Of few numbers, bytes are compared in a tenth of the time that NumPy takes to begin.
     """
     if values.shape != others.shape or values.dtype != others.dtype:
         return False
-    if values.nbytes > FEW_BYTES:
-        return np.array_equal(values, others)
-    return values.tobytes() == others.tobytes()
+    if values.nbytes <= FEW_BYTES:
+        return values.tobytes() == others.tobytes()
+    is_real = values.dtype == np.float64
+    return (
+        np.array_equal(values.view(np.int64), others.view(np.int64)) if is_real else np.array_equal(values, others)
+    )
 
 
 def _are_equal(value: Any, other: Any) -> bool:
@@ -97,6 +100,11 @@ class MarginalLikelihood:
             return MarginalLikelihoodAt(params, self._table, self._canonical, self._n_clusters, values.shape)
         return MarginalLikelihoodAt(params, None, labels, 0, values.shape)
 
+    def _has_rows(self, values: Any) -> bool:
+        """Tell whether the statistics are those of these rows."""
+        same = _are_same if isinstance(values, np.ndarray) else same_values
+        return same(values, self._values)
+
     def _update(self, labels: np.ndarray, values: Any, params: Any) -> bool:
         """Bring the kept statistics up to date; tell whether the density is positive."""
         if len(labels) != values.shape[0]:
@@ -105,7 +113,7 @@ class MarginalLikelihood:
         if new_params:
             self._supported = self._family.supports(params)
             self._params = type(params)(*(v if isinstance(v, float) else np.copy(v) for v in params))
-        new_values = self._values is None or not (self._has_constant_rows or same_values(values, self._values))
+        new_values = self._values is None or not (self._has_constant_rows or self._has_rows(values))
         if new_values:
             self._family.check_values(params, values)
             self._values = values.copy()
