@@ -186,7 +186,7 @@ def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
         members = divided(of_row, corners, np.arange(N_RECTANGLES) % 3 == chain)
         state = state_of(rows, members)
         # Two are equally probable: they are put together since no search has ended in one place.
-        schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, 0))
+        schedule = Schedule(Options(threads=1), 100, others=exchange.place(chain, "y_labels"))
         found = schedule._best_of_chains(
             rng, state, state.log_joint(), lambda one: Explored(one, 0, 0, one.log_joint()), pool_of(members)
         )

@@ -1,5 +1,7 @@
 """Searches in tuning: pairs of clusters that divide in another way, and chains that hear of each other's best."""
 
+import contextlib
+import signal
 import threading
 
 import numpy as np
@@ -51,7 +53,7 @@ def test_pairs_of_clusters_divide_in_another_way():
 
 
 def places(exchange, chains):
-    return [exchange.place(chain, 0) for chain in range(chains)]
+    return [exchange.place(chain, "y_labels") for chain in range(chains)]
 
 
 def merits(place):
@@ -98,10 +100,10 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     """Partitions are judged by the chain that hears of them, whatever the other one has made of them."""
     rows, groups = rows_of(40)
     exchange = Exchange(str(tmp_path), 1)
-    other = exchange.place(0, 0)
+    other = exchange.place(0, "y_labels")
     other.tell(Found(SHORT_SIDES[groups], -1e9))
     other.leave()
-    schedule = Schedule(Options(threads=1), 60, others=exchange.place(1, 0))
+    schedule = Schedule(Options(threads=1), 60, others=exchange.place(1, "y_labels"))
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
@@ -112,10 +114,80 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     np.testing.assert_array_equal(end.labels(), (SHORT_SIDES if restarts else LONG_SIDES)[groups])
 
 
+@contextlib.contextmanager
+def alarm(seconds):
+    """Raise TimeoutError if the body takes longer: chains that wait for each other wait for ever."""
+
+    def ring(*_):
+        raise TimeoutError(f"after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def two_vectors(kind):
+    """A model with two vectors of labels, whose searches end at different draws in different chains."""
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=n) + 5.0 * rng.integers(3, size=n) for n in (80, 120))
+    with pm.Model() as model:
+        dp.DPMixture("x", 1.0, observed=x)
+        if kind == "mixture":
+            dp.DPMixture("y", 1.0, observed=y)
+        else:
+            dp.LDA("y", 3, 0.5, 0.1, observed=rng.integers(4, size=120), group=np.repeat(range(12), 10))
+    return model
+
+
+@pytest.mark.parametrize("kind", ["mixture", "topics"])
+@pytest.mark.parametrize("n_steps", [1, 2])
+def test_chains_compare_several_vectors_in_one_order(kind, n_steps):
+    """Each chain comes to the same vector at the same draw, in one step or in several."""
+    quiet = {"progressbar": False, "compute_convergence_checks": False, "discard_tuned_samples": False}
+    with two_vectors(kind) as model:
+        names = ["x_labels", "y_labels"]
+        for seed in (1, 2):
+            parts = [names] if n_steps == 1 else [[name] for name in names]
+            step = [dp.DPMixtureStep([model[name] for name in part]) for part in parts]
+            with alarm(120):
+                idata = pm.sample(5, tune=60, chains=2, cores=2, random_seed=seed, step=step, **quiet)
+    for name in names:
+        found = idata.warmup_sample_stats[f"{name}_searching"].values
+        # The comparison is a draw of the search too, if one has ended before it.
+        assert found[:, 40].all() == (kind == "mixture" or name == "x_labels")
+        assert not found[:, 41:].any()
+
+
+def test_a_search_that_has_not_ended_keeps_nobody_waiting(tmp_path):
+    """At the draw in which chains compare, a chain that is still searching has nothing to tell."""
+    rows, groups = rows_of(40)
+    schedules = [
+        Schedule(Options(threads=1), 60, others=Exchange(str(tmp_path), 2, n_vectors=2).place(chain, "y_labels"))
+        for chain in range(2)
+    ]
+    schedules[0].search_left = schedules[0].settled_draws = 1000
+    rng, told = np.random.default_rng(0), []
+    with alarm(60):
+        for schedule in schedules:
+            state = state_of(rows, groups)
+            for _ in range(60):
+                schedule.begin_draw()
+                state, _ = schedule.draw(rng, state, True)
+                schedule.end_draw()
+            told.append(schedule.others.n_told)
+    assert told == [2, 2]
+    assert schedules[0].ended is None
+    assert schedules[1].ended is None
+
+
 def test_nothing_is_heard_of_a_search_that_did_not_end(tmp_path):
-    place = Exchange(str(tmp_path), 1).place(0, 0)
+    place = Exchange(str(tmp_path), 1).place(0, "y_labels")
     place.leave()
-    assert merits(Exchange(str(tmp_path), 1).place(1, 0)) == []
+    assert merits(Exchange(str(tmp_path), 1).place(1, "y_labels")) == []
 
 
 def sampled(monkeypatch, cores, tune=60, **options):

@@ -28,6 +28,16 @@ def bars(side, n_documents, length):
     return np.array([rng.choice(topics[k]) for k in topic]), document, topic
 
 
+def drawn(schedule, rng, state, tuning):
+    """One draw, as the step makes it."""
+    if tuning:
+        schedule.begin_draw()
+    state, made = schedule.draw(rng, state, tuning)
+    if tuning:
+        schedule.end_draw()
+    return state, made
+
+
 def begun(words, document, topics, eta, search=True, tune=TUNE, others=None):
     """A state of topics and how it is drawn."""
     n_topics = int(topics.max()) + 1
@@ -50,10 +60,10 @@ def test_annealing_ends_at_the_parameters_of_the_model(monkeypatch):
     monkeypatch.setattr(type(state.words), "scan", watched)
     searching, rng = [], np.random.default_rng(0)
     for t in range(TUNE + 3):
-        state, drawn = schedule.draw(rng, state, t < TUNE)
-        searching.append(drawn.searching)
+        state, made = drawn(schedule, rng, state, t < TUNE)
+        searching.append(made.searching)
         np.testing.assert_array_equal(state.words.eta, eta)
-        assert drawn.log_joint == pytest.approx(state.log_joint())
+        assert made.log_joint == pytest.approx(state.log_joint())
     n_annealed = round(ANNEALING_SHARE * TUNE)
     assert searching == [True] * n_annealed + [False] * (TUNE + 3 - n_annealed)
     ratios = np.array(used[::5]) / eta
@@ -68,7 +78,7 @@ def test_no_search_where_a_user_wants_none():
     words, document, topics = bars(4, 30, 20)
     state, schedule = begun(words, document, topics, 0.05, search=False)
     rng = np.random.default_rng(0)
-    assert not any(schedule.draw(rng, state, True)[1].searching for _ in range(TUNE))
+    assert not any(drawn(schedule, rng, state, True)[1].searching for _ in range(TUNE))
 
 
 @pytest.mark.slow
@@ -80,7 +90,7 @@ def test_annealing_finds_topics_that_scans_miss():
         rng = np.random.default_rng(seed)
         start = rng.integers(16, size=len(words)) if start is None else start
         state, schedule = begun(words, document, start, 0.01, search, tune=100)
-        return np.array([schedule.draw(rng, state, t < 100)[1].log_joint for t in range(120)])[100:]
+        return np.array([drawn(schedule, rng, state, t < 100)[1].log_joint for t in range(120)])[100:]
 
     truth = level(0, False, topics)
     reached = {
@@ -97,24 +107,28 @@ def test_a_chain_begins_anew_where_its_level_is_lower(tmp_path, above, restarts)
     exchange, theirs, own = Exchange(str(tmp_path), 1), np.array([0, 1, 1]), np.array([0, 0, 1])
     log_joints = np.random.default_rng(0).normal(-5e4, 100.0, size=200)
     last = log_joints[100:120]
-    exchange.place(0, 0).tell(Found(theirs, last.mean() + above * last.std()))
-    levels = Levels(200, exchange.place(1, 0))
-    found = [levels.better(log_joint, own.copy) for log_joint in log_joints]
+    exchange.place(0, "w_labels").tell(Found(theirs, last.mean() + above * last.std()))
+    levels = Levels(200, exchange.place(1, "w_labels"))
+    found = []
+    for log_joint in log_joints:
+        levels.begin_draw()
+        found.append(levels.better(log_joint, own.copy))
+        levels.end_draw()
     assert [t for t, labels in enumerate(found) if labels is not None] == ([119] if restarts else [])
     assert levels.restarted == restarts
     if restarts:
         np.testing.assert_array_equal(found[119], theirs)
-    (told,) = exchange.place(2, 0).of_others()[1:]
+    (told,) = exchange.place(2, "w_labels").of_others()[1:]
     np.testing.assert_array_equal(told.labels, own)
     assert told.merit == pytest.approx(last.mean())
 
 
 def test_a_chain_alone_and_one_without_tuning_wait_for_nobody(tmp_path):
     Levels(200, None).leave()
-    levels = Levels(0, Exchange(str(tmp_path), 2).place(0, 0))
+    levels = Levels(0, Exchange(str(tmp_path), 2).place(0, "w_labels"))
     assert levels.better(-1.0, np.array([0]).copy) is None
     levels.leave()
-    assert Exchange(str(tmp_path), 2).place(2, 0)._read(0, 0).merit == -np.inf
+    assert Exchange(str(tmp_path), 2).place(2, "w_labels")._read(0, 0).merit == -np.inf
 
 
 def topic_model(words, document, topics):
@@ -135,7 +149,7 @@ def test_topics_that_a_chain_begins_anew_at(tmp_path, add):
         names = [name for name in ("w_labels", "alpha") if name in model.named_vars]
         step = dp.DPMixtureStep([model[name] for name in names])
     exchange = Exchange(str(tmp_path), 1)
-    exchange.place(0, 0).tell(Found(topics, 0.0))
+    exchange.place(0, "w_labels").tell(Found(topics, 0.0))
     step.exchange = Exchange(str(tmp_path), 1, 1)
     step.setup_chain(np.random.default_rng(0), TUNE, TUNE)
     point, logp = model.initial_point(random_seed=0), model.compile_logp()
@@ -164,3 +178,13 @@ def test_chains_of_one_run_end_at_one_level():
     for chain in range(1, 5):
         best = levels[:chain].mean(axis=1).max()
         assert levels[chain].mean() > best - 3.0 * levels[chain].std()
+
+
+def test_a_chain_whose_labels_waited_at_that_draw_keeps_nobody_waiting(tmp_path):
+    levels = Levels(10, Exchange(str(tmp_path), 2).place(0, "w_labels"))
+    for t in range(7):
+        levels.begin_draw()
+        if t != 5:
+            assert levels.better(-1.0, np.array([0]).copy) is None
+        levels.end_draw()
+    assert Exchange(str(tmp_path), 2).place(2, "w_labels")._read(0, 0).merit == -np.inf

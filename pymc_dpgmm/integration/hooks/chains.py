@@ -76,8 +76,9 @@ def telling_each_other(function: Callable[..., Any], n_together: int, arguments:
         function(**arguments)
         return
     with tempfile.TemporaryDirectory(prefix="pymc_dpgmm-") as folder:
+        n_vectors = sum(len(method.targets) for method in methods)
         for method in methods:
-            method.exchange = Exchange(folder, n_together)
+            method.exchange = Exchange(folder, n_together, n_vectors=n_vectors)
         try:
             function(**arguments)
         finally:

@@ -228,14 +228,14 @@ class LabelsStep(PartitionStep):
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:
-        return [self._new_schedule(position, target, tune) for position, target in enumerate(self.targets)]
+        return [self._new_schedule(target, tune) for target in self.targets]
 
-    def _new_schedule(self, position: int, target: Any, tune: int) -> LabelsSchedule:
+    def _new_schedule(self, target: Any, tune: int) -> LabelsSchedule:
         if target.dependents is not None:
             return CorrectedSchedule(self.options)
         exchange = self.exchange
         chain = chain_of_process() if exchange is None or exchange.chain is None else exchange.chain
-        others = None if exchange is None or chain is None else exchange.place(chain, position)
+        others = None if exchange is None or chain is None else exchange.place(chain, target.name)
         if isinstance(target, TopicsTarget):
             return TopicSchedule(self.options, Levels(tune, others))
         leader_sweeps = self.options.leader_sweeps if target.takes_leaders else 0
@@ -249,6 +249,8 @@ class LabelsStep(PartitionStep):
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         concentrations, schedule = self.concentrations[position], self.schedules[position]
+        if self.tune and not isinstance(schedule, CorrectedSchedule):
+            schedule.begin_draw()
         prior = target.prior(point)
         prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
@@ -285,6 +287,8 @@ class LabelsStep(PartitionStep):
             labels = target.labels_of(state)
             self.prepared[position] = prepared._replace(labels=labels, state=state)
             point[target.name] = labels
+        if self.tune and not isinstance(schedule, CorrectedSchedule):
+            schedule.end_draw()
         sizes = target.sizes(point, self.prepared[position] if prepared is not None else None)
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),

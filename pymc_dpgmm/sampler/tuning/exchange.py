@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -54,32 +55,41 @@ class Exchange:
         Number of chains that run together from the beginning: the first ones.
     chain : int, optional
         The chain that runs now, where processes have no names that tell.
+    n_vectors : int
+        Number of vectors of labels in the model.
     """
 
     folder: str
     n_together: int
     chain: int | None = None
+    n_vectors: int = 1
 
-    def place(self, chain: int, topic: int) -> "Place":
-        """Return what one chain tells and hears of one vector of labels."""
+    def place(self, chain: int, labels: str) -> "Place":
+        """Return what one chain tells and hears of one vector of labels, by its name."""
         waits = self.n_together > 1
         heard = tuple(other for other in range(self.n_together if waits else chain) if other != chain)
-        return Place(self.folder, chain, topic, heard, waits)
+        return Place(self.folder, chain, quote(labels, safe=""), heard, waits, self.n_vectors > 1)
 
 
 @dataclass
 class Place:
-    """What one chain tells and hears of one vector of labels. It tells in every round, since others wait."""
+    """What one chain tells and hears of one vector of labels. It tells in every round, since others wait.
+
+    With ``has_fixed_draw``, chains must compare at a draw of the same number. If they compared each of several
+    vectors when its own search has ended, two chains could wait for each other: each for the vector that the other
+    one comes to later.
+    """
 
     folder: str
     chain: int
-    topic: int
+    labels: str
     heard: tuple[int, ...]
     waits: bool
+    has_fixed_draw: bool = False
     n_told: int = 0
 
     def _file(self, chain: int, at: int) -> Path:
-        return Path(self.folder) / f"{self.topic}-{chain}-{at}.npz"
+        return Path(self.folder) / f"{self.labels}-{chain}-{at}.npz"
 
     def tell(self, found: Found | None) -> None:
         """Tell others, in the next round, what has been found, or, with None, that nothing has."""

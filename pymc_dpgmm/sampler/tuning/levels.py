@@ -29,7 +29,21 @@ class Levels:
     tune: int
     others: Place | None
     restarted: bool = False
+    n_draws: int = 0
     log_joints: list[float] = field(default_factory=list)
+
+    @property
+    def _is_time(self) -> bool:
+        return 0 < self.n_draws == round(SHARE_BEFORE_TELLING * self.tune)
+
+    def begin_draw(self) -> None:
+        """Count a draw of tuning, also one in which labels have no posterior and wait."""
+        self.n_draws += 1
+
+    def end_draw(self) -> None:
+        """Keep nobody waiting who expects this chain to have told of its labels."""
+        if self._is_time:
+            self.leave()
 
     def better(self, log_joint: float, labels: Callable[[], np.ndarray]) -> np.ndarray | None:
         """Note a draw of tuning, and return the labels that a chain begins anew at, or None where it goes on.
@@ -44,7 +58,7 @@ class Levels:
             ``() -> (n,) int array``, those of the draw.
         """
         self.log_joints.append(log_joint)
-        if self.others is None or len(self.log_joints) != round(SHARE_BEFORE_TELLING * self.tune):
+        if self.others is None or not self._is_time:
             return None
         latest = np.array(self.log_joints[-max(round(SHARE_OF_LEVEL * self.tune), 1) :])
         level = float(latest.mean())

@@ -119,6 +119,13 @@ class Mix(NamedTuple):
     divides: bool = False
 
 
+class Ended(NamedTuple):
+    """How a search has ended: with the clusters that it has kept, None where it has come to one place."""
+
+    pool: Pool | None
+    has_recombined: bool
+
+
 class Drawn(NamedTuple):
     """What a draw of the labels tells."""
 
@@ -172,6 +179,8 @@ class Schedule:
     recombining_left: int = 0
     pairs: float = 0.0
     draws: int = 0
+    n_tuning: int = 0
+    ended: Ended | None = None
     totals: np.ndarray = field(default_factory=no_tally)
 
     def __post_init__(self) -> None:
@@ -182,8 +191,31 @@ class Schedule:
                 self.recombining_left = min(draws - self.search_left, int(RECOMBINING_SHARE * self.tune))
 
     def searches(self, tuning: bool) -> bool:
-        """Tell whether the next draw is a search."""
-        return tuning and self.search_left > 0
+        """Tell whether the next draw is a search, or compares what searches of all chains have found."""
+        return tuning and (self.search_left > 0 or self._compares)
+
+    @property
+    def _draw_of_comparison(self) -> int | None:
+        """The draw of tuning in which all chains compare, if that is to be the same one."""
+        has_fixed_draw = self.others is not None and self.others.has_fixed_draw
+        return int(SEARCH_SHARE * self.tune) + 1 if has_fixed_draw else None
+
+    @property
+    def _compares(self) -> bool:
+        return self.search_left == 0 and self.ended is not None and self.n_tuning == self._draw_of_comparison
+
+    def begin_draw(self) -> None:
+        """Count a draw of tuning, also one in which labels have no posterior and wait."""
+        self.n_tuning += 1
+        if self.levels is not None:
+            self.levels.begin_draw()
+
+    def end_draw(self) -> None:
+        """Keep no other chain waiting that expects to hear of this draw."""
+        if self.levels is not None:
+            self.levels.end_draw()
+        if self.n_tuning == self._draw_of_comparison:
+            self.leave()
 
     @property
     def tries_scales(self) -> bool:
@@ -272,7 +304,10 @@ class Schedule:
     def _search(
         self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int
     ) -> tuple[State, Drawn]:
-        """Search, and end the search with the best partition it has seen."""
+        """Search, and end the search with the best partition it has seen; or compare it with other chains'."""
+        if self._compares:
+            state = self._compared(rng, state, n_leader_sweeps, n_threads)
+            return state, Drawn(0, state.log_joint(), np.zeros_like(self.totals), True)
         if self.population is not None:
             return self._recombine(rng, state, self.population, n_leader_sweeps, n_threads)
         if not self.has_searched_part and n_leader_sweeps and part_search.has_part(state):
@@ -297,7 +332,7 @@ class Schedule:
                 self.population = Population(Pool(state.n))
                 self.search_left = self.recombining_left
             else:
-                state = self._best_of_chains(rng, state, merit, partial(settled, rng))
+                state = self._ended(rng, state, merit, partial(settled, rng), Ended(None, False))
         return state, Drawn(found.n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _recombine(
@@ -317,7 +352,7 @@ class Schedule:
         if self.search_left == 0:
             self.population = None
             pool = None if population.has_met else population.pool
-            state = self._best_of_chains(rng, state, merit, explored, pool)
+            state = self._ended(rng, state, merit, explored, Ended(pool, True))
         return state, Drawn(n_moved, state.log_joint(), np.zeros_like(self.totals), True)
 
     def _best(self, state: State, merit: float, labels: np.ndarray) -> tuple[State, float]:
@@ -328,6 +363,35 @@ class Schedule:
         best = relabelled(state, labels)
         best_merit = log_sum(best)
         return (best, best_merit) if best_merit > merit + ROUNDING else (state, merit)
+
+    def _ended(
+        self,
+        rng: np.random.Generator,
+        state: State,
+        merit: float,
+        explored: Callable[[State], Explored],
+        ended: Ended,
+    ) -> State:
+        """Compare what a search has ended with, unless chains compare in a certain draw."""
+        if self._draw_of_comparison is None:
+            return self._best_of_chains(rng, state, merit, explored, ended.pool)
+        self.ended = ended
+        return state
+
+    def _compared(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> State:
+        """Compare in that draw what the search had ended with, from where exact draws have led since."""
+        assert self.ended is not None
+        ended, self.ended = self.ended, None
+        explored: Callable[[State], Explored] = partial(settled, rng)
+        if ended.has_recombined:
+            explored = partial(
+                explore,
+                rng,
+                effort=self.effort,
+                n_leader_sweeps=n_leader_sweeps * SEARCH_LEADERS,
+                n_threads=n_threads,
+            )
+        return self._best_of_chains(rng, state, log_sum(state), explored, ended.pool)
 
     def _best_of_chains(
         self,

@@ -39,6 +39,14 @@ class TopicSchedule:
         """Whether the chain has begun anew at another one's topics."""
         return self.levels.restarted
 
+    def begin_draw(self) -> None:
+        """Count a draw of tuning."""
+        self.levels.begin_draw()
+
+    def end_draw(self) -> None:
+        """Keep no other chain waiting that expects to hear of this draw."""
+        self.levels.end_draw()
+
     def leave(self) -> None:
         """Keep no other chain waiting."""
         self.levels.leave()
