@@ -655,3 +655,10 @@ def test_replicates_and_log_likelihoods_of_rows_in_chunks_are_refused():
                 NotImplementedError, match=r"rows behind y_n_clusters are in chunks.*sample_new_rows"
             ):
                 function(idata, progressbar=False)
+
+
+@pytest.mark.parametrize("function", [dp.predict, dp.log_density])
+def test_groups_that_rows_in_chunks_do_not_have_are_refused(sampled, function):
+    idata, _, _ = sampled
+    with pytest.raises(ValueError, match=r"the rows of y are in no groups: leave out group='a'"):
+        function(idata, "y", np.zeros((1, 2)), group="a")

@@ -479,3 +479,12 @@ def test_a_square_matrix_may_be_given_by_its_diagonal():
         dp.NormalInverseWishart(0.0, 0.1, 4.0, 1.0)
     with pytest.raises(ValueError, match="positive"):
         dp.NormalInverseWishart(0.0, 0.1, 4.0, [0.5, -2.0])
+
+
+@pytest.mark.parametrize("scale", [1e-80, 1e-66, 1e66, 1e78])
+def test_columns_whose_squares_are_no_numbers_are_refused(scale):
+    """Fourth powers of the scale would be infinite or 0, and the posterior wrong without a word."""
+    rows = scale * np.random.default_rng(0).normal(size=(30, 2))
+    with pm.Model() as model, pytest.raises(ValueError, match="rescale the data"):
+        dp.DPMixture("y", 1.0, observed=rows)
+    assert not model.basic_RVs

@@ -17,6 +17,10 @@ from pymc_dpgmm.integration.variables.learnt_scale import (
     SD_OF_DEGREES,
 )
 
+# Standard deviations of columns with which a scale is learnt: by their fourth powers times the squared number of
+# of rows.
+LEAST_DEVIATION, LARGEST_DEVIATION = 1e-65, 1e65
+
 
 def is_learnt(kind: type[BaseMeasure], n_columns: int) -> bool:
     """Tell whether a base measure that is made from data learns its scale: normal ones of several columns."""
@@ -40,6 +44,7 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
     d, scale = rows.shape[1], base.family.scale
     assert scale is not None
     variances, least = column_variances(rows), _known_shares(rows)
+    _check_scales(np.sqrt(variances))
     kappa = pm.LogNormal(f"{name}_kappa", *PRIOR_OF_KAPPA)
     constant, slope = scale.degrees(d)
     # Of all degrees of freedom the median is 2 d + 2, with d = 1 for columns that are independent.
@@ -58,6 +63,16 @@ def learnt_base(name: str, base: BaseMeasure, rows: np.ndarray, column_dim: str 
         for parameter, (of_count, of_typical) in scale.powers.items()
     }
     return found
+
+
+def _check_scales(deviations: np.ndarray) -> None:
+    """Raise ValueError where the squares of variances that the scale is learnt by would overflow, or be 0."""
+    outside = deviations[(deviations < LEAST_DEVIATION) | (deviations > LARGEST_DEVIATION)]
+    if len(outside):
+        raise ValueError(
+            f"a column has a standard deviation of {outside[0]:.2g}, and a scale is learnt for those of "
+            f"{LEAST_DEVIATION:g} to {LARGEST_DEVIATION:g}: rescale the data, as by x / x.std()"
+        )
 
 
 def _known_shares(rows: np.ndarray) -> np.ndarray:

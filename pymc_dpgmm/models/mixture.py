@@ -19,6 +19,7 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
 from pymc_dpgmm.integration.variables.models import unchanged_on_error
 from pymc_dpgmm.models.added_mixture import Request, add_mixture
 from pymc_dpgmm.models.arguments import MixtureArguments, takes_mixture_arguments
+from pymc_dpgmm.partitions.grouped import LARGEST, LEAST_OF_DOCUMENT, LEAST_OF_WORD, can_be_scanned
 from pymc_dpgmm.tables.checks import check_count, is_variable, listed, without_dims
 from pymc_dpgmm.tables.reading import names_of_axes
 from pymc_dpgmm.tables.rows import order_of_columns
@@ -317,7 +318,9 @@ def LDA(  # noqa: N802
         )
         prior = partial(add_topic_labels, alpha=alpha, n_topics=int(n_topics))
         groups = NamedGroups(tokens.document, tokens.documents)
-        base = DirichletCategorical(_one_for_each_word(eta, tokens.vocabulary))
+        of_words = _one_for_each_word(eta, tokens.vocabulary)
+        _check_topics(alpha, n_topics, of_words)
+        base = DirichletCategorical(of_words)
         return add_mixture(Request(name, prior, base, arguments, groups))
 
 
@@ -332,6 +335,28 @@ def _names_of_words(model: pm.Model, dims: Any, words: Any) -> tuple[Any, Any]:
         raise ValueError(f"the model has no coords for the dimensions {listed(absent)} of dims")
     documents, named = (model.coords.get(dim) for dim in dims)
     return documents, named if words is None else words
+
+
+def _check_topics(alpha: Any, n_topics: int, eta: Any) -> None:
+    """Raise ValueError for parameters with which topics cannot be drawn.
+
+    What is no number, or not positive, is refused where the prior and the base measure are made.
+    """
+    try:
+        by_topic = np.asarray(1.0 if is_variable(alpha) else alpha, dtype=np.float64)
+        of_words = np.asarray(1.0 if is_variable(eta) else eta, dtype=np.float64)
+        of_documents = np.broadcast_to(by_topic, n_topics).sum()
+    except (TypeError, ValueError):
+        return
+    if of_documents > 0.0 and not LEAST_OF_DOCUMENT <= of_documents <= LARGEST:
+        raise ValueError(
+            f"the sum of alpha over topics must be within {LEAST_OF_DOCUMENT:g} and {LARGEST:g}, got "
+            f"{of_documents:g}"
+        )
+    if np.all(of_words > 0.0) and not can_be_scanned(1.0, of_words):
+        raise ValueError(
+            f"eta must be within {LEAST_OF_WORD:g} and {LARGEST:g}, got {of_words.min():g} to {of_words.max():g}"
+        )
 
 
 def _one_for_each_word(eta: Any, words: Sequence[Any]) -> Any:

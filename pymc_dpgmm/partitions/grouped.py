@@ -19,12 +19,23 @@ and the weights within groups are integrated out without truncation.
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function
+
+# Dirichlet parameters with which words in documents can be scanned. The weight of a topic for the only token of a
+# document is a difference of sums that hold 1, in which a smaller sum of the document's parameters would lose its
+# digits. Products of words' parameters must not overflow.
+LEAST_OF_DOCUMENT, LEAST_OF_WORD, LARGEST = 1e-10, 1e-100, 1e100
+
+
+def can_be_scanned(of_documents: Any, of_words: Any) -> bool:
+    """Tell whether scans work with sums of the parameters of documents, and with parameters of words."""
+    least = np.min(of_documents) >= LEAST_OF_DOCUMENT and np.min(of_words) >= LEAST_OF_WORD
+    return bool(least and np.max(of_documents) <= LARGEST and np.max(of_words) <= LARGEST)
 
 
 class Groups:

@@ -36,6 +36,8 @@ def _clusters(idata: Any, name: str) -> xr.Dataset:
 def mixture_draws(idata: Any, name: str, model: pm.Model | None = None, group: Any = None) -> MixtureDraws:
     """Return the draws of a mixture, whether its rows are in memory or in chunks."""
     if isinstance(idata, xr.DataTree) and group_of(name) in idata.children:
+        if group is not None:
+            raise ValueError(f"the rows of {name} are in no groups: leave out group={group!r}")
         return ChunkedDraws(idata, name, model)
     return MixtureDraws(idata, name, model, group)
 

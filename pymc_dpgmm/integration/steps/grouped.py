@@ -22,7 +22,7 @@ from pymc_dpgmm.integration.variables.grouped_labels import (
     TopicLabelsRV,
     group_of,
 )
-from pymc_dpgmm.partitions.grouped import Groups
+from pymc_dpgmm.partitions.grouped import Groups, can_be_scanned
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, finite_dirichlet
 from pymc_dpgmm.sampler.amounts import FEWEST_WORDS
 from pymc_dpgmm.sampler.state.state import State
@@ -145,6 +145,9 @@ class TopicsTarget:
         if not view.family.supports(view.params):
             return None
         eta = np.asarray(view.params.a)[0]
+        # Topics wait while other variables are where scans lose digits.
+        if not can_be_scanned(prior.sum(), eta):
+            return None
         same_labels = prepared is not None and (
             labels is prepared.labels or np.array_equal(labels, prepared.labels)
         )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dpgmm.partitions.grouped import Groups
+from pymc_dpgmm.partitions.grouped import Groups, can_be_scanned
 from pymc_dpgmm.sampler.amounts import FEWEST_WORDS, MOST_SCANS_OF_WORDS, TOKENS_SCANNED
 from pymc_dpgmm.sampler.moves.sweep import make_moves
 from pymc_dpgmm.sampler.state.grouping import begin_sweep
@@ -68,6 +68,8 @@ def words_of(state: State) -> Words | None:
     if not is_one_column or table.unit is not None or table.absent is not None or state.groups is None:
         return None
     eta = np.asarray(table.params.a)[0]
+    if not can_be_scanned(state.group_alphas, eta):
+        return None
     if state.words is None:
         state.words = Words(table.rows[:, 0].astype(np.int64), state.groups, eta)
     elif not np.array_equal(eta, state.words.eta):
