@@ -178,6 +178,7 @@ def test_good_parts_of_all_partitions_come_together():
 def test_chains_put_together_what_all_have_found(monkeypatch, tmp_path):
     """Each of three chains has two or three of eight rectangles as they should be. Nothing else moves rows."""
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.comparison.log_sum", State.log_joint)
     rows, of_row, corners = rectangles()
     rng = np.random.default_rng(13)
     best = divided(of_row, corners, np.ones(N_RECTANGLES, dtype=bool))

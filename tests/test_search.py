@@ -106,7 +106,7 @@ def test_a_chain_begins_anew_only_where_it_is_far_below(tmp_path, offset, restar
     schedule = Schedule(Options(threads=1), 60, others=exchange.place(1, "y_labels"))
     state = state_of(rows, LONG_SIDES[groups])
     gain = log_sum(state_of(rows, SHORT_SIDES[groups])) - log_sum(state)
-    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.FAR_APART", gain - 0.05 + offset)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.comparison.FAR_APART", gain - 0.05 + offset)
     end = schedule._best_of_chains(
         np.random.default_rng(2), state, log_sum(state), lambda one: Explored(one, 0, 0, log_sum(one))
     )
@@ -195,6 +195,7 @@ def sampled(monkeypatch, cores, tune=60, **options):
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.EFFORT", Effort(0, 0, 0))
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.SEARCH_DRAWS", 3)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.log_sum", State.log_joint)
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.comparison.log_sum", State.log_joint)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.log_sum", State.log_joint)
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.without_one", lambda rng, s: (s, s.log_joint()))
     monkeypatch.setattr("pymc_dpgmm.sampler.tuning.exploration.divided_anew", lambda rng, s: s)

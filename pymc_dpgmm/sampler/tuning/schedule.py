@@ -1,6 +1,6 @@
 """Which moves make up a draw of the labels, and how their number is chosen while a chain tunes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,15 +11,12 @@ from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
     EFFORT,
     EFFORT_AFTER_PART,
-    FAR_APART,
     LEADERS_CHEAPER,
     LONGEST_BEFORE,
     MOST_MOVES,
-    NOT_FAR_APART,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
-    PUT_TOGETHER,
     RECOMBINING_SHARE,
     ROWS_FOR_LEADERS,
     ROWS_PER_SCANNED,
@@ -41,20 +38,19 @@ from pymc_dpgmm.sampler.many_rows import many_rows, part_search
 from pymc_dpgmm.sampler.many_rows.super_clusters import clusters_looked_at
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import MERGES, MERGES_TRIED, SPLITS, SPLITS_TRIED, WORK, Move, Paying
-from pymc_dpgmm.sampler.moves.sweep import redraw_alpha, sweep
+from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.provided import N_TALLIED
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.topics.topics import scans_of_words, sweep_words, words_of
-from pymc_dpgmm.sampler.tuning.exchange import Found, Place
+from pymc_dpgmm.sampler.tuning.comparison import best_of_chains
+from pymc_dpgmm.sampler.tuning.exchange import Place
 from pymc_dpgmm.sampler.tuning.exploration import Explored, explore, settled
 from pymc_dpgmm.sampler.tuning.levels import Levels
 from pymc_dpgmm.sampler.tuning.pool import Pool
 from pymc_dpgmm.sampler.tuning.population import (
     ROUNDING,
     Population,
-    can_put_together,
     can_recombine,
-    recombined,
     relabelled,
 )
 from pymc_dpgmm.sampler.tuning.search import log_sum
@@ -401,51 +397,11 @@ class Schedule:
         explored: Callable[[State], Explored],
         pool: Pool | None = None,
     ) -> State:
-        """Return the state that a search has ended with, or a better one of what other chains have found.
-
-        This is the best of theirs, or clusters of all put together, unless searches end in one place. All are
-        judged by the parameters of this chain, which begins anew only where its own partition is so much less
-        probable that it would be stuck.
-
-        Parameters
-        ----------
-        rng : numpy.random.Generator
-        state : State
-        merit : float
-        explored : callable
-            Searches on from a state that clusters have been put together to.
-        pool : Pool, optional
-            The clusters that a search has kept which has not ended in one place.
-        """
         if self.others is None:
             return state
-        heard = self._heard(state, merit, [] if pool is None else list(pool.clusters.values()))
-        if not can_put_together(state):
-            # There is no second round. Of many rows, memory may not hold a state for each chain.
-            heard = sorted(heard, key=lambda found: found.merit)[-1:]
-        best, least = max([(state, merit), *_judged(state, heard)], key=lambda one: one[1]), FAR_APART
-        if can_put_together(state):
-            has_ended = pool is None and (can_recombine(state) or self.settled == self.settled_draws)
-            if heard and not (has_ended and abs(best[1] - merit) < FAR_APART):
-                pool = Pool(state.n) if pool is None else pool
-                for found in heard:
-                    pool.add(found.labels)
-                    pool.add_clusters(found.clusters)
-                pool.add(state.labels())
-                for _ in range(PUT_TOGETHER):
-                    child = explored(recombined(rng, best[0], pool))
-                    pool.add(child.state.labels())
-                    best = max(best, (child.state, child.merit), key=lambda one: one[1])
-                least = NOT_FAR_APART
-            best = max([best, *_judged(state, self._heard(*best))], key=lambda one: one[1])
-        self.restarted = best[1] > merit + least
-        return best[0] if self.restarted else state
-
-    def _heard(self, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:
-        """Tell other chains of a partition, and of clusters; return what they have told."""
-        assert self.others is not None
-        self.others.tell(Found(state.labels(), merit, clusters))
-        return self.others.of_others()
+        has_settled = self.settled == self.settled_draws
+        state, self.restarted = best_of_chains(rng, state, merit, explored, self.others, pool, has_settled)
+        return state
 
     def _plan(self, pairs: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
@@ -461,16 +417,6 @@ class Schedule:
     def _pays(self, move: Move, has_leaders: bool) -> bool:
         """Tell whether tuning chooses the number of moves of a kind."""
         return isinstance(_amount(move, has_leaders), Paying) and self.options.moves.get(move.name) is None
-
-
-def _judged(state: State, heard: Sequence[Found]) -> list[tuple[State, float]]:
-    """Return partitions of other chains, each with its merit under the parameters of a state."""
-    rivals = [relabelled(state, found.labels) for found in heard]
-    for rival in rivals if can_put_together(state) else ():
-        # With a concentration that suits its number of clusters, by random numbers that are not the chain's: a
-        # chain that goes on from where it is draws the same, whoever it has heard.
-        redraw_alpha(np.random.default_rng(0), rival)
-    return [(rival, log_sum(rival)) for rival in rivals]
 
 
 def _amount(move: Move, has_leaders: bool) -> int | Paying:

@@ -1,0 +1,87 @@
+"""Partitions that the searches of several chains have ended with, compared."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from pymc_dpgmm.sampler.amounts import FAR_APART, NOT_FAR_APART, PUT_TOGETHER
+from pymc_dpgmm.sampler.moves.sweep import redraw_alpha
+from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.tuning.exchange import Found, Place
+from pymc_dpgmm.sampler.tuning.exploration import Explored
+from pymc_dpgmm.sampler.tuning.pool import Pool
+from pymc_dpgmm.sampler.tuning.population import can_put_together, can_recombine, recombined, relabelled
+from pymc_dpgmm.sampler.tuning.search import log_sum
+
+
+def best_of_chains(
+    rng: np.random.Generator,
+    state: State,
+    merit: float,
+    explored: Callable[[State], Explored],
+    others: Place,
+    pool: Pool | None,
+    has_settled: bool,
+) -> tuple[State, bool]:
+    """Return the state that a search has ended with, or a better one of what other chains have found.
+
+    This is the best of theirs, or clusters of all put together, unless searches end in one place. All are judged
+    by the parameters of this chain, which begins anew only where its own partition is so much less probable that
+    it would be stuck.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+    merit : float
+    explored : callable
+        Searches on from a state that clusters have been put together to.
+    others : Place
+    pool : Pool, optional
+        The clusters that a search has kept which has not ended in one place.
+    has_settled : bool
+        Whether the search has ended because nothing changed.
+
+    Returns
+    -------
+    state : State
+    bool
+        Whether the chain begins anew.
+    """
+    heard = _heard(others, state, merit, [] if pool is None else list(pool.clusters.values()))
+    if not can_put_together(state):
+        # There is no second round. Of many rows, memory may not hold a state for each chain.
+        heard = sorted(heard, key=lambda found: found.merit)[-1:]
+    best, least = max([(state, merit), *_judged(state, heard)], key=lambda one: one[1]), FAR_APART
+    if can_put_together(state):
+        has_ended = pool is None and (can_recombine(state) or has_settled)
+        if heard and not (has_ended and abs(best[1] - merit) < FAR_APART):
+            pool = Pool(state.n) if pool is None else pool
+            for found in heard:
+                pool.add(found.labels)
+                pool.add_clusters(found.clusters)
+            pool.add(state.labels())
+            for _ in range(PUT_TOGETHER):
+                child = explored(recombined(rng, best[0], pool))
+                pool.add(child.state.labels())
+                best = max(best, (child.state, child.merit), key=lambda one: one[1])
+            least = NOT_FAR_APART
+        best = max([best, *_judged(state, _heard(others, *best))], key=lambda one: one[1])
+    restarts = best[1] > merit + least
+    return best[0] if restarts else state, restarts
+
+
+def _heard(others: Place, state: State, merit: float, clusters: Sequence[np.ndarray] = ()) -> list[Found]:
+    """Tell other chains of a partition, and of clusters; return what they have told."""
+    others.tell(Found(state.labels(), merit, clusters))
+    return others.of_others()
+
+
+def _judged(state: State, heard: Sequence[Found]) -> list[tuple[State, float]]:
+    """Return partitions of other chains, each with its merit under the parameters of a state."""
+    rivals = [relabelled(state, found.labels) for found in heard]
+    for rival in rivals if can_put_together(state) else ():
+        # With a concentration that suits its number of clusters, by random numbers that are not the chain's: a
+        # chain that goes on from where it is draws the same, whoever it has heard.
+        redraw_alpha(np.random.default_rng(0), rival)
+    return [(rival, log_sum(rival)) for rival in rivals]
