@@ -249,8 +249,9 @@ class LabelsStep(PartitionStep):
     def _draw(self, position: int, target: LabelsTarget, point: dict[str, np.ndarray]) -> dict[str, Any]:
         started = time.perf_counter()
         concentrations, schedule = self.concentrations[position], self.schedules[position]
-        if self.tune and not isinstance(schedule, CorrectedSchedule):
-            schedule.begin_draw()
+        compared = schedule if self.tune and not isinstance(schedule, CorrectedSchedule) else None
+        if compared is not None:
+            compared.begin_draw()
         prior = target.prior(point)
         prepared = None if prior is None else target.state(point, prior, self.prepared[position])
         drawn = self._nothing
@@ -287,8 +288,8 @@ class LabelsStep(PartitionStep):
             labels = target.labels_of(state)
             self.prepared[position] = prepared._replace(labels=labels, state=state)
             point[target.name] = labels
-        if self.tune and not isinstance(schedule, CorrectedSchedule):
-            schedule.end_draw()
+        if compared is not None:
+            compared.end_draw()
         sizes = target.sizes(point, self.prepared[position] if prepared is not None else None)
         return {
             **of_partition(sizes, drawn.n_moved, drawn.log_joint),

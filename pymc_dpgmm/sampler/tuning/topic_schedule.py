@@ -32,7 +32,11 @@ class TopicSchedule:
 
     def searches(self, tuning: bool) -> bool:
         """Tell whether the next draw is a search."""
-        return tuning and self.options.search and self.n_annealed < round(ANNEALING_SHARE * self.levels.tune)
+        return tuning and self.options.search and self.n_annealed < self._n_to_anneal
+
+    @property
+    def _n_to_anneal(self) -> int:
+        return round(ANNEALING_SHARE * self.levels.tune)
 
     @property
     def restarted(self) -> bool:
@@ -67,8 +71,7 @@ class TopicSchedule:
         if self.n_annealed == 0:
             self.last = float(eta.sum())
             self.first = max(self.last, len(state.words.labels) / len(state.alpha))
-        share = self.n_annealed / round(ANNEALING_SHARE * self.levels.tune)
-        total = self.first * (self.last / self.first) ** share
+        total = self.first * (self.last / self.first) ** (self.n_annealed / self._n_to_anneal)
         # Parameters that the model draws follow the topics down.
         state.set_eta(eta * max(total / float(eta.sum()), 1.0))
         n_moved = self._scan(rng, state)
