@@ -173,8 +173,12 @@ class OneOfTwoRV(PartitionRV):
 
     def log_eppf(self, sizes, n, discount):
         k, rest = sizes.shape[0], (pt.gammaln(sizes - discount) - pt.gammaln(1.0 - discount)).sum()
-        log_v = pt.as_tensor(weights_of_two(len(ROWS)))
-        return pt.switch(k > 0, log_v[pt.maximum(k, 1) - 1] + rest, -np.inf)
+        later = pt.arange(1.0, pt.maximum(k, 1.0))
+        parts = [
+            np.log(share) + gammaln(a + 1.0) - pt.gammaln(a + n) + pt.log(a + later * DISCOUNT).sum()
+            for a, share in zip(ALPHAS, SHARES, strict=True)
+        ]
+        return pt.switch(k > 0, pt.logaddexp(*parts) + rest, -np.inf)
 
 
 class OneOfTwo(PartitionPrior):
@@ -228,6 +232,8 @@ def test_draws_and_clusters_of_a_prior_given_by_its_weights():
     labels, log_p = probabilities_of_two()
     drawn = np.array(pm.draw(OneOfTwo.dist(DISCOUNT, 5), draws=20_000, random_seed=1))
     exact.assert_matches(exact.codes(drawn[None]), labels, np.exp(log_p))
+    found = [pm.logp(OneOfTwo.dist(DISCOUNT, 5), np.array(own)).eval() for own in labels]
+    np.testing.assert_allclose(found, log_p, rtol=1e-12)
     prior = given_by_weights(DISCOUNT, weights_of_two(5))
     pmf = np.bincount([max(c) + 1 for c in labels], np.exp(log_p), minlength=6)
     np.testing.assert_allclose(n_clusters_pmf(prior, 5), pmf, rtol=1e-12)

@@ -41,7 +41,7 @@ RANDOM_BESIDE_LEADERS = 10
 # benchmarks/many_rows.py.
 LARGEST_DIVIDED = 1_000
 # Moves of a kind whose number tuning chooses, before any has been tried. The share of accepted ones begins as what
-# is just worth while, with the weight of TRIED_BEFORE moves. A draw has MOST_MOVES at most.
+# is just worth while, with the weight of TRIED_BEFORE moves. A sweep has MOST_MOVES at most.
 NUMBER_BEFORE = 3
 TRIED_BEFORE = 50
 MOST_MOVES = 40

@@ -173,7 +173,7 @@ def guard_chunks() -> None:
 
 
 def guard() -> None:
-    """Wrap the functions of PyMC that are wrong for labels, except that of :func:`guard_results`."""
+    """Wrap the functions of PyMC that are wrong for labels, except those of the other two functions here."""
     wrap("run_convergence_checks", checked_without_labels)
     wrap("_choose_chains", told_of_interrupted_tuning)
     wrap("assign_step_methods", compiling_meanwhile)

@@ -1,7 +1,8 @@
 """Actions that are delayed from the import of the package to its first variable.
 
-PyTensor's backends take long to import, and functions of PyMC stay unchanged as long as no model has variables of
-the package. Modules register actions here, and functions that make variables call :func:`begin`.
+PyTensor's backends take long to import, and functions of PyMC, but for the one that prints models, stay unchanged
+as long as no model has variables of the package. Modules register actions here, and functions that make variables
+call :func:`begin`.
 """
 
 from collections.abc import Callable

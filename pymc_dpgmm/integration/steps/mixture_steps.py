@@ -125,7 +125,7 @@ class DPMixtureStep(LabelsStep):
         """Divide the variables that PyMC has assigned to this class among the steps that draw them.
 
         Labels in memory are drawn here, atoms of a process, rows in chunks and lone concentrations by steps of
-        their for_this_step, and what fits nowhere by NUTS. Several steps are returned as a compound step.
+        their own, and what fits nowhere by NUTS. Several steps are returned as a compound step.
         """
         # PyMC shows the model to no step before.
         if not ("compile_kwargs" in kwargs and "vars" in kwargs):

@@ -44,7 +44,7 @@ class PartitionPrior(pm.Discrete):
 
     @classmethod
     def density(cls, value: Any, *params: Any) -> Any:
-        """Return the log density of labels; the last of the parameters is n, or constraints on n rows."""
+        """Return the log density of labels; the last parameter is n, or constraints (2, n) on n rows."""
         *parameters, n = params
         # The sizes are empty where the density is zero.
         sizes = partition_sizes(value) if n.ndim == 0 else partition_sizes(value, n)

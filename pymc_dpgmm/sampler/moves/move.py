@@ -32,13 +32,13 @@ class Paying(NamedTuple):
     Parameters
     ----------
     worth : float
-        Cost of all moves of a draw, in units of the cost of its scan.
+        Cost of all moves of a sweep, in units of the cost of its scan.
     worthwhile : float
         The share of accepted moves below which there are fewer of them.
     fade : float
         Below it, the number is multiplied by ``(accepted / worthwhile) ** fade``, of the share that is accepted.
     least : float
-        The least number of moves in a draw, on average.
+        The least number of moves in a sweep, on average.
     """
 
     worth: float

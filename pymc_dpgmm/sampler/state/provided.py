@@ -1,7 +1,7 @@
-"""Functions that the state calls by address and later folders define, and the names of the kinds of moves.
+"""The kernels that a state calls by address and that moves define, and the names of the kinds of moves.
 
-Moves are defined after the state, which imports none of them: each registers here what it provides, and a state
-keeps the addresses. A function that is called so is compiled once, and not into all that call it.
+Moves are defined after the state, which imports none of them: each registers its kernels here, and a state keeps
+the addresses. A function that is called so is compiled once, and not into all that call it.
 """
 
 from collections.abc import Callable
