@@ -1,6 +1,7 @@
 """Latent rows that are drawn with their labels: which ones, and against enumeration with quadrature."""
 
 import ctypes
+from functools import partial
 
 import exact
 import numba
@@ -21,6 +22,7 @@ from pymc_dpgmm.integration.steps.latent_rows import latent_rows
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.latent_rows import redraws, stretches
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import WORK, Work
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
@@ -349,9 +351,7 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
         rows = family.draw_rows(rng, params, labels, given)
         data = seen[t] = rng.laplace(rows[:, 0] + 0.5 * rows[:, -1], SCALE)
 
-        def density(x, data=data):
-            return columns_together(x, data)
-
+        density = RowDensity.of_function(partial(columns_together, data=data), N_ROWS, d)
         state.take_rows(0, rows, labels + 1)
         before[0][t], before[1][t] = labels, rows
         for _ in range(n_redraws):

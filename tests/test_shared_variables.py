@@ -1,5 +1,6 @@
 """Variables that latent rows share move with the rows: posteriors by quadrature, invariance, planted mistakes."""
 
+import ctypes
 from functools import partial
 
 import arviz as az
@@ -17,13 +18,15 @@ from slowly import rest_slow
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
-from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
+from pymc_dpgmm.integration.process_density.latent_density import row_terms_of
 from pymc_dpgmm.integration.steps.shared_variables import SharedVariables, mean_of_base, shared_variables
+from pymc_dpgmm.native.array_calls import PythonCall
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
-from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions, second_differences
 from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized, translations
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 
@@ -70,33 +73,36 @@ def joint_draws(base, n_draws, are_shifted, n_moves=4):
         shared = rng.normal()
         data = rng.laplace(rows.sum(axis=1) + shared * (1.0 + TIMES), SCALE * np.exp(0.5 * shared))
 
-        def density(x, shared, data=data):
-            return seen_with(x, shared, data)
-
         state.take_rows(0, rows, labels + 1)
         before.append(moments(rows, shared, data))
+        number = np.array(shared)
+        density = RowDensity.of_function(lambda x, data=data, u=number: seen_with(x, float(u), data), N_ROWS, d)
         for _ in range(n_moves):
-            arguments = (state, 0, anchors, distances, of_base, work)
+            arguments = (state, 0, anchors, distances, of_base, work, density)
             rows_of = cluster_shifts.ClusterShifts if are_shifted else partial(standardized.StandardizedRows, rng)
-            shared = moved(rng, state, rows_of(*arguments), density, shared)
-        after.append(moments(state.tables[0].values[:, :d], shared, data))
+            moved(rng, state, rows_of(*arguments), number, data)
+        after.append(moments(state.tables[0].values[:, :d], float(number), data))
     return np.array(before), np.array(after)
 
 
-def moved(rng, state, rows_of, density, shared):
-    found = [rows_of.present]
+def numbers_of(number, rows, data, *others, of_others=lambda: 0.0):
+    """Log density of data and of the number given rows, a float64 array in which moves place them."""
 
-    def at(u):
-        found[0], log_p = rows_of.rows(lambda x: density(x, u))
-        return log_p + density(found[0][None], u).sum() - 0.5 * u**2
+    def log_density(number, rows, *others):
+        log_p = seen_with(rows[None], float(number), data).sum() - 0.5 * float(number) ** 2
+        return [np.asarray(log_p + of_others(*others))]
 
-    begun = rows_of.begin(lambda x: density(x, shared))
-    log_p = begun + density(rows_of.present[None], shared).sum() - 0.5 * shared**2
-    assert at(shared) == pytest.approx(log_p)
-    np.testing.assert_allclose(found[0], rows_of.present, atol=1e-9)
-    sliced = draw_slice(rng, at, shared, log_p, 1.0)
-    state.take_rows(0, found[0])
-    return sliced.drawn
+    arrays = [number, rows, *others]
+    entry = PythonCall(log_density, [(array.dtype, array.ndim) for array in arrays])
+    return SharedNumbers(entry, arrays, rows, None, lambda: None)
+
+
+def moved(rng, state, rows_of, number, data):
+    at_first = rows_of.begin()
+    assert rows_of.place() == pytest.approx(at_first)
+    np.testing.assert_allclose(rows_of.rows, rows_of.present, atol=1e-9)
+    assert numbers_of(number, rows_of.present.copy(), data).draw(rng, rows_of, number, 0, 1.0) is not None
+    state.take_rows(0, rows_of.rows)
 
 
 def moments(rows, shared, data):
@@ -126,26 +132,29 @@ def test_moves_leave_the_joint_distribution(base, n_draws, are_shifted):
     assert largest_score(base, n_draws, are_shifted) < 4.0
 
 
-RESTORE = standardized.restore
+class Scaled:
+    """A kernel of rows that follow, whose log density is multiplied by a share: a mistake."""
+
+    def __init__(self, share, kernel):
+        self._share, self._kernel = share, kernel
+        self._callback = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64, ctypes.c_int64)(self.__call__)
+        self.address = ctypes.cast(self._callback, ctypes.c_void_p).value
+
+    def __call__(self, block, is_first):
+        return self._share * self._kernel(block, is_first)
 
 
 @pytest.mark.slow
 def test_a_wrong_density_of_rows_is_seen(monkeypatch):
     """What clusters say of rows, and the Jacobian, count by half."""
-    monkeypatch.setattr(standardized, "restore", lambda *given: 0.5 * RESTORE(*given))
+    monkeypatch.setattr(standardized.StandardizedRows, "kernel", Scaled(0.5, standardized.place_standardized))
     assert largest_score("normal", 3_000) > 6.0
 
 
 class ForgottenClusters(cluster_shifts.ClusterShifts):
     """Rows of which the clusters say nothing."""
 
-    def begin(self, density):
-        super().begin(density)
-        return 0.0
-
-    def rows(self, density):
-        rows, log_p = super().rows(density)
-        return rows, 0.0 * log_p
+    kernel = Scaled(0.0, cluster_shifts.place_shifted)
 
 
 class CentresOfRows(cluster_shifts.ClusterShifts):
@@ -187,12 +196,17 @@ def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
         state.take_rows(0, rows, labels + 1, params=own)
         before.append([*moments(rows, float(shared), data), *np.tanh(own.mu - params.mu)[:1] ** 2])
 
-        def place_rows(rows, mean, shared=shared, data=data):
-            log_p = seen_with(rows[None], float(shared), data).sum() - 0.5 * float(shared) ** 2
-            return log_p if mean is None else log_p - 0.5 * prior_of_mean * np.sum((mean - params.mu) ** 2)
-
+        mean = np.array(own.mu)
+        numbers = numbers_of(
+            shared,
+            rows.copy(),
+            data,
+            mean,
+            of_others=lambda mean: -0.5 * prior_of_mean * np.sum((mean - params.mu) ** 2),
+        )
         for _ in range(n_moves):
-            translations.translate_rows(rng, state, 0, shared, place, place_rows, moves_mean, directions, False)
+            moved_mean = mean if moves_mean else None
+            translations.translate_rows(rng, state, 0, numbers, shared, place, moved_mean, directions, False)
         rows = state.tables[0].values[:, :d]
         after.append(
             [*moments(rows, float(shared), data), *np.tanh(state.tables[0].params.mu - params.mu)[:1] ** 2]
@@ -222,7 +236,8 @@ def test_a_wrong_prior_of_the_mean_is_seen():
 @pytest.mark.slow
 def test_forgotten_clusters_are_seen_in_translations(monkeypatch):
     """The mean stays, and what clusters say of rows is left out."""
-    monkeypatch.setattr(State, "log_joint", lambda state: 0.0)
+    kernel = Scaled(0.0, translations.place_translated)
+    monkeypatch.setattr(translations.TranslatedRows, "kernel", kernel)
     assert translated_draws("normal", 15_000, False) > 6.0
 
 
@@ -430,7 +445,7 @@ def test_all_terms_that_change_are_counted(build):
     terms = row_terms_of(model, x)
     shared = shared_variables(model, x, terms)
     mean = mean_of_base(model, x, 1)
-    moved = SharedVariables(model, x, shared, LatentDensity(model, x, terms, None), mean, None)
+    moved = SharedVariables(model, x, shared, mean, None)
     total = model.compile_logp(vars=[rv for rv in (*model.basic_RVs, *model.potentials) if rv is not x])
     start, rng = model.initial_point(random_seed=1), np.random.default_rng(2)
     start["x"] = rng.normal(size=4)

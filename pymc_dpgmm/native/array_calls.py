@@ -1,12 +1,14 @@
-"""Functions of arrays that numba has compiled, such as those of PyTensor, called by C functions without Python.
+"""Functions of arrays, such as those of PyTensor, called by C functions: without Python where numba compiled them.
 
-Their arguments are arrays in numba's own calling convention. An entry takes addresses in place of arrays, calls
-that code, and copies what it returns to other addresses.
+Arguments of numba's code are arrays in its own calling convention. An entry takes addresses in place of arrays,
+calls that code, and copies what it returns to other addresses. A function that there is no such code of is called
+back in Python, by an entry of the same form.
 """
 
-from collections.abc import Sequence
+import ctypes
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 import numba
 import numpy as np
@@ -17,16 +19,102 @@ from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 from numba.np.arrayobj import populate_array
 
-from pymc_dpgmm.native.compiled import INT, INTS, address_of
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, called_at
 
 _NUMBER_BYTES = 8
 
 
-class NativeCall:
+class Entry(Protocol):
     """A function of arrays, of which C functions call the entry: ``entry(code, inputs, outputs) -> status``.
 
-    ``inputs`` are, for each array, the address of its numbers and its shape; ``outputs`` are addresses of memory
-    that results are copied to. The status is 0 where nothing was raised.
+    ``inputs`` are, for each array, the address of its numbers and its shape (:func:`words_of`); ``outputs`` are
+    addresses of memory that results are copied to, which are floats. The status is 0 where nothing was raised.
+
+    Attributes
+    ----------
+    code : int
+    address : int
+    """
+
+    code: int
+
+    @property
+    def address(self) -> int:
+        """The address of the entry."""
+
+
+@intrinsic
+def call_entry(typing_context, address, code, inputs, outputs):  # type: ignore[no-untyped-def]
+    """Call the entry at an address, and return its status."""
+    return called_at(INT(INT, INTS, INTS))
+
+
+def words_of(arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the inputs of an entry, an int64 array, for C-contiguous arrays.
+
+    The arrays must live as long as the inputs are used.
+    """
+    return np.array([n for array in arrays for n in (address_of(array), *array.shape)], dtype=np.int64)
+
+
+class PythonCall:
+    """A Python function of arrays, with an entry.
+
+    Parameters
+    ----------
+    function : callable
+        Of arrays, which it must not keep; returns a sequence of arrays.
+    kinds : sequence of pairs
+        Type of numbers and number of axes, for each array.
+
+    Attributes
+    ----------
+    code : int
+    error : exception or None
+        What was raised when the function was last called.
+    """
+
+    def __init__(
+        self, function: Callable[..., Sequence[np.ndarray]], kinds: Sequence[tuple[np.dtype, int]]
+    ) -> None:
+        self.code = 0
+        self.error: BaseException | None = None
+        self._function, self._kinds = function, list(kinds)
+        words = ctypes.POINTER(ctypes.c_int64)
+        self._entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, words, words)(self._called)
+        self._address: int = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+
+    @property
+    def address(self) -> int:
+        """The address of the entry."""
+        return self._address
+
+    def _called(self, code: int, inputs: Any, outputs: Any) -> int:
+        try:
+            results = self._function(*self._arrays(inputs))
+            for k, result in enumerate(results):
+                numbers = np.ascontiguousarray(result, dtype=np.float64)
+                ctypes.memmove(outputs[k], address_of(numbers), numbers.nbytes)
+        except BaseException as error:
+            # It cannot pass through compiled code: who has called that raises it.
+            self.error = error
+            return 1
+        self.error = None
+        return 0
+
+    def _arrays(self, inputs: Any) -> list[np.ndarray]:
+        arrays, place = [], 0
+        for dtype, n_axes in self._kinds:
+            address, shape = inputs[place], inputs[place + 1 : place + 1 + n_axes]
+            length = int(np.prod(shape, dtype=np.int64))
+            memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(address)
+            arrays.append(np.frombuffer(memory, dtype, length).reshape(shape))
+            place += 1 + n_axes
+        return arrays
+
+
+class NativeCall:
+    """A function of arrays that numba has compiled, with an entry.
 
     Parameters
     ----------
@@ -44,11 +132,6 @@ class NativeCall:
         """The address of the entry."""
         address: int = self._entry.address
         return address
-
-    @staticmethod
-    def inputs(arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the inputs, an int64 array, for C-contiguous arrays, which must live as long as they are used."""
-        return np.array([n for array in arrays for n in (address_of(array), *array.shape)], dtype=np.int64)
 
 
 def native_call(function: Any) -> NativeCall | None:

@@ -128,6 +128,7 @@ def _cast(target: Any, source: Any, instruction: str) -> Any:
 
 # Pointers to what lies at an address, and numbers with the same bits.
 floats_at = _cast(FLOATS, INT, "inttoptr")
+address_of_floats = _cast(INT, FLOATS, "ptrtoint")
 ints_at = _cast(INTS, INT, "inttoptr")
 bytes_at = _cast(BYTES, INT, "inttoptr")
 small_ints_at = _cast(SMALL_INTS, INT, "inttoptr")

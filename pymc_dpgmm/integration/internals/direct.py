@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.native.array_calls import NativeCall, native_call
+from pymc_dpgmm.native.array_calls import Entry, NativeCall, PythonCall, native_call
 
 
 class DirectFunction:
@@ -32,6 +32,7 @@ class DirectFunction:
         self._function = pm.compile(inputs, outputs, on_unused_input="ignore", **options)
         self._function.trust_input = True
         self._n_inputs, self._is_single = len(inputs), isinstance(outputs, Variable)
+        self._entry: Entry | None = None
         self._find_code()
 
     def _find_code(self) -> None:
@@ -58,9 +59,29 @@ class DirectFunction:
         """Return how C functions call it, after it has been called; None where there is no such code."""
         return None if self._code is None else native_call(self._code)
 
+    def entry(self, arrays: Sequence[np.ndarray]) -> Entry:
+        """Return how C functions call it, in Python where there is no native code.
+
+        Parameters
+        ----------
+        arrays : sequence of arrays
+            Inputs, of the types that it is called with; :attr:`shared` follow them.
+        """
+        if self._entry is None:
+            # PyTensor compiles its function at the first call.
+            self(*arrays)
+            native = self.native()
+            kinds = [(array.dtype, array.ndim) for array in (*arrays, *self.shared)]
+            self._entry = PythonCall(self._listed, kinds) if native is None else native
+        return self._entry
+
+    def _listed(self, *arrays: np.ndarray) -> Sequence[np.ndarray]:
+        outputs = self(*arrays[: self._n_inputs])
+        return [outputs] if self._is_single else outputs
+
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_code": None, "_shared": []}
+        return {**self.__dict__, "_code": None, "_shared": [], "_entry": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

@@ -13,6 +13,7 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, SharedTermError
 from pymc_dpgmm.integration.variables import fixed_rows, mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.models import with_densities
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 
 
 def row_terms_of(model: pm.Model, mixture: Variable) -> RowTerms | None:
@@ -65,19 +66,29 @@ class LatentDensity:
         self.dtype = mixture.dtype
         self.d = int(np.prod(self._beyond, dtype=np.int64))
         self.names = [value.name for value in terms.inputs]
-        self._point: list[np.ndarray] = []
         self._is_confirmed = False
         rows = pt.tensor("rows", dtype="float64", shape=(None, terms.n, *self._beyond))
         value = terms.by_row_of_atoms([rows], rows.shape[0]).astype("float64")
         self._function = DirectFunction([rows, *terms.inputs], value, **(compile_kwargs or {}))
 
-    def at(self, point: Mapping[str, np.ndarray]) -> "LatentDensity":
-        """Set the point of the model at which it is asked for; the first time, check that rows are independent."""
-        self._point = [np.asarray(point[name]) for name in self.names]
+    def at(self, point: Mapping[str, np.ndarray]) -> RowDensity:
+        """Return the density at a point of the model; the first time, check that rows are independent.
+
+        It is that at the arrays of the point, as they are when it is asked for.
+        """
         if not self._is_confirmed:
             self._confirm(point)
             self._is_confirmed = True
-        return self
+        others = [np.asarray(point[name], order="C") for name in self.names]
+        present = np.array(point[self.name], dtype=np.float64)[None]
+        entry = self._function.entry([present, *others])
+        others += self._function.shared
+
+        def function(rows: np.ndarray) -> np.ndarray:
+            values: np.ndarray = self._function(rows, *others[: len(self.names)])
+            return values
+
+        return RowDensity(entry, function, present.shape[1:], others)
 
     def _confirm(self, point: Mapping[str, np.ndarray]) -> None:
         rng = np.random.default_rng(0)
@@ -93,9 +104,3 @@ class LatentDensity:
                 f"the density of the model has a term that depends on several rows of {self.name}, so that they "
                 'cannot be drawn one by one: sample with dpmixture={"latent_rows": "nuts"}'
             ) from None
-
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """Return the log density of each row, (m, n), at rows (m, n, d)."""
-        m, n, _ = rows.shape
-        values: np.ndarray = self._function(rows.reshape(m, n, *self._beyond), *self._point)
-        return values

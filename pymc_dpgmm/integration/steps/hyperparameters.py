@@ -37,9 +37,9 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
-from pymc_dpgmm.native.array_calls import NativeCall
+from pymc_dpgmm.native.array_calls import words_of
 from pymc_dpgmm.native.compiled import CFunction
-from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import CoordinateSlices, draw_coordinates
+from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import KERNELS, CoordinateSlices
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
@@ -263,7 +263,7 @@ class Hyperparameters:
     @property
     def kernels(self) -> list[CFunction]:
         """What is called for draws without Python."""
-        return [draw_coordinates, *(kernel for evidence in self._evidences for kernel in evidence.kernels)]
+        return [*KERNELS, *(kernel for evidence in self._evidences for kernel in evidence.kernels)]
 
     def draw(
         self,
@@ -322,7 +322,7 @@ class Hyperparameters:
             slices.set_clusters(position, evidence.table, evidence.n_clusters, evidence.names, first)
         shared = self._function.shared
         values = [arguments[at] for at in self._positions]
-        if not slices.draw(rng, NativeCall.inputs([*arguments, *shared]), values, widths, tuning):
+        if not slices.draw(rng, words_of([*arguments, *shared]), values, widths, tuning):
             # What failed is in the arguments: PyTensor tells what it is.
             self._function(*arguments)
             raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
@@ -368,5 +368,5 @@ class Hyperparameters:
 
         sliced = draw_slice(rng, at, float(current[place]), log_p, float(widths[place]))
         if tuning:
-            widths[place] = learnt_width(widths[place], sliced)
+            widths[place] = learnt_width(widths[place], sliced.length)
         return sliced.log_p

@@ -21,16 +21,31 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions
-from pymc_dpgmm.sampler.latent_rows import cluster_shifts, expansions, redraws, standardized, stretches
+from pymc_dpgmm.sampler.latent_rows import (
+    expansions,
+    redraws,
+    row_density,
+    shared_numbers,
+    stretches,
+    translations,
+)
 from pymc_dpgmm.sampler.latent_rows.cluster_shifts import ClusterShifts
-from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE, Density
+from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 
-KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *stretches.KERNELS)
+KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *row_density.KERNELS, *stretches.KERNELS)
+KERNELS_OF_SHARED = (
+    StandardizedRows.kernel,
+    ClusterShifts.kernel,
+    *shared_numbers.KERNELS,
+    *translations.KERNELS,
+)
 # How far the first differences of a chain reach.
 FIRST_DISTANCE = 0.5
 # Draws of tuning after which what is proposed to rows alone follows the base measure; then it stays.
@@ -111,7 +126,7 @@ class LatentRows:
         shared = shared_variables(model, mixture, terms)
         mean, self._shared = mean_of_base(model, mixture, self._density.d), None
         if shared:
-            self._shared = SharedVariables(model, mixture, shared, self._density, mean, compile_kwargs)
+            self._shared = SharedVariables(model, mixture, shared, mean, compile_kwargs)
         self._mean = None if mean is None else model.rvs_to_values[mean].name
         # None until it is known whether the mean of the base measure is this variable, and no function of it.
         self._moves_mean: bool | None = False if mean is None else None
@@ -120,7 +135,7 @@ class LatentRows:
         self._view = [own.name for own in target.mixtures].index(mixture.name)
         self._mixture = target.mixtures[self._view]
         self._work, self._work_of_shifts = Work(), Work()
-        self.kernels = (*KERNELS, *((*standardized.KERNELS, *cluster_shifts.KERNELS) if shared else ()))
+        self.kernels = (*KERNELS, *(KERNELS_OF_SHARED if shared else ()))
 
     def begin(self) -> None:
         """Check, at the start of a chain, that rows are still those that the terms were found with."""
@@ -138,24 +153,23 @@ class LatentRows:
     ) -> tuple[Prepared, float]:
         """Draw the rows and, where they may change, their labels; return also the share of accepted proposals."""
         state, d = prepared.state, self._density.d
-        of_rows = self._density.at(point)
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
         anchor.begin(rows)
-        offset: Any = 0.0
-        density: Density = of_rows
+        if self._shared is not None:
+            self._shared.begin(point)
+        density, offset = self._density.at(point), None
         if self._mixture.offset is not None:
             offset = np.broadcast_to(self._mixture.offset(point)[0], present.shape).reshape(rows.shape)
-
-            def density(x: np.ndarray) -> np.ndarray:
-                return of_rows(x + offset)
-
+            density.add(offset)
+        added: Any = 0.0 if offset is None else offset
         state.make_own_rows(self._view)
-        self._check_rows(rows - offset, state, density)
+        self._check_rows(rows - added, state, density)
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
         moves_labels = target.moves_latent_rows and can_move_labels(state)
-        places, (distances, scale) = anchor.rows - offset, anchor.reach()
+        places, (distances, scale) = np.ascontiguousarray(anchor.rows - added), anchor.reach()
+        expanded = places, distances, anchor.of_base
         n_accepted = 0
         for _ in range(REDRAWS_OF_ROWS):
             redrawn = redraw(
@@ -177,20 +191,19 @@ class LatentRows:
             if tuning:
                 anchor.learn_step(stretched.accepted)
         if self._shared is not None:
-            expanded = places, distances, anchor.of_base
-            following = StandardizedRows(rng, state, self._view, *expanded, self._work)
-            moved = rng, point, state, self._view
-            self._shared.move(*moved, following, density, offset, anchor.widths, tuning)
-            shifts = ClusterShifts(state, self._view, *expanded, self._work_of_shifts)
-            self._shared.move(*moved, shifts, density, offset, anchor.widths_of_shifts, tuning)
+            moved = rng, point, state, self._view, self._shared.at(point, offset)
+            following: FollowingRows = StandardizedRows(rng, state, self._view, *expanded, self._work, density)
+            self._shared.move(*moved, following, anchor.widths, tuning)
+            following = ClusterShifts(state, self._view, *expanded, self._work_of_shifts, density)
+            self._shared.move(*moved, following, anchor.widths_of_shifts, tuning)
             with_mean = self._may_move_mean(point, state), anchor.directions
-            self._shared.translate(*moved, scale, density, offset, *with_mean, tuning)
-        drawn = state.tables[self._view].values[:, :d] + offset
+            self._shared.translate(*moved, scale, density, *with_mean, tuning)
+        drawn = state.tables[self._view].values[:, :d] + added
         if tuning:
             anchor.learn(drawn)
         point[self.name] = drawn.reshape(present.shape).astype(present.dtype)
         values = state.tables[self._view].values
-        if self._mixture.offset is not None or present.dtype != np.float64:
+        if offset is not None or present.dtype != np.float64:
             # What the next draw finds is rounded.
             values = self._mixture.view(point, len(point[target.name])).values
             state.take_rows(self._view, values[:, :d])
@@ -198,7 +211,7 @@ class LatentRows:
         views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
 
-    def _check_rows(self, rows: np.ndarray, state: State, density: Density) -> None:
+    def _check_rows(self, rows: np.ndarray, state: State, density: RowDensity) -> None:
         """Raise, at the first draw of a chain, if rows (n, d) have no density."""
         if self._have_been_checked:
             return

@@ -9,23 +9,20 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dpgmm.integration.internals.direct import DirectFunction
-from pymc_dpgmm.integration.process_density.latent_density import LatentDensity
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
-from pymc_dpgmm.sampler.latent_rows.expansions import Density
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
 from pymc_dpgmm.sampler.latent_rows.translations import translate_rows
 from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
 MOST_SHARED = 16
-# Numbers that are moved in a draw in each of two ways, chosen at random.
-MOVED_IN_EACH_WAY = 1
-
 # Widths of slices, by variables and places.
 type Widths = dict[Place, float]
 
@@ -41,7 +38,7 @@ def shared_variables(model: pm.Model, mixture: Variable, terms: RowTerms) -> lis
         rv
         for rv in model.free_RVs
         if model.rvs_to_values[rv] in terms.inputs
-        and rv.dtype in pm.vartypes.continuous_types
+        and rv.dtype == "float64"
         and not is_circular(model.rvs_to_transforms[rv])
         and not any(map(is_of_mixtures, (rv, *dependents(model, rv))))
     ]
@@ -72,6 +69,11 @@ def mean_of_base(model: pm.Model, mixture: Variable, d: int) -> Variable | None:
     others = [variable for variable in inputs.in_order() if variable is not of_base]
     is_sole = dependents(model, mean) == [mixture] and mean not in set(ancestors(others, blockers=model.basic_RVs))
     return mean if is_unbounded(model, mean) and is_sole and count_numbers(model, [mean])[mean] == d else None
+
+
+def flat_place(values: np.ndarray, place: tuple[int, ...]) -> int:
+    """Return where a number is in the flat array."""
+    return int(np.ravel_multi_index(place, values.shape)) if values.ndim else 0
 
 
 def places_in(current: Mapping[str, np.ndarray]) -> list[Place]:
@@ -117,7 +119,7 @@ def draw_some(
         sliced = draw_slice(rng, at, float(values[place]), log_p, width)
         log_p = sliced.log_p
         if tuning:
-            widths[name, place] = learnt_width(width, sliced)
+            widths[name, place] = learnt_width(width, sliced.length)
 
 
 class SharedVariables:
@@ -132,8 +134,6 @@ class SharedVariables:
         Whose rows they are.
     shared : sequence of variables
         See :func:`shared_variables`.
-    density : LatentDensity
-        Of the rows.
     mean : variable or None
         See :func:`mean_of_base`.
     compile_kwargs : dict, optional
@@ -144,38 +144,61 @@ class SharedVariables:
         model: pm.Model,
         mixture: Variable,
         shared: Sequence[Variable],
-        density: LatentDensity,
         mean: Variable | None,
         compile_kwargs: dict[str, Any] | None,
     ) -> None:
-        self._density = density
+        self._rows = model.rvs_to_values[mixture].name
         self._mean = None if mean is None else model.rvs_to_values[mean].name
         self._names = [model.rvs_to_values[rv].name for rv in shared]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
         depending = [other for rv in (mixture, *shared) for other in dependents(model, rv)]
         moving = [*shared, *depending, *([] if mean is None else [mean])]
-        total = model.logp(vars=list(dict.fromkeys(moving)), sum=True)
+        total = model.logp(vars=list(dict.fromkeys(moving)), sum=True).astype("float64")
         inputs = values_behind(model, [total])
         self._inputs = [value.name for value in inputs]
         self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
 
     def log_density(self, point: Mapping[str, np.ndarray]) -> float:
         """Return the log density of all that depends on the variables or on the rows, but for the mixture."""
-        return float(self._function(*(np.asarray(point[name]) for name in self._inputs)))
+        return float(self._function(*(np.asarray(point[name], order="C") for name in self._inputs)))
+
+    def begin(self, point: dict[str, np.ndarray]) -> None:
+        """Let a point have arrays of its own of what moves."""
+        names = [self._rows, *self._names, *([] if self._mean is None else [self._mean])]
+        point.update({name: np.array(point[name], order="C") for name in names})
+
+    def at(self, point: Mapping[str, np.ndarray], offset: np.ndarray | None) -> SharedNumbers:
+        """Return the density of the numbers and the rows in a point, after :meth:`begin`.
+
+        Parameters
+        ----------
+        point : dict
+            Of the model.
+        offset : (n, d) array or None
+            Of the rows of the point from those of the state.
+        """
+        arrays = [np.asarray(point[name], order="C") for name in self._inputs]
+        entry = self._function.entry(arrays)
+        return SharedNumbers(
+            entry,
+            [*arrays, *self._function.shared],
+            point[self._rows],
+            offset,
+            lambda: self._function(*arrays),
+        )
 
     def move(
         self,
         rng: np.random.Generator,
-        point: dict[str, np.ndarray],
+        point: Mapping[str, np.ndarray],
         state: State,
         v: int,
+        numbers: SharedNumbers,
         following: FollowingRows,
-        density: Density,
-        offset: Any,
         widths: Widths,
         tuning: bool,
     ) -> None:
-        """Move some numbers, and the rows with them, in the point and in the state.
+        """Move a number, and the rows with it, in the point and in the state.
 
         Parameters
         ----------
@@ -185,44 +208,32 @@ class SharedVariables:
         state : State
         v : int
             The view of the rows.
+        numbers : SharedNumbers
         following : FollowingRows
-        density : callable
-            That of the model, at the point that it was set to last, for rows as the state has them.
-        offset : (n, d) array or 0
-            Of the rows of the point from those of the state.
         widths : dict
             Of slices, learnt in tuning.
         tuning : bool
         """
-        name, shape = self._density.name, np.shape(point[self._density.name])
-        current = {name: np.array(point[name]) for name in self._names}
-        rows = following.present
-
-        point.update(current)
-        self._density.at(point)
-        point[name] = (rows + offset).reshape(shape)
-        log_p = following.begin(density) + self.log_density(point)
-        if not log_p > -np.inf:
+        current = {name: point[name] for name in self._names}
+        places = places_in(current)
+        name, place = places[rng.permutation(len(places))[0]]
+        values, width = current[name], widths.get((name, place), 1.0)
+        length = numbers.draw(rng, following, values, flat_place(values, place), width)
+        if length is None:
             return
-
-        def log_density() -> float:
-            nonlocal rows
-            rows, log_p_of_rows = following.rows(density)
-            point[name] = (rows + offset).reshape(shape)
-            return log_p_of_rows + self.log_density(point)
-
-        draw_some(rng, current, log_density, log_p, widths, MOVED_IN_EACH_WAY, tuning)
-        state.take_rows(v, rows)
+        state.take_rows(v, following.rows)
+        if tuning:
+            widths[name, place] = learnt_width(width, length)
 
     def translate(
         self,
         rng: np.random.Generator,
-        point: dict[str, np.ndarray],
+        point: Mapping[str, np.ndarray],
         state: State,
         v: int,
+        numbers: SharedNumbers,
         reach: np.ndarray,
-        density: Density,
-        offset: Any,
+        density: RowDensity,
         moves_mean: bool,
         directions: Directions,
         tuning: bool,
@@ -231,19 +242,18 @@ class SharedVariables:
 
         Parameters
         ----------
-        rng, point, state, v, density, offset, tuning
+        rng, point, state, v, numbers, tuning
             See :meth:`move`.
         reach : (d,) array
             How far rows reach.
+        density : RowDensity
+            At the arrays of the point.
         moves_mean : bool
             Whether the mean of the base measure moves with them.
         directions : Directions
             Learnt in tuning.
         """
-        shape = np.shape(point[self._density.name])
-        current = {name: np.array(point[name]) for name in self._names}
-        point.update(current)
-        self._density.at(point)
+        current = {name: point[name] for name in self._names}
         places = places_in(current)
         place = places[rng.integers(len(places))]
         values, at = current[place[0]], place[1]
@@ -255,11 +265,5 @@ class SharedVariables:
 
             steps = STEP * reach, STEP * directions.width(place)
             directions.learn(place, *second_differences(density_of_shifted, values, at, *steps))
-
-        def place_rows(rows: np.ndarray, mean: np.ndarray | None) -> float:
-            point[self._density.name] = (rows + offset).reshape(shape)
-            if mean is not None and self._mean is not None:
-                point[self._mean] = mean.reshape(np.shape(point[self._mean]))
-            return self.log_density(point)
-
-        translate_rows(rng, state, v, values, place, place_rows, moves_mean, directions, tuning)
+        mean = point[self._mean] if moves_mean and self._mean is not None else None
+        translate_rows(rng, state, v, numbers, values, place, mean, directions, tuning)

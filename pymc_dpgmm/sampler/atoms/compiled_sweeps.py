@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dpgmm.native.array_calls import NativeCall
+from pymc_dpgmm.native.array_calls import NativeCall, words_of
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function, inlined
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, Scales
@@ -207,7 +207,7 @@ class CompiledSweeps:
         of_atoms = [memory["points"][:1], memory["row_labels"]], [memory["pool"][:1]]
         # They are kept, since the blocks have their addresses.
         self._values = [*values]
-        self._inputs = [NativeCall.inputs([*own, *more]) for own, more in zip(of_atoms, values, strict=True)]
+        self._inputs = [words_of([*own, *more]) for own, more in zip(of_atoms, values, strict=True)]
         self._set(density_inputs=address_of(self._inputs[0]), rows_inputs=address_of(self._inputs[1]))
 
     def sweep(

@@ -5,11 +5,10 @@ Densities of the user's model are functions at addresses: see :mod:`pymc_dpgmm.n
 
 import math
 
-from numba.extending import intrinsic
-
 from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.array_calls import call_entry
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
-from pymc_dpgmm.native.compiled import INT, INTS, called_at, inlined, shifted
+from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.sampler.atoms.auxiliary import STOP
 
 # What a sweep does next, and how a call of it ends.
@@ -77,7 +76,7 @@ SWEEP = Block(
     base=blocks.FLOATS,
     row=blocks.FLOATS,
     base_draws=blocks.FLOATS,
-    # The densities of atoms and their rows, and of each row under each atom: see NativeCall.
+    # The densities of atoms and their rows, and of each row under each atom: see Entry.
     density_entry=NUMBER,
     density_code=NUMBER,
     density_inputs=blocks.INTS,
@@ -126,11 +125,6 @@ STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = rang
 sweep_at = SWEEP.reader()
 
 
-@intrinsic
-def _call_entry(typing_context, address, code, inputs, outputs):
-    return called_at(INT(INT, INTS, INTS))
-
-
 @inlined
 def is_finite(x):
     """Tell whether a number is finite."""
@@ -150,7 +144,7 @@ def evaluate(s, atoms, n_atoms):
     for q in range(n_atoms * s.n_free):
         s.points[q] = atoms[q]
     s.density_inputs[1] = n_atoms
-    if _call_entry(s.density_entry, s.density_code, s.density_inputs, s.density_outputs) != 0:
+    if call_entry(s.density_entry, s.density_code, s.density_inputs, s.density_outputs) != 0:
         s.failed[0] = 1
 
 
@@ -162,7 +156,7 @@ def weigh_rows(s, head, atoms_at, n_atoms, found_at, found):
     s.rows_inputs[0] = atoms_at
     s.rows_inputs[1] = n_atoms
     s.rows_outputs[0] = head[ROW_DENSITIES_AT] if s.n < s.n_rows else found_at
-    if _call_entry(s.rows_entry, s.rows_code, s.rows_inputs, s.rows_outputs) != 0:
+    if call_entry(s.rows_entry, s.rows_code, s.rows_inputs, s.rows_outputs) != 0:
         s.failed[0] = 1
     if s.n < s.n_rows:
         for k in range(n_atoms):

@@ -1,33 +1,33 @@
 """Draws of hyperparameters by slices along coordinates, without Python: the density is a function at an address.
 
 The density has two parts: what a graph of PyTensor tells, which also computes parameters of base measures, and the
-log evidence of the clusters of mixtures at these parameters. ``draw_slice`` in ``slices.py`` is the
-same draw in Python, number for number.
+log evidence of the clusters of mixtures at these parameters.
 """
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba.extending import intrinsic
 
 from pymc_dpgmm.families.contract.supports import DEFINITE, POSITIVE
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.arithmetic import Bits, uniform
+from pymc_dpgmm.native.arithmetic import Bits
+from pymc_dpgmm.native.array_calls import call_entry
 from pymc_dpgmm.native.blocks import FUNCTION, INTS, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
+    FLOAT,
     INT,
     address_of,
     bits_of_generator,
     c_function,
-    called_at,
     floats_at,
     inlined,
     shifted,
 )
 from pymc_dpgmm.native.compiled import INTS as POINTER
-from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING, MOST_STEPS, SMALLEST_INTERVAL
+from pymc_dpgmm.sampler.hyperparameters.compiled_slices import call_density, draw_number
+from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions
 from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence
@@ -56,37 +56,23 @@ PARAMETER = Block(
 N_PARAMETER = len(PARAMETER)
 
 
-class Density(NamedTuple):
-    """A log density of numbers at fixed places.
+# A log density of numbers at fixed places.
+DENSITY = Block(
+    # Computes the first part, and the parameters: see Entry. The first output is the log density.
+    entry=FUNCTION,
+    code=NUMBER,
+    inputs=INTS,
+    outputs=INTS,
+    n_mixtures=NUMBER,
+    clusters=INTS,
+    # 1 where the entry has told of an error.
+    failed=NUMBER,
+)
+FAILED = DENSITY.place("failed")
 
-    Parameters
-    ----------
-    entry, code : int
-        Addresses: ``entry(code, inputs, outputs)`` computes the first part, and the parameters.
-    inputs, outputs : int64 arrays
-        See ``entry``. The first output is the log density.
-    n_mixtures : int
-    clusters : (n_mixtures * len(CLUSTERS),) int64 array
-    failed : (1,) int64 array
-        Set to 1 where ``entry`` has told of an error.
-    """
-
-    entry: Any
-    code: Any
-    inputs: Any
-    outputs: Any
-    n_mixtures: Any
-    clusters: Any
-    failed: Any
-
-
+_density_at = DENSITY.reader()
 _clusters_at = CLUSTERS.reader()
 _parameter_at = PARAMETER.reader()
-
-
-@intrinsic
-def _call_entry(typing_context, address, code, inputs, outputs):
-    return called_at(INT(INT, POINTER, POINTER))
 
 
 @inlined
@@ -130,10 +116,12 @@ def _take_parameters(of):
     return of.derive == 0 or call_derive(of.derive, of.table) != 0
 
 
-@inlined
-def _log_density(density):
-    if _call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
-        density.failed[0] = 1
+@c_function(FLOAT(POINTER))
+def log_density(block):
+    """Return the log density of the numbers as they are; see :data:`DENSITY`."""
+    density = _density_at(block)
+    if call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
+        block[FAILED] = 1
         return -math.inf
     log_p = floats_at(density.outputs[0])[0]
     for q in range(density.n_mixtures):
@@ -148,77 +136,22 @@ def _log_density(density):
     return log_p if log_p > -math.inf else -math.inf
 
 
-@inlined
-def _density_at(density, numbers, place, value):
-    numbers[place] = value
-    return _log_density(density)
-
-
-@inlined
-def _draw_coordinate(density, numbers, place, width, log_p, bits):
-    """Draw a number, see ``draw_slice``; return its log density, and the length of its interval."""
-    before = numbers[place]
-    level = log_p + math.log1p(-uniform(bits))
-    left = before - width * uniform(bits)
-    right = left + width
-    to_left = int(MOST_STEPS * uniform(bits))
-    to_right = MOST_STEPS - 1 - to_left
-    while to_left > 0 and _density_at(density, numbers, place, left) > level:
-        left -= width
-        to_left -= 1
-    while to_right > 0 and _density_at(density, numbers, place, right) > level:
-        right += width
-        to_right -= 1
-    if not right - left < math.inf:
-        # The interval has no ends.
-        return _density_at(density, numbers, place, before), right - left
-    while density.failed[0] == 0:
-        drawn = left + (right - left) * uniform(bits)
-        log_p = _density_at(density, numbers, place, drawn)
-        if log_p > level:
-            break
-        if drawn < before:
-            left = drawn
-        else:
-            right = drawn
-        if not right - left > SMALLEST_INTERVAL * (1.0 + abs(before)):
-            # Nothing but rounding is left of the interval, in which the present value lies.
-            log_p = _density_at(density, numbers, place, before)
-            break
-    return log_p, right - left
-
-
-@c_function(INT(INT, POINTER, POINTER, POINTER, INT, INT, INT, POINTER, POINTER, INT, POINTER, POINTER, INT, INT))
-def draw_coordinates(
-    n_variables,
-    values,
-    lengths,
-    widths,
-    learns,
-    entry,
-    code,
-    inputs,
-    outputs,
-    n_mixtures,
-    clusters,
-    failed,
-    next_double,
-    bit_state,
-):
+@c_function(INT(INT, POINTER, POINTER, POINTER, INT, INT, POINTER, INT, INT))
+def draw_coordinates(n_variables, values, lengths, widths, learns, log_density, density, next_double, bit_state):
     """Draw every coordinate, one after the other, given all else. Return 1 unless the density has failed.
 
     Nothing is drawn where the density is zero. ``values`` and ``widths`` are the addresses of the numbers of each
-    variable, and of the widths of their slices, which change where ``learns`` is 1.
+    variable, and of the widths of their slices, which change where ``learns`` is 1. ``log_density`` is the address
+    of the function here.
     """
-    bits = Bits(next_double, bit_state)
-    density = Density(entry, code, inputs, outputs, n_mixtures, clusters, failed)
-    log_p = _log_density(density)
+    bits, failed = Bits(next_double, bit_state), shifted(density, FAILED)
+    log_p = call_density(log_density, density)
     if not log_p > -math.inf:
         return 1 - failed[0]
     for v in range(n_variables):
         numbers, own = floats_at(values[v]), floats_at(widths[v])
         for place in range(lengths[v]):
-            log_p, length = _draw_coordinate(density, numbers, place, own[place], log_p, bits)
+            log_p, length = draw_number(log_density, density, failed, numbers, place, own[place], log_p, bits)
             if failed[0] != 0:
                 return 0
             if learns != 0:
@@ -229,13 +162,16 @@ def draw_coordinates(
     return 1
 
 
+KERNELS = (log_density, draw_coordinates)
+
+
 class CoordinateSlices:
     """The memory of a density, in which coordinates are drawn.
 
     Parameters
     ----------
     entry, code : int
-        See ``Density``.
+        See :data:`DENSITY`.
     outputs : sequence of arrays
         What the entry writes.
     n_mixtures : int
@@ -247,7 +183,6 @@ class CoordinateSlices:
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
         self._kept: list[Any] = [None] * n_mixtures
-        self._failed = np.zeros(1, dtype=np.int64)
 
     def set_clusters(self, position: int, table: Table, n_clusters: int, names: Sequence[str], first: int) -> None:
         """Take the clusters of a mixture: slots 0 to K - 1 of a table.
@@ -299,14 +234,20 @@ class CoordinateSlices:
         values, widths : sequences of C-contiguous float64 arrays
         learns : bool
         """
-        self._failed[0] = 0
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
-        arrays = places[0], lengths, places[1]
-        addresses = [address_of(array) for array in arrays]
-        memory = address_of(inputs), address_of(self._outputs), self._n_mixtures, address_of(self._clusters)
-        of_density = self._entry, self._code, *memory, address_of(self._failed)
-        is_known = draw_coordinates(len(values), *addresses, int(learns), *of_density, *bits_of_generator(rng))
+        density = DENSITY.filled(
+            entry=self._entry,
+            code=self._code,
+            inputs=inputs,
+            outputs=self._outputs,
+            n_mixtures=self._n_mixtures,
+            clusters=self._clusters,
+            failed=0,
+        )
+        arrays = (address_of(array) for array in (places[0], lengths, places[1]))
+        of_density = log_density.address, address_of(density)
+        is_known = draw_coordinates(len(values), *arrays, int(learns), *of_density, *bits_of_generator(rng))
         return bool(is_known)
 
 

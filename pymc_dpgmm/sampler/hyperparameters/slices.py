@@ -65,8 +65,8 @@ def draw_slice(
             return Sliced(before, at(before), right - left)
 
 
-def learnt_width(width: float, sliced: Sliced) -> float:
+def learnt_width(width: float, length: float) -> float:
     """Return the width for the next draw: about as long as slices are, and shorter where one had no end."""
-    if not sliced.length < math.inf:
+    if not length < math.inf:
         return 0.5 * width
-    return width + LEARNING * (sliced.length - width)
+    return width + LEARNING * (length - width)

@@ -131,5 +131,5 @@ def translate(
     width = directions.width(place)
     sliced = draw_slice(rng, at_number, before, log_p, width)
     if tuning:
-        directions.widths[place] = learnt_width(width, sliced)
+        directions.widths[place] = learnt_width(width, sliced.length)
     return direction * (sliced.drawn - before)

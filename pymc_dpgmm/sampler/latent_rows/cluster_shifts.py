@@ -15,67 +15,71 @@ their parameters integrated out. The map from the distances to the rows has the 
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import FLOATS, INT, INTS, NOTHING, address_of, c_function, shifted
-from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows
-from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
+from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows, log_joint_with, read_following
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, take_row_of_base
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, read_density
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
+from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 
 # The least weight of a row, in precisions of a row in a cluster of its own.
 LEAST_WEIGHT = 1e-8
 
 
-@c_function(NOTHING(INTS, FLOATS, INTS, INT, FLOATS, FLOATS))
-def centre_rows(block, of_base, slots, n_slots, sums, centres):
-    """Write the centres (n, d) of the clusters of rows.
-
-    Parameters
-    ----------
-    block : see :data:`pymc_dpgmm.sampler.latent_rows.work.WORK`
-        With the expansions of rows in clusters of their own, and in no other.
-    of_base : (d,)
-        The diagonal of the precision of a row in a cluster of its own.
-    slots : (n,)
-        Of the rows.
-    n_slots : int
-    sums : (n_slots, 2 d)
-        Scratch memory.
-    centres : (n, d)
-    """
-    w = read(block)
-    d = w.d
-    for entry in range(n_slots * 2 * d):
+@inlined
+def _centre_rows(f, w):
+    """Write the centres of the clusters to the rows, given the expansions of rows in clusters of their own."""
+    d, sums = f.d, f.sums
+    for entry in range(f.n_slots * 2 * d):
         sums[entry] = 0.0
-    for i in range(w.n):
-        factor, own = shifted(w.factors, i * (d * (d + 1) // 2)), shifted(sums, slots[i] * 2 * d)
+    for i in range(f.n):
+        factor, own = shifted(w.factors, i * (d * (d + 1) // 2)), shifted(sums, f.slots[i] * 2 * d)
         for j in range(d):
             precision = 0.0
             for q in range(j + 1):
                 precision += factor[j * (j + 1) // 2 + q] * factor[j * (j + 1) // 2 + q]
-            weight = max(precision - of_base[j], LEAST_WEIGHT * of_base[j])
+            weight = max(precision - f.of_base[j], LEAST_WEIGHT * f.of_base[j])
             own[j] += weight
             own[d + j] += weight * w.modes[i * d + j]
-    for i in range(w.n):
-        own = shifted(sums, slots[i] * 2 * d)
+    for i in range(f.n):
+        own = shifted(sums, f.slots[i] * 2 * d)
         for j in range(d):
-            centres[i * d + j] = own[d + j] / own[j]
+            f.rows[i * d + j] = own[d + j] / own[j]
 
 
-KERNELS = (centre_rows,)
+@c_function(FLOAT(INTS, INT))
+def place_shifted(block, is_first):
+    """Write the rows at their distances from the centres; return the log density of them and their labels."""
+    f = read_following(block)
+    w = read(f.work)
+    expand_rows(w, read_density(f.density), f.present, f.anchors, f.distances, False)
+    _centre_rows(f, w)
+    if is_first != 0:
+        for entry in range(f.n * f.d):
+            f.residuals[entry] = f.present[entry] - f.rows[entry]
+            f.rows[entry] = f.present[entry]
+        return log_joint_of(memory_at(f.state))
+    for entry in range(f.n * f.d):
+        f.rows[entry] += f.residuals[entry]
+    return log_joint_with(f.state, f)
 
 
 class ClusterShifts(FollowingRows):
     """The rows of a view, given their labels and how far each is from the centre of its cluster.
 
+    The state has the rows that follow.
+
     Parameters
     ----------
-    state : State
-        Its rows are those that :meth:`rows` has returned last.
-    v, anchors, distances, work
+    state, v, anchors, distances, work, density
         See :class:`~pymc_dpgmm.sampler.latent_rows.following_rows.FollowingRows`.
     of_base : RowOfBase
     """
+
+    kernel = place_shifted
 
     def __init__(
         self,
@@ -85,28 +89,7 @@ class ClusterShifts(FollowingRows):
         distances: np.ndarray,
         of_base: RowOfBase,
         work: Work,
+        density: RowDensity,
     ) -> None:
-        n, d = anchors.shape
-        take_row_of_base(work, n, of_base)
-        super().__init__(state, v, anchors, distances, work)
-        self._state, self._v = state, v
-        self._slots, self._sums = state.slots_of_rows(v), np.empty((state.capacity + 1, 2 * d))
-        self._of_base = np.diagonal(of_base.precision).copy()
-
-    def begin(self, density: Density) -> float:
-        """Take the distances of the present rows."""
-        self._residuals = self.present - self._centres(density)
-        return self._state.log_joint()
-
-    def rows(self, density: Density) -> tuple[np.ndarray, float]:
-        """Return the rows at these distances, and the log density of them and their labels."""
-        rows = self._residuals + self._centres(density)
-        self._state.take_rows(self._v, rows)
-        return rows, self._state.log_joint()
-
-    def _centres(self, density: Density) -> np.ndarray:
-        expand_rows(self._work, density, self.present, self._anchors, self._distances)
-        centres = np.empty_like(self._residuals)
-        arrays = address_of(self._of_base), address_of(self._slots), len(self._sums), address_of(self._sums)
-        centre_rows(self._work.address, *arrays, address_of(centres))
-        return centres
+        take_row_of_base(work, len(anchors), of_base)
+        super().__init__(state, v, anchors, distances, work, density, of_base.diagonal)

@@ -5,16 +5,11 @@ of the density there, whether it has derivatives or not.
 """
 
 import math
-from collections.abc import Callable
 
-import numpy as np
-
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import definite_factor, solve_lower, solve_upper, symmetric_entry
-from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, n_points, read
-
-# The log density that the rest of a model gives to rows: a function of (m, n, d) rows with (m, n) values.
-Density = Callable[[np.ndarray], np.ndarray]
+from pymc_dpgmm.sampler.latent_rows.row_density import log_densities
+from pymc_dpgmm.sampler.latent_rows.work import n_points, read
 
 # The log of an integral of which nothing is known.
 UNKNOWN = -1e300
@@ -91,19 +86,18 @@ def _lay_out(points, n, d, i, distances):
                     point[q] += sign * distances[q]
 
 
-@c_function(NOTHING(INTS, FLOATS, FLOATS, FLOATS, FLOATS))
-def begin(block, rows, places, distances, points):
+@inlined
+def _begin(w, rows, places, distances):
     """Write the rows (n, d), and then the points (T, n, d) of expansions about places (n, d), at distances.
 
     What was known from other expansions is forgotten.
     """
-    w = read(block)
     for at in range(w.n_clusters * w.n):
         w.best[at] = -math.inf
     d, n = w.d, w.n
-    first = shifted(points, n * d)
+    first = shifted(w.first, n * d)
     for entry in range(n * d):
-        points[entry] = rows[entry]
+        w.first[entry] = rows[entry]
         first[entry] = places[entry]
     for i in range(n):
         _lay_out(first, n, d, i, shifted(distances, i * d))
@@ -153,7 +147,7 @@ def take_clusters(block, roots, is_triangular, of_base, half_log_det):
 
 @inlined
 def _expand_column(w, tried, stride, values, following, is_own):
-    """Do what :func:`expand` does for rows of one column, in a third of the time."""
+    """Do what :func:`_expand` does for rows of one column, in a third of the time."""
     n = w.n
     for k in range(w.n_clusters):
         precision = w.precisions[k]
@@ -216,16 +210,14 @@ def _is_unfinished(w, is_own):
     return 0
 
 
-@c_function(INT(INTS, FLOATS, INT, FLOATS, FLOATS, INT))
-def expand(block, tried, stride, values, following, in_own):
+@inlined
+def _expand(w, tried, stride, values, following, is_own):
     """Expand the density of every row in every cluster about the points that are tried, and keep the best.
 
     ``stride`` tells how many points there are from those for one cluster to those for the next: T n, or 0 where
     these are the same. What to evaluate next is written to ``following`` (K, T, n, d), and 1 returned where that
-    is worth while. If ``in_own`` is 1, rows are expanded in their own clusters, and ``following`` is (T, n, d).
+    is worth while. If rows are expanded in their own clusters, ``following`` is (T, n, d).
     """
-    w = read(block)
-    is_own = in_own != 0
     if w.d == 1:
         _expand_column(w, tried, stride, values, following, is_own)
         return _is_unfinished(w, is_own)
@@ -305,28 +297,22 @@ def expand(block, tried, stride, values, following, in_own):
     return _is_unfinished(w, is_own)
 
 
-def expand_rows(
-    work: Work,
-    density: Density,
-    rows: np.ndarray,
-    anchors: np.ndarray,
-    distances: np.ndarray,
-    in_own: bool = False,
-) -> np.ndarray:
-    """Expand the density of every row in every cluster, or in its own; return its values at the present rows."""
-    (n, d), k = rows.shape, 1 if in_own else int(work.block[N_OF_WORK])
-    anchors, distances = np.ascontiguousarray(anchors), np.ascontiguousarray(distances)
-    begin(work.address, *(address_of(array) for array in (rows, anchors, distances, work.first)))
-    found = np.ascontiguousarray(density(work.first))
-    stride, tried, of_tried = 0, work.first[1:], found[1:]
+@inlined
+def expand_rows(w, density, rows, anchors, distances, is_own):
+    """Expand the density of every row (n, d) in every cluster, or in its own; write its present value too."""
+    n, n_of = w.n, n_points(w.d)
+    _begin(w, rows, anchors, distances)
+    log_densities(density, w.first, 1 + n_of, w.of_first)
+    tried, values, stride = shifted(w.first, n * w.d), shifted(w.of_first, n), 0
+    following, spare = w.following, w.spare
+    n_sets = n_of if is_own else w.n_clusters * n_of
     for done in range(1 + MOST_EXPANSIONS):
-        arrays = address_of(tried), stride, address_of(of_tried), address_of(work.following)
-        if not expand(work.address, *arrays, int(in_own)) and done:
+        if _expand(w, tried, stride, values, following, is_own) == 0 and done > 0:
             break
-        work.following, work.spare = work.spare, work.following
-        tried, stride = work.spare, 0 if in_own else work.spare.shape[1] * n
-        of_tried = np.ascontiguousarray(density(tried[:k].reshape(-1, n, d)))
-    return found[0].copy()
+        tried, stride = following, 0 if is_own else n_of * n
+        following, spare = spare, following
+        log_densities(density, tried, n_sets, w.of_following)
+        values = w.of_following
 
 
-KERNELS = (begin, take_clusters, expand)
+KERNELS = (take_clusters,)

@@ -1,46 +1,138 @@
-"""Latent rows that follow a variable which they all share, so that it moves together with them."""
+"""Latent rows that follow numbers which they all share, so that these move together with them."""
 
-from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import numpy as np
 
-from pymc_dpgmm.sampler.latent_rows.expansions import Density
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.compiled import CFunction, address_of, inlined
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import Work
+from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
+from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
+from pymc_dpgmm.sampler.state.slots import refit
 from pymc_dpgmm.sampler.state.state import State
 
+FOLLOWING = Block(
+    # Heads of the state, the memory of expansions, and the density of the rest of the model.
+    state=blocks.INTS,
+    work=blocks.INTS,
+    density=blocks.INTS,
+    n=NUMBER,
+    d=NUMBER,
+    # Where expansions begin, and how far differences reach.
+    anchors=blocks.FLOATS,
+    distances=blocks.FLOATS,
+    # The rows of the state (n, d), what stays of them, and the rows that follow.
+    present=blocks.FLOATS,
+    residuals=blocks.FLOATS,
+    rows=blocks.FLOATS,
+    # The table's numbers (n, stride), and what the family subtracts from rows there.
+    numbers=blocks.FLOATS,
+    subtracted=blocks.FLOATS,
+    stride=NUMBER,
+    # Slots of the rows, how many there may be, and of each 2 d numbers.
+    slots=blocks.INTS,
+    n_slots=NUMBER,
+    sums=blocks.FLOATS,
+    # The diagonal of the precision of a row in a cluster of its own.
+    of_base=blocks.FLOATS,
+)
+read_following = FOLLOWING.reader()
 
-class FollowingRows(ABC):
-    """The rows of a view, given something of them that stays where it is while the variable moves.
+
+@inlined
+def log_joint_with(state, f):
+    """Let the state have the rows that follow; return the log density of these and their labels."""
+    for i in range(f.n):
+        for j in range(f.d):
+            f.numbers[i * f.stride + j] = f.rows[i * f.d + j] - f.subtracted[i * f.stride + j]
+    s = memory_at(state)
+    for place in range(state[N_CLUSTERS]):
+        refit(s, s.order[place])
+    return log_joint_of(s)
+
+
+class FollowingRows:
+    """The rows of a view, given something of them that stays where it is while the numbers move.
 
     Parameters
     ----------
     state : State
+        Where it has the rows that follow, it must be given those that are drawn at the end.
     v : int
         The view.
-    anchors, distances : (n, d) arrays
+    anchors, distances : C-contiguous (n, d) float64 arrays
         Where expansions begin, and how far differences reach; must not depend on the present rows.
     work : Work
         Not to be used by others meanwhile.
+    density : RowDensity
+        At the numbers as they are.
+    of_base : (d,) array
+        The diagonal of the precision of a row in a cluster of its own.
 
     Attributes
     ----------
+    kernel : CFunction
+        ``(block, is_first) -> log density``: writes the rows that follow, and returns their log density in their
+        clusters, with the Jacobian, without the rest of the model. The first time it takes what stays of the
+        present rows.
     present : (n, d) array
         The rows of the state.
+    rows : (n, d) array
+        Those that follow.
     """
 
-    def __init__(self, state: State, v: int, anchors: np.ndarray, distances: np.ndarray, work: Work) -> None:
-        self._work, self._anchors, self._distances = work, anchors, distances
-        self.present = np.ascontiguousarray(state.tables[v].values[:, : anchors.shape[1]], dtype=np.float64)
-        # What stays: of each row, how far it is from where the variable puts it.
-        self._residuals = np.empty(anchors.shape)
+    kernel: ClassVar[CFunction]
 
-    @abstractmethod
-    def begin(self, density: Density) -> float:
-        """Take what stays of the present rows; return their log density, as :meth:`rows` does."""
+    def __init__(
+        self,
+        state: State,
+        v: int,
+        anchors: np.ndarray,
+        distances: np.ndarray,
+        work: Work,
+        density: RowDensity,
+        of_base: np.ndarray,
+    ) -> None:
+        (n, d), table = anchors.shape, state.tables[v]
+        self.present = np.array(table.values[:, :d], dtype=np.float64, order="C")
+        self.rows = self.present.copy()
+        # The block has their addresses.
+        self._kept = anchors, distances, work, density, of_base, state, np.empty((n, d)), state.slots_of_rows(v)
+        self._sums = np.empty((state.capacity + 1, 2 * d))
+        self._density = density
+        self._block = FOLLOWING.filled(
+            state=state.address,
+            work=work.address,
+            density=density.make_room(work.n_sets),
+            n=n,
+            d=d,
+            anchors=anchors,
+            distances=distances,
+            present=self.present,
+            residuals=self._kept[-2],
+            rows=self.rows,
+            numbers=table.rows,
+            subtracted=table.subtracted,
+            stride=table.rows.shape[1],
+            slots=self._kept[-1],
+            n_slots=len(self._sums),
+            sums=self._sums,
+            of_base=of_base,
+        )
+        self.address = address_of(self._block)
 
-    @abstractmethod
-    def rows(self, density: Density) -> tuple[np.ndarray, float]:
-        """Return rows (n, d) where the rest of the model has another density, and a log density.
+    def begin(self) -> float:
+        """Take what stays of the present rows, and return their log density; see ``kernel``."""
+        return self._placed(True)
 
-        This is the log density of the rows in their clusters, with the Jacobian, without the rest of the model.
-        """
+    def place(self) -> float:
+        """Write the rows that follow, and return their log density; see ``kernel``."""
+        return self._placed(False)
+
+    def _placed(self, is_first: bool) -> float:
+        log_p = float(self.kernel(self.address, int(is_first)))
+        self._density.check()
+        return log_p

@@ -43,7 +43,8 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior, take_clusters
+from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior, take_clusters
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, log_densities, read_density
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
@@ -176,11 +177,21 @@ def _log_share(w, i, k, largest):
     return max(own, largest + LEAST_LOG_SHARE)
 
 
-@c_function(NOTHING(INTS, INTS, FLOATS, INT, INT))
-def propose(head, block, rows, next_double, bit_state):
-    """Propose cluster and value of every row, whose present values are ``rows`` (n, d)."""
-    w, prior = read(block), prior_of(memory_at(head))
-    bits = Bits(next_double, bit_state)
+@c_function(NOTHING(INTS, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
+def propose(head, block, density, rows, anchors, distances, new_values, next_double, bit_state):
+    """Propose cluster and value of every row, and write their log densities and those of the present rows (n, d).
+
+    ``anchors`` and ``distances`` (n, d) are where expansions begin, and how far differences reach.
+    """
+    w, of_rows = read(block), read_density(density)
+    expand_rows(w, of_rows, rows, anchors, distances, False)
+    _propose(w, prior_of(memory_at(head)), rows, Bits(next_double, bit_state))
+    log_densities(of_rows, w.proposed, 1, new_values)
+
+
+@inlined
+def _propose(w, prior, rows, bits):
+    """Draw what is proposed, given expansions in all clusters, and its log densities in the proposal."""
     d, n = w.d, w.n
     moved, shares = w.scratch, shifted(w.scratch, d)
     for k in range(w.n_clusters - 1):
@@ -292,7 +303,7 @@ def redraw(
     rng: np.random.Generator,
     state: State,
     v: int,
-    density: Density,
+    density: RowDensity,
     anchors: np.ndarray,
     distances: np.ndarray,
     moves_labels: bool,
@@ -308,9 +319,9 @@ def redraw(
         Changed in place, the rows of the view too.
     v : int
         The view.
-    density : callable
+    density : RowDensity
         Of rows as the view has them.
-    anchors, distances : (n, d) arrays
+    anchors, distances : C-contiguous (n, d) float64 arrays
         Where to expand first, and how far differences reach; must not depend on the present rows.
     moves_labels : bool
         Whether rows may change their clusters. This must not be where anything else depends on the labels, and
@@ -335,9 +346,11 @@ def redraw(
                     drawn = _parameters(rng, own, of_clusters)
                     work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
             work.at_mean[k] += others
-    values = expand_rows(work, density, rows, anchors, distances)
-    propose(state.address, work.address, address_of(rows), *bits)
-    new_values = np.ascontiguousarray(density(work.proposed[None])[0])
+    of_rows, new_values = density.make_room(work.n_sets), np.empty(n)
+    places = (address_of(array) for array in (rows, anchors, distances, new_values))
+    propose(state.address, work.address, of_rows, *places, *bits)
+    density.check()
+    values = work.values.copy()
     new_alone = others + table.log_predictives_alone(work.proposed) if moves_labels else alone
     arrays = (address_of(array) for array in (rows, values, alone, new_values, new_alone))
     n_accepted = accept(state.address, work.address, *arrays, *bits)
@@ -407,6 +420,11 @@ class RowOfBase(NamedTuple):
     mean: np.ndarray
     precision: np.ndarray
     half_log_det: float
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """The diagonal of the precision: (d,)."""
+        return np.diagonal(self.precision).copy()
 
 
 def row_of_base(table: Table, d: int) -> RowOfBase:

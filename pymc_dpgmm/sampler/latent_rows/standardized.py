@@ -16,11 +16,12 @@ import math
 
 import numpy as np
 
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INTS, NOTHING, address_of, c_function, inlined, shifted
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
-from pymc_dpgmm.sampler.latent_rows.expansions import Density, expand_rows, log_prior
-from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
+from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior
+from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows, read_following
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, read_density
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
 from pymc_dpgmm.sampler.state.state import State
 
@@ -32,10 +33,9 @@ def _expansion(w, i):
     return shifted(w.modes, at * d), shifted(w.factors, at * (d * (d + 1) // 2))
 
 
-@c_function(NOTHING(INTS, FLOATS, FLOATS))
-def standardize(block, rows, residuals):
+@inlined
+def _standardize(w, rows, residuals):
     """Write the residuals of rows (n, d), both of the same shape."""
-    w = read(block)
     d = w.d
     for i in range(w.n):
         mode, factor = _expansion(w, i)
@@ -47,10 +47,9 @@ def standardize(block, rows, residuals):
             residuals[i * d + j] = total
 
 
-@c_function(FLOAT(INTS, FLOATS, FLOATS))
-def restore(block, residuals, rows):
+@inlined
+def _restore(w, residuals, rows):
     """Write the rows that have some residuals; return the log of their density in clusters, with the Jacobian."""
-    w = read(block)
     d, total = w.d, 0.0
     moved, pull = w.scratch, shifted(w.scratch, d)
     for i in range(w.n):
@@ -66,7 +65,15 @@ def restore(block, residuals, rows):
     return total
 
 
-KERNELS = (standardize, restore)
+@c_function(FLOAT(INTS, INT))
+def place_standardized(block, is_first):
+    """Write the rows that have the residuals; return their log density in clusters, with the Jacobian."""
+    f = read_following(block)
+    w = read(f.work)
+    expand_rows(w, read_density(f.density), f.present, f.anchors, f.distances, True)
+    if is_first != 0:
+        _standardize(w, f.present, f.residuals)
+    return _restore(w, f.residuals, f.rows)
 
 
 class StandardizedRows(FollowingRows):
@@ -75,10 +82,12 @@ class StandardizedRows(FollowingRows):
     Parameters
     ----------
     rng : numpy.random.Generator
-    state, v, anchors, distances, work
+    state, v, anchors, distances, work, density
         See :class:`~pymc_dpgmm.sampler.latent_rows.following_rows.FollowingRows`.
     of_base : RowOfBase
     """
+
+    kernel = place_standardized
 
     def __init__(
         self,
@@ -89,24 +98,7 @@ class StandardizedRows(FollowingRows):
         distances: np.ndarray,
         of_base: RowOfBase,
         work: Work,
+        density: RowDensity,
     ) -> None:
         begin_draw(rng, state, v, anchors.shape[1], False, of_base, work)
-        super().__init__(state, v, anchors, distances, work)
-
-    def begin(self, density: Density) -> float:
-        """Take the residuals of the present rows."""
-        self._expand(density)
-        standardize(self._work.address, address_of(self.present), address_of(self._residuals))
-        return self._restored(self.present.copy())
-
-    def rows(self, density: Density) -> tuple[np.ndarray, float]:
-        """Return the rows with these residuals, and their log density."""
-        self._expand(density)
-        rows = np.empty_like(self.present)
-        return rows, self._restored(rows)
-
-    def _restored(self, rows: np.ndarray) -> float:
-        return float(restore(self._work.address, address_of(self._residuals), address_of(rows)))
-
-    def _expand(self, density: Density) -> None:
-        expand_rows(self._work, density, self.present, self._anchors, self._distances, in_own=True)
+        super().__init__(state, v, anchors, distances, work, density, of_base.diagonal)

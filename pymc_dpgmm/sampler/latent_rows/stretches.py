@@ -23,7 +23,7 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, standard_normal, uniform
 from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
-from pymc_dpgmm.sampler.latent_rows.expansions import Density
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import EVIDENCE, call_evidence
@@ -128,7 +128,7 @@ def stretch(
     rng: np.random.Generator,
     state: State,
     v: int,
-    density: Density,
+    density: RowDensity,
     values: np.ndarray,
     distances: np.ndarray,
     step: float,
@@ -142,7 +142,7 @@ def stretch(
         Changed in place, the rows of the view too.
     v : int
         The view.
-    density : callable
+    density : RowDensity
         Of rows as the view has them.
     values : (n,) array
         What it is at the present rows.
@@ -162,7 +162,7 @@ def stretch(
     n_several = int(np.count_nonzero(sizes[in_use] > 1))
     if not n_several:
         return Stretched(old, values, math.nan)
-    new_values = np.array(density(new[None])[0])
+    new_values = density(new[None])[0]
     state.take_rows(v, new)
     n_accepted = int(decide(*given, address_of(new_values), address_of(old), address_of(values), *bits))
     if n_accepted < n_several:

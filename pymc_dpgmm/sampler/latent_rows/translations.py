@@ -6,27 +6,120 @@ the density of rows whose clusters have their parameters integrated out stays th
 own, it stays, and what the clusters say of the rows counts too.
 """
 
-from collections.abc import Callable
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
-from pymc_dpgmm.sampler.hyperparameters.translations import Directions, Place, translate
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, CFunction, address_of, c_function, floats_at
+from pymc_dpgmm.sampler.hyperparameters.slices import learnt_width
+from pymc_dpgmm.sampler.hyperparameters.translations import Directions, Place
+from pymc_dpgmm.sampler.latent_rows.following_rows import log_joint_with
+from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
 from pymc_dpgmm.sampler.state.state import State
+
+TRANSLATED = Block(
+    state=blocks.INTS,
+    n=NUMBER,
+    d=NUMBER,
+    # The rows of the state (n, d), and those that are moved.
+    present=blocks.FLOATS,
+    rows=blocks.FLOATS,
+    # The table's numbers (n, stride), and what the family subtracts from rows there.
+    numbers=blocks.FLOATS,
+    subtracted=blocks.FLOATS,
+    stride=NUMBER,
+    # The number that moves, what it was, and how far rows move for each unit of it: (d,).
+    value=blocks.FLOATS,
+    before=blocks.FLOATS,
+    direction=blocks.FLOATS,
+    # The address of the mean in the model, 0 if it stays, and what it was: (d,).
+    mean=NUMBER,
+    mean_before=blocks.FLOATS,
+)
+_translated_at = TRANSLATED.reader()
+
+
+@c_function(FLOAT(INTS, INT))
+def place_translated(block, is_first):
+    """Move the rows, and the mean; return the log density of rows and labels, 0 where the mean moves too."""
+    f = _translated_at(block)
+    moved = f.value[0] - f.before[0]
+    for i in range(f.n):
+        for j in range(f.d):
+            f.rows[i * f.d + j] = f.present[i * f.d + j] + moved * f.direction[j]
+    if f.mean == 0:
+        return log_joint_with(f.state, f)
+    for j in range(f.d):
+        floats_at(f.mean)[j] = f.mean_before[j] + moved * f.direction[j]
+    return 0.0
+
+
+KERNELS = (place_translated,)
+
+
+class TranslatedRows:
+    """The rows of a view, all moved with a number.
+
+    Parameters
+    ----------
+    state : State
+        It has the moved rows unless the mean moves, and must be given those that are drawn at the end.
+    v : int
+        The view.
+    value : array of one number
+        In place.
+    direction : (d,) array
+    mean : array of d numbers, or None
+        The mean of the base measure in the model, if it moves too.
+
+    Attributes
+    ----------
+    rows : (n, d) array
+    """
+
+    kernel: ClassVar[CFunction] = place_translated
+
+    def __init__(
+        self, state: State, v: int, value: np.ndarray, direction: np.ndarray, mean: np.ndarray | None
+    ) -> None:
+        table, d = state.tables[v], len(direction)
+        present = np.array(table.values[:, :d], dtype=np.float64, order="C")
+        self.rows = present.copy()
+        before, mean_before = np.array(value), np.zeros(d) if mean is None else np.array(mean)
+        # The block has their addresses.
+        self._kept = state, present, before, mean_before, np.ascontiguousarray(direction), mean
+        self._block = TRANSLATED.filled(
+            state=state.address,
+            n=len(present),
+            d=d,
+            present=present,
+            rows=self.rows,
+            numbers=table.rows,
+            subtracted=table.subtracted,
+            stride=table.rows.shape[1],
+            value=value,
+            before=before,
+            direction=self._kept[4],
+            mean=0 if mean is None else address_of(mean),
+            mean_before=mean_before,
+        )
+        self.address = address_of(self._block)
 
 
 def translate_rows(
     rng: np.random.Generator,
     state: State,
     v: int,
+    numbers: SharedNumbers,
     values: np.ndarray,
     place: Place,
-    place_rows: Callable[[np.ndarray, np.ndarray | None], float],
-    moves_mean: bool,
+    mean: np.ndarray | None,
     directions: Directions,
     tuning: bool,
 ) -> None:
-    """Draw one shared number, and move all rows of a state with it.
+    """Draw one shared number in place, and move all rows of a state with it.
 
     Parameters
     ----------
@@ -34,30 +127,23 @@ def translate_rows(
     state : State
     v : int
         The view of the rows.
+    numbers : SharedNumbers
     values : array
         The shared numbers of one variable, of which one changes.
     place : Place
-    place_rows : callable
-        Of rows (n, d) and the mean (d,) of the base measure, None if that stays: sets them in the model's point,
-        and returns the log density of the model without the mixture.
-    moves_mean : bool
-        Whether the mean of the base measure moves too.
+    mean : array or None
+        The mean of the base measure, one of the arrays of ``numbers``, if it moves too.
     directions : Directions
     tuning : bool
     """
-    table, d = state.tables[v], len(directions.of(place))
-    params = table.params
-    rows = np.array(table.values[:, :d], dtype=np.float64)
-
-    def moved(shift: np.ndarray) -> tuple[np.ndarray, Any]:
-        return rows + shift, params._replace(mu=params.mu + shift) if moves_mean else None
-
-    def log_density(shift: np.ndarray) -> float:
-        shifted, others = moved(shift)
-        if others is not None:
-            return place_rows(shifted, others.mu)
-        state.take_rows(v, shifted)
-        return state.log_joint() + place_rows(shifted, None)
-
-    shifted, others = moved(translate(rng, values, place, log_density, directions, tuning))
-    state.take_rows(v, shifted, params=others)
+    direction, width, params = directions.of(place), directions.width(place), state.tables[v].params
+    at = int(np.ravel_multi_index(place[1], values.shape)) if values.ndim else 0
+    value, mean_before = values.reshape(-1)[at : at + 1], None if mean is None else mean.copy()
+    translated = TranslatedRows(state, v, value, direction, mean)
+    length = numbers.draw(rng, translated, values, at, width)
+    if length is None:
+        return
+    if tuning:
+        directions.widths[place] = learnt_width(width, length)
+    moved = None if mean is None else params._replace(mu=params.mu + np.ravel(mean - mean_before))
+    state.take_rows(v, translated.rows, params=moved)

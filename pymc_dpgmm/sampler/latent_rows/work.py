@@ -37,6 +37,13 @@ WORK = Block(
     log_integrals=blocks.FLOATS,
     # 1 where another expansion is worth while.
     unfinished=blocks.BYTES,
+    # The present rows, and the points (T, n, d) of first expansions; points (K, T, n, d) of those that follow, in
+    # turn; and the log densities at both.
+    first=blocks.FLOATS,
+    following=blocks.FLOATS,
+    spare=blocks.FLOATS,
+    of_first=blocks.FLOATS,
+    of_following=blocks.FLOATS,
     # What is proposed: cluster, value, and the log density of the proposal there less that of what is.
     chosen=blocks.INTS,
     proposed=blocks.FLOATS,
@@ -69,12 +76,12 @@ class Work:
     ----------
     block : int64 array
         See :data:`WORK`.
-    first : (1 + T, n, d) array
-        The present rows, and the points of first expansions.
-    following, spare : (K, T, n, d) arrays
-        Points of expansions in every cluster, in turn.
     slots, clusters, means, at_mean, chosen, proposed : arrays
         As in the block.
+    values : (n,) array
+        The log densities of the present rows.
+    n_sets : int
+        Row sets whose density is computed at once, at most.
     """
 
     def __init__(self) -> None:
@@ -95,8 +102,8 @@ class Work:
     def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
         self._shape = n, d, n_means, k, n_slots
         size, n_of = d * (d + 1) // 2, n_points(d)
-        self.first = np.empty((1 + n_of, n, d))
-        self.following, self.spare = np.empty((k, n_of, n, d)), np.empty((k, n_of, n, d))
+        of_first, self.n_sets = np.empty((1 + n_of, n)), max(1 + n_of, k * n_of)
+        self.values = of_first[0]
         self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
         self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
         self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
@@ -116,6 +123,11 @@ class Work:
             "factors": np.empty((k, n, size)),
             "log_integrals": np.empty((k, n)),
             "unfinished": np.empty((k, n), dtype=np.uint8),
+            "first": np.empty((1 + n_of, n, d)),
+            "following": np.empty((k, n_of, n, d)),
+            "spare": np.empty((k, n_of, n, d)),
+            "of_first": of_first,
+            "of_following": np.empty((k, n_of, n)),
             "chosen": self.chosen,
             "proposed": self.proposed,
             "log_proposals": np.empty(n),

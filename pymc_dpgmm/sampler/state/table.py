@@ -18,6 +18,7 @@ from pymc_dpgmm.native.compiled import (
     address_of,
     c_function,
     compiling,
+    floats_at,
     shifted,
 )
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
@@ -310,12 +311,17 @@ class Table:
         self._subtracted = self.values - self.rows
         self._point()
 
+    @property
+    def subtracted(self) -> np.ndarray:
+        """What the family subtracts from the rows, which may change: an array like these."""
+        assert self._subtracted is not None
+        return self._subtracted
+
     def take_rows(self, rows: np.ndarray) -> None:
         """Take other rows (n, d) and the known columns of the old ones; the caller gathers clusters anew."""
-        assert self._subtracted is not None
         d = rows.shape[1]
         self.values = np.concatenate([rows, self.values[:, d:]], axis=1)
-        np.subtract(rows, self._subtracted[:, :d], out=self.rows[:, :d])
+        np.subtract(rows, self.subtracted[:, :d], out=self.rows[:, :d])
 
     def replace_rows(self, values: np.ndarray) -> bool:
         """Take other data of the same shape.
@@ -339,14 +345,15 @@ class Table:
 
     def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
         """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
-        if rows is not None:
-            present = self.values, self.rows.copy()
-            self.take_rows(rows)
-        found, every, nobody = np.zeros(self.n_rows), np.arange(self.n_rows), np.array([0, -1])
-        slot = address_of(nobody)
-        _weigh_alone(address_of(self.block), address_of(every), self.n_rows, slot, slot + 8, address_of(found))
-        if rows is not None:
-            self.values, self.rows[:] = present
+        n, slots = self.n_rows, np.array([0, -1])
+        found, every, slot = np.zeros(n), np.arange(n), address_of(slots)
+        given = address_of(self.block), address_of(every), n, slot, slot + 8, address_of(found)
+        if rows is None:
+            _weigh_alone(*given)
+        else:
+            others, kept = np.ascontiguousarray(rows, dtype=np.float64), np.empty(rows.shape[1])
+            arrays = (address_of(array) for array in (others, self.subtracted, kept))
+            _weigh_others_alone(*given, *arrays, len(kept), self.rows.shape[1])
         return found
 
     def _narrow(self) -> None:
@@ -554,6 +561,21 @@ def _weigh_alone(view, rows, n, slot, nobody, found):
     """Add to ``found`` the log predictives of rows in one slot."""
     for t in range(n):
         call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
+
+
+@c_function(NOTHING(INTS, INTS, INT, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
+def _weigh_others_alone(view, rows, n, slot, nobody, found, others, subtracted, kept, d, stride):
+    """Do the same for other rows (n, d), which take the place of the table's, one after the other.
+
+    ``subtracted`` (n, stride) is what the family subtracts, and ``kept`` (d,) scratch memory.
+    """
+    for t in range(n):
+        row = floats_at(view[DATA] + 8 * t * stride)
+        for j in range(d):
+            kept[j], row[j] = row[j], others[t * d + j] - subtracted[t * stride + j]
+        call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
+        for j in range(d):
+            row[j] = kept[j]
 
 
 @c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))
