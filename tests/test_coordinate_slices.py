@@ -77,6 +77,31 @@ def of_whole_numbers():
     return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0])
 
 
+def residuals():
+    """Rows that move with coefficients, which have a hyperparameter of their own."""
+    coefficients = pm.Normal("coefficients", 52.0, pm.HalfNormal("spread", 5.0), shape=2)
+    base = dp.NormalInverseGamma(0.0, 0.2, 2.0, pm.HalfNormal("b"))
+    return dp.DPMixture("y", pm.LogNormal("alpha"), base, observed=ROWS[:, 0], offset=COVARIATES @ coefficients)
+
+
+def moving_planes():
+    """Rows of which one column moves, with data that change, beside a mixture whose rows stay."""
+    slope, centre = pm.Normal("slope"), pm.Data("centre", 50.0)
+    covariance = pm.HalfNormal("spread") * np.eye(2)
+    offset = pt.stack([centre + slope * COVARIATES[:, 1], pt.zeros(25)], axis=1)
+    base = dp.NormalInverseWishart([2.0, 2.0], 0.2, 4.0, covariance)
+    y = dp.DPMixture("y", 1.0, base, observed=ROWS, offset=offset)
+    labels = pm.modelcontext(None)["y_labels"]
+    dp.CollapsedMixture("z", labels, dp.GammaPoisson(2.0, pm.HalfNormal("rate")), observed=COUNTS)
+    return y
+
+
+def moving_regressions():
+    base = dp.LinearRegression([52.0, 0.0], pm.HalfNormal("precision") * np.eye(2), 2.0, 1.0, COVARIATES)
+    offset = pm.Normal("slope") * np.linspace(-1.0, 1.0, 25)
+    return dp.DPMixture("y", 1.0, base, observed=ROWS[:, 0], offset=offset)
+
+
 def of_other_supports():
     """A family whose parameters must fit together, which only Python tells."""
     a = pm.HalfNormal("a", shape=(2, 3)) * np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
@@ -94,6 +119,9 @@ NATIVE = [
     regressions,
     events,
     changing_data,
+    residuals,
+    moving_planes,
+    moving_regressions,
 ]
 
 
@@ -120,10 +148,12 @@ def test_draws_are_those_of_python(build, n_native, monkeypatch):
     Up to rounding: after more draws, labels may part where two choices are equally probable.
     """
     native = draws(build, 15)
-    assert len(n_native) == 25
+    # Once for each group of variables.
+    n_draws = len(n_native)
+    assert n_draws in (25, 50)
     monkeypatch.setattr(Hyperparameters, "_native_slices", lambda *_: None)
     in_python = draws(build, 15)
-    assert len(n_native) == 25
+    assert len(n_native) == n_draws
     for name in native:
         np.testing.assert_allclose(native[name], in_python[name], rtol=1e-7, atol=1e-9, err_msg=str(name))
 

@@ -276,6 +276,25 @@ def with_offset():
     normal(pm.Normal("mu"), offset=slope * np.arange(5.0))
 
 
+def with_an_offset_for_nuts():
+    """Of many numbers."""
+    sd = pm.HalfNormal("sd")
+    normal(pm.Normal("mu"), offset=pm.Normal("slopes", 0.0, sd, shape=9) @ np.ones((9, 5)))
+
+
+def with_an_offset_of_latent_rows():
+    slope = pm.Normal("slope")
+    base = dp.NormalInverseGamma(pm.Normal("mu"), 0.4, 2.0, 1.0)
+    effects = dp.DPMixture("y", 1.0, base, shape=5, offset=slope * np.arange(5.0))
+    pm.Poisson("counts", pt.exp(effects), observed=[1, 2, 0, 4, 1])
+
+
+def with_an_offset_and_a_likelihood():
+    slope = pm.Normal("slope")
+    normal(pm.Normal("mu"), offset=slope * np.arange(5.0))
+    pm.Normal("seen", slope, 1.0, observed=0.3)
+
+
 def with_latent_rows():
     effects = dp.DPMixture("y", 1.0, dp.NormalInverseGamma(pm.Normal("mu"), 0.4, 2.0, 1.0), shape=5)
     pm.Poisson("counts", pt.exp(effects), observed=[1, 2, 0, 4, 1])
@@ -303,7 +322,10 @@ def with_groups():
         (with_likelihood, ["b"]),
         (with_potential, ["b"]),
         (with_a_parent_of_another_child, ["mu"]),
-        (with_offset, ["mu"]),
+        (with_offset, ["slope", "mu"]),
+        (with_an_offset_for_nuts, ["mu"]),
+        (with_an_offset_of_latent_rows, ["mu"]),
+        (with_an_offset_and_a_likelihood, ["mu"]),
         (with_latent_rows, ["mu"]),
         (with_atoms, []),
         (with_groups, []),

@@ -9,6 +9,10 @@ variables, so that the density has the Jacobian of the transforms:
 
 by an interval that steps out and shrinks (Neal 2003, section 4 and figures 3 and 5), which leaves this density
 invariant whatever the widths are. Widths are learnt while tuning.
+
+Numbers in the offset of observed rows, such as the coefficients of a regression whose residuals are a mixture, are
+hyperparameters too where there are few of them: the clusters are summed up anew wherever one moves. They are drawn
+along the principal axes of their draws, which are learnt while tuning, since coefficients are often correlated.
 """
 
 import math
@@ -29,9 +33,12 @@ from pymc_dpgmm.integration.steps.targets import LabelsTarget, is_labels
 from pymc_dpgmm.integration.variables import (
     CollapsedMixtureRV,
     PartitionRV,
+    constraints_on,
     dependents,
+    fixed_rows,
     is_plain_mixture,
     mixture_inputs,
+    mixture_values,
     of_units,
 )
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
@@ -40,19 +47,23 @@ from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, 
 from pymc_dpgmm.native.array_calls import words_of
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import KERNELS, CoordinateSlices
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.tables.checks import without_dims
 
 # Coordinates that are drawn one by one, at most: of more, NUTS makes more of its gradient.
 MOST_COORDINATES = 16
+# Numbers in the offset of rows that are drawn so, at most, and the most of them times rows: every slice takes the
+# time of all rows some times, and a gradient tells of all numbers at once.
+MOST_IN_OFFSET, MOST_ROWS_TIMES_NUMBERS = 8, 10_000
 
 
 def hyperparameters(model: pm.Model) -> list[Variable]:
     """Return the hyperparameters of a model that can be drawn with the labels of its mixtures.
 
-    Concentrations that have an exact draw are not among them, nor are variables that rows depend on, such as
-    coefficients in an offset.
+    Concentrations that have an exact draw are not among them, nor are variables that rows depend on, but for few
+    numbers in the offset of observed rows.
     """
     labels = {rv for rv in _partitions(model) if not has_atoms(model, rv)}
     mixtures = {other for rv in labels for other in dependents(model, rv) if is_plain_mixture(model, rv, other)}
@@ -117,11 +128,32 @@ def learnt_scales(model: pm.Model) -> dict[Variable, LearntScale]:
 
 
 def _behind_rows(model: pm.Model, mixture: Variable) -> set[Variable]:
-    """Return what the inputs of a mixture other than the parameters of its base measure depend on."""
+    """Return what keeps its step since the rows of a mixture depend on it."""
     inputs = mixture_inputs(mixture)
-    params = set(inputs.params)
-    roots = [value for value in inputs.in_order() if value not in params]
+    others = {*inputs.params, *([inputs.offset] if moved_by_offset(model, mixture) else [])}
+    roots = [value for value in inputs.in_order() if value not in others]
     return set(ancestors(roots, blockers=model.basic_RVs))
+
+
+def moved_by_offset(model: pm.Model, mixture: Variable) -> list[Variable]:
+    """Return the free variables in the offset of a mixture's rows, if these can be drawn as hyperparameters.
+
+    The rows are observed, without missing entries and units, and their clusters are normal.
+    """
+    inputs, layout = mixture_inputs(mixture), mixture.owner.op.layout
+    labels = inputs.labels
+    if inputs.offset is None or inputs.missing is not None or layout.is_sparse or layout.power != 1.0:
+        return []
+    is_plain = labels in model.free_RVs and isinstance(labels.owner.op, PartitionRV) and mixture.dtype == "float64"
+    if not is_plain or mixture in model.free_RVs or layout.family.component.normal_rows is None:
+        return []
+    n = fixed_rows(labels)
+    behind = set(ancestors([inputs.offset], blockers=model.basic_RVs))
+    moving = [rv for rv in model.free_RVs if rv in behind]
+    if n is None or constraints_on(labels) is not None or any(rv.dtype != "float64" for rv in moving):
+        return []
+    number = sum(count_numbers(model, moving).values())
+    return moving if number <= MOST_IN_OFFSET and number * n <= MOST_ROWS_TIMES_NUMBERS else []
 
 
 def check_hyperparameters(choice: Any) -> None:
@@ -242,14 +274,24 @@ class Hyperparameters:
         self._evidences = []
         outputs = [log_p]
         self._ends = [1]
+        moving = set()
         for mixture in mixtures:
-            names, params = mixture.owner.op.layout.family.parameters, mixture_inputs(mixture).params
+            layout, inputs_of = mixture.owner.op.layout, mixture_inputs(mixture)
+            names, params = layout.family.parameters, inputs_of.params
             changing = {n: p for n, p in zip(names, params, strict=True) if not isinstance(p, Constant)}
-            self._evidences.append(EvidenceOfMixture(mixture, list(changing), targets))
-            outputs += [value.astype("float64") for value in model.replace_rvs_by_values(list(changing.values()))]
+            own = {model.rvs_to_values[rv].name for rv in moved_by_offset(model, mixture)} & set(self.names)
+            moving |= own
+            self._evidences.append(EvidenceOfMixture(mixture, list(changing), targets, bool(own)))
+            expressions = list(changing.values())
+            if own:
+                expressions.append(mixture_values(layout, model.rvs_to_values[mixture], inputs_of))
+            outputs += [value.astype("float64") for value in model.replace_rvs_by_values(expressions)]
             self._ends.append(len(outputs))
         inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]
+        # First those that leave the rows where they are.
+        self._moving = [name for name in self.names if name in moving]
+        self.names = [*(name for name in self.names if name not in moving), *self._moving]
         self._positions = [self._inputs.index(name) for name in self.names]
         self._shapes = [output.type.shape for output in outputs]
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
@@ -270,13 +312,14 @@ class Hyperparameters:
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
         states: Sequence[State | None],
-        widths: dict[str, np.ndarray],
+        widths: dict[str, Any],
         tuning: bool,
     ) -> None:
         """Draw all coordinates in a point, one after the other, each given everything else.
 
         ``states`` are those of the targets, None where labels have no posterior. ``widths`` are those of slices,
-        by the names of variables, none before the first draw. In tuning they change.
+        by the names of variables, and learnt directions, by the names of those that move rows; none before the
+        first draw. In tuning they change.
         """
         arguments = [np.asarray(point[name], order="C") for name in self._inputs]
         for position in self._positions:
@@ -287,27 +330,46 @@ class Hyperparameters:
                 # There is no density to slice: the variables wait until labels and rows allow them.
                 return
             evidence.begin(state)
-        of_variables = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self.names]
+        of_variables = [
+            widths.setdefault(name, np.ones(np.shape(point[name])))
+            for name in self.names
+            if name not in self._moving
+        ]
+        n_moving = sum(np.size(point[name]) for name in self._moving)
+        directions = widths.setdefault(", ".join(["rows", *self._moving]), LearntDirections(n_moving))
         if not self._is_compiled:
             # PyTensor compiles its function at the first call.
             self._function(*arguments)
             self._slices, self._is_compiled = self._native_slices(arguments), True
         if self._slices is not None:
-            self._draw_natively(self._slices, rng, arguments, of_variables, tuning)
+            self._draw_natively(self._slices, rng, arguments, of_variables, directions, tuning)
         else:
-            self._draw_in_python(rng, arguments, of_variables, tuning)
+            self._draw_in_python(rng, arguments, of_variables, directions, tuning)
+        if tuning and n_moving > 1:
+            directions.learn(np.concatenate([np.ravel(array) for array in self._arrays_that_move(arguments)]))
         point.update({name: arguments[at] for name, at in zip(self.names, self._positions, strict=True)})
 
+    def _arrays_that_move(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the arrays that rows depend on."""
+        return [arguments[at] for at in self._positions[len(self.names) - len(self._moving) :]]
+
     def _draw_in_python(
-        self, rng: np.random.Generator, arguments: list[np.ndarray], widths: list[np.ndarray], tuning: bool
+        self,
+        rng: np.random.Generator,
+        arguments: list[np.ndarray],
+        widths: list[np.ndarray],
+        directions: LearntDirections,
+        tuning: bool,
     ) -> None:
         log_p = self._log_density(arguments)
         if not log_p > -math.inf:
             return
-        for position, of_variable in zip(self._positions, widths, strict=True):
+        for position, of_variable in zip(self._positions, widths, strict=False):
             current = arguments[position]
             for place in np.ndindex(current.shape):
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
+        for q in range(len(directions.widths)):
+            log_p = self._draw_along(rng, arguments, directions, q, log_p, tuning)
 
     def _draw_natively(
         self,
@@ -315,14 +377,18 @@ class Hyperparameters:
         rng: np.random.Generator,
         arguments: list[np.ndarray],
         widths: list[np.ndarray],
+        directions: LearntDirections,
         tuning: bool,
     ) -> None:
         for position, evidence in enumerate(self._evidences):
             first = self._ends[position]
-            slices.set_clusters(position, evidence.table, evidence.n_clusters, evidence.names, first)
+            given = evidence.table, evidence.n_clusters, evidence.names, first, evidence.rows
+            slices.set_clusters(position, *given)
         shared = self._function.shared
-        values = [arguments[at] for at in self._positions]
-        if not slices.draw(rng, words_of([*arguments, *shared]), values, widths, tuning):
+        moving = self._arrays_that_move(arguments)
+        values = [arguments[at] for at in self._positions[: len(self.names) - len(moving)]]
+        inputs = words_of([*arguments, *shared])
+        if not slices.draw(rng, inputs, values, widths, tuning, moving, directions):
             # What failed is in the arguments: PyTensor tells what it is.
             self._function(*arguments)
             raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
@@ -347,7 +413,8 @@ class Hyperparameters:
             # Where the priors say that it cannot be, parameters may be no numbers.
             if not log_p > -math.inf:
                 return -math.inf
-            log_p += evidence.at(outputs[start:stop])
+            params = outputs[start : stop - 1] if evidence.moves_rows else outputs[start:stop]
+            log_p += evidence.at(params, outputs[stop - 1] if evidence.moves_rows else None)
         return log_p
 
     def _draw_coordinate(
@@ -369,4 +436,28 @@ class Hyperparameters:
         sliced = draw_slice(rng, at, float(current[place]), log_p, float(widths[place]))
         if tuning:
             widths[place] = learnt_width(widths[place], sliced.length)
+        return sliced.log_p
+
+    def _draw_along(
+        self,
+        rng: np.random.Generator,
+        arguments: list[np.ndarray],
+        directions: LearntDirections,
+        q: int,
+        log_p: float,
+        tuning: bool,
+    ) -> float:
+        """Draw the numbers that rows depend on along a direction, and return the log density there."""
+        arrays = self._arrays_that_move(arguments)
+        starts, ends = [array.copy() for array in arrays], np.cumsum([array.size for array in arrays])[:-1]
+        parts = np.split(directions.directions[q], ends)
+
+        def at(t: float) -> float:
+            for array, start, part in zip(arrays, starts, parts, strict=True):
+                array[...] = start + t * part.reshape(array.shape)
+            return self._log_density(arguments)
+
+        sliced = draw_slice(rng, at, 0.0, log_p, float(directions.widths[q]))
+        if tuning:
+            directions.widths[q] = learnt_width(float(directions.widths[q]), sliced.length)
         return sliced.log_p

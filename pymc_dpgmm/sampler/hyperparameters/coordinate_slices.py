@@ -6,7 +6,7 @@ log evidence of the clusters of mixtures at these parameters.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,11 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.native.compiled import INTS as POINTER
 from pymc_dpgmm.sampler.hyperparameters.compiled_slices import call_density, draw_number
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.table_functions import evidence_functions
-from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence
+from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
+from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence, call_sum_up
 
 # The clusters of a mixture, and what changes of the parameters of its base measure.
 CLUSTERS = Block(
@@ -40,6 +41,15 @@ CLUSTERS = Block(
     n_clusters=NUMBER,
     n_parameters=NUMBER,
     parameters=INTS,
+    # Where rows move: sums up a cluster, 0 where they stay; the numbers of all rows as the graph writes them,
+    # where they go, and what is subtracted; and the rows of one cluster after the other, with how many each has.
+    sum_up=FUNCTION,
+    n_numbers=NUMBER,
+    moved=blocks.FLOATS,
+    numbers=blocks.FLOATS,
+    subtracted=blocks.FLOATS,
+    members=INTS,
+    sizes=INTS,
 )
 N_CLUSTERS = len(CLUSTERS)
 # One of these: numbers that the graph writes, and where they go.
@@ -67,8 +77,17 @@ DENSITY = Block(
     clusters=INTS,
     # 1 where the entry has told of an error.
     failed=NUMBER,
+    # Numbers that rows depend on, by their addresses: they are drawn along directions (n, n), from their starts.
+    # ``which`` is the direction, -1 where rows stay, and ``along`` how far.
+    which=NUMBER,
+    n_moving=NUMBER,
+    moving=INTS,
+    directions=blocks.FLOATS,
+    starts=blocks.FLOATS,
+    along=blocks.FLOATS,
+    widths=blocks.FLOATS,
 )
-FAILED = DENSITY.place("failed")
+FAILED, WHICH = DENSITY.places("failed", "which")
 
 _density_at = DENSITY.reader()
 _clusters_at = CLUSTERS.reader()
@@ -116,10 +135,25 @@ def _take_parameters(of):
     return of.derive == 0 or call_derive(of.derive, of.table) != 0
 
 
+@inlined
+def _take_rows(of):
+    """Sum up the clusters of the rows as they are now."""
+    for entry in range(of.n_numbers):
+        of.numbers[entry] = of.moved[entry] - of.subtracted[entry]
+    first = 0
+    for k in range(of.n_clusters):
+        call_sum_up(of.sum_up, of.table, k, shifted(of.members, first), of.sizes[k])
+        first += of.sizes[k]
+
+
 @c_function(FLOAT(POINTER))
 def log_density(block):
     """Return the log density of the numbers as they are; see :data:`DENSITY`."""
     density = _density_at(block)
+    if density.which >= 0:
+        direction = shifted(density.directions, density.which * density.n_moving)
+        for entry in range(density.n_moving):
+            floats_at(density.moving[entry])[0] = density.starts[entry] + density.along[0] * direction[entry]
     if call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
         block[FAILED] = 1
         return -math.inf
@@ -131,20 +165,30 @@ def log_density(block):
         of = _clusters_at(shifted(density.clusters, q * N_CLUSTERS))
         if not _take_parameters(of):
             return -math.inf
+        if density.which >= 0 and of.sum_up != 0:
+            _take_rows(of)
         for k in range(of.n_clusters):
             log_p += call_evidence(of.evidence, of.table, k)
     return log_p if log_p > -math.inf else -math.inf
 
 
+@inlined
+def _learnt(width, length):
+    """Do the same as ``learnt_width``."""
+    return width + LEARNING * (length - width) if length < math.inf else 0.5 * width
+
+
 @c_function(INT(INT, POINTER, POINTER, POINTER, INT, INT, POINTER, INT, INT))
 def draw_coordinates(n_variables, values, lengths, widths, learns, log_density, density, next_double, bit_state):
-    """Draw every coordinate, one after the other, given all else. Return 1 unless the density has failed.
+    """Draw every coordinate, one after the other, given all else, and then numbers that rows depend on.
+
+    Returns 1 unless the density has failed.
 
     Nothing is drawn where the density is zero. ``values`` and ``widths`` are the addresses of the numbers of each
     variable, and of the widths of their slices, which change where ``learns`` is 1. ``log_density`` is the address
     of the function here.
     """
-    bits, failed = Bits(next_double, bit_state), shifted(density, FAILED)
+    bits, failed, given = Bits(next_double, bit_state), shifted(density, FAILED), _density_at(density)
     log_p = call_density(log_density, density)
     if not log_p > -math.inf:
         return 1 - failed[0]
@@ -155,14 +199,38 @@ def draw_coordinates(n_variables, values, lengths, widths, learns, log_density, 
             if failed[0] != 0:
                 return 0
             if learns != 0:
-                # As ``learnt_width``.
-                own[place] = (
-                    own[place] + LEARNING * (length - own[place]) if length < math.inf else 0.5 * own[place]
-                )
+                own[place] = _learnt(own[place], length)
+    for q in range(given.n_moving):
+        density[WHICH], given.along[0] = q, 0.0
+        for entry in range(given.n_moving):
+            given.starts[entry] = floats_at(given.moving[entry])[0]
+        width = given.widths[q]
+        log_p, length = draw_number(log_density, density, failed, given.along, 0, width, log_p, bits)
+        if failed[0] != 0:
+            return 0
+        if learns != 0:
+            given.widths[q] = _learnt(width, length)
     return 1
 
 
 KERNELS = (log_density, draw_coordinates)
+
+
+class RowsOfClusters(NamedTuple):
+    """The rows of the clusters of a mixture, where numbers that are drawn move them.
+
+    Parameters
+    ----------
+    subtracted : C-contiguous (n, d) float64 array
+        What the family subtracts from rows.
+    members : (n,) int64 array
+        Rows of one cluster after the other.
+    sizes : (K,) int64 array
+    """
+
+    subtracted: np.ndarray
+    members: np.ndarray
+    sizes: np.ndarray
 
 
 class CoordinateSlices:
@@ -183,8 +251,17 @@ class CoordinateSlices:
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
         self._kept: list[Any] = [None] * n_mixtures
+        self._rows: list[RowsOfClusters | None] = [None] * n_mixtures
 
-    def set_clusters(self, position: int, table: Table, n_clusters: int, names: Sequence[str], first: int) -> None:
+    def set_clusters(
+        self,
+        position: int,
+        table: Table,
+        n_clusters: int,
+        names: Sequence[str],
+        first: int,
+        rows: RowsOfClusters | None = None,
+    ) -> None:
         """Take the clusters of a mixture: slots 0 to K - 1 of a table.
 
         Parameters
@@ -196,6 +273,8 @@ class CoordinateSlices:
         names : sequence of str
             The parameters that the entry writes: its outputs from ``first`` on.
         first : int
+        rows : RowsOfClusters, optional
+            Where rows move: the output after these parameters is (n, d).
         """
         kept = self._kept[position]
         if kept is None or kept[0] is not table or kept[1] is not table.origin:
@@ -214,7 +293,23 @@ class CoordinateSlices:
             n_clusters=n_clusters,
             n_parameters=len(names),
             parameters=kept[2],
+            **self._moved(table, rows, first + len(names)),
         )
+        self._rows[position] = rows
+
+    def _moved(self, table: Table, rows: RowsOfClusters | None, output: int) -> dict[str, Any]:
+        """Return what the block tells of rows that move."""
+        if rows is None:
+            return dict.fromkeys(("sum_up", "n_numbers", "moved", "numbers", "subtracted", "members", "sizes"), 0)
+        return {
+            "sum_up": sum_up_function(table.family).address,
+            "n_numbers": table.rows.size,
+            "moved": self._results[output],
+            "numbers": table.rows,
+            "subtracted": rows.subtracted,
+            "members": rows.members,
+            "sizes": rows.sizes,
+        }
 
     def draw(
         self,
@@ -223,8 +318,10 @@ class CoordinateSlices:
         values: Sequence[np.ndarray],
         widths: Sequence[np.ndarray],
         learns: bool,
+        moving: Sequence[np.ndarray] = (),
+        directions: LearntDirections | None = None,
     ) -> bool:
-        """Draw all coordinates of ``values`` in place. Return whether the density could always be computed.
+        """Draw all coordinates in place. Return whether the density could always be computed.
 
         Parameters
         ----------
@@ -233,7 +330,14 @@ class CoordinateSlices:
             Of the entry; ``values`` are among the arrays that it points to.
         values, widths : sequences of C-contiguous float64 arrays
         learns : bool
+        moving : sequence of C-contiguous float64 arrays
+            Numbers that rows depend on, which are drawn along directions.
+        directions : LearntDirections, optional
         """
+        places_of_moving = [address_of(array) + 8 * at for array in moving for at in range(array.size)]
+        n_moving = len(places_of_moving)
+        along = LearntDirections(0) if directions is None else directions
+        kept = np.array(places_of_moving, dtype=np.int64), np.empty(n_moving), np.empty(1)
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
         density = DENSITY.filled(
@@ -244,6 +348,13 @@ class CoordinateSlices:
             n_mixtures=self._n_mixtures,
             clusters=self._clusters,
             failed=0,
+            which=-1,
+            n_moving=n_moving,
+            moving=kept[0],
+            directions=along.directions,
+            starts=kept[1],
+            along=kept[2],
+            widths=along.widths,
         )
         arrays = (address_of(array) for array in (places[0], lengths, places[1]))
         of_density = log_density.address, address_of(density)

@@ -24,6 +24,7 @@ from pymc_dpgmm.sampler.state.templates import (
     ROUNDING,
     SIZE,
     STARTS,
+    SUM_UP,
     SUMS,
     TEMPLATES,
     VIEW,
@@ -260,6 +261,11 @@ def _meaning(family: Family) -> dict[str, Any]:
 def evidence_functions(family: Family) -> list[CFunction]:
     """Return what gives log evidence at other parameters: ``EVIDENCE_ANEW``, and ``DERIVE`` if there is one."""
     return [function_of(family, verb) for verb in (EVIDENCE_ANEW, DERIVE)[: 1 if family.derive is None else 2]]
+
+
+def sum_up_function(family: Family) -> CFunction:
+    """Return what sums up clusters of other rows."""
+    return function_of(family, SUM_UP)
 
 
 @cache

@@ -494,6 +494,12 @@ def call_evidence(typing_context, address, view, k):
 
 
 @intrinsic
+def call_sum_up(typing_context, address, view, k, members, m):
+    """Call ``TEMPLATES[SUM_UP]`` by its address."""
+    return called_at(TEMPLATES[SUM_UP][1])
+
+
+@intrinsic
 def call_derive(typing_context, address, view):
     """Call ``TEMPLATES[DERIVE]`` by its address."""
     return called_at(TEMPLATES[DERIVE][1])
