@@ -49,8 +49,8 @@ with pm.Model() as model:
     idata = pm.sample(3000, tune=1000, chains=4, random_seed=1, progressbar=False)
 
 # %% [markdown]
-# `pm.sample` gives labels and log odds to a step of their own, and the slope to NUTS. The slope is correlated with
-# the log odds of the profiles; so the first step also moves it, together with them.
+# `pm.sample` gives labels, log odds and the slope to one step. The slope is correlated with the log odds of the
+# profiles; so the step draws it given these, and also moves it together with them.
 
 # %%
 found = dp.summary(idata, "log_odds_labels", random_seed=1)

@@ -27,9 +27,9 @@ duration = (data["duration"] - data["duration"].mean()).to_numpy()
 waiting = data["waiting"].to_numpy()
 
 # %% [markdown]
-# `offset` is subtracted from the data before the rows are clustered. It may be any expression of the model; NUTS
-# samples `slope` through the gradient of the mixture's density. There is no intercept, because the mean of the
-# mixture plays its role.
+# `offset` is subtracted from the data before the rows are clustered. It may be any expression of the model;
+# `pm.sample` draws `slope` with the labels, by slices of the mixture's density. There is no intercept, because the
+# mean of the mixture plays its role.
 
 # %%
 with pm.Model() as model:
@@ -38,7 +38,7 @@ with pm.Model() as model:
     scale = pm.LogNormal("scale", np.log(6.0), 0.3)
     base = dp.NormalInverseGamma(mu=70.0, kappa=0.1, a=5.0, b=4.0 * scale**2)
     dp.DPMixture("y", alpha, base, observed=waiting, offset=slope * duration)
-    idata = pm.sample(2_000, chains=4, random_seed=1, target_accept=0.9, progressbar=False)
+    idata = pm.sample(2_000, chains=4, random_seed=1, progressbar=False)
 
 # %%
 az.summary(idata, var_names=["alpha", "slope", "scale", "y_n_clusters"])

@@ -417,7 +417,7 @@ def test_steps_are_the_same_outside_the_context_of_the_model(monkeypatch):
     outside = pm.sample(model=model, **run)
     with model:
         inside = pm.sample(**run)
-    assert made == [({"alpha_log__", "b"}, 0.95)] * 2
+    assert made == [({"alpha_log__"}, 0.95)] * 2
     assert outside["sample_stats"]["step_size"].dims == inside["sample_stats"]["step_size"].dims
 
 

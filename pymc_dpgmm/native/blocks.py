@@ -85,12 +85,13 @@ class Block:
 
         The arrays must live as long as the block is used.
         """
-        if set(fields) != set(self._places):
+        if fields.keys() != self._places.keys():
             raise TypeError(f"a block has the fields {', '.join(self._places)}, got {', '.join(fields)}")
-        block = np.zeros(self._length, dtype=np.int64)
+        # A list takes numbers in a fifth of the time that an array does.
+        words = [0] * self._length
         for name, value in fields.items():
-            block[self._places[name]] = address_of(value) if isinstance(value, np.ndarray) else value
-        return block
+            words[self._places[name]] = address_of(value) if isinstance(value, np.ndarray) else value
+        return np.array(words, dtype=np.int64)
 
     def read(self, name: str, block: str = "head") -> str:
         """Return the expression by which compiled code reads a field of a block of some name."""

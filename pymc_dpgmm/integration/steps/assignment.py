@@ -1,6 +1,6 @@
 """Which step draws hyperparameters and latent rows: that of the labels, or NUTS."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import pymc as pm
@@ -13,14 +13,18 @@ from pymc_dpgmm.integration.steps.hyperparameters import (
     hyperparameters,
     hyperparameters_of_processes,
 )
-from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, latent_rows
+from pymc_dpgmm.integration.steps.latent_rows import chosen_latent_rows, shared_of_latent_rows
+from pymc_dpgmm.integration.steps.shared_variables import MOST_DRAWN
 from pymc_dpgmm.integration.steps.targets import is_missing
+from pymc_dpgmm.integration.variables.models import count_numbers
 from pymc_dpgmm.integration.variables.records import is_gamma
 
 
 def drawn_with_labels(model: pm.Model) -> list[Variable]:
     """Return the variables of a model that can be drawn by the step of its labels, or by another one."""
-    return [*hyperparameters(model), *hyperparameters_of_processes(model), *latent_rows(model)]
+    rows = shared_of_latent_rows(model)
+    shared = [rv for own in rows.values() for rv in own]
+    return list(dict.fromkeys([*hyperparameters(model), *hyperparameters_of_processes(model), *rows, *shared]))
 
 
 def refuse_single_precision(rv: Variable) -> None:
@@ -52,7 +56,8 @@ def assigned(
     """
     values = [value for of_step in selected.values() for value in of_step]
     random = [model.values_to_rvs.get(value, value) for value in values]
-    rows = latent_rows(model)
+    of_rows = shared_of_latent_rows(model)
+    rows = list(of_rows)
     known = [*hyperparameters(model), *hyperparameters_of_processes(model)]
     chosen = [
         *chosen_hyperparameters(model, known, random, options.get("hyperparameters")),
@@ -74,4 +79,15 @@ def assigned(
             if owner is pm.NUTS and (is_missing(rv) or rv in rows):
                 refuse_single_precision(rv)
             steps[owner] = [*steps.get(owner, ()), value]
+    shared = {rv for row, own in of_rows.items() if row in chosen for rv in own}
+    if _are_drawn_with_rows(model, steps.get(pm.NUTS, ()), shared):
+        steps[labels_step] = [*steps[labels_step], *steps.pop(pm.NUTS)]
     return steps
+
+
+def _are_drawn_with_rows(model: pm.Model, values: Sequence[Variable], shared: Collection[Variable]) -> bool:
+    """Tell whether all that NUTS would draw are few numbers that latent rows share."""
+    variables = [model.values_to_rvs.get(value, value) for value in values]
+    if not variables or not all(rv in shared for rv in variables):
+        return False
+    return sum(count_numbers(model, variables).values()) <= MOST_DRAWN

@@ -18,7 +18,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.grouped import GroupedTarget, TopicsTarget, is_grouped, is_openers, is_topics
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_step
-from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows
+from pymc_dpgmm.integration.steps.latent_rows import Anchor, LatentRows, labels_of_rows, shared_of_latent_rows
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
 from pymc_dpgmm.integration.steps.scale_trials import scale_trials
 from pymc_dpgmm.integration.steps.statistics import OF_PARTITIONS, MoveStatistics, of_partition
@@ -72,17 +72,25 @@ def _refuse_atoms(model: pm.Model, values: Sequence[Variable]) -> None:
 
 
 def _latent_rows_of(
-    model: pm.Model, targets: Sequence[LabelsTarget], rows: Sequence[Variable], compile_kwargs: Any
+    model: pm.Model,
+    targets: Sequence[LabelsTarget],
+    rows: Sequence[Variable],
+    shared: Sequence[Variable],
+    compile_kwargs: Any,
 ) -> list[list[LatentRows]]:
     """Return the latent rows of each target, among value variables; several mixtures may be on the same labels.
+
+    ``shared`` are value variables that rows share and that are drawn with them.
 
     Raises
     ------
     ValueError
-        If there are rows of other labels.
+        If there are rows of other labels, or shared variables of no rows.
     """
     names = [target.name for target in targets]
     latent: list[list[LatentRows]] = [[] for _ in targets]
+    left = [_rv_of(model, value) for value in shared]
+    of_rows = shared_of_latent_rows(model) if shared else {}
     for rv in (_rv_of(model, value) for value in rows):
         labels = model.rvs_to_values[labels_of_rows(rv)].name
         if labels not in names:
@@ -91,7 +99,14 @@ def _latent_rows_of(
                 "another step"
             )
         position = names.index(labels)
-        latent[position].append(LatentRows(model, targets[position], rv, compile_kwargs))
+        own = [variable for variable in left if variable in of_rows[rv]]
+        left = [variable for variable in left if variable not in own]
+        latent[position].append(LatentRows(model, targets[position], rv, compile_kwargs, own))
+    if left:
+        raise ValueError(
+            f"{left[0].name} can be drawn here together with latent rows that share it only: give these too, or "
+            "leave it to another step"
+        )
     return latent
 
 
@@ -143,6 +158,7 @@ class LabelsStep(PartitionStep):
         imputed: Sequence[Variable] = (),
         hyperparameters: Sequence[Variable] = (),
         rows: Sequence[Variable] = (),
+        shared: Sequence[Variable] = (),
     ) -> None:
         labels = [rv for rv in model.free_RVs if is_labels(rv)] if vars is None else vars
         self.vars = [v for v in get_value_vars_from_user_vars(labels, model) if not is_openers(_rv_of(model, v))]
@@ -152,7 +168,7 @@ class LabelsStep(PartitionStep):
         # What is reported where labels stay, since the rest of the model has density zero.
         self._nothing = Drawn(0, -np.inf, no_tally(), False)
         statistics = OF_PARTITIONS | {"searching": np.bool_, "restarted": np.bool_} | self._of_moves.dtypes
-        self.latent = _latent_rows_of(model, targets, rows, compile_kwargs)
+        self.latent = _latent_rows_of(model, targets, rows, shared, compile_kwargs)
         of_targets = {
             target.name: {latent.statistic: np.float64 for latent in of_target}
             for target, of_target in zip(targets, self.latent, strict=True)
@@ -160,7 +176,7 @@ class LabelsStep(PartitionStep):
         self._set_targets(targets, statistics, rng, compile_kwargs, of_targets)
         _refuse_options(targets, options)
         openers = [t.openers for t in self.targets if isinstance(t, GroupedTarget) and t.openers is not None]
-        self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows]
+        self.vars += [*openers, *concentrations, *imputed, *hyperparameters, *rows, *shared]
         self.hyperparameters = hyperparameters_of_step(model, hyperparameters, targets, compile_kwargs)
         self.scale_trials = scale_trials(self.targets, self.hyperparameters, ROWS_TOO_MANY_TO_RECOMBINE)
         self.widths: dict[str, np.ndarray] = {}

@@ -1,6 +1,6 @@
 """Latent rows of a mixture that are drawn together with their labels."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from pymc_dpgmm.integration.variables import (
 )
 from pymc_dpgmm.integration.variables.atoms import has_atoms
 from pymc_dpgmm.sampler.amounts import REDRAWS_OF_ROWS, STRETCHES_OF_ROWS
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions
 from pymc_dpgmm.sampler.latent_rows import (
     expansions,
@@ -44,6 +45,7 @@ KERNELS_OF_SHARED = (
     StandardizedRows.kernel,
     ClusterShifts.kernel,
     *shared_numbers.KERNELS,
+    *shared_numbers.KERNELS_OF_DRAWN,
     *translations.KERNELS,
 )
 # How far the first differences of a chain reach.
@@ -59,7 +61,17 @@ def latent_rows(model: pm.Model) -> list[Variable]:
 
     The rows of a cluster must be normal, and every term of the density of the rest must depend on one row.
     """
-    return [rv for rv in model.free_RVs if _is_normal(model, rv) and row_terms_of(model, rv) is not None]
+    return list(shared_of_latent_rows(model))
+
+
+def shared_of_latent_rows(model: pm.Model) -> dict[Variable, list[Variable]]:
+    """Return the variables that the latent rows of a model share, by these: see ``shared_variables.py``."""
+    shared = {}
+    for rv in model.free_RVs:
+        terms = row_terms_of(model, rv) if _is_normal(model, rv) else None
+        if terms is not None:
+            shared[rv] = shared_variables(model, rv, terms)
+    return shared
 
 
 def _is_normal(model: pm.Model, rv: Variable) -> bool:
@@ -107,6 +119,8 @@ class LatentRows:
     target : LabelsTarget
     mixture : variable
     compile_kwargs : dict, optional
+    drawn : collection of variables
+        What no other step draws of the variables that the rows share.
 
     Attributes
     ----------
@@ -118,7 +132,14 @@ class LatentRows:
         What draws need besides the functions of families.
     """
 
-    def __init__(self, model: pm.Model, target: LabelsTarget, mixture: Variable, compile_kwargs: Any) -> None:
+    def __init__(
+        self,
+        model: pm.Model,
+        target: LabelsTarget,
+        mixture: Variable,
+        compile_kwargs: Any,
+        drawn: Collection[Variable] = (),
+    ) -> None:
         terms = row_terms_of(model, mixture)
         assert terms is not None
         self._density = LatentDensity(model, mixture, terms, compile_kwargs)
@@ -126,7 +147,8 @@ class LatentRows:
         shared = shared_variables(model, mixture, terms)
         mean, self._shared = mean_of_base(model, mixture, self._density.d), None
         if shared:
-            self._shared = SharedVariables(model, mixture, shared, mean, compile_kwargs)
+            own = [rv for rv in shared if rv in drawn]
+            self._shared = SharedVariables(model, mixture, shared, mean, compile_kwargs, own)
         self._mean = None if mean is None else model.rvs_to_values[mean].name
         # None until it is known whether the mean of the base measure is this variable, and no function of it.
         self._moves_mean: bool | None = False if mean is None else None
@@ -198,6 +220,7 @@ class LatentRows:
             self._shared.move(*moved, following, anchor.widths_of_shifts, tuning)
             with_mean = self._may_move_mean(point, state), anchor.directions
             self._shared.translate(*moved, scale, density, *with_mean, tuning)
+            self._shared.draw(*moved, anchor, tuning)
         drawn = state.tables[self._view].values[:, :d] + added
         if tuning:
             anchor.learn(drawn)
@@ -259,6 +282,8 @@ class Anchor:
         Of slices of the numbers that rows share: where standardized rows follow, and rows that are shifted.
     directions : Directions
         Of translations of all rows.
+    axes : LearntDirections or None
+        Along which shared numbers are drawn given the rows.
     """
 
     def __init__(self) -> None:
@@ -271,6 +296,7 @@ class Anchor:
         self.widths: Widths = {}
         self.widths_of_shifts: Widths = {}
         self.directions = Directions(0)
+        self.axes: LearntDirections | None = None
 
     def begin(self, rows: np.ndarray) -> None:
         """Start from the rows of the first draw."""

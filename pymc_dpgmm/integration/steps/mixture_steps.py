@@ -15,8 +15,7 @@ from pymc_dpgmm.integration.steps.grouped import is_grouped, is_openers
 from pymc_dpgmm.integration.steps.hyperparameters import check_hyperparameters, hyperparameters_of_processes
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters as hyperparameters_of
 from pymc_dpgmm.integration.steps.labels import LabelsStep
-from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows
-from pymc_dpgmm.integration.steps.latent_rows import latent_rows as latent_rows_of
+from pymc_dpgmm.integration.steps.latent_rows import check_latent_rows, chosen_latent_rows, shared_of_latent_rows
 from pymc_dpgmm.integration.steps.targets import is_labels, is_missing, labels_of_missing
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, is_atoms
 from pymc_dpgmm.integration.variables.chunked_partition import is_chunked_clusters
@@ -100,7 +99,8 @@ class DPMixtureStep(LabelsStep):
         How the rows of a latent mixture are drawn, where the rows of a cluster are normal and every term of the
         rest of the model depends on one row. ``"labels"``, the default: label and value of each row together,
         given drawn weights and parameters of the clusters; up to 16 numbers that the rows share, such as
-        coefficients, are moved with them as well. ``"nuts"``: by NUTS, given the labels.
+        coefficients, are moved with them as well, and up to 8 are drawn here alone, by slices along learnt
+        directions, where NUTS would have nothing else to draw. ``"nuts"``: by NUTS, given the labels.
 
     Raises
     ------
@@ -228,10 +228,11 @@ class DPMixtureStep(LabelsStep):
         chosen |= {"search": moves.pop("search")} if "search" in moves else {}
         options = Options(n_sweeps, moves=moves, leader_sweeps=leader_sweeps, threads=threads, **chosen).check()
         model = pm.modelcontext(model)
-        known_rows = latent_rows_of(model)
+        known_rows = shared_of_latent_rows(model)
+        known_shared = [rv for own in known_rows.values() for rv in own]
         if vars is None:
             own = [rv for rv in model.free_RVs if is_labels(rv) or labels_of_missing(model, rv) is not None]
-            own += chosen_latent_rows(known_rows, model.free_RVs, latent_rows)
+            own += chosen_latent_rows(list(known_rows), model.free_RVs, latent_rows)
             values = get_value_vars_from_user_vars(own, model)
         else:
             values = get_value_vars_from_user_vars(vars, model)
@@ -239,7 +240,7 @@ class DPMixtureStep(LabelsStep):
         check_latent_rows(latent_rows)
         known = hyperparameters_of(model)
         kinds: dict[str, list[Variable]] = {
-            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows")
+            kind: [] for kind in ("labels", "imputed", "concentrations", "hyperparameters", "rows", "shared")
         }
         for value in values:
             rv = model.values_to_rvs[value]
@@ -253,6 +254,7 @@ class DPMixtureStep(LabelsStep):
                 )
             kind = "labels" if is_labels(rv) else "imputed" if is_missing(rv) else "concentrations"
             kind = "hyperparameters" if rv in known else "rows" if rv in known_rows else kind
+            kind = "shared" if rv in known_shared else kind
             kinds[kind].append(value)
         self._setup(
             kinds["labels"],
@@ -264,6 +266,7 @@ class DPMixtureStep(LabelsStep):
             kinds["imputed"],
             kinds["hyperparameters"],
             kinds["rows"],
+            kinds["shared"],
         )
 
     @staticmethod

@@ -13,6 +13,7 @@ from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
@@ -23,6 +24,8 @@ from pymc_dpgmm.sampler.state.state import State
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
 MOST_SHARED = 16
+# Numbers that are drawn with the rows where NUTS would have nothing else to draw, at most.
+MOST_DRAWN = 8
 # Widths of slices, by variables and places.
 type Widths = dict[Place, float]
 
@@ -125,7 +128,7 @@ def draw_some(
 class SharedVariables:
     """The variables that latent rows share, and how they are moved with these.
 
-    Another step draws the variables, given the rows; this move is made beside.
+    Some may also be drawn here given the rows; another step draws the others so.
 
     Parameters
     ----------
@@ -137,6 +140,8 @@ class SharedVariables:
     mean : variable or None
         See :func:`mean_of_base`.
     compile_kwargs : dict, optional
+    drawn : sequence of variables
+        Those that are drawn here, among the shared ones.
     """
 
     def __init__(
@@ -146,10 +151,12 @@ class SharedVariables:
         shared: Sequence[Variable],
         mean: Variable | None,
         compile_kwargs: dict[str, Any] | None,
+        drawn: Sequence[Variable] = (),
     ) -> None:
         self._rows = model.rvs_to_values[mixture].name
         self._mean = None if mean is None else model.rvs_to_values[mean].name
         self._names = [model.rvs_to_values[rv].name for rv in shared]
+        self._drawn = [model.rvs_to_values[rv].name for rv in drawn]
         # Rows move too, so that whatever depends on them counts, whether it depends on the variables or not.
         depending = [other for rv in (mixture, *shared) for other in dependents(model, rv)]
         moving = [*shared, *depending, *([] if mean is None else [mean])]
@@ -267,3 +274,25 @@ class SharedVariables:
             directions.learn(place, *second_differences(density_of_shifted, values, at, *steps))
         mean = point[self._mean] if moves_mean and self._mean is not None else None
         translate_rows(rng, state, v, numbers, values, place, mean, directions, tuning)
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        point: Mapping[str, np.ndarray],
+        state: State,
+        v: int,
+        numbers: SharedNumbers,
+        anchor: Any,
+        tuning: bool,
+    ) -> None:
+        """Draw the variables that no other step draws, in the point, given the rows; see :meth:`move`.
+
+        ``anchor.axes`` are the directions, None before the first draw.
+        """
+        if not self._drawn:
+            return
+        arrays = [point[name] for name in self._drawn]
+        if anchor.axes is None:
+            anchor.axes = LearntDirections(sum(array.size for array in arrays))
+        d = len(anchor.rows[0])
+        numbers.draw_all(rng, state.tables[v].values[:, :d], arrays, anchor.axes, tuning)

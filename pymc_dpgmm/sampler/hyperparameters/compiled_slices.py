@@ -1,12 +1,21 @@
-"""Slices of a density at an address, without Python: ``draw_slice`` in ``slices.py``, number for number."""
+"""Slices of a density at an address, without Python: ``draw_slice`` in ``slices.py``, number for number.
+
+Numbers are drawn one by one, or several of them along directions.
+"""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native.arithmetic import uniform
-from pymc_dpgmm.native.compiled import FLOAT, INTS, called_at, inlined
-from pymc_dpgmm.sampler.hyperparameters.slices import MOST_STEPS, SMALLEST_INTERVAL
+from pymc_dpgmm.native.blocks import FLOATS, NUMBER
+from pymc_dpgmm.native.blocks import INTS as INTS_OF_BLOCK
+from pymc_dpgmm.native.compiled import FLOAT, INTS, address_of, called_at, floats_at, inlined, shifted
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
+from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING, MOST_STEPS, SMALLEST_INTERVAL
 
 
 @intrinsic
@@ -71,3 +80,73 @@ def draw_number(density, block, failed, numbers, place, width, log_p, bits):
             log_p = _density_at(density, block, numbers, place, before)
             break
     return log_p, right - left
+
+
+@inlined
+def learnt(width, length):
+    """Do the same as ``learnt_width``."""
+    return width + LEARNING * (length - width) if length < math.inf else 0.5 * width
+
+
+@inlined
+def place_along(given):
+    """Write the numbers of a block with ``ALONG``, if they are being drawn along a direction."""
+    if given.which >= 0:
+        direction = shifted(given.directions, given.which * given.n_moving)
+        for entry in range(given.n_moving):
+            floats_at(given.moving[entry])[0] = given.starts[entry] + given.along[0] * direction[entry]
+
+
+@inlined
+def draw_along(density, block, given, which, failed, learns, log_p, bits):
+    """Draw the numbers of a block with ``ALONG`` along each direction, and return their log density.
+
+    Parameters
+    ----------
+    density, block, failed, log_p, bits
+        See :func:`draw_number`. The density calls :func:`place_along` first.
+    given : the block, read
+    which : pointer
+        To the field of the block.
+    learns : int
+        Whether widths change.
+    """
+    for q in range(given.n_moving):
+        which[0], given.along[0] = q, 0.0
+        for entry in range(given.n_moving):
+            given.starts[entry] = floats_at(given.moving[entry])[0]
+        width = given.widths[q]
+        log_p, length = draw_number(density, block, failed, given.along, 0, width, log_p, bits)
+        if failed[0] != 0:
+            break
+        if learns != 0:
+            given.widths[q] = learnt(width, length)
+    which[0] = -1
+    return log_p
+
+
+# Fields of a block: numbers by their addresses, which are drawn along directions (n, n), from their starts.
+# ``which`` is the direction, -1 where they are not being drawn so, and ``along`` how far.
+ALONG = {
+    "which": NUMBER,
+    "n_moving": NUMBER,
+    "moving": INTS_OF_BLOCK,
+    "directions": FLOATS,
+    "starts": FLOATS,
+    "along": FLOATS,
+    "widths": FLOATS,
+}
+
+
+def filled_along(arrays: Sequence[np.ndarray], directions: LearntDirections) -> dict[str, Any]:
+    """Return the fields :data:`ALONG` for the numbers of C-contiguous float64 arrays, which must live on."""
+    moving = [address_of(array) + 8 * at for array in arrays for at in range(array.size)]
+    return {
+        "which": -1,
+        "n_moving": len(moving),
+        "moving": np.array(moving, dtype=np.int64),
+        "directions": directions.directions,
+        "starts": np.empty(len(moving)),
+        "along": np.zeros(1),
+        "widths": directions.widths,
+    }

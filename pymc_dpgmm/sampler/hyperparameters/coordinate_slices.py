@@ -26,9 +26,16 @@ from pymc_dpgmm.native.compiled import (
     shifted,
 )
 from pymc_dpgmm.native.compiled import INTS as POINTER
-from pymc_dpgmm.sampler.hyperparameters.compiled_slices import call_density, draw_number
+from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
+    ALONG,
+    call_density,
+    draw_along,
+    draw_number,
+    filled_along,
+    learnt,
+    place_along,
+)
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
-from pymc_dpgmm.sampler.hyperparameters.slices import LEARNING
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import evidence_functions, sum_up_function
 from pymc_dpgmm.sampler.state.templates import SCRATCH, SHARED, call_derive, call_evidence, call_sum_up
@@ -77,15 +84,8 @@ DENSITY = Block(
     clusters=INTS,
     # 1 where the entry has told of an error.
     failed=NUMBER,
-    # Numbers that rows depend on, by their addresses: they are drawn along directions (n, n), from their starts.
-    # ``which`` is the direction, -1 where rows stay, and ``along`` how far.
-    which=NUMBER,
-    n_moving=NUMBER,
-    moving=INTS,
-    directions=blocks.FLOATS,
-    starts=blocks.FLOATS,
-    along=blocks.FLOATS,
-    widths=blocks.FLOATS,
+    # Numbers that rows depend on. Where there is no direction, rows stay.
+    **ALONG,
 )
 FAILED, WHICH = DENSITY.places("failed", "which")
 
@@ -150,10 +150,7 @@ def _take_rows(of):
 def log_density(block):
     """Return the log density of the numbers as they are; see :data:`DENSITY`."""
     density = _density_at(block)
-    if density.which >= 0:
-        direction = shifted(density.directions, density.which * density.n_moving)
-        for entry in range(density.n_moving):
-            floats_at(density.moving[entry])[0] = density.starts[entry] + density.along[0] * direction[entry]
+    place_along(density)
     if call_entry(density.entry, density.code, density.inputs, density.outputs) != 0:
         block[FAILED] = 1
         return -math.inf
@@ -170,12 +167,6 @@ def log_density(block):
         for k in range(of.n_clusters):
             log_p += call_evidence(of.evidence, of.table, k)
     return log_p if log_p > -math.inf else -math.inf
-
-
-@inlined
-def _learnt(width, length):
-    """Do the same as ``learnt_width``."""
-    return width + LEARNING * (length - width) if length < math.inf else 0.5 * width
 
 
 @c_function(INT(INT, POINTER, POINTER, POINTER, INT, INT, POINTER, INT, INT))
@@ -199,18 +190,9 @@ def draw_coordinates(n_variables, values, lengths, widths, learns, log_density, 
             if failed[0] != 0:
                 return 0
             if learns != 0:
-                own[place] = _learnt(own[place], length)
-    for q in range(given.n_moving):
-        density[WHICH], given.along[0] = q, 0.0
-        for entry in range(given.n_moving):
-            given.starts[entry] = floats_at(given.moving[entry])[0]
-        width = given.widths[q]
-        log_p, length = draw_number(log_density, density, failed, given.along, 0, width, log_p, bits)
-        if failed[0] != 0:
-            return 0
-        if learns != 0:
-            given.widths[q] = _learnt(width, length)
-    return 1
+                own[place] = learnt(own[place], length)
+    draw_along(log_density, density, given, shifted(density, WHICH), failed, learns, log_p, bits)
+    return 1 - failed[0]
 
 
 KERNELS = (log_density, draw_coordinates)
@@ -334,10 +316,7 @@ class CoordinateSlices:
             Numbers that rows depend on, which are drawn along directions.
         directions : LearntDirections, optional
         """
-        places_of_moving = [address_of(array) + 8 * at for array in moving for at in range(array.size)]
-        n_moving = len(places_of_moving)
-        along = LearntDirections(0) if directions is None else directions
-        kept = np.array(places_of_moving, dtype=np.int64), np.empty(n_moving), np.empty(1)
+        directions = LearntDirections(0) if directions is None else directions
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
         density = DENSITY.filled(
@@ -348,13 +327,7 @@ class CoordinateSlices:
             n_mixtures=self._n_mixtures,
             clusters=self._clusters,
             failed=0,
-            which=-1,
-            n_moving=n_moving,
-            moving=kept[0],
-            directions=along.directions,
-            starts=kept[1],
-            along=kept[2],
-            widths=along.widths,
+            **filled_along(moving, directions),
         )
         arrays = (address_of(array) for array in (places[0], lengths, places[1]))
         of_density = log_density.address, address_of(density)

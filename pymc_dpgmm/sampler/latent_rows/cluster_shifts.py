@@ -17,7 +17,12 @@ import numpy as np
 
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows
-from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows, log_joint_with, read_following
+from pymc_dpgmm.sampler.latent_rows.following_rows import (
+    LEAST_EXPANSIONS_OF_FOLLOWING,
+    FollowingRows,
+    log_joint_with,
+    read_following,
+)
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, take_row_of_base
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, read_density
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
@@ -55,7 +60,7 @@ def place_shifted(block, is_first):
     """Write the rows at their distances from the centres; return the log density of them and their labels."""
     f = read_following(block)
     w = read(f.work)
-    expand_rows(w, read_density(f.density), f.present, f.anchors, f.distances, False)
+    expand_rows(w, read_density(f.density), f.anchors, f.distances, False, LEAST_EXPANSIONS_OF_FOLLOWING)
     _centre_rows(f, w)
     if is_first != 0:
         for entry in range(f.n * f.d):

@@ -87,20 +87,18 @@ def _lay_out(points, n, d, i, distances):
 
 
 @inlined
-def _begin(w, rows, places, distances):
-    """Write the rows (n, d), and then the points (T, n, d) of expansions about places (n, d), at distances.
+def _begin(w, places, distances):
+    """Write the points (T, n, d) of expansions about places (n, d), at distances.
 
     What was known from other expansions is forgotten.
     """
     for at in range(w.n_clusters * w.n):
         w.best[at] = -math.inf
     d, n = w.d, w.n
-    first = shifted(w.first, n * d)
     for entry in range(n * d):
-        w.first[entry] = rows[entry]
-        first[entry] = places[entry]
+        w.first[entry] = places[entry]
     for i in range(n):
-        _lay_out(first, n, d, i, shifted(distances, i * d))
+        _lay_out(w.first, n, d, i, shifted(distances, i * d))
 
 
 @c_function(NOTHING(INTS, FLOATS, INT, FLOATS, FLOAT))
@@ -298,16 +296,19 @@ def _expand(w, tried, stride, values, following, is_own):
 
 
 @inlined
-def expand_rows(w, density, rows, anchors, distances, is_own):
-    """Expand the density of every row (n, d) in every cluster, or in its own; write its present value too."""
+def expand_rows(w, density, anchors, distances, is_own, least):
+    """Expand the density of every row in every cluster, or in its own, at ``least`` so many times.
+
+    Expansions begin at ``anchors`` (n, d), and differences reach as far as ``distances`` (n, d).
+    """
     n, n_of = w.n, n_points(w.d)
-    _begin(w, rows, anchors, distances)
-    log_densities(density, w.first, 1 + n_of, w.of_first)
-    tried, values, stride = shifted(w.first, n * w.d), shifted(w.of_first, n), 0
+    _begin(w, anchors, distances)
+    log_densities(density, w.first, n_of, w.of_first)
+    tried, values, stride = w.first, w.of_first, 0
     following, spare = w.following, w.spare
     n_sets = n_of if is_own else w.n_clusters * n_of
-    for done in range(1 + MOST_EXPANSIONS):
-        if _expand(w, tried, stride, values, following, is_own) == 0 and done > 0:
+    for done in range(1, 2 + MOST_EXPANSIONS):
+        if _expand(w, tried, stride, values, following, is_own) == 0 and done >= least:
             break
         tried, stride = following, 0 if is_own else n_of * n
         following, spare = spare, following

@@ -14,6 +14,9 @@ from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.slots import refit
 from pymc_dpgmm.sampler.state.state import State
 
+# Rows follow any function of the numbers: its modes need not be exact.
+LEAST_EXPANSIONS_OF_FOLLOWING = 1
+
 FOLLOWING = Block(
     # Heads of the state, the memory of expansions, and the density of the rest of the model.
     state=blocks.INTS,

@@ -58,6 +58,8 @@ LEAST_LOG_SHARE = -12.0
 # The least share of rows that are chosen. With many of them more rows change their label, with few of them more
 # small clusters are open to others.
 LEAST_CHOSEN = 0.3
+# Expansions from which values are proposed: the second one is about the mode of the first.
+LEAST_EXPANSIONS = 2
 # Draws of the base measure by which a cluster without rows is known to proposals.
 N_OF_BASE = 60
 
@@ -177,14 +179,15 @@ def _log_share(w, i, k, largest):
     return max(own, largest + LEAST_LOG_SHARE)
 
 
-@c_function(NOTHING(INTS, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
-def propose(head, block, density, rows, anchors, distances, new_values, next_double, bit_state):
+@c_function(NOTHING(INTS, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
+def propose(head, block, density, rows, anchors, distances, values, new_values, next_double, bit_state):
     """Propose cluster and value of every row, and write their log densities and those of the present rows (n, d).
 
     ``anchors`` and ``distances`` (n, d) are where expansions begin, and how far differences reach.
     """
     w, of_rows = read(block), read_density(density)
-    expand_rows(w, of_rows, rows, anchors, distances, False)
+    log_densities(of_rows, rows, 1, values)
+    expand_rows(w, of_rows, anchors, distances, False, LEAST_EXPANSIONS)
     _propose(w, prior_of(memory_at(head)), rows, Bits(next_double, bit_state))
     log_densities(of_rows, w.proposed, 1, new_values)
 
@@ -346,11 +349,10 @@ def redraw(
                     drawn = _parameters(rng, own, of_clusters)
                     work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
             work.at_mean[k] += others
-    of_rows, new_values = density.make_room(work.n_sets), np.empty(n)
-    places = (address_of(array) for array in (rows, anchors, distances, new_values))
+    of_rows, values, new_values = density.make_room(work.n_sets), np.empty(n), np.empty(n)
+    places = (address_of(array) for array in (rows, anchors, distances, values, new_values))
     propose(state.address, work.address, of_rows, *places, *bits)
     density.check()
-    values = work.values.copy()
     new_alone = others + table.log_predictives_alone(work.proposed) if moves_labels else alone
     arrays = (address_of(array) for array in (rows, values, alone, new_values, new_alone))
     n_accepted = accept(state.address, work.address, *arrays, *bits)

@@ -25,7 +25,14 @@ from pymc_dpgmm.native.compiled import (
     inlined,
     shifted,
 )
-from pymc_dpgmm.sampler.hyperparameters.compiled_slices import draw_number
+from pymc_dpgmm.sampler.hyperparameters.compiled_slices import (
+    ALONG,
+    draw_along,
+    draw_number,
+    filled_along,
+    place_along,
+)
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 
 MOVE = Block(
     # The function that places rows, its block, and the rows that it writes.
@@ -44,8 +51,10 @@ MOVE = Block(
     log_p=blocks.FLOATS,
     # Whether it could not be computed.
     failed=NUMBER,
+    # Numbers that are drawn while rows stay.
+    **ALONG,
 )
-_FAILED = MOVE.place("failed")
+_FAILED, _WHICH = MOVE.places("failed", "which")
 _move_at = MOVE.reader()
 
 
@@ -75,6 +84,7 @@ def _call_place(typing_context, address, block, is_first):  # type: ignore[no-un
 @inlined
 def _log_density(block, is_first):
     m = _move_at(block)
+    place_along(m)
     log_p = _call_place(m.place, m.placement, is_first)
     # What is no number is impossible.
     if not log_p > -math.inf:
@@ -107,7 +117,38 @@ def move_number(block, log_density, numbers, place, width, next_double, bit_stat
     return 1
 
 
+@c_function(INT(INTS, INT, INT, INT, INT))
+def draw_numbers(block, log_density, learns, next_double, bit_state):
+    """Draw numbers along directions; return 0 where they have no density."""
+    log_p = _log_density(block, 1)
+    if not log_p > -math.inf:
+        return 0
+    failed, bits = shifted(block, _FAILED), Bits(next_double, bit_state)
+    draw_along(log_density, block, _move_at(block), shifted(block, _WHICH), failed, learns, log_p, bits)
+    return 1
+
+
+@c_function(FLOAT(INTS, INT))
+def place_still(block, is_first):
+    """Leave the rows where they are."""
+    return 0.0
+
+
 KERNELS = (log_density_of_moved, move_number)
+KERNELS_OF_DRAWN = (log_density_of_moved, draw_numbers, place_still)
+
+
+class StillRows:
+    """Rows (n, d) that stay while numbers are drawn."""
+
+    kernel: ClassVar[CFunction] = place_still
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+        self.address = 0
+
+
+_NOTHING_ALONG = filled_along((), LearntDirections(0))
 
 
 class SharedNumbers:
@@ -136,21 +177,22 @@ class SharedNumbers:
         tell: Callable[[], Any],
     ) -> None:
         self._entry, self._tell = entry, tell
-        self._offset = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
-        self._log_p = np.zeros(1)
+        own = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
+        log_p = np.zeros(1)
+        inputs, outputs = words_of(arrays), np.array([address_of(log_p)])
+        # The block has their addresses.
+        self._kept = own, log_p, inputs, outputs, list(arrays)
         self._fields = {
             "n_numbers": placed.size,
-            "offset": 0 if self._offset is None else address_of(self._offset),
-            "placed": placed,
+            "offset": 0 if own is None else address_of(own),
+            "placed": address_of(placed),
             "entry": entry.address,
             "code": entry.code,
-            "inputs": words_of(arrays),
-            "outputs": np.array([address_of(self._log_p)]),
-            "log_p": self._log_p,
+            "inputs": address_of(inputs),
+            "outputs": address_of(outputs),
+            "log_p": address_of(log_p),
             "failed": 0,
         }
-        # The block has their addresses.
-        self._arrays = list(arrays)
 
     def draw(
         self, rng: np.random.Generator, placement: Placement, values: np.ndarray, at: int, width: float
@@ -174,16 +216,40 @@ class SharedNumbers:
             The length of the interval that it was drawn from; None, and nothing has changed, where the density of
             what is there is zero.
         """
-        block = MOVE.filled(
-            place=placement.kernel.address, placement=placement.address, rows=placement.rows, **self._fields
-        )
+        block = self._block(placement, _NOTHING_ALONG)
         length = np.array([width])
         given = address_of(values), at, address_of(length)
-        is_drawn = move_number(address_of(block), log_density_of_moved.address, *given, *bits_of_generator(rng))
+        density = address_of(block), log_density_of_moved.address
+        is_drawn = move_number(*density, *given, *bits_of_generator(rng))
+        self._check(block)
+        return float(length[0]) if is_drawn else None
+
+    def draw_all(
+        self,
+        rng: np.random.Generator,
+        rows: np.ndarray,
+        arrays: Sequence[np.ndarray],
+        directions: LearntDirections,
+        tuning: bool,
+    ) -> None:
+        """Draw all numbers of some of the arrays in place, given the rows (n, d) without their offset."""
+        along = filled_along(arrays, directions)
+        block = self._block(StillRows(rows), along)
+        draw_numbers(address_of(block), log_density_of_moved.address, int(tuning), *bits_of_generator(rng))
+        self._check(block)
+        if tuning and len(directions.widths) > 1:
+            directions.learn(np.concatenate([array.ravel() for array in arrays]))
+
+    def _block(self, placement: Placement, along: dict[str, Any]) -> np.ndarray:
+        self._last = placement, along
+        of_rows = {"place": placement.kernel.address, "placement": placement.address, "rows": placement.rows}
+        return MOVE.filled(**of_rows, **self._fields, **along)
+
+    def _check(self, block: np.ndarray) -> None:
+        """Raise what is wrong if the density could not be computed."""
         if block[_FAILED]:
             error = getattr(self._entry, "error", None)
             if error is not None:
                 raise error
             self._tell()
             raise FloatingPointError("the log density of what latent rows share could not be computed")
-        return float(length[0]) if is_drawn else None

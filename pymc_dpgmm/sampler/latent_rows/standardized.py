@@ -19,7 +19,11 @@ import numpy as np
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior
-from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows, read_following
+from pymc_dpgmm.sampler.latent_rows.following_rows import (
+    LEAST_EXPANSIONS_OF_FOLLOWING,
+    FollowingRows,
+    read_following,
+)
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, read_density
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
@@ -70,7 +74,7 @@ def place_standardized(block, is_first):
     """Write the rows that have the residuals; return their log density in clusters, with the Jacobian."""
     f = read_following(block)
     w = read(f.work)
-    expand_rows(w, read_density(f.density), f.present, f.anchors, f.distances, True)
+    expand_rows(w, read_density(f.density), f.anchors, f.distances, True, LEAST_EXPANSIONS_OF_FOLLOWING)
     if is_first != 0:
         _standardize(w, f.present, f.residuals)
     return _restore(w, f.residuals, f.rows)

@@ -37,8 +37,8 @@ WORK = Block(
     log_integrals=blocks.FLOATS,
     # 1 where another expansion is worth while.
     unfinished=blocks.BYTES,
-    # The present rows, and the points (T, n, d) of first expansions; points (K, T, n, d) of those that follow, in
-    # turn; and the log densities at both.
+    # The points (T, n, d) of first expansions, points (K, T, n, d) of those that follow, in turn, and the log
+    # densities at both.
     first=blocks.FLOATS,
     following=blocks.FLOATS,
     spare=blocks.FLOATS,
@@ -78,8 +78,6 @@ class Work:
         See :data:`WORK`.
     slots, clusters, means, at_mean, chosen, proposed : arrays
         As in the block.
-    values : (n,) array
-        The log densities of the present rows.
     n_sets : int
         Row sets whose density is computed at once, at most.
     """
@@ -102,8 +100,7 @@ class Work:
     def _lay_out(self, n: int, d: int, n_means: int, k: int, n_slots: int) -> None:
         self._shape = n, d, n_means, k, n_slots
         size, n_of = d * (d + 1) // 2, n_points(d)
-        of_first, self.n_sets = np.empty((1 + n_of, n)), max(1 + n_of, k * n_of)
-        self.values = of_first[0]
+        self.n_sets = k * n_of
         self.slots, self.clusters = np.empty(k, dtype=np.int64), np.empty(n, dtype=np.int64)
         self.means, self.at_mean = np.empty((k, n_means, d)), np.empty((k, n))
         self.chosen, self.proposed = np.empty(n, dtype=np.int64), np.empty((n, d))
@@ -123,10 +120,10 @@ class Work:
             "factors": np.empty((k, n, size)),
             "log_integrals": np.empty((k, n)),
             "unfinished": np.empty((k, n), dtype=np.uint8),
-            "first": np.empty((1 + n_of, n, d)),
+            "first": np.empty((n_of, n, d)),
             "following": np.empty((k, n_of, n, d)),
             "spare": np.empty((k, n_of, n, d)),
-            "of_first": of_first,
+            "of_first": np.empty((n_of, n)),
             "of_following": np.empty((k, n_of, n)),
             "chosen": self.chosen,
             "proposed": self.proposed,

@@ -1,0 +1,156 @@
+"""Densities of latent rows at addresses: in Python, in compiled code, with errors; slices of shared numbers."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+import sampled
+from pytensor.raise_op import Assert
+
+import pymc_dpgmm as dp
+from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
+from pymc_dpgmm.native.array_calls import NativeCall, PythonCall, words_of
+from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
+
+BASE = dp.NormalInverseGamma(0.4, 0.3, 2.5, 0.8)
+COUNTS, SEASONS = np.array([0, 2, 3, 11]), np.array([-1.0, 0.0, 0.5, 1.5])
+
+
+def test_a_python_function_has_an_address():
+    """It is given the rows with their offset."""
+    rng, offset = np.random.default_rng(1), np.arange(8.0).reshape(4, 2)
+    density = RowDensity.of_function(lambda rows: np.sin(rows).sum(axis=2), 4, 2)
+    for n_sets in (1, 3, 7):
+        rows = rng.normal(size=(n_sets, 4, 2))
+        np.testing.assert_allclose(density(rows), np.sin(rows).sum(axis=2))
+    density.add(offset)
+    np.testing.assert_allclose(density(rows), np.sin(rows + offset).sum(axis=2))
+
+
+@pytest.mark.parametrize("error", [ValueError("no density"), KeyboardInterrupt()])
+def test_errors_of_a_python_function_are_raised(error):
+    """They do not pass through compiled code, and are forgotten once they have been raised."""
+    is_bad = [True]
+
+    def function(rows):
+        if is_bad[0]:
+            raise error
+        return rows[..., 0]
+
+    density = RowDensity.of_function(function, 4, 1)
+    with pytest.raises(type(error)):
+        density(np.zeros((2, 4, 1)))
+    is_bad[0] = False
+    np.testing.assert_array_equal(density(np.ones((2, 4, 1))), 1.0)
+
+
+def latent(observed):
+    with pm.Model() as model:
+        x, slope = dp.DPMixture("x", 1.2, BASE, shape=4), pm.Normal("slope")
+        pm.Normal("y", x + slope * pytensor.shared(observed), 0.5, observed=SEASONS)
+    return model
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_densities_of_a_model_at_arrays_that_change(is_native):
+    """Compiled by numba, or called back where arrays are of another type, with data of the model."""
+    model = latent(SEASONS if is_native else SEASONS.astype("float32"))
+    x = model["x"]
+    density = LatentDensity(model, x, row_terms_of(model, x), None)
+    point = model.initial_point(random_seed=1)
+    rows, slope = np.random.default_rng(2).normal(size=(3, 4, 1)), np.array(0.7)
+    at_point = density.at(point | {"slope": slope})
+    assert isinstance(at_point._entry, NativeCall) == is_native
+    for value in (0.7, -1.1):
+        slope[...] = value
+        mean = rows[..., 0] + value * SEASONS
+        expected = -0.5 * ((SEASONS - mean) / 0.5) ** 2 - np.log(0.5 * np.sqrt(2.0 * np.pi))
+        np.testing.assert_allclose(at_point(rows), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["x", "slope"])
+def test_errors_of_a_graph_are_those_of_pytensor(name):
+    """In compiled draws of rows, and of a number that they share."""
+    with pm.Model() as model:
+        x, slope = dp.DPMixture("x", 1.2, BASE, shape=4), pm.Normal("slope")
+        refused = Assert(f"{name} is too large")
+        value = refused(x, pt.lt(x.max(), 2.0)) if name == "x" else x + refused(slope, pt.lt(slope, 0.5))
+        pm.Poisson("y", pt.exp(value + slope), observed=COUNTS)
+    with pytest.raises((AssertionError, NotImplementedError), match=f"{name} is too large|several rows"):
+        sampled.sample(model, 400, tune=50, chains=1, random_seed=3)
+
+
+MEAN, COVARIANCE = np.array([0.5, -1.0]), np.array([[1.0, 1.9], [1.9, 4.0]])
+
+
+def test_numbers_along_directions_have_their_distribution():
+    """Two correlated numbers of two variables, with and without learnt axes."""
+    precision = np.linalg.inv(COVARIANCE)
+    first, second, rows = np.array(0.0), np.array([0.0]), np.zeros((4, 1))
+    seen = []
+
+    def log_density(first, second, rows):
+        moved = np.array([float(first), second[0]]) - MEAN
+        seen.append(rows.copy())
+        return [np.asarray(-0.5 * moved @ precision @ moved)]
+
+    arrays = [first, second, rows]
+    entry = PythonCall(log_density, [(array.dtype, array.ndim) for array in arrays])
+    assert words_of(arrays).shape == (1 + 2 + 3,)
+    numbers = SharedNumbers(entry, arrays, rows, np.ones((4, 1)), lambda: None)
+    rng, directions = np.random.default_rng(6), LearntDirections(2)
+    draws = np.empty((6_000, 2))
+    for t in range(len(draws)):
+        numbers.draw_all(rng, np.full((4, 1), 2.0), [first, second], directions, tuning=t < 1_000)
+        draws[t] = float(first), second[0]
+        if t == 999:
+            learnt = directions.directions.copy()
+    np.testing.assert_array_equal(directions.directions, learnt)
+    np.testing.assert_array_equal(seen[0], 3.0)
+    kept = draws[1_000:]
+    np.testing.assert_allclose(kept.mean(axis=0), MEAN, atol=0.15)
+    np.testing.assert_allclose(np.cov(kept.T), COVARIANCE, rtol=0.12)
+    # Along their axes they are independent from draw to draw.
+    assert abs(np.corrcoef(kept[1:, 0], kept[:-1, 0])[0, 1]) < 0.1
+
+
+def steps_of(build):
+    with pm.Model() as model:
+        build()
+        made = pm.sampling.mcmc.instantiate_steppers(model, *pm.sampling.mcmc.assign_step_methods(model))
+    return {
+        type(step).__name__: {value.name for value in step.vars}
+        for step in (made if isinstance(made, list) else [made])
+    }
+
+
+def slopes(n=2):
+    x, slope = dp.DPMixture("x", 1.2, BASE, shape=4), pm.Normal("slope", shape=n)
+    pm.Poisson("y", pt.exp(x + slope.sum() * SEASONS), observed=COUNTS)
+
+
+def slopes_and_a_parent():
+    x, slope = dp.DPMixture("x", 1.2, BASE, shape=4), pm.Normal("slope", 0.0, pm.HalfNormal("sd"))
+    pm.Poisson("y", pt.exp(x + slope * SEASONS), observed=COUNTS)
+
+
+@pytest.mark.interpreted
+@pytest.mark.parametrize(
+    ("build", "by_nuts"),
+    [(slopes, set()), (lambda: slopes(9), {"slope"}), (slopes_and_a_parent, {"slope", "sd_log__"})],
+    ids=["few", "many", "a parent"],
+)
+def test_what_rows_share_is_drawn_with_them_where_nuts_has_nothing_else(build, by_nuts):
+    steps = steps_of(build)
+    assert steps.get("NUTS", set()) == by_nuts
+    assert steps["DPMixtureStep"] == {"x_labels", "x"} | ({"slope"} - by_nuts)
+
+
+def test_a_number_without_its_rows_is_refused():
+    with pm.Model() as model:
+        slopes()
+        with pytest.raises(ValueError, match="slope can be drawn here together with latent rows"):
+            dp.DPMixtureStep([model["x_labels"], model["slope"]])
