@@ -11,8 +11,9 @@ by an interval that steps out and shrinks (Neal 2003, section 4 and figures 3 an
 invariant whatever the widths are. Widths are learnt while tuning.
 
 Numbers in the offset of observed rows, such as the coefficients of a regression whose residuals are a mixture, are
-hyperparameters too where there are few of them: the clusters are summed up anew wherever one moves. They are drawn
-along the principal axes of their draws, which are learnt while tuning, since coefficients are often correlated.
+hyperparameters too where there are few of them: the clusters are summed up anew wherever one moves. They and the
+other hyperparameters of these rows are drawn along the principal axes of their draws, which are learnt while
+tuning: coefficients are often correlated, and an intercept can take the place of the mean of a base measure.
 """
 
 import math
@@ -242,6 +243,10 @@ def hyperparameters_of_step(
     return made
 
 
+def _directions_of(arrays: Sequence[np.ndarray]) -> LearntDirections:
+    return LearntDirections(sum(array.size for array in arrays))
+
+
 class Hyperparameters:
     """Hyperparameters that a step draws, and the density of each given all else.
 
@@ -289,9 +294,9 @@ class Hyperparameters:
             self._ends.append(len(outputs))
         inputs = values_behind(model, outputs)
         self._inputs = [value.name for value in inputs]
-        # First those that leave the rows where they are.
-        self._moving = [name for name in self.names if name in moving]
-        self.names = [*(name for name in self.names if name not in moving), *self._moving]
+        # Those that leave the rows where they are, and those that are drawn along directions.
+        self._still = [name for name in self.names if name not in moving]
+        self._along = list(self.names) if moving else []
         self._positions = [self._inputs.index(name) for name in self.names]
         self._shapes = [output.type.shape for output in outputs]
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
@@ -330,13 +335,9 @@ class Hyperparameters:
                 # There is no density to slice: the variables wait until labels and rows allow them.
                 return
             evidence.begin(state)
-        of_variables = [
-            widths.setdefault(name, np.ones(np.shape(point[name])))
-            for name in self.names
-            if name not in self._moving
-        ]
-        n_moving = sum(np.size(point[name]) for name in self._moving)
-        directions = widths.setdefault(", ".join(["rows", *self._moving]), LearntDirections(n_moving))
+        of_variables = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self._still]
+        along = self._arrays_of(self._along, arguments)
+        directions = widths.setdefault(", ".join(["rows", *self._along]), _directions_of(along))
         if not self._is_compiled:
             # PyTensor compiles its function at the first call.
             self._function(*arguments)
@@ -345,13 +346,18 @@ class Hyperparameters:
             self._draw_natively(self._slices, rng, arguments, of_variables, directions, tuning)
         else:
             self._draw_in_python(rng, arguments, of_variables, directions, tuning)
-        if tuning and n_moving > 1:
-            directions.learn(np.concatenate([np.ravel(array) for array in self._arrays_that_move(arguments)]))
+        if tuning and len(directions.widths) > 1:
+            directions.learn(np.concatenate([array.ravel() for array in along]))
         point.update({name: arguments[at] for name, at in zip(self.names, self._positions, strict=True)})
 
-    def _arrays_that_move(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the arrays that rows depend on."""
-        return [arguments[at] for at in self._positions[len(self.names) - len(self._moving) :]]
+    @property
+    def moves_rows(self) -> bool:
+        """Whether rows depend on some of the variables, so that the state has others after a draw."""
+        return bool(self._along)
+
+    def _arrays_of(self, names: Sequence[str], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the arrays of some variables among the arguments."""
+        return [arguments[self._inputs.index(name)] for name in names]
 
     def _draw_in_python(
         self,
@@ -364,8 +370,7 @@ class Hyperparameters:
         log_p = self._log_density(arguments)
         if not log_p > -math.inf:
             return
-        for position, of_variable in zip(self._positions, widths, strict=False):
-            current = arguments[position]
+        for current, of_variable in zip(self._arrays_of(self._still, arguments), widths, strict=True):
             for place in np.ndindex(current.shape):
                 log_p = self._draw_coordinate(rng, arguments, current, place, of_variable, log_p, tuning)
         for q in range(len(directions.widths)):
@@ -385,10 +390,9 @@ class Hyperparameters:
             given = evidence.table, evidence.n_clusters, evidence.names, first, evidence.rows
             slices.set_clusters(position, *given)
         shared = self._function.shared
-        moving = self._arrays_that_move(arguments)
-        values = [arguments[at] for at in self._positions[: len(self.names) - len(moving)]]
+        values, along = (self._arrays_of(names, arguments) for names in (self._still, self._along))
         inputs = words_of([*arguments, *shared])
-        if not slices.draw(rng, inputs, values, widths, tuning, moving, directions):
+        if not slices.draw(rng, inputs, values, widths, tuning, along, directions):
             # What failed is in the arguments: PyTensor tells what it is.
             self._function(*arguments)
             raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")
@@ -447,8 +451,8 @@ class Hyperparameters:
         log_p: float,
         tuning: bool,
     ) -> float:
-        """Draw the numbers that rows depend on along a direction, and return the log density there."""
-        arrays = self._arrays_that_move(arguments)
+        """Draw numbers along a direction, and return the log density there."""
+        arrays = self._arrays_of(self._along, arguments)
         starts, ends = [array.copy() for array in arrays], np.cumsum([array.size for array in arrays])[:-1]
         parts = np.split(directions.directions[q], ends)
 

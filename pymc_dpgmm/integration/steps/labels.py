@@ -232,7 +232,7 @@ class LabelsStep(PartitionStep):
         """Draw the labels, and the hyperparameters that go with them, given everything else in the point."""
         point, statistics = super().step(point)
         states = [None if prepared is None else prepared.state for prepared in self.prepared]
-        for group in self.hyperparameters:
+        for group in (group for group in self.hyperparameters if not group.moves_rows):
             group.draw(self.rng, point, states, self.widths, self.tune)
         for position, trial in self.scale_trials.items() if self.tune else ():
             schedule, prepared = self.schedules[position], self.prepared[position]
@@ -241,6 +241,10 @@ class LabelsStep(PartitionStep):
                 schedule.note_trial(bettered is not None)
                 if bettered is not None:
                     point, self.prepared[position] = bettered
+        states = [None if prepared is None else prepared.state for prepared in self.prepared]
+        # The states have the rows of before until the next draw.
+        for group in (group for group in self.hyperparameters if group.moves_rows):
+            group.draw(self.rng, point, states, self.widths, self.tune)
         return point, statistics
 
     def _new_schedules(self, tune: int) -> list[LabelsSchedule]:

@@ -33,7 +33,14 @@ class LearntScaleDraw:
     scale : LearntScale
     targets : sequence of LabelsTarget
         All labels of the step, in the order in which states are given.
+
+    Attributes
+    ----------
+    moves_rows : bool
+        False: see ``Hyperparameters``.
     """
+
+    moves_rows = False
 
     def __init__(
         self, model: pm.Model, mixture: Variable, scale: LearntScale, targets: Sequence[LabelsTarget]

@@ -84,7 +84,7 @@ DENSITY = Block(
     clusters=INTS,
     # 1 where the entry has told of an error.
     failed=NUMBER,
-    # Numbers that rows depend on. Where there is no direction, rows stay.
+    # Numbers some of which rows depend on. Where there is no direction, rows stay.
     **ALONG,
 )
 FAILED, WHICH = DENSITY.places("failed", "which")
@@ -313,7 +313,7 @@ class CoordinateSlices:
         values, widths : sequences of C-contiguous float64 arrays
         learns : bool
         moving : sequence of C-contiguous float64 arrays
-            Numbers that rows depend on, which are drawn along directions.
+            Numbers that are drawn along directions, of which some move rows; they may be among ``values`` too.
         directions : LearntDirections, optional
         """
         directions = LearntDirections(0) if directions is None else directions
