@@ -21,7 +21,13 @@ from numba.np.arrayobj import populate_array
 
 from pymc_dpgmm.native.compiled import INT, INTS, address_of, called_at
 
-_NUMBER_BYTES = 8
+# Numbers of arrays that are given; results are floats.
+_NUMBERS = (
+    types.float64,
+    types.float32,
+    *(types.int64, types.int32, types.int16, types.int8),
+    *(types.uint64, types.uint32, types.uint16, types.uint8),
+)
 
 
 class Entry(Protocol):
@@ -137,22 +143,25 @@ class NativeCall:
 def native_call(function: Any) -> NativeCall | None:
     """Return how C functions call a function of arrays that numba has compiled for one kind of arguments.
 
-    None where arguments are not arrays of numbers with 8 bytes each, or results not arrays of floats, in the form
-    that PyTensor makes; and where numba's inside is not as it is known.
+    None where arguments are not arrays of numbers, or results not arrays of floats, in the form that PyTensor
+    makes; and where numba's inside is not as it is known.
     """
     compiled = list(getattr(function, "overloads", {}).values())
-    if len(compiled) != 1 or len(compiled[0].signature.args) != 1:
+    if len(compiled) != 1:
         return None
-    (packed,), returned = compiled[0].signature.args, compiled[0].signature.return_type
-    if not isinstance(packed, types.BaseTuple) or not isinstance(returned, types.BaseTuple):
+    given, returned = compiled[0].signature.args, compiled[0].signature.return_type
+    # PyTensor lets functions take their arrays one by one, or all as a tuple.
+    is_packed = len(given) == 1 and isinstance(given[0], types.BaseTuple)
+    kinds = tuple(given[0].types) if is_packed else tuple(given)
+    if not isinstance(returned, types.BaseTuple):
         return None
-    takes_arrays = all(_is_array(kind, types.float64, types.int64) and kind.layout == "C" for kind in packed.types)
+    takes_arrays = all(_is_array(kind, *_NUMBERS) and kind.layout == "C" for kind in kinds)
     # They are copied to memory of floats.
     if not takes_arrays or not all(_is_array(kind, types.float64) for kind in returned.types):
         return None
     try:
         address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
-        return NativeCall(address, _entry(packed, returned))
+        return NativeCall(address, _entry(kinds, is_packed, returned))
     except (AttributeError, NotImplementedError, TypeError, NumbaError):
         # Numba's inside is not as it is known: the function is called from Python then.
         return None
@@ -163,20 +172,22 @@ def _is_array(kind: Any, *dtypes: Any) -> bool:
 
 
 @cache
-def _entry(packed: Any, returned: Any) -> Any:
-    """Return the entry for arrays of some types: a tuple of arguments, and one of results."""
+def _entry(kinds: tuple[Any, ...], is_packed: bool, returned: Any) -> Any:
+    """Return the entry for arrays of some types, which are arguments or a tuple, and for a tuple of results."""
+    packed = types.Tuple(kinds)
+    arguments_of = [packed] if is_packed else list(kinds)
 
     @intrinsic
     def call(typing_context, code, inputs, outputs):  # type: ignore[no-untyped-def]
         def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
             code, inputs, outputs = arguments
             convention = context.call_conv
-            kind = convention.get_function_type(returned, [packed])
+            kind = convention.get_function_type(returned, arguments_of)
             words = _Words(builder, inputs)
-            arrays = [_array_at(context, builder, kind_of, words) for kind_of in packed.types]
-            given = context.make_tuple(builder, packed, arrays)
+            arrays = [_array_at(context, builder, kind_of, words) for kind_of in kinds]
+            given = [context.make_tuple(builder, packed, arrays)] if is_packed else arrays
             target = builder.inttoptr(code, kind.as_pointer())
-            status, results = convention.call_function(builder, target, returned, [packed], [given])
+            status, results = convention.call_function(builder, target, returned, arguments_of, given)
             with builder.if_then(status.is_ok):
                 addresses = _Words(builder, outputs)
                 for k, kind_of in enumerate(returned.types):
@@ -212,7 +223,7 @@ def _array_at(context: Any, builder: Any, kind: Any, words: _Words) -> Any:
     data = builder.inttoptr(words.take(), context.get_data_type(kind.dtype).as_pointer())
     shape = [words.take() for _ in range(kind.ndim)]
     strides: list[Any] = []
-    step = size = ir.Constant(word, _NUMBER_BYTES)
+    step = size = ir.Constant(word, kind.dtype.bitwidth // 8)
     for length in reversed(shape):
         strides.insert(0, step)
         step = builder.mul(step, length)

@@ -26,7 +26,7 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pymc_dpgmm.integration.internals.callbacks import STAMP, callback_of_node, callback_of_operation
 from pymc_dpgmm.integration.internals.modes import NO_JAX
 from pymc_dpgmm.integration.internals.pymc_internals import JOINED_INPUTS
-from pymc_dpgmm.integration.variables.atoms import SampledValueOp
+from pymc_dpgmm.integration.variables.atoms import FirstRowsOp, SampledValueOp
 from pymc_dpgmm.integration.variables.operations import LabelsMixtureRV, NumbersOp, PartitionSizesOp
 from pymc_dpgmm.integration.variables.rising import OfNumbers
 from pymc_dpgmm.native import special
@@ -105,6 +105,36 @@ def numba_partition_sizes(
         return counts[:n_clusters]
 
     return sizes, f"{STAMP} PartitionSizesOp"
+
+
+@register_funcify_and_cache_key(FirstRowsOp)
+def numba_first_rows(op: FirstRowsOp, node: Apply, **extra: Any) -> tuple[Callable[..., Any], str | None]:
+    """Return compiled code for the first row of every label, and its key on disk.
+
+    For many labels the code calls Python, where the result is kept while labels stay as they are. A row whose
+    label is out of range, so that the density is zero, is its own first row.
+    """
+    (n,) = node.inputs[0].type.shape
+    if n is not None and n >= MANY_LABELS:
+        return numba_numbers(op, node, **extra)
+    _refuse_generic_steps(node)
+
+    @numba_njit
+    def first_rows(labels):
+        n = labels.shape[0]
+        first_of, found = np.empty(n, np.int64), np.empty(n, np.int64)
+        for i in range(n):
+            first_of[i] = -1
+        for i in range(n):
+            label = labels[i]
+            found[i] = i
+            if 0 <= label < n:
+                if first_of[label] < 0:
+                    first_of[label] = i
+                found[i] = first_of[label]
+        return found
+
+    return first_rows, f"{STAMP} FirstRowsOp"
 
 
 @register_funcify_and_cache_key(OfNumbers)

@@ -33,6 +33,8 @@ class DirectFunction:
         self._function.trust_input = True
         self._n_inputs, self._is_single = len(inputs), isinstance(outputs, Variable)
         self._entry: Entry | None = None
+        self._n_outputs = 1 if isinstance(outputs, Variable) else len(outputs)
+        self._draw: Any = None
         self._find_code()
 
     def _find_code(self) -> None:
@@ -42,6 +44,24 @@ class DirectFunction:
         self._code: Any = code
         # Data of the model: what pm.set_data puts there is read at every call.
         self._shared = [] if code is None else list(self._function.input_storage[self._n_inputs :])
+
+    def drawn(self, *arrays: Any) -> Any:
+        """Return the outputs of a function of random variables.
+
+        Generators are used as they are set, and need not have advanced afterwards. Numba takes ten times as long
+        to find out what a generator is as to draw a few numbers, so that its machine code is called directly.
+        """
+        if self._draw is None:
+            outputs = self._function(*arrays)
+            compiled = list(getattr(getattr(self._function.vm, "jit_fn", None), "overloads", {}).values())
+            self._draw = getattr(compiled[0], "entry_point", None) if len(compiled) == 1 else None
+            self._draw = self._draw or self._function
+            return outputs
+        if self._draw is self._function:
+            return self._function(*arrays)
+        shared = (container.storage[0] for container in self._function.input_storage[self._n_inputs :])
+        outputs = self._draw((*arrays, *shared))[: self._n_outputs]
+        return outputs[0] if self._is_single else outputs
 
     def __call__(self, *arrays: Any) -> Any:
         """Return the output, or a sequence of outputs."""
@@ -81,7 +101,7 @@ class DirectFunction:
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
-        return {**self.__dict__, "_code": None, "_shared": [], "_entry": None}
+        return {**self.__dict__, "_code": None, "_shared": [], "_entry": None, "_draw": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

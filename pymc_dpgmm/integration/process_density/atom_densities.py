@@ -114,7 +114,7 @@ class AtomDensities:
         function, generators = self._draws
         for position, generator in enumerate(generators):
             generator.set_value(np.random.Generator(np.random.PCG64([seed, position])), borrow=True)
-        atoms = function(np.int64(n), *self._point)
+        atoms = function.drawn(np.array(n, dtype=np.int64), *self._point)
         return self.inside(atoms)
 
     def inside(self, atoms: Atoms) -> Atoms:
@@ -274,7 +274,7 @@ class AtomDensities:
         return [atoms[position] for position in self.discrete]
 
     @cached_property
-    def _draws(self) -> tuple[Callable[..., Any], list[SharedVariable]]:
+    def _draws(self) -> tuple["_Function", list[SharedVariable]]:
         n = pt.lscalar("n")
         replaced: dict[Variable, Variable] = {self._n_atoms: n}
         outputs: list[Variable] = []
@@ -418,6 +418,10 @@ class _Function(DirectFunction):
     def __call__(self, *arrays: Any) -> Any:
         """Return the output, or a sequence of outputs."""
         return super().__call__(*(np.asarray(array, order="C") for array in arrays))
+
+    def drawn(self, *arrays: Any) -> Any:
+        """Return the outputs of a function of random variables."""
+        return super().drawn(*(np.asarray(array, order="C") for array in arrays))
 
 
 def _by_atom(density: Variable) -> Variable:
