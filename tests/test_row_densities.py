@@ -9,6 +9,7 @@ import sampled
 from pytensor.raise_op import Assert
 
 import pymc_dpgmm as dp
+from pymc_dpgmm.integration.internals import direct
 from pymc_dpgmm.integration.process_density.latent_density import LatentDensity, row_terms_of
 from pymc_dpgmm.native.array_calls import NativeCall, PythonCall, words_of
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
@@ -54,10 +55,12 @@ def latent(observed):
     return model
 
 
-@pytest.mark.parametrize("is_native", [True, False])
-def test_densities_of_a_model_at_arrays_that_change(is_native):
-    """Compiled by numba, or called back where arrays are of another type, with data of the model."""
-    model = latent(SEASONS if is_native else SEASONS.astype("float32"))
+@pytest.mark.parametrize(("dtype", "is_native"), [("float64", True), ("float32", True), ("float64", False)])
+def test_densities_of_a_model_at_arrays_that_change(dtype, is_native, monkeypatch):
+    """Compiled by numba, or called back in Python, with data of the model of any type."""
+    if not is_native:
+        monkeypatch.setattr(direct, "native_call", lambda code: None)
+    model = latent(SEASONS.astype(dtype))
     x = model["x"]
     density = LatentDensity(model, x, row_terms_of(model, x), None)
     point = model.initial_point(random_seed=1)

@@ -140,6 +140,23 @@ class NativeCall:
         return address
 
 
+def machine_code(function: Any) -> Callable[..., Any] | None:
+    """Return what a function that numba has compiled for one kind of arguments calls for these, from Python.
+
+    Nothing is checked: the arguments must be of this kind. None where numba's inside is not as it is known.
+    """
+    compiled = list(getattr(function, "overloads", {}).values())
+    if len(compiled) != 1 or not hasattr(compiled[0], "entry_point"):
+        return None
+    code: Callable[..., Any] = compiled[0].entry_point
+    return (lambda *arguments: code(arguments)) if _is_packed(compiled[0].signature.args) else code
+
+
+def _is_packed(given: Any) -> bool:
+    """Tell whether a function of PyTensor takes its arrays as a tuple, and not one by one."""
+    return len(given) == 1 and isinstance(given[0], types.BaseTuple)
+
+
 def native_call(function: Any) -> NativeCall | None:
     """Return how C functions call a function of arrays that numba has compiled for one kind of arguments.
 
@@ -150,8 +167,7 @@ def native_call(function: Any) -> NativeCall | None:
     if len(compiled) != 1:
         return None
     given, returned = compiled[0].signature.args, compiled[0].signature.return_type
-    # PyTensor lets functions take their arrays one by one, or all as a tuple.
-    is_packed = len(given) == 1 and isinstance(given[0], types.BaseTuple)
+    is_packed = _is_packed(given)
     kinds = tuple(given[0].types) if is_packed else tuple(given)
     if not isinstance(returned, types.BaseTuple):
         return None

@@ -11,7 +11,7 @@ import numpy as np
 import pymc as pm
 from pytensor.graph.basic import Variable
 
-from pymc_dpgmm.native.array_calls import Entry, NativeCall, PythonCall, native_call
+from pymc_dpgmm.native.array_calls import Entry, NativeCall, PythonCall, machine_code, native_call
 
 
 class DirectFunction:
@@ -51,16 +51,17 @@ class DirectFunction:
         Generators are used as they are set, and need not have advanced afterwards. Numba takes ten times as long
         to find out what a generator is as to draw a few numbers, so that its machine code is called directly.
         """
-        if self._draw is None:
+        kinds = [(array.dtype, array.ndim) for array in arrays]
+        if self._draw is None or self._draw[0] != kinds:
+            # PyTensor compiles its function at the first call.
             outputs = self._function(*arrays)
-            compiled = list(getattr(getattr(self._function.vm, "jit_fn", None), "overloads", {}).values())
-            self._draw = getattr(compiled[0], "entry_point", None) if len(compiled) == 1 else None
-            self._draw = self._draw or self._function
+            self._draw = kinds, machine_code(getattr(self._function.vm, "jit_fn", None))
             return outputs
-        if self._draw is self._function:
+        _, code = self._draw
+        if code is None:
             return self._function(*arrays)
         shared = (container.storage[0] for container in self._function.input_storage[self._n_inputs :])
-        outputs = self._draw((*arrays, *shared))[: self._n_outputs]
+        outputs = code(*arrays, *shared)[: self._n_outputs]
         return outputs[0] if self._is_single else outputs
 
     def __call__(self, *arrays: Any) -> Any:
