@@ -123,7 +123,9 @@ def replicates(n, seed):
             draws = quantities({name: trace.posterior[name].values[0] for name in names}, counts)
             found = {
                 "counts": counts.tolist(),
-                "diverging": int(trace.sample_stats["diverging"].sum()) if "diverging" in trace.sample_stats else 0,
+                "diverging": int(trace.sample_stats["diverging"].sum())
+                if "diverging" in trace.sample_stats
+                else 0,
                 "rank": {},
                 "share_below": {},
                 "ess": {},

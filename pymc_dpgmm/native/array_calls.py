@@ -48,6 +48,9 @@ class Entry(Protocol):
     def address(self) -> int:
         """The address of the entry."""
 
+    def raise_error(self) -> None:
+        """Raise what was raised when the function was last called, if that is known."""
+
 
 @intrinsic
 def call_entry(typing_context, address, code, inputs, outputs):  # type: ignore[no-untyped-def]
@@ -76,15 +79,13 @@ class PythonCall:
     Attributes
     ----------
     code : int
-    error : exception or None
-        What was raised when the function was last called.
     """
 
     def __init__(
         self, function: Callable[..., Sequence[np.ndarray]], kinds: Sequence[tuple[np.dtype, int]]
     ) -> None:
         self.code = 0
-        self.error: BaseException | None = None
+        self._error: BaseException | None = None
         self._function, self._kinds = function, list(kinds)
         words = ctypes.POINTER(ctypes.c_int64)
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, words, words)(self._called)
@@ -103,10 +104,15 @@ class PythonCall:
                 ctypes.memmove(outputs[k], address_of(numbers), numbers.nbytes)
         except BaseException as error:
             # It cannot pass through compiled code: who has called that raises it.
-            self.error = error
+            self._error = error
             return 1
-        self.error = None
+        self._error = None
         return 0
+
+    def raise_error(self) -> None:
+        """Raise what was raised when the function was last called."""
+        if self._error is not None:
+            raise self._error
 
     def _arrays(self, inputs: Any) -> list[np.ndarray]:
         arrays, place = [], 0
@@ -138,6 +144,9 @@ class NativeCall:
         """The address of the entry."""
         address: int = self._entry.address
         return address
+
+    def raise_error(self) -> None:
+        """Do nothing: who has called compiled code calls the function in Python, which tells what is wrong."""
 
 
 def machine_code(function: Any) -> Callable[..., Any] | None:

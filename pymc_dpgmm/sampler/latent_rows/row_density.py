@@ -137,9 +137,7 @@ class RowDensity:
         if not self._block[_FAILED]:
             return
         self._block[_FAILED] = 0
-        error = getattr(self._entry, "error", None)
-        if error is not None:
-            raise error
+        self._entry.raise_error()
         m = int(self._inputs[_N_INPUT])
         memory = (ctypes.c_double * (m * self._n_numbers)).from_address(int(self._inputs[0]))
         self._function(np.frombuffer(memory).reshape(m, *self._shape))

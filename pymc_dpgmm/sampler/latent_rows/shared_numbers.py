@@ -248,8 +248,6 @@ class SharedNumbers:
     def _check(self, block: np.ndarray) -> None:
         """Raise what is wrong if the density could not be computed."""
         if block[_FAILED]:
-            error = getattr(self._entry, "error", None)
-            if error is not None:
-                raise error
+            self._entry.raise_error()
             self._tell()
             raise FloatingPointError("the log density of what latent rows share could not be computed")
