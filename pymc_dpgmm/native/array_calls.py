@@ -49,7 +49,7 @@ class Entry(Protocol):
         """The address of the entry."""
 
     def raise_error(self) -> None:
-        """Raise what was raised when the function was last called, if that is known."""
+        """Raise what the function has raised first since this was last called, if that is known."""
 
 
 @intrinsic
@@ -104,15 +104,15 @@ class PythonCall:
                 ctypes.memmove(outputs[k], address_of(numbers), numbers.nbytes)
         except BaseException as error:
             # It cannot pass through compiled code: who has called that raises it.
-            self._error = error
+            self._error = self._error or error
             return 1
-        self._error = None
         return 0
 
     def raise_error(self) -> None:
-        """Raise what was raised when the function was last called."""
-        if self._error is not None:
-            raise self._error
+        """Raise what the function has raised first since this was last called."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     def _arrays(self, inputs: Any) -> list[np.ndarray]:
         arrays, place = [], 0
