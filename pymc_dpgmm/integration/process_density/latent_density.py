@@ -1,6 +1,7 @@
 """What the rest of a model says of each latent row of a mixture."""
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,8 @@ class LatentDensity:
         self.d = int(np.prod(self._beyond, dtype=np.int64))
         self.names = [value.name for value in terms.inputs]
         self._is_confirmed = False
+        # The arrays at which the density was last asked for, and the density there.
+        self._last: tuple[list[np.ndarray], RowDensity] | None = None
         rows = pt.tensor("rows", dtype="float64", shape=(None, terms.n, *self._beyond))
         value = terms.by_row_of_atoms([rows], rows.shape[0]).astype("float64")
         self._function = DirectFunction([rows, *terms.inputs], value, **(compile_kwargs or {}))
@@ -80,15 +83,27 @@ class LatentDensity:
             self._confirm(point)
             self._is_confirmed = True
         others = [np.asarray(point[name], order="C") for name in self.names]
+        arrays, kept = [*others, *self._function.shared], self._last
+        if kept is None or len(kept[0]) != len(arrays) or any(map(operator.is_not, kept[0], arrays)):
+            kept = self._last = arrays, self._made(point, others, arrays)
+        kept[1].add(None)
+        return kept[1]
+
+    def _made(
+        self, point: Mapping[str, np.ndarray], others: Sequence[np.ndarray], arrays: Sequence[np.ndarray]
+    ) -> RowDensity:
         present = np.array(point[self.name], dtype=np.float64)[None]
         entry = self._function.entry([present, *others])
-        others += self._function.shared
 
         def function(rows: np.ndarray) -> np.ndarray:
-            values: np.ndarray = self._function(rows, *others[: len(self.names)])
+            values: np.ndarray = self._function(rows, *others)
             return values
 
-        return RowDensity(entry, function, present.shape[1:], others)
+        return RowDensity(entry, function, present.shape[1:], arrays)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses belong to one process.
+        return {**self.__dict__, "_last": None}
 
     def _confirm(self, point: Mapping[str, np.ndarray]) -> None:
         rng = np.random.default_rng(0)

@@ -120,10 +120,10 @@ class RowDensity:
         entry = PythonCall(lambda rows: [function(rows)], [(np.dtype(np.float64), 3)])
         return cls(entry, function, (n, d))
 
-    def add(self, offset: np.ndarray) -> None:
-        """From now on add an offset (n, d) to rows first."""
-        self._offset = np.ascontiguousarray(offset, dtype=np.float64)
-        self._block[_OFFSET] = address_of(self._offset)
+    def add(self, offset: np.ndarray | None) -> None:
+        """From now on add an offset (n, d) to rows first, or nothing."""
+        self._offset = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
+        self._block[_OFFSET] = 0 if self._offset is None else address_of(self._offset)
 
     def make_room(self, m: int) -> int:
         """Get ready for m row sets at once, and return the address of the block."""
