@@ -17,7 +17,7 @@ from pymc_dpgmm.integration.variables.learnt_scale import (
     SD_OF_DEGREES,
 )
 
-# Standard deviations of columns with which a scale is learnt: by their fourth powers times the squared number of
+# Standard deviations of columns with which a scale is learnt: by their fourth powers times the squared number
 # of rows.
 LEAST_DEVIATION, LARGEST_DEVIATION = 1e-65, 1e65
 

@@ -181,8 +181,7 @@ class Family:
     log_predictive_without : callable or None
         The same for a row that is one of the n >= 2 rows of the cluster, given the others. If ``argument`` is
         below 1e-8, or below what rounding has made of the sums, digits count as lost, and the row is first taken
-        out of the cluster. By default, the row leaves
-        a copy of the cluster.
+        out of the cluster. By default, the row leaves a copy of the cluster.
     merge : callable or None
         ``merge(p, n, s, m, t)``: adds the sums ``t`` of m rows to ``s``. By default the sums are added.
     gather : callable or None
