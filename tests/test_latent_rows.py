@@ -22,10 +22,10 @@ from pymc_dpgmm.integration.steps.latent_rows import latent_rows
 from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.latent_rows import redraws, stretches
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MOVING_ROWS, MovingRows
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.work import WORK, Work
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.table import Table
 
 COUNTS, OFFSETS = np.array([0, 2, 3, 11]), np.array([0.0, 0.4, -0.3, 0.8])
 SUCCESSES, TRIALS = np.array([0, 3, 4, 9]), np.array([6, 7, 4, 10])
@@ -355,9 +355,11 @@ def joint_draws(base, prior, n_draws, n_redraws=5, moves_labels=True):
         state.take_rows(0, rows, labels + 1)
         before[0][t], before[1][t] = labels, rows
         for _ in range(n_redraws):
-            redrawn = redraws.redraw(rng, state, 0, density, anchors, distances, moves_labels, of_base, work)
-            moved = stretches.stretch(rng, state, 0, density, redrawn.values, distances[0], 2.0)
-        after[0][t], after[1][t] = state.labels(), moved.rows
+            moving = MovingRows(rng, state, 0, d, density, work)
+            moving.begin(anchors, distances, distances[0])
+            redraws.redraw(moving, moves_labels, of_base)
+            stretches.stretch(moving, 2.0)
+        after[0][t], after[1][t] = state.labels(), moving.rows
     check_bookkeeping(state)
     return moments(*before, seen), moments(*after, seen)
 
@@ -406,33 +408,36 @@ def numbers_at(address, kind, length):
     return np.ctypeslib.as_array(ctypes.cast(int(address), ctypes.POINTER(kind)), (length,))
 
 
-def accepted_always(head, block, *others):
-    log_proposals = numbers_at(block, ctypes.c_int64, len(WORK))[WORK.place("log_proposals")]
-    numbers_at(log_proposals, ctypes.c_double, N_ROWS)[:] = -1e300
-    return ACCEPT(head, block, *others)
+def array_of(address, block, name):
+    """An array (n,) of numbers whose address is in a block."""
+    return numbers_at(numbers_at(address, ctypes.c_int64, len(block))[block.place(name)], ctypes.c_double, N_ROWS)
 
 
-PREDICTIVES = Table.log_predictives_alone
+def accepted_always(address):
+    work = numbers_at(address, ctypes.c_int64, len(MOVING_ROWS))[MOVING_ROWS.place("work")]
+    array_of(work, WORK, "log_proposals")[:] = -1e300
+    return ACCEPT(address)
 
 
-def too_low(table, rows=None):
+def too_low(address):
     """Rows that are proposed to be alone have a density that is too low."""
-    return PREDICTIVES(table) - (0.0 if rows is None else 2.0)
+    array_of(address, MOVING_ROWS, "new_alone")[:] -= 2.0
+    return ACCEPT(address)
 
 
-PROPOSE_STRETCH = stretches.propose
+DECIDE = stretches.decide
 
 
-def stretched_always(*arguments):
+def stretched_always(address):
     """What clusters say of shifted and stretched rows is ignored."""
-    PROPOSE_STRETCH(*arguments)
-    numbers_at(arguments[6], ctypes.c_double, N_ROWS)[:] = 1e300
+    array_of(address, MOVING_ROWS, "log_ratios")[:] = 1e300
+    return DECIDE(address)
 
 
 MISTAKES = {
-    "all stretches are accepted": (stretches, "propose", stretched_always),
+    "all stretches are accepted": (stretches, "decide", stretched_always),
     "all are accepted": (redraws, "accept", accepted_always),
-    "a low density of rows alone": (Table, "log_predictives_alone", too_low),
+    "a low density of rows alone": (redraws, "accept", too_low),
 }
 
 

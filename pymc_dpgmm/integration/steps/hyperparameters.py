@@ -17,7 +17,7 @@ tuning: coefficients are often correlated, and an intercept can take the place o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +45,6 @@ from pymc_dpgmm.integration.variables import (
 from pymc_dpgmm.integration.variables.atoms import atoms_inputs, has_atoms, is_atoms
 from pymc_dpgmm.integration.variables.learnt_scale import LearntScale, learnt_scale
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
-from pymc_dpgmm.native.array_calls import words_of
 from pymc_dpgmm.native.compiled import CFunction
 from pymc_dpgmm.sampler.hyperparameters.coordinate_slices import KERNELS, CoordinateSlices
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
@@ -243,10 +242,6 @@ def hyperparameters_of_step(
     return made
 
 
-def _directions_of(arrays: Sequence[np.ndarray]) -> LearntDirections:
-    return LearntDirections(sum(array.size for array in arrays))
-
-
 class Hyperparameters:
     """Hyperparameters that a step draws, and the density of each given all else.
 
@@ -302,6 +297,7 @@ class Hyperparameters:
         self._function = DirectFunction(inputs, outputs, **(compile_kwargs or {}))
         self._is_compiled = False
         self._slices: CoordinateSlices | None = None
+        self._arguments: list[np.ndarray] = []
 
     def __getstate__(self) -> dict[str, Any]:
         # Code belongs to one process.
@@ -326,9 +322,7 @@ class Hyperparameters:
         by the names of variables, and learnt directions, by the names of those that move rows; none before the
         first draw. In tuning they change.
         """
-        arguments = [np.asarray(point[name], order="C") for name in self._inputs]
-        for position in self._positions:
-            arguments[position] = np.array(arguments[position])
+        arguments = self._arguments_at(point)
         for evidence in self._evidences:
             state = states[evidence.target]
             if state is None:
@@ -337,7 +331,10 @@ class Hyperparameters:
             evidence.begin(state)
         of_variables = [widths.setdefault(name, np.ones(np.shape(point[name]))) for name in self._still]
         along = self._arrays_of(self._along, arguments)
-        directions = widths.setdefault(", ".join(["rows", *self._along]), _directions_of(along))
+        of_rows = ", ".join(["rows", *self._along])
+        directions = widths.get(of_rows)
+        if directions is None:
+            directions = widths[of_rows] = LearntDirections(sum(array.size for array in along))
         if not self._is_compiled:
             # PyTensor compiles its function at the first call.
             self._function(*arguments)
@@ -348,7 +345,19 @@ class Hyperparameters:
             self._draw_in_python(rng, arguments, of_variables, directions, tuning)
         if tuning and len(directions.widths) > 1:
             directions.learn(np.concatenate([array.ravel() for array in along]))
-        point.update({name: arguments[at] for name, at in zip(self.names, self._positions, strict=True)})
+        point.update({name: arguments[at].copy() for name, at in zip(self.names, self._positions, strict=True)})
+
+    def _arguments_at(self, point: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        """Return the inputs at a point, in arrays that stay where they are as long as shapes do."""
+        given = [np.asarray(point[name]) for name in self._inputs]
+        kept = self._arguments
+        if len(kept) != len(given) or any(
+            own.shape != array.shape or own.dtype != array.dtype for own, array in zip(kept, given, strict=True)
+        ):
+            kept = self._arguments = [np.array(array, order="C") for array in given]
+        for own, array in zip(kept, given, strict=True):
+            own[...] = array
+        return kept
 
     @property
     def moves_rows(self) -> bool:
@@ -391,8 +400,7 @@ class Hyperparameters:
             slices.set_clusters(position, *given)
         shared = self._function.shared
         values, along = (self._arrays_of(names, arguments) for names in (self._still, self._along))
-        inputs = words_of([*arguments, *shared])
-        if not slices.draw(rng, inputs, values, widths, tuning, along, directions):
+        if not slices.draw(rng, [*arguments, *shared], values, widths, tuning, along, directions):
             # What failed is in the arguments: PyTensor tells what it is.
             self._function(*arguments)
             raise RuntimeError(f"the log density of {', '.join(self.names)} could not be computed")

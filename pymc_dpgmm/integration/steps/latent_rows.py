@@ -33,6 +33,7 @@ from pymc_dpgmm.sampler.latent_rows import (
 from pymc_dpgmm.sampler.latent_rows.cluster_shifts import ClusterShifts
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
@@ -157,7 +158,12 @@ class LatentRows:
         self._view = [own.name for own in target.mixtures].index(mixture.name)
         self._mixture = target.mixtures[self._view]
         self._work, self._work_of_shifts = Work(), Work()
+        self._moving: MovingRows | None = None
         self.kernels = (*KERNELS, *(KERNELS_OF_SHARED if shared else ()))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses belong to one process.
+        return {**self.__dict__, "_moving": None}
 
     def begin(self) -> None:
         """Check, at the start of a chain, that rows are still those that the terms were found with."""
@@ -192,26 +198,15 @@ class LatentRows:
         moves_labels = target.moves_latent_rows and can_move_labels(state)
         places, (distances, scale) = np.ascontiguousarray(anchor.rows - added), anchor.reach()
         expanded = places, distances, anchor.of_base
-        n_accepted = 0
-        for _ in range(REDRAWS_OF_ROWS):
-            redrawn = redraw(
-                rng,
-                state,
-                self._view,
-                density,
-                places,
-                distances,
-                moves_labels,
-                anchor.of_base,
-                self._work,
-            )
-            n_accepted += redrawn.n_accepted
-        densities = redrawn.values
+        moving = self._moving
+        if moving is None or not moving.is_of(rng, state, density):
+            moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
+        moving.begin(places, distances, scale)
+        n_accepted = sum(redraw(moving, moves_labels, anchor.of_base) for _ in range(REDRAWS_OF_ROWS))
         for _ in range(STRETCHES_OF_ROWS):
-            stretched = stretch(rng, state, self._view, density, densities, scale, anchor.step)
-            densities = stretched.values
+            accepted = stretch(moving, anchor.step)
             if tuning:
-                anchor.learn_step(stretched.accepted)
+                anchor.learn_step(accepted)
         if self._shared is not None:
             moved = rng, point, state, self._view, self._shared.at(point, offset)
             following: FollowingRows = StandardizedRows(rng, state, self._view, *expanded, self._work, density)
@@ -230,6 +225,9 @@ class LatentRows:
             # What the next draw finds is rounded.
             values = self._mixture.view(point, len(point[target.name])).values
             state.take_rows(self._view, values[:, :d])
+        elif d == values.shape[1]:
+            # No known columns, which might be others in the next draw.
+            self._mixture.note_drawn(self.name, point[self.name], values)
         views = list(prepared.views)
         views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))

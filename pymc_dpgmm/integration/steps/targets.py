@@ -78,6 +78,8 @@ class MixtureTarget:
         self._numbers: Any = None
         self._checked: Any = None
         self._checked_unit: Any = None
+        # The rows that a step has drawn last: their name in a point, the array there, and the values of the table.
+        self._drawn: tuple[str, Any, Any] = ("", None, None)
         self._params_at: Callable[[dict[str, np.ndarray]], Any] = self.params_at
         self.supports: Callable[[Any], bool] = self.family.supports
 
@@ -111,7 +113,7 @@ class MixtureTarget:
         ValueError
             If the numbers of rows and labels differ, or values are no data for the family.
         """
-        (values,) = self._values(point)
+        values = self._values_at(point)
         unit = None if self._unit is None else self._unit(point)[0]
         params = self._params_at(point)
         if self._sparse is not None:
@@ -135,6 +137,16 @@ class MixtureTarget:
             self.family.check_values(params, values)
             self._checked = values
         return View(self.family, params, values, unit, power=self.power)
+
+    def note_drawn(self, name: str, rows: np.ndarray, values: np.ndarray) -> None:
+        """Note which values the rows are that a step has put into a point: they need no check."""
+        self._drawn, self._checked = (name, rows, values), values
+
+    def _values_at(self, point: dict[str, np.ndarray]) -> Any:
+        name, rows, values = self._drawn
+        if rows is not None and point[name] is rows:
+            return values
+        return self._values(point)[0]
 
     def absent(self, shape: tuple[int, ...]) -> np.ndarray:
         """Return which entries are missing: an array of bools."""

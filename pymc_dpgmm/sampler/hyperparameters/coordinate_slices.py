@@ -5,6 +5,7 @@ log evidence of the clusters of mixtures at these parameters.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.supports import DEFINITE, POSITIVE
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.array_calls import call_entry
+from pymc_dpgmm.native.array_calls import call_entry, words_of
 from pymc_dpgmm.native.blocks import FUNCTION, INTS, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -58,7 +59,7 @@ CLUSTERS = Block(
     members=INTS,
     sizes=INTS,
 )
-N_CLUSTERS = len(CLUSTERS)
+N_CLUSTERS, OF_CLUSTERS = len(CLUSTERS), CLUSTERS.place("n_clusters")
 # One of these: numbers that the graph writes, and where they go.
 PARAMETER = Block(
     values=blocks.FLOATS,
@@ -88,6 +89,7 @@ DENSITY = Block(
     **ALONG,
 )
 FAILED, WHICH = DENSITY.places("failed", "which")
+NO_DIRECTIONS = LearntDirections(0)
 
 _density_at = DENSITY.reader()
 _clusters_at = CLUSTERS.reader()
@@ -233,7 +235,8 @@ class CoordinateSlices:
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
         self._kept: list[Any] = [None] * n_mixtures
-        self._rows: list[RowsOfClusters | None] = [None] * n_mixtures
+        # What the block of the density was made for, and that block with what else a draw is called with.
+        self._made: tuple[list[np.ndarray], tuple[Any, ...]] | None = None
 
     def set_clusters(
         self,
@@ -259,14 +262,16 @@ class CoordinateSlices:
             Where rows move: the output after these parameters is (n, d).
         """
         kept = self._kept[position]
-        if kept is None or kept[0] is not table or kept[1] is not table.origin:
-            parameters = np.concatenate(
-                [
-                    PARAMETER.filled(values=values, **_where(table, name))
-                    for name, values in zip(names, self._results[first:], strict=False)
-                ]
-            )
-            kept = self._kept[position] = table, table.origin, parameters
+        if kept is not None and kept[0] is table and kept[1] is table.origin and kept[2] is rows is None:
+            self._clusters[position, OF_CLUSTERS] = n_clusters
+            return
+        parameters = np.concatenate(
+            [
+                PARAMETER.filled(values=values, **_where(table, name))
+                for name, values in zip(names, self._results[first:], strict=False)
+            ]
+        )
+        self._kept[position] = table, table.origin, rows, parameters
         evidence, *derive = (function.address for function in evidence_functions(table.family))
         self._clusters[position] = CLUSTERS.filled(
             table=table.block,
@@ -274,10 +279,9 @@ class CoordinateSlices:
             derive=sum(derive),
             n_clusters=n_clusters,
             n_parameters=len(names),
-            parameters=kept[2],
+            parameters=parameters,
             **self._moved(table, rows, first + len(names)),
         )
-        self._rows[position] = rows
 
     def _moved(self, table: Table, rows: RowsOfClusters | None, output: int) -> dict[str, Any]:
         """Return what the block tells of rows that move."""
@@ -296,7 +300,7 @@ class CoordinateSlices:
     def draw(
         self,
         rng: np.random.Generator,
-        inputs: np.ndarray,
+        inputs: Sequence[np.ndarray],
         values: Sequence[np.ndarray],
         widths: Sequence[np.ndarray],
         learns: bool,
@@ -305,34 +309,53 @@ class CoordinateSlices:
     ) -> bool:
         """Draw all coordinates in place. Return whether the density could always be computed.
 
+        Where the arrays are those of the last draw, nothing is prepared anew.
+
         Parameters
         ----------
         rng : numpy.random.Generator
-        inputs : int64 array
-            Of the entry; ``values`` are among the arrays that it points to.
+        inputs : sequence of C-contiguous arrays
+            Of the entry; ``values`` and ``moving`` are among them.
         values, widths : sequences of C-contiguous float64 arrays
         learns : bool
         moving : sequence of C-contiguous float64 arrays
             Numbers that are drawn along directions, of which some move rows; they may be among ``values`` too.
         directions : LearntDirections, optional
         """
-        directions = LearntDirections(0) if directions is None else directions
+        directions = NO_DIRECTIONS if directions is None else directions
+        given = [*inputs, *widths, directions.directions, directions.widths]
+        made = self._made
+        if made is None or len(made[0]) != len(given) or any(map(operator.is_not, made[0], given)):
+            made = self._made = given, self._make(inputs, values, widths, moving, directions)
+        block, lengths, places = made[1][:3]
+        block[FAILED] = 0
+        arrays = (address_of(array) for array in (places[0], lengths, places[1]))
+        of_density = log_density.address, address_of(block)
+        return bool(draw_coordinates(len(lengths), *arrays, int(learns), *of_density, *bits_of_generator(rng)))
+
+    def _make(
+        self,
+        inputs: Sequence[np.ndarray],
+        values: Sequence[np.ndarray],
+        widths: Sequence[np.ndarray],
+        moving: Sequence[np.ndarray],
+        directions: LearntDirections,
+    ) -> tuple[Any, ...]:
+        """Return the block of the density, lengths and addresses of the values, and what else must live on."""
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
-        density = DENSITY.filled(
+        words, along = words_of(inputs), filled_along(moving, directions)
+        block = DENSITY.filled(
             entry=self._entry,
             code=self._code,
-            inputs=inputs,
+            inputs=words,
             outputs=self._outputs,
             n_mixtures=self._n_mixtures,
             clusters=self._clusters,
             failed=0,
-            **filled_along(moving, directions),
+            **along,
         )
-        arrays = (address_of(array) for array in (places[0], lengths, places[1]))
-        of_density = log_density.address, address_of(density)
-        is_known = draw_coordinates(len(values), *arrays, int(learns), *of_density, *bits_of_generator(rng))
-        return bool(is_known)
+        return block, lengths, places, words, along
 
 
 def _where(table: Table, name: str) -> dict[str, Any]:

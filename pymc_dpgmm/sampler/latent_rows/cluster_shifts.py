@@ -69,7 +69,7 @@ def place_shifted(block, is_first):
         return log_joint_of(memory_at(f.state))
     for entry in range(f.n * f.d):
         f.rows[entry] += f.residuals[entry]
-    return log_joint_with(f.state, f)
+    return log_joint_with(f)
 
 
 class ClusterShifts(FollowingRows):

@@ -8,22 +8,20 @@ from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import CFunction, address_of, inlined
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows, put_and_refit
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
-from pymc_dpgmm.sampler.state.slots import refit
+from pymc_dpgmm.sampler.state.memory import memory_at
 from pymc_dpgmm.sampler.state.state import State
 
 # Rows follow any function of the numbers: its modes need not be exact.
 LEAST_EXPANSIONS_OF_FOLLOWING = 1
 
 FOLLOWING = Block(
-    # Heads of the state, the memory of expansions, and the density of the rest of the model.
-    state=blocks.INTS,
+    **TABLE_ROWS,
+    # Heads of the memory of expansions, and of the density of the rest of the model.
     work=blocks.INTS,
     density=blocks.INTS,
-    n=NUMBER,
-    d=NUMBER,
     # Where expansions begin, and how far differences reach.
     anchors=blocks.FLOATS,
     distances=blocks.FLOATS,
@@ -31,10 +29,6 @@ FOLLOWING = Block(
     present=blocks.FLOATS,
     residuals=blocks.FLOATS,
     rows=blocks.FLOATS,
-    # The table's numbers (n, stride), and what the family subtracts from rows there.
-    numbers=blocks.FLOATS,
-    subtracted=blocks.FLOATS,
-    stride=NUMBER,
     # Slots of the rows, how many there may be, and of each 2 d numbers.
     slots=blocks.INTS,
     n_slots=NUMBER,
@@ -46,15 +40,10 @@ read_following = FOLLOWING.reader()
 
 
 @inlined
-def log_joint_with(state, f):
+def log_joint_with(f):
     """Let the state have the rows that follow; return the log density of these and their labels."""
-    for i in range(f.n):
-        for j in range(f.d):
-            f.numbers[i * f.stride + j] = f.rows[i * f.d + j] - f.subtracted[i * f.stride + j]
-    s = memory_at(state)
-    for place in range(state[N_CLUSTERS]):
-        refit(s, s.order[place])
-    return log_joint_of(s)
+    put_and_refit(f, f.rows)
+    return log_joint_of(memory_at(f.state))
 
 
 class FollowingRows:
@@ -107,19 +96,14 @@ class FollowingRows:
         self._sums = np.empty((state.capacity + 1, 2 * d))
         self._density = density
         self._block = FOLLOWING.filled(
-            state=state.address,
+            **filled_table_rows(state, v, d),
             work=work.address,
             density=density.make_room(work.n_sets),
-            n=n,
-            d=d,
             anchors=anchors,
             distances=distances,
             present=self.present,
             residuals=self._kept[-2],
             rows=self.rows,
-            numbers=table.rows,
-            subtracted=table.subtracted,
-            stride=table.rows.shape[1],
             slots=self._kept[-1],
             n_slots=len(self._sums),
             sums=self._sums,

@@ -31,7 +31,6 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import Bits, below, standard_gamma, standard_normal, uniform
 from pymc_dpgmm.native.compiled import (
-    FLOATS,
     INT,
     INTS,
     NOTHING,
@@ -44,12 +43,16 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
 from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior, take_clusters
-from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, log_densities, read_density
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving, take_rows
+from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
+from pymc_dpgmm.sampler.latent_rows.table_rows import put_rows
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
+from pymc_dpgmm.sampler.state.all_clusters import link_rows
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
+from pymc_dpgmm.sampler.state.templates import WEIGH, WEIGHED_AT_ONCE, call_weigh
 
 # Degrees of freedom of the proposals of values.
 FREEDOM = 10.0
@@ -131,24 +134,28 @@ def choose(head, block, slots, moves_labels, next_double, bit_state):
         w.sizes[k] += 1
 
 
-@c_function(NOTHING(INTS, INT, INTS))
-def name(block, n_slots, slots):
-    """Write the slots of rows; those that are alone get any that are not in use, even beyond those there are."""
-    w = read(block)
+@inlined
+def _name(w, n_slots, slots):
+    """Write the slots of rows, and return the largest.
+
+    Those that are alone get any that are not in use, even beyond those there are.
+    """
     for slot in range(n_slots):
         w.of_slot[slot] = 0
     for k in range(w.n_clusters - 1):
         w.of_slot[w.slots[k]] = 1
-    free = 1
+    free, largest = 1, 0
     for i in range(w.n):
         k = w.clusters[i]
         if k < w.n_clusters - 1:
             slots[i] = w.slots[k]
-            continue
-        while free < n_slots and w.of_slot[free] != 0:
+        else:
+            while free < n_slots and w.of_slot[free] != 0:
+                free += 1
+            slots[i] = free
             free += 1
-        slots[i] = free
-        free += 1
+        largest = max(largest, slots[i])
+    return largest
 
 
 @inlined
@@ -179,17 +186,34 @@ def _log_share(w, i, k, largest):
     return max(own, largest + LEAST_LOG_SHARE)
 
 
-@c_function(NOTHING(INTS, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
-def propose(head, block, density, rows, anchors, distances, values, new_values, next_double, bit_state):
-    """Propose cluster and value of every row, and write their log densities and those of the present rows (n, d).
+@c_function(NOTHING(INTS))
+def propose(block):
+    """Propose cluster and value of every row, and write log densities; see :data:`MOVING_ROWS`."""
+    f = read_moving(block)
+    w, density = read(f.work), read_density(f.density)
+    log_densities(density, f.rows, 1, f.values)
+    expand_rows(w, density, f.anchors, f.distances, False, LEAST_EXPANSIONS)
+    _propose(w, prior_of(memory_at(f.state)), f.rows, f.bits)
+    log_densities(density, w.proposed, 1, f.new_values)
+    if f.moves_labels != 0:
+        _weigh_alone(f, w)
 
-    ``anchors`` and ``distances`` (n, d) are where expansions begin, and how far differences reach.
-    """
-    w, of_rows = read(block), read_density(density)
-    log_densities(of_rows, rows, 1, values)
-    expand_rows(w, of_rows, anchors, distances, False, LEAST_EXPANSIONS)
-    _propose(w, prior_of(memory_at(head)), rows, Bits(next_double, bit_state))
-    log_densities(of_rows, w.proposed, 1, new_values)
+
+@inlined
+def _weigh_alone(f, w):
+    """Write the log predictives in clusters of their own: of the rows, and of what is proposed."""
+    s = memory_at(f.state)
+    for i in range(f.n):
+        f.alone[i] = s.prior_predictive[i]
+        f.new_alone[i] = f.others[i]
+    put_rows(f, w.proposed)
+    s.listed[0] = 0
+    for first in range(0, f.n, WEIGHED_AT_ONCE):
+        m = min(WEIGHED_AT_ONCE, f.n - first)
+        for q in range(m):
+            s.gathered[q], s.owns[q] = first + q, -1
+        call_weigh(f.table[WEIGH], f.table, s.gathered, m, s.listed, 1, s.owns, 1, shifted(f.new_alone, first))
+    put_rows(f, f.rows)
 
 
 @inlined
@@ -239,14 +263,28 @@ def _log_target(w, prior, i, k, x, alone, n_others, n_clusters, moved, pull):
     return own + log_seat(prior, n_others) if w.movable[i] != 0 else own
 
 
-@c_function(INT(INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
-def accept(head, block, rows, values, alone, new_values, new_alone, next_double, bit_state):
-    """Accept proposals, or not: clusters, rows, and the values of their density; return how many are.
+@c_function(INT(INTS))
+def accept(block):
+    """Accept proposals, or not, and let the state have rows and labels; return how many are accepted.
 
-    ``alone`` and ``new_alone`` are log predictive densities of rows in clusters of their own.
+    Where the state has no room for as many slots, it stays as it was, and -1 less the number is returned.
     """
-    w, prior = read(block), prior_of(memory_at(head))
-    bits = Bits(next_double, bit_state)
+    f = read_moving(block)
+    w, s = read(f.work), memory_at(f.state)
+    n_accepted = _accept(f, w, prior_of(s), f.bits)
+    if f.moves_labels != 0:
+        if _name(w, s.capacity + 1, f.slots) > s.capacity:
+            return -1 - n_accepted
+        for i in range(f.n):
+            s.slots[i] = f.slots[i]
+        link_rows(s)
+    take_rows(f, f.rows)
+    return n_accepted
+
+
+@inlined
+def _accept(f, w, prior, bits):
+    """Accept proposals, or not: clusters, rows, and the values of their density; return how many are."""
     d, last = w.d, w.n_clusters - 1
     moved, pull = w.scratch, shifted(w.scratch, d)
     sizes, n_accepted = w.sizes, 0
@@ -256,18 +294,18 @@ def accept(head, block, rows, values, alone, new_values, new_alone, next_double,
         before, k = w.clusters[i], w.chosen[i]
         sizes[before] -= 1
         others = n_clusters - 1 if before == last else n_clusters
-        old, new = shifted(rows, i * d), shifted(w.proposed, i * d)
+        old, new = shifted(f.rows, i * d), shifted(w.proposed, i * d)
         log_ratio = (
-            _log_target(w, prior, i, k, new, new_alone[i], sizes[k], others, moved, pull)
-            + new_values[i]
-            - _log_target(w, prior, i, before, old, alone[i], sizes[before], others, moved, pull)
-            - values[i]
+            _log_target(w, prior, i, k, new, f.new_alone[i], sizes[k], others, moved, pull)
+            + f.new_values[i]
+            - _log_target(w, prior, i, before, old, f.alone[i], sizes[before], others, moved, pull)
+            - f.values[i]
             - w.log_proposals[i]
         )
         # A comparison with what is not a number is false.
         if math.log(1.0 - uniform(bits)) < log_ratio:
             n_accepted += 1
-            w.clusters[i], values[i] = k, new_values[i]
+            w.clusters[i], f.values[i] = k, f.new_values[i]
             n_clusters = others + 1 if k == last else others
             for j in range(d):
                 old[j] = new[j]
@@ -275,22 +313,7 @@ def accept(head, block, rows, values, alone, new_values, new_alone, next_double,
     return n_accepted
 
 
-KERNELS = (choose, propose, accept, name)
-
-
-class Redrawn(NamedTuple):
-    """What a redraw has made.
-
-    Parameters
-    ----------
-    values : (n,) array
-        The log densities that the rest of the model gives to the rows.
-    n_accepted : int
-        Rows whose proposal was accepted.
-    """
-
-    values: np.ndarray
-    n_accepted: int
+KERNELS = (choose, propose, accept)
 
 
 def can_move_labels(state: State) -> bool:
@@ -302,66 +325,42 @@ def can_move_labels(state: State) -> bool:
     return not any(table.is_wide or table.absent is not None for table in state.tables)
 
 
-def redraw(
-    rng: np.random.Generator,
-    state: State,
-    v: int,
-    density: RowDensity,
-    anchors: np.ndarray,
-    distances: np.ndarray,
-    moves_labels: bool,
-    of_base: "RowOfBase",
-    work: Work,
-) -> Redrawn:
-    """Draw the rows of a view and, where these are labels of rows, their labels.
+def redraw(rows: MovingRows, moves_labels: bool, of_base: "RowOfBase") -> int:
+    """Draw the rows of a view and, where these are labels of rows, their labels; return how many are accepted.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-    state : State
-        Changed in place, the rows of the view too.
-    v : int
-        The view.
-    density : RowDensity
-        Of rows as the view has them.
-    anchors, distances : C-contiguous (n, d) float64 arrays
-        Where to expand first, and how far differences reach; must not depend on the present rows.
+    rows : MovingRows
     moves_labels : bool
         Whether rows may change their clusters. This must not be where anything else depends on the labels, and
         needs :func:`can_move_labels`.
     of_base : RowOfBase
         What is proposed to rows alone; must not depend on the present rows.
-    work : Work
-        Memory, of earlier redraws of these rows too.
     """
-    table, bits = state.tables[v], bits_of_generator(rng)
-    n, d = table.n_rows, anchors.shape[1]
-    rows = table.values[:, :d].copy()
-    of_clusters = begin_draw(rng, state, v, d, moves_labels, of_base, work)
-    k = len(of_clusters)
-    alone = others = np.zeros(n)
-    if moves_labels:
-        alone = state.prior_predictive.copy()
-        if len(state.tables) > 1:
-            others = alone - table.log_predictives_alone()
-            for own in state.tables:
-                if own is not table:
-                    drawn = _parameters(rng, own, of_clusters)
-                    work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
-            work.at_mean[k] += others
-    of_rows, values, new_values = density.make_room(work.n_sets), np.empty(n), np.empty(n)
-    places = (address_of(array) for array in (rows, anchors, distances, values, new_values))
-    propose(state.address, work.address, of_rows, *places, *bits)
-    density.check()
-    new_alone = others + table.log_predictives_alone(work.proposed) if moves_labels else alone
-    arrays = (address_of(array) for array in (rows, values, alone, new_values, new_alone))
-    n_accepted = accept(state.address, work.address, *arrays, *bits)
+    state, work = rows.state, rows.work
+    of_clusters = begin_draw(rows.rng, state, rows.v, rows.d, moves_labels, of_base, work)
+    rows.prepare(moves_labels)
+    if moves_labels and len(state.tables) > 1:
+        _weigh_other_views(rows, of_clusters)
+    propose(rows.address)
+    rows.density.check()
+    n_accepted = int(accept(rows.address))
     state.check_prior()
-    if moves_labels:
-        slots = np.empty(n, dtype=np.int64)
-        name(work.address, state.capacity + 1, address_of(slots))
-    state.take_rows(v, rows, slots if moves_labels else None)
-    return Redrawn(values, int(n_accepted))
+    has_room = n_accepted >= 0
+    rows.take(has_room)
+    return n_accepted if has_room else -1 - n_accepted
+
+
+def _weigh_other_views(rows: MovingRows, of_clusters: np.ndarray) -> None:
+    """Write what the other views say of the clusters (K,) of each row, and of a cluster of its own."""
+    state, work, k = rows.state, rows.work, len(of_clusters)
+    table = state.tables[rows.v]
+    rows.others[:] = state.prior_predictive - table.log_predictives_alone()
+    for own in state.tables:
+        if own is not table:
+            drawn = _parameters(rows.rng, own, of_clusters)
+            work.at_mean[:k] += own.family.component.log_density(drawn, own.values).T
+    work.at_mean[k] += rows.others
 
 
 def begin_draw(
@@ -369,7 +368,7 @@ def begin_draw(
 ) -> np.ndarray:
     """Choose movable rows and draw the parameters of the clusters of a view, (n, d); return the clusters' slots.
 
-    What is drawn is written to the memory; see :func:`redraw` for the arguments.
+    What is drawn is written to the memory; ``v`` is the view, and see :func:`redraw`.
     """
     table, slots = state.tables[v], state.slots_of_rows(v)
     n_means = table.n_rows if table.family.component.given_columns is not None else 1

@@ -17,154 +17,109 @@ not be drawn. The labels stay.
 """
 
 import math
-from typing import NamedTuple
 
-import numpy as np
-
-from pymc_dpgmm.native.arithmetic import Bits, standard_normal, uniform
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, address_of, bits_of_generator, c_function
-from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.native.arithmetic import standard_normal, uniform
+from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, shifted
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving, read_slots, take_rows
+from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
+from pymc_dpgmm.sampler.latent_rows.table_rows import put_and_refit
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
-from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.templates import EVIDENCE, call_evidence
 
 
-@c_function(NOTHING(INTS, INTS, INTS, INT, INT, FLOATS, FLOATS, INTS, FLOATS, FLOAT, FLOATS, INT, INT))
-def propose(head, view, slots, n, d, rows, log_ratios, sizes, sums, step, distances, next_double, bit_state):
-    """Shift and stretch the rows (n, d) in place, and write the log Jacobian of each cluster, less its evidence.
+@c_function(INT(INTS, FLOAT))
+def propose(block, step):
+    """Shift and stretch the rows of every cluster that has several, and let the state have them.
 
-    Parameters
-    ----------
-    head, view : of the state, and of the table of the rows
-    slots : (n,)
-        Of the rows.
-    log_ratios : (capacity + 1,)
-        Written at the slots in use.
-    sizes : (capacity + 1,)
-        Written at the slots in use: how many of the rows they have.
-    sums : (capacity + 1, 2 d + 1)
-        Scratch memory.
-    step : float
-    distances : (d,)
-    next_double, bit_state
-        The generator.
+    Written are the moved rows, their log densities, and for each slot in use the log Jacobian less its evidence
+    before, and how many of the rows it has; see :data:`MOVING_ROWS`. Returns how many clusters have several rows.
     """
-    s, bits, width = memory_at(head), Bits(next_double, bit_state), 2 * d + 1
-    for place in range(head[N_CLUSTERS]):
+    f = read_moving(block)
+    s, d, width = memory_at(f.state), f.d, 2 * f.d + 1
+    read_slots(f)
+    n_clusters, n_several = s.head[N_CLUSTERS], 0
+    for place in range(n_clusters):
         slot = s.order[place]
-        sizes[slot] = 0
+        f.sizes[slot] = 0
         for entry in range(width):
-            sums[slot * width + entry] = 0.0
-    for i in range(n):
-        sizes[slots[i]] += 1
+            f.sums[slot * width + entry] = 0.0
+    for i in range(f.n):
+        f.sizes[f.slots[i]] += 1
         for j in range(d):
-            sums[slots[i] * width + j] += rows[i * d + j]
-    for place in range(head[N_CLUSTERS]):
+            f.sums[f.slots[i] * width + j] += f.rows[i * d + j]
+    for place in range(n_clusters):
         slot = s.order[place]
-        scale = step / math.sqrt(sizes[slot]) if sizes[slot] > 1 else 0.0
-        log_factor = math.sqrt(0.5) * scale * standard_normal(bits)
+        n_several += f.sizes[slot] > 1
+        scale = step / math.sqrt(f.sizes[slot]) if f.sizes[slot] > 1 else 0.0
+        log_factor = math.sqrt(0.5) * scale * standard_normal(f.bits)
         for j in range(d):
             mean, shift = slot * width + j, slot * width + d + j
-            sums[mean] /= max(sizes[slot], 1)
-            sums[shift] = scale * distances[j] * standard_normal(bits)
-        sums[slot * width + 2 * d] = math.exp(log_factor)
-        log_ratios[slot] = d * (sizes[slot] - 1.0) * log_factor - call_evidence(view[EVIDENCE], view, slot)
-    for i in range(n):
-        first = slots[i] * width
-        if sizes[slots[i]] > 1:
-            for j in range(d):
-                mean = sums[first + j]
-                rows[i * d + j] = mean + sums[first + d + j] + sums[first + 2 * d] * (rows[i * d + j] - mean)
+            f.sums[mean] /= max(f.sizes[slot], 1)
+            f.sums[shift] = scale * f.reach[j] * standard_normal(f.bits)
+        f.sums[slot * width + 2 * d] = math.exp(log_factor)
+        before = call_evidence(f.table[EVIDENCE], f.table, slot)
+        f.log_ratios[slot] = d * (f.sizes[slot] - 1.0) * log_factor - before
+    if n_several == 0:
+        return 0
+    for i in range(f.n):
+        own = shifted(f.sums, f.slots[i] * width)
+        for j in range(d):
+            entry = i * d + j
+            f.moved[entry] = f.rows[entry]
+            if f.sizes[f.slots[i]] > 1:
+                f.moved[entry] = own[j] + own[d + j] + own[2 * d] * (f.rows[entry] - own[j])
+    log_densities(read_density(f.density), f.moved, 1, f.new_values)
+    put_and_refit(f, f.moved)
+    return n_several
 
 
-@c_function(INT(INTS, INTS, INTS, INT, INT, FLOATS, FLOATS, INTS, FLOATS, FLOATS, FLOATS, INT, INT))
-def decide(head, view, slots, n, d, new, log_ratios, sizes, new_values, rows, values, next_double, bit_state):
-    """Undo the moves of clusters that are not accepted, in ``new`` (n, d) and ``new_values``; return how many are.
-
-    The tables hold the clusters of the new rows.
-    """
-    s, bits = memory_at(head), Bits(next_double, bit_state)
-    for i in range(n):
-        log_ratios[slots[i]] += new_values[i] - values[i]
+@c_function(INT(INTS))
+def decide(block):
+    """Accept moves of clusters, or not; let the state have the rows, and return how many are accepted."""
+    f = read_moving(block)
+    s, d = memory_at(f.state), f.d
+    for i in range(f.n):
+        f.log_ratios[f.slots[i]] += f.new_values[i] - f.values[i]
     n_accepted = 0
-    for place in range(head[N_CLUSTERS]):
+    for place in range(s.head[N_CLUSTERS]):
         slot = s.order[place]
-        if sizes[slot] > 1:
-            log_ratio = log_ratios[slot] + call_evidence(view[EVIDENCE], view, slot)
+        if f.sizes[slot] > 1:
+            log_ratio = f.log_ratios[slot] + call_evidence(f.table[EVIDENCE], f.table, slot)
             # A comparison with what is not a number is false.
-            if math.log(1.0 - uniform(bits)) < log_ratio:
+            if math.log(1.0 - uniform(f.bits)) < log_ratio:
                 n_accepted += 1
             else:
-                sizes[slot] = -sizes[slot]
-    for i in range(n):
-        if sizes[slots[i]] < 0:
-            new_values[i] = values[i]
+                f.sizes[slot] = -f.sizes[slot]
+    for i in range(f.n):
+        if f.sizes[f.slots[i]] > 1:
+            f.values[i] = f.new_values[i]
             for j in range(d):
-                new[i * d + j] = rows[i * d + j]
+                f.rows[i * d + j] = f.moved[i * d + j]
+    take_rows(f, f.rows)
     return n_accepted
 
 
 KERNELS = (propose, decide)
 
 
-class Stretched(NamedTuple):
-    """What stretches have made.
+def stretch(rows: MovingRows, step: float) -> float:
+    """Shift and stretch the rows of each cluster that has several, after a redraw.
 
     Parameters
     ----------
-    rows : (n, d) array
-    values : (n,) array
-        The log densities that the rest of the model gives to them.
-    accepted : float
-        The share of accepted moves; NaN where no cluster has two rows.
-    """
-
-    rows: np.ndarray
-    values: np.ndarray
-    accepted: float
-
-
-def stretch(
-    rng: np.random.Generator,
-    state: State,
-    v: int,
-    density: RowDensity,
-    values: np.ndarray,
-    distances: np.ndarray,
-    step: float,
-) -> Stretched:
-    """Shift and stretch the rows of each cluster that has several.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    state : State
-        Changed in place, the rows of the view too.
-    v : int
-        The view.
-    density : RowDensity
-        Of rows as the view has them.
-    values : (n,) array
-        What it is at the present rows.
-    distances : (d,) array
-        The scale of shifts of one row; must not depend on the present rows.
+    rows : MovingRows
     step : float
         By what shifts and logarithms of stretches are multiplied.
+
+    Returns
+    -------
+    float
+        The share of accepted moves; NaN where no cluster has two rows.
     """
-    table, slots, bits = state.tables[v], state.slots_of_rows(v), bits_of_generator(rng)
-    in_use, d, room = state.order[: state.n_clusters], len(distances), state.capacity + 1
-    old = np.ascontiguousarray(table.values[:, :d])
-    new, distances = old.copy(), np.ascontiguousarray(distances, dtype=np.float64)
-    sizes, log_ratios, sums = np.empty(room, dtype=np.int64), np.empty(room), np.empty((room, 2 * d + 1))
-    given = state.address, address_of(table.block), address_of(slots), *old.shape
-    given += address_of(new), address_of(log_ratios), address_of(sizes)
-    propose(*given, address_of(sums), step, address_of(distances), *bits)
-    n_several = int(np.count_nonzero(sizes[in_use] > 1))
+    n_several = int(propose(rows.address, step))
+    rows.density.check()
     if not n_several:
-        return Stretched(old, values, math.nan)
-    new_values = density(new[None])[0]
-    state.take_rows(v, new)
-    n_accepted = int(decide(*given, address_of(new_values), address_of(old), address_of(values), *bits))
-    if n_accepted < n_several:
-        state.take_rows(v, new)
-    return Stretched(new, new_values, n_accepted / n_several)
+        return math.nan
+    n_accepted = int(decide(rows.address))
+    rows.take()
+    return n_accepted / n_several

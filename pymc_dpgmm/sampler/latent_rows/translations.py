@@ -17,19 +17,14 @@ from pymc_dpgmm.sampler.hyperparameters.slices import learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions, Place
 from pymc_dpgmm.sampler.latent_rows.following_rows import log_joint_with
 from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
+from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows
 from pymc_dpgmm.sampler.state.state import State
 
 TRANSLATED = Block(
-    state=blocks.INTS,
-    n=NUMBER,
-    d=NUMBER,
+    **TABLE_ROWS,
     # The rows of the state (n, d), and those that are moved.
     present=blocks.FLOATS,
     rows=blocks.FLOATS,
-    # The table's numbers (n, stride), and what the family subtracts from rows there.
-    numbers=blocks.FLOATS,
-    subtracted=blocks.FLOATS,
-    stride=NUMBER,
     # The number that moves, what it was, and how far rows move for each unit of it: (d,).
     value=blocks.FLOATS,
     before=blocks.FLOATS,
@@ -50,7 +45,7 @@ def place_translated(block, is_first):
         for j in range(f.d):
             f.rows[i * f.d + j] = f.present[i * f.d + j] + moved * f.direction[j]
     if f.mean == 0:
-        return log_joint_with(f.state, f)
+        return log_joint_with(f)
     for j in range(f.d):
         floats_at(f.mean)[j] = f.mean_before[j] + moved * f.direction[j]
     return 0.0
@@ -91,14 +86,9 @@ class TranslatedRows:
         # The block has their addresses.
         self._kept = state, present, before, mean_before, np.ascontiguousarray(direction), mean
         self._block = TRANSLATED.filled(
-            state=state.address,
-            n=len(present),
-            d=d,
+            **filled_table_rows(state, v, d),
             present=present,
             rows=self.rows,
-            numbers=table.rows,
-            subtracted=table.subtracted,
-            stride=table.rows.shape[1],
             value=value,
             before=before,
             direction=self._kept[4],

@@ -35,7 +35,12 @@ def fill(head):
 @c_function(NOTHING(INTS))
 def link_all(head):
     """Set rings, sizes and the list of slots from ``slots``, whatever was there."""
-    s = memory_at(head)
+    link_rows(memory_at(head))
+
+
+@inlined
+def link_rows(s):
+    """Do the same, for kernels."""
     for k in range(s.capacity + 1):
         ring = s.n + k
         s.following[ring], s.preceding[ring], s.sizes[k] = ring, ring, 0
@@ -53,7 +58,7 @@ def link_all(head):
             n_free += 1
     for place in range(s.capacity):
         s.place[s.order[place]] = place
-    head[N_CLUSTERS] = n_clusters
+    s.head[N_CLUSTERS] = n_clusters
 
 
 @inlined
@@ -76,8 +81,13 @@ def refit_all(head):
     Sums do not depend on these, but how many digits of them matter does: what a wide prior has hidden, a narrow
     one shows.
     """
-    s = memory_at(head)
-    for place in range(head[N_CLUSTERS]):
+    refit_clusters(memory_at(head))
+
+
+@inlined
+def refit_clusters(s):
+    """Do the same, for kernels."""
+    for place in range(s.head[N_CLUSTERS]):
         refit(s, s.order[place])
     gather(s, 0, s.gathered, 0, 1)
     set_prior_predictives(s, 0, s.n)

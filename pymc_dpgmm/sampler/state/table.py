@@ -319,9 +319,14 @@ class Table:
 
     def take_rows(self, rows: np.ndarray) -> None:
         """Take other rows (n, d) and the known columns of the old ones; the caller gathers clusters anew."""
+        self.note_rows(rows)
+        d = rows.shape[1]
+        np.subtract(rows, self.subtracted[:, :d], out=self.rows[:, :d])
+
+    def note_rows(self, rows: np.ndarray) -> None:
+        """Note which rows (n, d) the numbers of the table are, which have been written there already."""
         d = rows.shape[1]
         self.values = np.concatenate([rows, self.values[:, d:]], axis=1)
-        np.subtract(rows, self.subtracted[:, :d], out=self.rows[:, :d])
 
     def replace_rows(self, values: np.ndarray) -> bool:
         """Take other data of the same shape.

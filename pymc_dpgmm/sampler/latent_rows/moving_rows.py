@@ -1,0 +1,173 @@
+"""The rows of a view while they are drawn, and the memory that redraws and stretches share."""
+
+import numpy as np
+
+from pymc_dpgmm.native import blocks
+from pymc_dpgmm.native.blocks import NUMBER, Block
+from pymc_dpgmm.native.compiled import address_of, bits_of_generator, inlined, ints_at
+from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows, put_rows
+from pymc_dpgmm.sampler.latent_rows.work import Work
+from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
+from pymc_dpgmm.sampler.state.memory import memory_at
+from pymc_dpgmm.sampler.state.state import State
+
+MOVING_ROWS = Block(
+    **TABLE_ROWS,
+    # Heads of the table, the memory of expansions, and the density of the rest of the model.
+    table=blocks.INTS,
+    work=blocks.INTS,
+    density=blocks.INTS,
+    # Where expansions begin, and how far differences reach.
+    anchors=blocks.FLOATS,
+    distances=blocks.FLOATS,
+    # The rows (n, d), what is proposed for whole clusters, and the log densities of both and of proposed rows.
+    rows=blocks.FLOATS,
+    moved=blocks.FLOATS,
+    values=blocks.FLOATS,
+    new_values=blocks.FLOATS,
+    # Log predictives of rows in clusters of their own: the rows, what is proposed, and in the other views alone.
+    alone=blocks.FLOATS,
+    new_alone=blocks.FLOATS,
+    others=blocks.FLOATS,
+    # Slots of the rows; the address of their units, 0 if labels are those of rows; and whether labels may change.
+    slots=blocks.INTS,
+    unit=NUMBER,
+    moves_labels=NUMBER,
+    # Of each slot: the log ratio of its move, how many rows it has, and 2 d + 1 numbers.
+    log_ratios=blocks.FLOATS,
+    sizes=blocks.INTS,
+    sums=blocks.FLOATS,
+    # How far one row reaches: (d,).
+    reach=blocks.FLOATS,
+    next_double=NUMBER,
+    bit_state=NUMBER,
+)
+_WORK, _MOVES_LABELS, _LOG_RATIOS, _SIZES, _SUMS = MOVING_ROWS.places(
+    "work", "moves_labels", "log_ratios", "sizes", "sums"
+)
+read_moving = MOVING_ROWS.reader()
+
+
+@inlined
+def read_slots(f):
+    """Write the slots of the rows."""
+    s = memory_at(f.state)
+    for i in range(f.n):
+        f.slots[i] = s.slots[ints_at(f.unit)[i] if f.unit != 0 else i]
+
+
+@inlined
+def take_rows(f, rows):
+    """Write rows (n, d) to the table, and compute all that the state knows of them."""
+    put_rows(f, rows)
+    refit_clusters(memory_at(f.state))
+
+
+class MovingRows:
+    """The rows of a view of a state, and the memory of redraws and stretches of them.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    state : State
+        Its rows and labels change with what is drawn.
+    v : int
+        The view.
+    d : int
+        Columns of the rows.
+    density : RowDensity
+        Of rows as the view has them.
+    work : Work
+        Memory, of other draws of these rows too.
+
+    Attributes
+    ----------
+    rng, state, v, d, density, work
+    address : int
+        Of the block.
+    rows : (n, d) array
+    slots : (n,) int64 array
+    values : (n,) array
+        The log densities that the rest of the model gives to the rows, after a redraw.
+    others : (n,) array
+        See :data:`MOVING_ROWS`.
+    """
+
+    def __init__(
+        self, rng: np.random.Generator, state: State, v: int, d: int, density: RowDensity, work: Work
+    ) -> None:
+        self.rng, self.state, self.v, self.d, self.density, self.work = rng, state, v, d, density, work
+        table = state.tables[v]
+        n = table.n_rows
+        self.rows, moved, self._anchors, self._distances = np.empty((4, n, d))
+        self.slots, self._reach = np.empty(n, dtype=np.int64), np.empty(d)
+        self.values, new_values, alone, new_alone, self.others = np.zeros((5, n))
+        unit = None if table.unit is None else np.ascontiguousarray(table.unit, dtype=np.int64)
+        next_double, bit_state = bits_of_generator(rng)
+        # The block has their addresses.
+        self._kept = table.rows, table.subtracted, moved, new_values, alone, new_alone, unit
+        self._block = MOVING_ROWS.filled(
+            **filled_table_rows(state, v, d),
+            table=table.block,
+            work=0,
+            density=density.address,
+            anchors=self._anchors,
+            distances=self._distances,
+            rows=self.rows,
+            moved=moved,
+            values=self.values,
+            new_values=new_values,
+            alone=alone,
+            new_alone=new_alone,
+            others=self.others,
+            slots=self.slots,
+            unit=0 if unit is None else address_of(unit),
+            moves_labels=0,
+            log_ratios=0,
+            sizes=0,
+            sums=0,
+            reach=self._reach,
+            next_double=next_double,
+            bit_state=bit_state,
+        )
+        self.address = address_of(self._block)
+        self._of_slots: tuple[np.ndarray, ...] = ()
+
+    def is_of(self, rng: np.random.Generator, state: State, density: RowDensity) -> bool:
+        """Tell whether this is the memory of a state and a density, and random numbers come from a generator."""
+        table, of_rng = state.tables[self.v], rng.bit_generator is self.rng.bit_generator
+        is_same = state is self.state and density is self.density and of_rng
+        return is_same and table.rows is self._kept[0] and table.subtracted is self._kept[1]
+
+    def begin(self, anchors: np.ndarray, distances: np.ndarray, reach: np.ndarray) -> None:
+        """Begin a draw: take the rows of the state, and what proposals begin with.
+
+        Parameters
+        ----------
+        anchors, distances : (n, d) arrays
+            Where to expand first, and how far differences reach; must not depend on the present rows.
+        reach : (d,) array
+            The scale of shifts of one row; must not depend on the present rows.
+        """
+        self.rows[:] = self.state.tables[self.v].values[:, : self.d]
+        self._anchors[:], self._distances[:], self._reach[:] = anchors, distances, reach
+        if not self._of_slots or len(self._of_slots[0]) <= self.state.capacity:
+            self._make_slots()
+
+    def _make_slots(self) -> None:
+        n_slots = self.state.capacity + 1
+        self._of_slots = np.empty(n_slots), np.empty(n_slots, dtype=np.int64), np.empty((n_slots, 2 * self.d + 1))
+        self._block[[_LOG_RATIOS, _SIZES, _SUMS]] = [address_of(array) for array in self._of_slots]
+
+    def prepare(self, moves_labels: bool) -> None:
+        """Get ready for a redraw, after the parameters of the clusters were written to the memory."""
+        self.density.make_room(self.work.n_sets)
+        self._block[_WORK], self._block[_MOVES_LABELS] = self.work.address, moves_labels
+
+    def take(self, has_room: bool = True) -> None:
+        """Let the state have the rows and, if it has no room for as many slots as there are, these too."""
+        if not has_room:
+            self.state.take_rows(self.v, self.rows, self.slots)
+            self._make_slots()
+        self.state.tables[self.v].note_rows(self.rows)
