@@ -23,7 +23,8 @@ from scipy.stats import chi2, kstest
 from pymc_dpgmm.families import BaseMeasure, View
 from pymc_dpgmm.families.contract.family import volume
 from pymc_dpgmm.families.contract.scale import FULL, SPHERICAL, ScatterOfClusters, least_degrees
-from pymc_dpgmm.native.compiled import INT, INTS, c_function, called_at
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, bits_of_generator, c_function, called_at
+from pymc_dpgmm.native.triangles import unpacked
 from pymc_dpgmm.partitions.labels import cluster_sizes
 from pymc_dpgmm.partitions.priors import GibbsType, chinese_restaurant, log_eppf
 from pymc_dpgmm.sampler.moves.sweep import plan_moves, run_sweeps
@@ -33,7 +34,7 @@ from pymc_dpgmm.sampler.state.memory import NEEDS_ROOM, PHASE, POSITION, SWEEP, 
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
 from pymc_dpgmm.sampler.state.table_functions import function_of
-from pymc_dpgmm.sampler.state.templates import DERIVE
+from pymc_dpgmm.sampler.state.templates import DERIVE, DRAW_NORMAL
 from pymc_dpgmm.variational.rows import Rows
 
 LogMarginal = Callable[..., float]
@@ -694,6 +695,41 @@ class Contract:
             wanted = np.exp(table.log_predictives(k + 1))
             errors = densities[:, :, k].std(axis=1) / math.sqrt(n_draws)
             np.testing.assert_array_less(np.abs(densities[:, :, k].mean(axis=1) - wanted), 4.5 * errors + 1e-12)
+
+    def check_drawn_normals(self) -> None:
+        """Means and precisions that compiled code draws have the densities of one row and of two rows."""
+        if self.family.draw_normal is None:
+            return
+        n_draws, d = 20_000, self.d
+        table = self.table([range(self.n - 1), [0, 1]])
+        rng = np.random.default_rng(6)
+        means, packed, room = np.empty((n_draws, d)), np.empty((n_draws, d * (d + 1) // 2)), np.empty(6 * d * d)
+        draw, rows = function_of(self.family, DRAW_NORMAL), self.family.represent(self.params, self.values)[0]
+        for k in range(3):
+            given = address_of(table.block), k
+            half_log_dets = np.array(
+                [
+                    draw(*given, *map(address_of, (*drawn, room)), *bits_of_generator(rng))
+                    for drawn in zip(means, packed, strict=True)
+                ]
+            )
+            precisions, offsets = unpacked(packed), rows - means[:, None]
+            lengths = np.linalg.eigvalsh(precisions)
+            clear = lengths[:, 0] > 1e-8 * lengths[:, -1]
+            np.testing.assert_allclose(
+                half_log_dets[clear], 0.5 * np.log(lengths[clear]).sum(axis=1), rtol=1e-6, atol=1e-6
+            )
+            if k == 0 and not clear.all():
+                # Without rows, the vaguest base measures make precisions that are singular to working precision.
+                continue
+            distances = np.einsum("tni,tij,tnj->tn", offsets, precisions, offsets)
+            densities = np.exp(half_log_dets[:, None] - 0.5 * distances - 0.5 * d * math.log(2.0 * math.pi))
+            wanted = np.exp(table.log_predictives(k))
+            table.change(0, k, 1.0)
+            of_two = wanted[0] * np.exp(table.log_predictives(k)[1])
+            found = np.column_stack([densities, densities[:, 0] * densities[:, 1]])
+            errors = found.std(axis=0) / math.sqrt(n_draws)
+            np.testing.assert_array_less(np.abs(found.mean(axis=0) - [*wanted, of_two]), 4.5 * errors + 1e-12)
 
     def check_drawn_rows(self) -> None:
         """Rows that are drawn given parameters have the density and the mean that these have."""

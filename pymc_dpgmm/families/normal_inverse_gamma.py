@@ -30,11 +30,13 @@ from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
 from pymc_dpgmm.families.shared.normal_columns import (
     ColumnsFamily,
     log_evidence,
+    posterior_scale,
     set_column,
     squared_deviation,
     t_constant,
 )
 from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, fast_log, standard_gamma, standard_normal
+from pymc_dpgmm.native.triangles import set_diagonal
 
 # If all columns have the same exponent, their t arguments are multiplied and the logarithm is taken once, unless
 # the product exceeds this number.
@@ -110,6 +112,18 @@ def _draw_absent(p, n, s, c, x, absent, scratch, bits):
             x[j] = c.shift[j] / c.rate[j] + standard_normal(bits) / (c.rate[j] * math.sqrt(2.0 * gamma))
 
 
+def _draw_normal(p, n, s, c, mean, precision, scratch, bits):
+    half_log_det = 0.0
+    for j in range(p.d):
+        kappa_n, scale = p.kappa[j] + n, posterior_scale(p, j, n, s)
+        entry = max(standard_gamma(bits, p.a[j] + 0.5 * n), LEAST_GAMMA) / scale
+        centre = p.mu[j] + n / kappa_n * (s.mean[j] - p.mu[j])
+        mean[j] = centre + standard_normal(bits) / math.sqrt(entry * kappa_n)
+        set_diagonal(precision, j, entry)
+        half_log_det += 0.5 * math.log(entry)
+    return half_log_det
+
+
 def _constants(params: Any) -> dict[str, Any]:
     return {"is_common": float((params.a == params.a[0]).all())}
 
@@ -175,6 +189,7 @@ class NormalInverseGamma(BaseMeasure):
         log_predictive_without=_log_predictive_without,
         log_predictive_present=_log_predictive_present,
         draw_absent=_draw_absent,
+        draw_normal=_draw_normal,
         incomplete=incomplete_normal_inverse_gamma.FAMILY,
         draws_missing=True,
     )

@@ -34,7 +34,8 @@ from pymc_dpgmm.families.shared.full_normal import full_component, log_diagonal
 from pymc_dpgmm.families.shared.moments import gather_scatters, merge_scatters, scratch_of_scatters, update_scatter
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
 from pymc_dpgmm.families.shared.some_columns import draw_absent, log_predictive_present
-from pymc_dpgmm.native.compiled import inlined
+from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, standard_gamma, standard_normal
+from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.native.special import digamma, digamma_rises, log_rising
 from pymc_dpgmm.native.triangles import (
     cholesky_in_place,
@@ -43,6 +44,8 @@ from pymc_dpgmm.native.triangles import (
     lower_product,
     pack,
     rank_one_inverse,
+    solve_lower,
+    solve_upper,
     squared_distance,
     unpacked,
 )
@@ -146,6 +149,40 @@ def _log_evidence(p, n, s, c):
 
 def _kept_evidence(p, n, s, c):
     return _evidence(p, n, c.half_log_det[0])
+
+
+def _draw_normal(p, n, s, c, mean, precision, scratch, bits):
+    # The precision is U' U with U = A' inv(L), for Bartlett's A and Psi_n = L L': see _draw. The cache has inv(L)
+    # times a number.
+    d, kappa_n, half_log_det = p.d, p.kappa + n, 0.0
+    scale = math.sqrt((kappa_n + 1.0) / kappa_n)
+    bartlett, root, noise = scratch, shifted(scratch, d * (d + 1) // 2), shifted(scratch, d * (d + 1) // 2 + d * d)
+    for i in range(d):
+        row = i * (i + 1) // 2
+        for j in range(i):
+            bartlett[row + j] = standard_normal(bits)
+        chi_squared = 2.0 * max(standard_gamma(bits, 0.5 * (p.nu + n - i)), LEAST_GAMMA)
+        bartlett[row + i] = math.sqrt(chi_squared)
+        half_log_det += 0.5 * math.log(chi_squared) + math.log(scale * c.factor[row + i])
+    for i in range(d):
+        noise[i] = standard_normal(bits) / math.sqrt(kappa_n)
+        for j in range(d):
+            total = 0.0
+            for q in range(max(i, j), d):
+                total += bartlett[q * (q + 1) // 2 + i] * c.factor[q * (q + 1) // 2 + j]
+            root[i * d + j] = scale * total
+    for i in range(d):
+        for j in range(i + 1):
+            total = 0.0
+            for q in range(d):
+                total += root[q * d + i] * root[q * d + j]
+            precision[i * (i + 1) // 2 + j] = total
+    # The mean is mu_n plus the solution of U x = noise.
+    solve_upper(bartlett, noise, d)
+    solve_lower(c.factor, noise, mean, d)
+    for j in range(d):
+        mean[j] = c.mean[j] + mean[j] / scale
+    return half_log_det
 
 
 def _constants(params: Any) -> dict[str, Any]:
@@ -321,6 +358,7 @@ FAMILY = Family(
     log_predictive_without=_log_predictive_without,
     log_predictive_present=log_predictive_present,
     draw_absent=draw_absent,
+    draw_normal=_draw_normal,
     scratch=scratch_of_scatters,
     component=full_component(_draw),
     represent=centred,

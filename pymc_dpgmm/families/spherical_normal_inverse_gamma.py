@@ -33,8 +33,10 @@ from pymc_dpgmm.families.shared.gamma import gradient_in_gamma, log_gamma_ratio,
 from pymc_dpgmm.families.shared.moments import merge_squares, update_squares
 from pymc_dpgmm.families.shared.normal_columns import draw_columns, gradient_in_means, posterior_means
 from pymc_dpgmm.families.shared.origins import centred, shift_mean
+from pymc_dpgmm.native.arithmetic import LEAST_GAMMA, standard_gamma, standard_normal
 from pymc_dpgmm.native.compiled import inlined
 from pymc_dpgmm.native.special import log_rising
+from pymc_dpgmm.native.triangles import set_diagonal
 
 
 def _update(p, n, s, x, sign):
@@ -111,6 +113,17 @@ def _log_predictive_present(p, n, s, c, x, absent, scratch):
             distance += weight * difference * difference
             log_norm += 0.5 * math.log(weight / math.pi)
     return log_rising(a_n, half) + log_norm - (a_n + half) * math.log(1.0 + distance)
+
+
+def _draw_normal(p, n, s, c, mean, precision, scratch, bits):
+    kappa_n, half_log_det = p.kappa + n, 0.0
+    shared = max(standard_gamma(bits, p.a + 0.5 * p.d * n), LEAST_GAMMA) / _posterior_scale(p, n, s)
+    for j in range(p.d):
+        entry = shared * p.weight[j]
+        mean[j] = c.mean[j] + standard_normal(bits) / math.sqrt(entry * kappa_n)
+        set_diagonal(precision, j, entry)
+        half_log_det += 0.5 * math.log(entry)
+    return half_log_det
 
 
 def _constants(params: Any) -> dict[str, Any]:
@@ -248,6 +261,7 @@ class SphericalNormalInverseGamma(BaseMeasure):
         log_predictive=_log_predictive,
         log_predictive_without=_log_predictive_without,
         log_predictive_present=_log_predictive_present,
+        draw_normal=_draw_normal,
         component=replace(normal_component(_draw), draw_unknown=_draw_unknown),
         represent=centred,
         shift=shift_mean,

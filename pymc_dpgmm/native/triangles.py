@@ -24,6 +24,15 @@ def pack(matrix, d, out):
 
 
 @inlined
+def set_diagonal(triangle, j, entry):
+    """Set row ``j`` of a packed lower triangle to that of a diagonal matrix."""
+    row = j * (j + 1) // 2
+    for q in range(j):
+        triangle[row + q] = 0.0
+    triangle[row + j] = entry
+
+
+@inlined
 def cholesky_in_place(matrix, d):
     """Overwrite a packed triangle of a symmetric matrix by its Cholesky factor; return half its log determinant.
 

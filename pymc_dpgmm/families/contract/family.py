@@ -195,6 +195,11 @@ class Family:
     draw_absent : callable or None
         ``draw_absent(p, n, s, c, x, absent, scratch, bits)``: sets the absent entries of a row to a draw given the
         others, with random numbers of ``pymc_dpgmm.native.arithmetic``.
+    draw_normal : callable or None
+        ``draw_normal(p, n, s, c, mean, precision, scratch, bits) -> half_log_det``: draws the parameters of a
+        cluster of normal rows in the form that ``represent`` makes: the mean (d,) and the packed lower triangle of
+        the precision. It returns half the log of the determinant of this. ``scratch`` has room for 2 d^2 + 4 d
+        numbers. Where latent rows are drawn, it takes the place of ``draw`` of the component.
     scratch : callable
         ``scratch(params) -> int``: how many numbers the ``scratch`` of these functions must hold.
     check_together : callable
@@ -271,6 +276,7 @@ class Family:
     gather: Callable[..., Any] | None = None
     log_predictive_present: Callable[..., Any] | None = None
     draw_absent: Callable[..., Any] | None = None
+    draw_normal: Callable[..., Any] | None = None
     scratch: Callable[[Any], int] = _no_scratch
     check_together: Callable[[Any], None] = _accept
     check_values: Callable[[Any, Any], None] = _accept

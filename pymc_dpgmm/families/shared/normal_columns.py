@@ -23,7 +23,7 @@ from pymc_dpgmm.native.special import digamma_rise, log_rising
 
 
 @inlined
-def _posterior_scale(p, j, n, s):
+def posterior_scale(p, j, n, s):
     """b_n of a column."""
     offset = s.mean[j] - p.mu[j]
     return p.b[j] + 0.5 * (s.squares[j] + p.kappa[j] * n / (p.kappa[j] + n) * offset * offset)
@@ -33,7 +33,7 @@ def _posterior_scale(p, j, n, s):
 def log_evidence(p, j, n, s):
     """Log marginal likelihood of the entries of column ``j`` (Murphy 2007, eq. 203)."""
     return (
-        log_gamma_ratio(p.a[j], p.b[j], 0.5 * n, _posterior_scale(p, j, n, s))
+        log_gamma_ratio(p.a[j], p.b[j], 0.5 * n, posterior_scale(p, j, n, s))
         + 0.5 * math.log(p.kappa[j] / (p.kappa[j] + n))
         - 0.5 * n * math.log(2.0 * math.pi)
     )
@@ -43,7 +43,7 @@ def log_evidence(p, j, n, s):
 def set_column(p, j, n, s, c):
     """Set r and r mu_n of column ``j`` in the cache; return b_n."""
     kappa_n = p.kappa[j] + n
-    scale = _posterior_scale(p, j, n, s)
+    scale = posterior_scale(p, j, n, s)
     c.rate[j] = math.sqrt(kappa_n / (2.0 * scale * (kappa_n + 1.0)))
     c.shift[j] = c.rate[j] * (p.kappa[j] * p.mu[j] + n * s.mean[j]) / kappa_n
     return scale

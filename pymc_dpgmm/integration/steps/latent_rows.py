@@ -40,6 +40,8 @@ from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.state.table_functions import function_of
+from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL
 
 KERNELS = (*expansions.KERNELS, *redraws.KERNELS, *row_density.KERNELS, *stretches.KERNELS)
 KERNELS_OF_SHARED = (
@@ -159,7 +161,8 @@ class LatentRows:
         self._mixture = target.mixtures[self._view]
         self._work, self._work_of_shifts = Work(), Work()
         self._moving: MovingRows | None = None
-        self.kernels = (*KERNELS, *(KERNELS_OF_SHARED if shared else ()))
+        own = [function_of(self._mixture.family, DRAW_NORMAL)] if self._mixture.family.draw_normal else []
+        self.kernels = (*KERNELS, *own, *(KERNELS_OF_SHARED if shared else ()))
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.

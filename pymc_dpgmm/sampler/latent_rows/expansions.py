@@ -6,10 +6,11 @@ of the density there, whether it has derivatives or not.
 
 import math
 
-from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, inlined, shifted
-from pymc_dpgmm.native.triangles import definite_factor, solve_lower, solve_upper, symmetric_entry
+from pymc_dpgmm.native.compiled import FLOAT, FLOATS, INT, INTS, NOTHING, c_function, floats_at, inlined, shifted
+from pymc_dpgmm.native.triangles import definite_factor, set_diagonal, solve_lower, solve_upper, symmetric_entry
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities
 from pymc_dpgmm.sampler.latent_rows.work import n_points, read
+from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, call_draw_normal
 
 # The log of an integral of which nothing is known.
 UNKNOWN = -1e300
@@ -101,8 +102,15 @@ def _begin(w, places, distances):
         _lay_out(w.first, n, d, i, shifted(distances, i * d))
 
 
-@c_function(NOTHING(INTS, FLOATS, INT, FLOATS, FLOAT))
-def take_clusters(block, roots, is_triangular, of_base, half_log_det):
+@inlined
+def _set_log_density(w, k, half_log_det):
+    """Write the log density of rows at their mean in a cluster."""
+    for i in range(w.n):
+        w.at_mean[k * w.n + i] = half_log_det - 0.5 * w.d * math.log(2.0 * math.pi)
+
+
+@c_function(NOTHING(INTS, FLOATS, INT))
+def take_clusters(block, roots, is_triangular):
     """Take precisions of the clusters from their roots.
 
     Parameters
@@ -111,36 +119,59 @@ def take_clusters(block, roots, is_triangular, of_base, half_log_det):
     roots : (K, d), or (K, d, d) and upper triangular
         Of the precisions of clusters that have parameters.
     is_triangular : whether they are triangles
-    of_base : (d, d)
-        The precision of a row in a cluster of its own.
-    half_log_det : of this precision
     """
     w = read(block)
-    d, n, last = w.d, w.n, w.n_clusters - 1
+    d = w.d
     size = d * (d + 1) // 2
-    constant = -0.5 * d * math.log(2.0 * math.pi)
-    for k in range(w.n_clusters):
-        precision = shifted(w.precisions, k * size)
-        at_mean = constant + half_log_det if k == last else constant
-        if k < last and is_triangular:
-            root = shifted(roots, k * d * d)
-            for j in range(d):
-                at_mean += math.log(abs(root[j * d + j]))
+    for k in range(w.n_clusters - 1):
+        precision, half_log_det = shifted(w.precisions, k * size), 0.0
+        for j in range(d):
+            if is_triangular:
+                root = shifted(roots, k * d * d)
+                half_log_det += math.log(abs(root[j * d + j]))
                 for q in range(j + 1):
                     total = 0.0
                     for row in range(q + 1):
                         total += root[row * d + j] * root[row * d + q]
                     precision[j * (j + 1) // 2 + q] = total
-        else:
-            for j in range(d):
-                for q in range(j + 1):
-                    precision[j * (j + 1) // 2 + q] = of_base[j * d + q] if k == last else 0.0
-                if k < last:
-                    root = roots[k * d + j]
-                    at_mean += math.log(abs(root))
-                    precision[j * (j + 1) // 2 + j] = root * root
-        for i in range(n):
-            w.at_mean[k * n + i] = at_mean
+            else:
+                root = roots[k * d + j]
+                half_log_det += math.log(abs(root))
+                set_diagonal(precision, j, root * root)
+        _set_log_density(w, k, half_log_det)
+
+
+@c_function(NOTHING(INTS, INTS, INT, INT, INT))
+def draw_clusters(block, table, origin, next_double, bit_state):
+    """Draw means and precisions of the clusters of a table whose family has ``draw_normal``.
+
+    ``origin`` is the address of what is subtracted from rows, or 0.
+    """
+    w = read(block)
+    d = w.d
+    size = d * (d + 1) // 2
+    for k in range(w.n_clusters - 1):
+        mean, precision = shifted(w.means, k * d), shifted(w.precisions, k * size)
+        half_log_det = call_draw_normal(
+            table[DRAW_NORMAL], table, w.slots[k], mean, precision, w.scratch, next_double, bit_state
+        )
+        for j in range(d):
+            mean[j] += floats_at(origin)[j] if origin != 0 else 0.0
+        _set_log_density(w, k, half_log_det)
+
+
+@c_function(NOTHING(INTS, FLOATS, FLOATS, FLOAT))
+def take_base(block, means, precision, half_log_det):
+    """Take what stands for a cluster of a row's own: means (1 or n, d), precision (d, d) and its determinant."""
+    w = read(block)
+    d, last = w.d, w.n_clusters - 1
+    for entry in range(w.n_means * d):
+        w.means[last * w.n_means * d + entry] = means[entry]
+    packed = shifted(w.precisions, last * (d * (d + 1) // 2))
+    for j in range(d):
+        for q in range(j + 1):
+            packed[j * (j + 1) // 2 + q] = precision[j * d + q]
+    _set_log_density(w, last, half_log_det)
 
 
 @inlined
@@ -316,4 +347,4 @@ def expand_rows(w, density, anchors, distances, is_own, least):
         values = w.of_following
 
 
-KERNELS = (take_clusters,)
+KERNELS = (take_clusters, draw_clusters, take_base)

@@ -42,7 +42,13 @@ from pymc_dpgmm.native.compiled import (
 )
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
-from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior, take_clusters
+from pymc_dpgmm.sampler.latent_rows.expansions import (
+    draw_clusters,
+    expand_rows,
+    log_prior,
+    take_base,
+    take_clusters,
+)
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving, take_rows
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
 from pymc_dpgmm.sampler.latent_rows.table_rows import put_rows
@@ -52,7 +58,7 @@ from pymc_dpgmm.sampler.state.all_clusters import link_rows
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table import Table
-from pymc_dpgmm.sampler.state.templates import WEIGH, WEIGHED_AT_ONCE, call_weigh
+from pymc_dpgmm.sampler.state.templates import DRAW_NORMAL, WEIGH, WEIGHED_AT_ONCE, call_weigh
 
 # Degrees of freedom of the proposals of values.
 FREEDOM = 10.0
@@ -370,12 +376,18 @@ def begin_draw(
 
     What is drawn is written to the memory; ``v`` is the view, and see :func:`redraw`.
     """
-    table, slots = state.tables[v], state.slots_of_rows(v)
-    n_means = table.n_rows if table.family.component.given_columns is not None else 1
+    table, slots, bits = state.tables[v], state.slots_of_rows(v), bits_of_generator(rng)
+    n_means = len(of_base.mean)
     work.fit(table.n_rows, d, n_means, state.n_clusters + 1, state.capacity + 2)
-    choose(state.address, work.address, address_of(slots), int(moves_labels), *bits_of_generator(rng))
+    choose(state.address, work.address, address_of(slots), int(moves_labels), *bits)
     of_clusters = work.slots[: int(work.block[N_OF_WORK]) - 1]
-    _take_drawn(work, table, _parameters(rng, table, of_clusters), of_base)
+    if table.family.draw_normal is not None:
+        table.prepare((DRAW_NORMAL,))
+        origin = 0 if table.origin is None else address_of(table.origin)
+        draw_clusters(work.address, address_of(table.block), origin, *bits)
+    else:
+        _take_drawn(work, table, _parameters(rng, table, of_clusters))
+    _take_base(work, of_base)
     return of_clusters
 
 
@@ -384,28 +396,25 @@ def _parameters(rng: np.random.Generator, table: Table, slots: np.ndarray) -> di
     return table.family.component.restore(draw_parameters(rng, table, slots), table.origin)
 
 
-def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray], of_base: "RowOfBase") -> None:
-    """Write what is drawn for the clusters, and what stands for a cluster of a row's own, to the memory."""
+def _take_drawn(work: Work, table: Table, drawn: dict[str, np.ndarray]) -> None:
+    """Write what is drawn for the clusters to the memory."""
     normal = table.family.component.normal_rows
     assert normal is not None
     means, roots = normal(drawn, table.values)
-    work.means[: len(means)] = means
-    _take_roots(work, np.ascontiguousarray(roots), of_base)
+    work.means[: len(means)], roots = means, np.ascontiguousarray(roots)
+    take_clusters(work.address, address_of(roots), int(roots.ndim == 3))
 
 
 def take_row_of_base(work: Work, n: int, of_base: "RowOfBase") -> None:
     """Write that n rows are in clusters of their own, and that there are no others."""
-    d = len(of_base.precision)
-    work.fit(n, d, len(of_base.mean), 1, 1)
+    work.fit(n, len(of_base.precision), len(of_base.mean), 1, 1)
     work.block[N_OF_WORK] = 1
-    _take_roots(work, np.empty((0, d)), of_base)
+    _take_base(work, of_base)
 
 
-def _take_roots(work: Work, roots: np.ndarray, of_base: "RowOfBase") -> None:
-    work.means[len(roots)] = of_base.mean
-    precision = np.ascontiguousarray(of_base.precision)
-    arrays = address_of(roots), int(roots.ndim == 3), address_of(precision)
-    take_clusters(work.address, *arrays, of_base.half_log_det)
+def _take_base(work: Work, of_base: "RowOfBase") -> None:
+    """Write what stands for a cluster of a row's own to the memory."""
+    take_base(work.address, address_of(of_base.mean), address_of(of_base.precision), of_base.half_log_det)
 
 
 def _precisions(roots: np.ndarray) -> np.ndarray:
@@ -416,7 +425,10 @@ def _precisions(roots: np.ndarray) -> np.ndarray:
 
 
 class RowOfBase(NamedTuple):
-    """A normal distribution near that of a row in a cluster of its own: mean (1 or n, d) and precision (d, d)."""
+    """A normal distribution near that of a row in a cluster of its own: mean (1 or n, d) and precision (d, d).
+
+    Both arrays are C-contiguous.
+    """
 
     mean: np.ndarray
     precision: np.ndarray
@@ -444,4 +456,5 @@ def row_of_base(table: Table, d: int) -> RowOfBase:
     spread = np.mean((0.5 * (high - low)) ** 2, axis=0)
     within = np.linalg.inv(_precisions(roots).mean(axis=0))
     precision = np.linalg.inv(within + np.diag(spread))
+    middle, precision = np.ascontiguousarray(middle), np.ascontiguousarray(precision)
     return RowOfBase(middle, precision, 0.5 * float(np.linalg.slogdet(precision)[1]))

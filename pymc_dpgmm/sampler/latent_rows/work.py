@@ -128,7 +128,7 @@ class Work:
             "chosen": self.chosen,
             "proposed": self.proposed,
             "log_proposals": np.empty(n),
-            "scratch": np.empty(5 * d + size + k),
+            "scratch": np.empty(4 * d + 2 * d * d + size + k),
             "order": np.empty(n, dtype=np.int64),
             "of_slot": np.empty(n_slots, dtype=np.int64),
         }

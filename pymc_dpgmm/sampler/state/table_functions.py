@@ -206,6 +206,7 @@ OWN_FUNCTIONS = (
     "log_predictive_without",
     "log_predictive_present",
     "draw_absent",
+    "draw_normal",
     "derive",
 )
 
@@ -218,10 +219,10 @@ def _meaning(family: Family) -> dict[str, Any]:
         own = getattr(family, verb)
         if own is not None:
             known[verb] = _jitable(own)
-    if family.draw_absent is not None:
-        known["draw_absent"] = _jitable(family.draw_absent)
-    if family.derive is not None:
-        known["derive_numbers"] = _jitable(family.derive)
+    for verb, name in (("draw_absent",) * 2, ("draw_normal",) * 2, ("derive", "derive_numbers")):
+        own = getattr(family, verb)
+        if own is not None:
+            known[name] = _jitable(own)
     if family.merge is not None:
         known["merge_own"] = _jitable(family.merge)
     if family.gather is not None:

@@ -65,6 +65,7 @@ VIEW = Block(
     evidence=FUNCTION,
     present=FUNCTION,
     draw_absent=FUNCTION,
+    draw_normal=FUNCTION,
     sum_up=FUNCTION,
     evidence_anew=FUNCTION,
     refresh=FUNCTION,
@@ -91,6 +92,7 @@ UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_BEFORE_CACHE, POWER = VIEW.places
     EVIDENCE,
     PRESENT,
     DRAW_ABSENT,
+    DRAW_NORMAL,
     SUM_UP,
     EVIDENCE_ANEW,
     REFRESH,
@@ -104,6 +106,7 @@ UNIT_STARTS, UNIT_ROWS, SPARE, ROOM, ABSENT, N_BEFORE_CACHE, POWER = VIEW.places
     "evidence",
     "present",
     "draw_absent",
+    "draw_normal",
     "sum_up",
     "evidence_anew",
     "refresh",
@@ -212,6 +215,11 @@ def log_predictive_present(p, n, s, c, x, absent, scratch):
 @_of_a_family
 def draw_absent(p, n, s, c, x, absent, scratch, bits):
     """``Family.draw_absent``: set the missing entries of a row to a draw given the others."""
+
+
+@_of_a_family
+def draw_normal(p, n, s, c, mean, precision, scratch, bits):
+    """``Family.draw_normal``: draw mean and precision of normal rows; return half the log of its determinant."""
 
 
 @_of_a_family
@@ -434,6 +442,14 @@ def set_absent(view, i, k, next_double, state):
     draw_absent(p, cluster[SIZE], s, c, row_of(w, i), absent, scratch, Bits(next_double, state))
 
 
+def draw_normal_cluster(view, k, mean, precision, scratch, next_double, state):
+    """Draw mean and precision of the normal rows of slot ``k``; return half the log of its determinant."""
+    w = layout(view)
+    cluster = cluster_of(w, k)
+    p, s, c = parameters(view), sums(w, cluster), cache_of(w, cluster)
+    return draw_normal(p, cluster[SIZE], s, c, mean, precision, scratch, Bits(next_double, state))
+
+
 def derive(view):
     """Write what the log evidence needs beside the parameters; return whether these fit together, 1 or 0."""
     return 1 if derive_numbers(parameters(view), tables(view), layout(view).scratch) else 0
@@ -451,6 +467,7 @@ TEMPLATES: dict[int, tuple[Callable[..., Any], Any]] = {
     SUM_UP: (sum_up, NOTHING(INTS, INT, INTS, INT)),
     ADD_UP: (add_up, NOTHING(INTS, INT, INT, INT)),
     DRAW_ABSENT: (set_absent, NOTHING(INTS, INT, INT, INT, INT)),
+    DRAW_NORMAL: (draw_normal_cluster, FLOAT(INTS, INT, FLOATS, FLOATS, FLOATS, INT, INT)),
     DERIVE: (derive, INT(INTS)),
 }
 # What every sampler calls; the others are compiled where they are needed.
@@ -515,3 +532,9 @@ def call_present(typing_context, address, view, i, k):
 def call_draw_absent(typing_context, address, view, i, k, next_double, state):
     """Call ``TEMPLATES[DRAW_ABSENT]`` by its address."""
     return called_at(TEMPLATES[DRAW_ABSENT][1])
+
+
+@intrinsic
+def call_draw_normal(typing_context, address, view, k, mean, precision, scratch, next_double, state):
+    """Call ``TEMPLATES[DRAW_NORMAL]`` by its address."""
+    return called_at(TEMPLATES[DRAW_NORMAL][1])
