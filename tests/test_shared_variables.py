@@ -1,7 +1,6 @@
 """Variables that latent rows share move with the rows: posteriors by quadrature, invariance, planted mistakes."""
 
 import ctypes
-from functools import partial
 
 import arviz as az
 import exact
@@ -25,6 +24,7 @@ from pymc_dpgmm.partitions.draws import draw_labels
 from pymc_dpgmm.partitions.priors import pitman_yor
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions, second_differences
 from pymc_dpgmm.sampler.latent_rows import cluster_shifts, redraws, standardized, translations
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
 from pymc_dpgmm.sampler.latent_rows.work import Work
@@ -77,10 +77,13 @@ def joint_draws(base, n_draws, are_shifted, n_moves=4):
         before.append(moments(rows, shared, data))
         number = np.array(shared)
         density = RowDensity.of_function(lambda x, data=data, u=number: seen_with(x, float(u), data), N_ROWS, d)
+        moving = MovingRows(rng, state, 0, d, density, work)
+        kind = cluster_shifts.ClusterShifts if are_shifted else standardized.StandardizedRows
+        rows_of = kind(moving, work)
         for _ in range(n_moves):
-            arguments = (state, 0, anchors, distances, of_base, work, density)
-            rows_of = cluster_shifts.ClusterShifts if are_shifted else partial(standardized.StandardizedRows, rng)
-            moved(rng, state, rows_of(*arguments), number, data)
+            moving.begin(anchors, distances, distances[0])
+            rows_of.prepare(of_base)
+            moved(moving, rows_of, number, data)
         after.append(moments(state.tables[0].values[:, :d], float(number), data))
     return np.array(before), np.array(after)
 
@@ -97,12 +100,12 @@ def numbers_of(number, rows, data, *others, of_others=lambda: 0.0):
     return SharedNumbers(entry, arrays, rows, None, lambda: None)
 
 
-def moved(rng, state, rows_of, number, data):
+def moved(moving, rows_of, number, data):
     at_first = rows_of.begin()
     assert rows_of.place() == pytest.approx(at_first)
-    np.testing.assert_allclose(rows_of.rows, rows_of.present, atol=1e-9)
-    assert numbers_of(number, rows_of.present.copy(), data).draw(rng, rows_of, number, 0, 1.0) is not None
-    state.take_rows(0, rows_of.rows)
+    np.testing.assert_allclose(rows_of.rows, moving.rows, atol=1e-9)
+    assert numbers_of(number, moving.rows.copy(), data).draw(moving.rng, rows_of, number, 0, 1.0) is not None
+    moving.take_others(rows_of.rows)
 
 
 def moments(rows, shared, data):
@@ -160,8 +163,10 @@ class ForgottenClusters(cluster_shifts.ClusterShifts):
 class CentresOfRows(cluster_shifts.ClusterShifts):
     """Centres that depend on the present rows, as they must not."""
 
-    def __init__(self, state, v, anchors, *others):
-        super().__init__(state, v, state.tables[v].values[:, : anchors.shape[1]].copy(), *others)
+    def prepare(self, of_base):
+        super().prepare(of_base)
+        rows = self._moving.rows
+        self._moving.begin(rows.copy(), np.full(rows.shape, 0.6), np.full(rows.shape[1], 0.6))
 
 
 @pytest.mark.slow
@@ -204,9 +209,13 @@ def translated_draws(base, n_draws, moves_mean, prior_of_mean=1.0, n_moves=4):
             mean,
             of_others=lambda mean: -0.5 * prior_of_mean * np.sum((mean - params.mu) ** 2),
         )
+        density = RowDensity.of_function(lambda x: np.zeros(x.shape[:2]), N_ROWS, d)
+        moving = MovingRows(rng, state, 0, d, density, Work())
+        moving.begin(rows, rows, np.ones(d))
+        translated = translations.TranslatedRows(moving)
         for _ in range(n_moves):
             moved_mean = mean if moves_mean else None
-            translations.translate_rows(rng, state, 0, numbers, shared, place, moved_mean, directions, False)
+            translations.translate_rows(rng, translated, numbers, shared, place, moved_mean, directions, False)
         rows = state.tables[0].values[:, :d]
         after.append(
             [*moments(rows, float(shared), data), *np.tanh(state.tables[0].params.mu - params.mu)[:1] ** 2]

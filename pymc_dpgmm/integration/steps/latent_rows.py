@@ -32,12 +32,12 @@ from pymc_dpgmm.sampler.latent_rows import (
 )
 from pymc_dpgmm.sampler.latent_rows.cluster_shifts import ClusterShifts
 from pymc_dpgmm.sampler.latent_rows.expansions import LEAST_DISTANCE
-from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
 from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, can_move_labels, redraw, row_of_base
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 from pymc_dpgmm.sampler.latent_rows.standardized import StandardizedRows
 from pymc_dpgmm.sampler.latent_rows.stretches import stretch
+from pymc_dpgmm.sampler.latent_rows.translations import TranslatedRows
 from pymc_dpgmm.sampler.latent_rows.work import Work
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.state.table_functions import function_of
@@ -161,12 +161,13 @@ class LatentRows:
         self._mixture = target.mixtures[self._view]
         self._work, self._work_of_shifts = Work(), Work()
         self._moving: MovingRows | None = None
+        self._followers: Any = None
         own = [function_of(self._mixture.family, DRAW_NORMAL)] if self._mixture.family.draw_normal else []
         self.kernels = (*KERNELS, *own, *(KERNELS_OF_SHARED if shared else ()))
 
     def __getstate__(self) -> dict[str, Any]:
         # Addresses belong to one process.
-        return {**self.__dict__, "_moving": None}
+        return {**self.__dict__, "_moving": None, "_followers": None}
 
     def begin(self) -> None:
         """Check, at the start of a chain, that rows are still those that the terms were found with."""
@@ -187,9 +188,8 @@ class LatentRows:
         present = np.asarray(point[self.name])
         rows = present.reshape(len(present), d).astype(np.float64)
         anchor.begin(rows)
-        if self._shared is not None:
-            self._shared.begin(point)
-        density, offset = self._density.at(point), None
+        own = point if self._shared is None else self._shared.begin(point)
+        density, offset = self._density.at(own), None
         if self._mixture.offset is not None:
             offset = np.broadcast_to(self._mixture.offset(point)[0], present.shape).reshape(rows.shape)
             density.add(offset)
@@ -199,26 +199,27 @@ class LatentRows:
         if anchor.of_base is None or (tuning and anchor.n_learnt % ROWS_OF_BASE_EVERY == 0):
             anchor.of_base = row_of_base(state.tables[self._view], d)
         moves_labels = target.moves_latent_rows and can_move_labels(state)
-        places, (distances, scale) = np.ascontiguousarray(anchor.rows - added), anchor.reach()
-        expanded = places, distances, anchor.of_base
+        distances, scale = anchor.reach()
         moving = self._moving
         if moving is None or not moving.is_of(rng, state, density):
             moving = self._moving = MovingRows(rng, state, self._view, d, density, self._work)
-        moving.begin(places, distances, scale)
+            self._followers = self._make_followers(moving)
+        moving.begin(anchor.rows - added, distances, scale)
         n_accepted = sum(redraw(moving, moves_labels, anchor.of_base) for _ in range(REDRAWS_OF_ROWS))
         for _ in range(STRETCHES_OF_ROWS):
             accepted = stretch(moving, anchor.step)
             if tuning:
                 anchor.learn_step(accepted)
         if self._shared is not None:
-            moved = rng, point, state, self._view, self._shared.at(point, offset)
-            following: FollowingRows = StandardizedRows(rng, state, self._view, *expanded, self._work, density)
-            self._shared.move(*moved, following, anchor.widths, tuning)
-            following = ClusterShifts(state, self._view, *expanded, self._work_of_shifts, density)
-            self._shared.move(*moved, following, anchor.widths_of_shifts, tuning)
-            with_mean = self._may_move_mean(point, state), anchor.directions
-            self._shared.translate(*moved, scale, density, *with_mean, tuning)
-            self._shared.draw(*moved, anchor, tuning)
+            standardized, shifts, translated = self._followers
+            numbers = self._shared.at(own, offset)
+            for following, widths in ((standardized, anchor.widths), (shifts, anchor.widths_of_shifts)):
+                following.prepare(anchor.of_base)
+                self._shared.move(rng, own, moving, numbers, following, widths, tuning)
+            with_mean = self._may_move_mean(own, state), anchor.directions
+            self._shared.translate(rng, own, translated, numbers, scale, *with_mean, tuning)
+            self._shared.draw(rng, own, moving, numbers, anchor, tuning)
+            self._shared.end(point)
         drawn = state.tables[self._view].values[:, :d] + added
         if tuning:
             anchor.learn(drawn)
@@ -234,6 +235,16 @@ class LatentRows:
         views = list(prepared.views)
         views[self._view] = views[self._view]._replace(values=values, params=state.tables[self._view].params)
         return Prepared(target.labels_of(state), views, state), n_accepted / (REDRAWS_OF_ROWS * len(rows))
+
+    def _make_followers(self, moving: MovingRows) -> tuple[StandardizedRows, ClusterShifts, TranslatedRows] | None:
+        """Return how rows move with what they share, if they share anything."""
+        if self._shared is None:
+            return None
+        return (
+            StandardizedRows(moving, self._work),
+            ClusterShifts(moving, self._work_of_shifts),
+            TranslatedRows(moving),
+        )
 
     def _check_rows(self, rows: np.ndarray, state: State, density: RowDensity) -> None:
         """Raise, at the first draw of a chain, if rows (n, d) have no density."""

@@ -1,5 +1,6 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,10 +18,9 @@ from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirection
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
 from pymc_dpgmm.sampler.latent_rows.following_rows import FollowingRows
-from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
 from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
-from pymc_dpgmm.sampler.latent_rows.translations import translate_rows
-from pymc_dpgmm.sampler.state.state import State
+from pymc_dpgmm.sampler.latent_rows.translations import TranslatedRows, translate_rows
 
 # Numbers that are moved with the rows, at most: of more, each would move rarely.
 MOST_SHARED = 16
@@ -164,42 +164,59 @@ class SharedVariables:
         inputs = values_behind(model, [total])
         self._inputs = [value.name for value in inputs]
         self._function = DirectFunction(inputs, total, **(compile_kwargs or {}))
+        # What the density is computed from, in arrays that stay where they are from draw to draw.
+        self._own: dict[str, np.ndarray] = {}
+        self._last: tuple[list[np.ndarray], np.ndarray | None, SharedNumbers] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Addresses belong to one process.
+        return {**self.__dict__, "_own": {}, "_last": None}
 
     def log_density(self, point: Mapping[str, np.ndarray]) -> float:
         """Return the log density of all that depends on the variables or on the rows, but for the mixture."""
         return float(self._function(*(np.asarray(point[name], order="C") for name in self._inputs)))
 
-    def begin(self, point: dict[str, np.ndarray]) -> None:
-        """Let a point have arrays of its own of what moves."""
-        names = [self._rows, *self._names, *([] if self._mean is None else [self._mean])]
-        point.update({name: np.array(point[name], order="C") for name in names})
+    def begin(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a point with arrays of its own, which change with what is drawn, until :meth:`end`."""
+        for name in dict.fromkeys([*self._inputs, *self._moving]):
+            given, own = np.asarray(point[name]), self._own.get(name)
+            if own is None or own.shape != given.shape or own.dtype != given.dtype:
+                self._own[name] = np.array(given, order="C")
+            else:
+                own[...] = given
+        return {**point, **self._own}
+
+    def end(self, point: dict[str, np.ndarray]) -> None:
+        """Let a point have what was drawn, but for the rows."""
+        point.update({name: self._own[name].copy() for name in self._moving if name != self._rows})
+
+    @property
+    def _moving(self) -> list[str]:
+        return [self._rows, *self._names, *([] if self._mean is None else [self._mean])]
 
     def at(self, point: Mapping[str, np.ndarray], offset: np.ndarray | None) -> SharedNumbers:
-        """Return the density of the numbers and the rows in a point, after :meth:`begin`.
+        """Return the density of the numbers and the rows in a point.
 
         Parameters
         ----------
         point : dict
-            Of the model.
+            See :meth:`begin`.
         offset : (n, d) array or None
             Of the rows of the point from those of the state.
         """
-        arrays = [np.asarray(point[name], order="C") for name in self._inputs]
-        entry = self._function.entry(arrays)
-        return SharedNumbers(
-            entry,
-            [*arrays, *self._function.shared],
-            point[self._rows],
-            offset,
-            lambda: self._function(*arrays),
-        )
+        arrays = [point[name] for name in self._inputs]
+        given, kept = [*arrays, *self._function.shared], self._last
+        if kept is None or kept[1] is not offset or any(map(operator.is_not, kept[0], given)):
+            entry, rows = self._function.entry(arrays), point[self._rows]
+            numbers = SharedNumbers(entry, given, rows, offset, lambda: self._function(*arrays))
+            kept = self._last = given, offset, numbers
+        return kept[2]
 
     def move(
         self,
         rng: np.random.Generator,
         point: Mapping[str, np.ndarray],
-        state: State,
-        v: int,
+        moving: MovingRows,
         numbers: SharedNumbers,
         following: FollowingRows,
         widths: Widths,
@@ -211,10 +228,8 @@ class SharedVariables:
         ----------
         rng : numpy.random.Generator
         point : dict
-            Of the model.
-        state : State
-        v : int
-            The view of the rows.
+            See :meth:`begin`.
+        moving : MovingRows
         numbers : SharedNumbers
         following : FollowingRows
         widths : dict
@@ -228,7 +243,7 @@ class SharedVariables:
         length = numbers.draw(rng, following, values, flat_place(values, place), width)
         if length is None:
             return
-        state.take_rows(v, following.rows)
+        moving.take_others(following.rows)
         if tuning:
             widths[name, place] = learnt_width(width, length)
 
@@ -236,11 +251,9 @@ class SharedVariables:
         self,
         rng: np.random.Generator,
         point: Mapping[str, np.ndarray],
-        state: State,
-        v: int,
+        translated: TranslatedRows,
         numbers: SharedNumbers,
         reach: np.ndarray,
-        density: RowDensity,
         moves_mean: bool,
         directions: Directions,
         tuning: bool,
@@ -249,12 +262,11 @@ class SharedVariables:
 
         Parameters
         ----------
-        rng, point, state, v, numbers, tuning
+        rng, point, numbers, tuning
             See :meth:`move`.
+        translated : TranslatedRows
         reach : (d,) array
             How far rows reach.
-        density : RowDensity
-            At the arrays of the point.
         moves_mean : bool
             Whether the mean of the base measure moves with them.
         directions : Directions
@@ -265,22 +277,21 @@ class SharedVariables:
         place = places[rng.integers(len(places))]
         values, at = current[place[0]], place[1]
         if tuning:
-            rows = np.array(state.tables[v].values[:, : len(reach)], dtype=np.float64)
+            moving = translated.moving
 
             def density_of_shifted(shifts: np.ndarray) -> np.ndarray:
-                return density(rows + shifts[:, None, :]).sum(axis=1)
+                return moving.density(moving.rows + shifts[:, None, :]).sum(axis=1)
 
             steps = STEP * reach, STEP * directions.width(place)
             directions.learn(place, *second_differences(density_of_shifted, values, at, *steps))
         mean = point[self._mean] if moves_mean and self._mean is not None else None
-        translate_rows(rng, state, v, numbers, values, place, mean, directions, tuning)
+        translate_rows(rng, translated, numbers, values, place, mean, directions, tuning)
 
     def draw(
         self,
         rng: np.random.Generator,
         point: Mapping[str, np.ndarray],
-        state: State,
-        v: int,
+        moving: MovingRows,
         numbers: SharedNumbers,
         anchor: Any,
         tuning: bool,
@@ -294,5 +305,4 @@ class SharedVariables:
         arrays = [point[name] for name in self._drawn]
         if anchor.axes is None:
             anchor.axes = LearntDirections(sum(array.size for array in arrays))
-        d = len(anchor.rows[0])
-        numbers.draw_all(rng, state.tables[v].values[:, :d], arrays, anchor.axes, tuning)
+        numbers.draw_all(rng, moving.rows, arrays, anchor.axes, tuning)

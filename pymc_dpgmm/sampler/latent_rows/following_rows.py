@@ -5,45 +5,27 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_dpgmm.native import blocks
-from pymc_dpgmm.native.blocks import NUMBER, Block
-from pymc_dpgmm.native.compiled import CFunction, address_of, inlined
-from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
-from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows, put_and_refit
+from pymc_dpgmm.native.blocks import Block
+from pymc_dpgmm.native.compiled import CFunction, address_of
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows
+from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase
 from pymc_dpgmm.sampler.latent_rows.work import Work
-from pymc_dpgmm.sampler.state.all_clusters import log_joint_of
-from pymc_dpgmm.sampler.state.memory import memory_at
-from pymc_dpgmm.sampler.state.state import State
 
 # Rows follow any function of the numbers: its modes need not be exact.
 LEAST_EXPANSIONS_OF_FOLLOWING = 1
 
 FOLLOWING = Block(
-    **TABLE_ROWS,
-    # Heads of the memory of expansions, and of the density of the rest of the model.
+    # Blocks of the rows, and of the memory of expansions.
+    moving=blocks.INTS,
     work=blocks.INTS,
-    density=blocks.INTS,
-    # Where expansions begin, and how far differences reach.
-    anchors=blocks.FLOATS,
-    distances=blocks.FLOATS,
-    # The rows of the state (n, d), what stays of them, and the rows that follow.
-    present=blocks.FLOATS,
+    # What stays of the rows (n, d), and the rows that follow.
     residuals=blocks.FLOATS,
     rows=blocks.FLOATS,
-    # Slots of the rows, how many there may be, and of each 2 d numbers.
-    slots=blocks.INTS,
-    n_slots=NUMBER,
-    sums=blocks.FLOATS,
     # The diagonal of the precision of a row in a cluster of its own.
     of_base=blocks.FLOATS,
 )
+_WORK = FOLLOWING.place("work")
 read_following = FOLLOWING.reader()
-
-
-@inlined
-def log_joint_with(f):
-    """Let the state have the rows that follow; return the log density of these and their labels."""
-    put_and_refit(f, f.rows)
-    return log_joint_of(memory_at(f.state))
 
 
 class FollowingRows:
@@ -51,18 +33,10 @@ class FollowingRows:
 
     Parameters
     ----------
-    state : State
-        Where it has the rows that follow, it must be given those that are drawn at the end.
-    v : int
-        The view.
-    anchors, distances : C-contiguous (n, d) float64 arrays
-        Where expansions begin, and how far differences reach; must not depend on the present rows.
+    moving : MovingRows
+        Where the state has the rows that follow, it must be given those that are drawn at the end.
     work : Work
         Not to be used by others meanwhile.
-    density : RowDensity
-        At the numbers as they are.
-    of_base : (d,) array
-        The diagonal of the precision of a row in a cluster of its own.
 
     Attributes
     ----------
@@ -70,46 +44,35 @@ class FollowingRows:
         ``(block, is_first) -> log density``: writes the rows that follow, and returns their log density in their
         clusters, with the Jacobian, without the rest of the model. The first time it takes what stays of the
         present rows.
-    present : (n, d) array
-        The rows of the state.
     rows : (n, d) array
         Those that follow.
+    address : int
+        Of the block.
     """
 
     kernel: ClassVar[CFunction]
 
-    def __init__(
-        self,
-        state: State,
-        v: int,
-        anchors: np.ndarray,
-        distances: np.ndarray,
-        work: Work,
-        density: RowDensity,
-        of_base: np.ndarray,
-    ) -> None:
-        (n, d), table = anchors.shape, state.tables[v]
-        self.present = np.array(table.values[:, :d], dtype=np.float64, order="C")
-        self.rows = self.present.copy()
+    def __init__(self, moving: MovingRows, work: Work) -> None:
+        self._moving, self._work = moving, work
+        self.rows, residuals = np.empty((2, *moving.rows.shape))
+        self._of_base = np.empty(moving.d)
         # The block has their addresses.
-        self._kept = anchors, distances, work, density, of_base, state, np.empty((n, d)), state.slots_of_rows(v)
-        self._sums = np.empty((state.capacity + 1, 2 * d))
-        self._density = density
+        self._kept = residuals
         self._block = FOLLOWING.filled(
-            **filled_table_rows(state, v, d),
-            work=work.address,
-            density=density.make_room(work.n_sets),
-            anchors=anchors,
-            distances=distances,
-            present=self.present,
-            residuals=self._kept[-2],
-            rows=self.rows,
-            slots=self._kept[-1],
-            n_slots=len(self._sums),
-            sums=self._sums,
-            of_base=of_base,
+            moving=moving.address, work=0, residuals=residuals, rows=self.rows, of_base=self._of_base
         )
         self.address = address_of(self._block)
+
+    def prepare(self, of_base: RowOfBase) -> None:
+        """Get ready to follow from the present rows, given what is proposed to rows alone."""
+        self._know_clusters(self._moving, self._work, of_base)
+        self._moving.density.make_room(self._work.n_sets)
+        self._of_base[:] = of_base.diagonal
+        self._block[_WORK] = self._work.address
+
+    def _know_clusters(self, moving: MovingRows, work: Work, of_base: RowOfBase) -> None:
+        """Write what is known of the clusters to the memory of expansions."""
+        raise NotImplementedError
 
     def begin(self) -> float:
         """Take what stays of the present rows, and return their log density; see ``kernel``."""
@@ -121,5 +84,5 @@ class FollowingRows:
 
     def _placed(self, is_first: bool) -> float:
         log_p = float(self.kernel(self.address, int(is_first)))
-        self._density.check()
+        self._moving.density.check()
         return log_p

@@ -1,4 +1,6 @@
-"""The rows of a view while they are drawn, and the memory that redraws and stretches share."""
+"""The rows of a view while they are drawn, and what all their moves need."""
+
+from typing import Any
 
 import numpy as np
 
@@ -6,18 +8,25 @@ from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import address_of, bits_of_generator, inlined, ints_at
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
-from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows, put_rows
 from pymc_dpgmm.sampler.latent_rows.work import Work
-from pymc_dpgmm.sampler.state.all_clusters import refit_clusters
-from pymc_dpgmm.sampler.state.memory import memory_at
+from pymc_dpgmm.sampler.state.all_clusters import log_joint_of, refit_clusters
+from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
+from pymc_dpgmm.sampler.state.slots import refit
 from pymc_dpgmm.sampler.state.state import State
 
 MOVING_ROWS = Block(
-    **TABLE_ROWS,
-    # Heads of the table, the memory of expansions, and the density of the rest of the model.
+    # Heads of the state, of the table of the rows, of the memory of expansions in redraws, and of the density of
+    # the rest of the model.
+    state=blocks.INTS,
     table=blocks.INTS,
     work=blocks.INTS,
     density=blocks.INTS,
+    n=NUMBER,
+    d=NUMBER,
+    # The table's numbers (n, stride), and what the family subtracts from rows there.
+    numbers=blocks.FLOATS,
+    subtracted=blocks.FLOATS,
+    stride=NUMBER,
     # Where expansions begin, and how far differences reach.
     anchors=blocks.FLOATS,
     distances=blocks.FLOATS,
@@ -34,7 +43,8 @@ MOVING_ROWS = Block(
     slots=blocks.INTS,
     unit=NUMBER,
     moves_labels=NUMBER,
-    # Of each slot: the log ratio of its move, how many rows it has, and 2 d + 1 numbers.
+    # How many slots there are, and of each: the log ratio of its move, how many rows it has, and 2 d + 1 numbers.
+    n_slots=NUMBER,
     log_ratios=blocks.FLOATS,
     sizes=blocks.INTS,
     sums=blocks.FLOATS,
@@ -43,8 +53,8 @@ MOVING_ROWS = Block(
     next_double=NUMBER,
     bit_state=NUMBER,
 )
-_WORK, _MOVES_LABELS, _LOG_RATIOS, _SIZES, _SUMS = MOVING_ROWS.places(
-    "work", "moves_labels", "log_ratios", "sizes", "sums"
+_WORK, _MOVES_LABELS, _N_SLOTS, _LOG_RATIOS, _SIZES, _SUMS = MOVING_ROWS.places(
+    "work", "moves_labels", "n_slots", "log_ratios", "sizes", "sums"
 )
 read_moving = MOVING_ROWS.reader()
 
@@ -58,6 +68,30 @@ def read_slots(f):
 
 
 @inlined
+def put_rows(f, rows):
+    """Write rows (n, d) to the table."""
+    for i in range(f.n):
+        for j in range(f.d):
+            f.numbers[i * f.stride + j] = rows[i * f.d + j] - f.subtracted[i * f.stride + j]
+
+
+@inlined
+def put_and_refit(f, rows):
+    """Write rows (n, d) to the table, and sum up its clusters; predictives in clusters of their own stay."""
+    put_rows(f, rows)
+    s = memory_at(f.state)
+    for place in range(s.head[N_CLUSTERS]):
+        refit(s, s.order[place])
+
+
+@inlined
+def log_joint_with(f, rows):
+    """Do the same, and return the log density of the rows and their labels."""
+    put_and_refit(f, rows)
+    return log_joint_of(memory_at(f.state))
+
+
+@inlined
 def take_rows(f, rows):
     """Write rows (n, d) to the table, and compute all that the state knows of them."""
     put_rows(f, rows)
@@ -65,7 +99,7 @@ def take_rows(f, rows):
 
 
 class MovingRows:
-    """The rows of a view of a state, and the memory of redraws and stretches of them.
+    """The rows of a view of a state, and the memory of their moves.
 
     Parameters
     ----------
@@ -108,10 +142,15 @@ class MovingRows:
         # The block has their addresses.
         self._kept = table.rows, table.subtracted, moved, new_values, alone, new_alone, unit
         self._block = MOVING_ROWS.filled(
-            **filled_table_rows(state, v, d),
+            state=state.address,
             table=table.block,
             work=0,
             density=density.address,
+            n=n,
+            d=d,
+            numbers=table.rows,
+            subtracted=table.subtracted,
+            stride=table.rows.shape[1],
             anchors=self._anchors,
             distances=self._distances,
             rows=self.rows,
@@ -124,6 +163,7 @@ class MovingRows:
             slots=self.slots,
             unit=0 if unit is None else address_of(unit),
             moves_labels=0,
+            n_slots=0,
             log_ratios=0,
             sizes=0,
             sums=0,
@@ -158,12 +198,18 @@ class MovingRows:
     def _make_slots(self) -> None:
         n_slots = self.state.capacity + 1
         self._of_slots = np.empty(n_slots), np.empty(n_slots, dtype=np.int64), np.empty((n_slots, 2 * self.d + 1))
-        self._block[[_LOG_RATIOS, _SIZES, _SUMS]] = [address_of(array) for array in self._of_slots]
+        addresses = [address_of(array) for array in self._of_slots]
+        self._block[[_N_SLOTS, _LOG_RATIOS, _SIZES, _SUMS]] = [n_slots, *addresses]
 
     def prepare(self, moves_labels: bool) -> None:
         """Get ready for a redraw, after the parameters of the clusters were written to the memory."""
         self.density.make_room(self.work.n_sets)
         self._block[_WORK], self._block[_MOVES_LABELS] = self.work.address, moves_labels
+
+    def take_others(self, rows: np.ndarray, params: Any | None = None) -> None:
+        """Let the state have other rows (n, d) and, unless None, other parameters of the base measure."""
+        self.rows[:] = rows
+        self.state.take_rows(self.v, rows, params=params)
 
     def take(self, has_room: bool = True) -> None:
         """Let the state have the rows and, if it has no room for as many slots as there are, these too."""

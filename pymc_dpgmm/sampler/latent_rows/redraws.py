@@ -49,9 +49,8 @@ from pymc_dpgmm.sampler.latent_rows.expansions import (
     take_base,
     take_clusters,
 )
-from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving, take_rows
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, put_rows, read_moving, take_rows
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
-from pymc_dpgmm.sampler.latent_rows.table_rows import put_rows
 from pymc_dpgmm.sampler.latent_rows.work import N_OF_WORK, Work, read
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import draw_parameters
 from pymc_dpgmm.sampler.state.all_clusters import link_rows

@@ -1,6 +1,7 @@
 """Slices of numbers that latent rows share, with which the rows move: compiled, from end to end."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -143,8 +144,8 @@ class StillRows:
 
     kernel: ClassVar[CFunction] = place_still
 
-    def __init__(self, rows: np.ndarray) -> None:
-        self.rows = np.ascontiguousarray(rows, dtype=np.float64)
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.rows = np.empty(shape)
         self.address = 0
 
 
@@ -180,8 +181,12 @@ class SharedNumbers:
         own = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
         log_p = np.zeros(1)
         inputs, outputs = words_of(arrays), np.array([address_of(log_p)])
-        # The block has their addresses.
+        # Blocks have their addresses.
         self._kept = own, log_p, inputs, outputs, list(arrays)
+        self._still = StillRows((len(placed), placed.size // max(len(placed), 1)))
+        # By placements: the block, and what must live as long.
+        self._blocks: dict[int, tuple[np.ndarray, Placement, dict[str, Any]]] = {}
+        self._along: tuple[Any, ...] = ()
         self._fields = {
             "n_numbers": placed.size,
             "offset": 0 if own is None else address_of(own),
@@ -233,17 +238,27 @@ class SharedNumbers:
         tuning: bool,
     ) -> None:
         """Draw all numbers of some of the arrays in place, given the rows (n, d) without their offset."""
-        along = filled_along(arrays, directions)
-        block = self._block(StillRows(rows), along)
+        self._still.rows[:] = rows
+        given = [*arrays, directions.directions, directions.widths]
+        if len(given) != len(self._along) or any(map(operator.is_not, given, self._along)):
+            self._along = tuple(given)
+            self._blocks.pop(id(self._still), None)
+        kept = self._blocks.get(id(self._still))
+        along = filled_along(arrays, directions) if kept is None else kept[2]
+        block = self._block(self._still, along)
         draw_numbers(address_of(block), log_density_of_moved.address, int(tuning), *bits_of_generator(rng))
         self._check(block)
         if tuning and len(directions.widths) > 1:
             directions.learn(np.concatenate([array.ravel() for array in arrays]))
 
     def _block(self, placement: Placement, along: dict[str, Any]) -> np.ndarray:
-        self._last = placement, along
-        of_rows = {"place": placement.kernel.address, "placement": placement.address, "rows": placement.rows}
-        return MOVE.filled(**of_rows, **self._fields, **along)
+        kept = self._blocks.get(id(placement))
+        if kept is None:
+            of_rows = {"place": placement.kernel.address, "placement": placement.address, "rows": placement.rows}
+            kept = MOVE.filled(**of_rows, **self._fields, **along), placement, along
+            self._blocks[id(placement)] = kept
+        kept[0][_FAILED] = 0
+        return kept[0]
 
     def _check(self, block: np.ndarray) -> None:
         """Raise what is wrong if the density could not be computed."""

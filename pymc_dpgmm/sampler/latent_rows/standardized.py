@@ -14,8 +14,6 @@ expansions as in a redraw: functions of :math:`\beta`, but not of the row. In th
 
 import math
 
-import numpy as np
-
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, inlined, shifted
 from pymc_dpgmm.native.triangles import solve_upper
 from pymc_dpgmm.sampler.latent_rows.expansions import expand_rows, log_prior
@@ -24,10 +22,10 @@ from pymc_dpgmm.sampler.latent_rows.following_rows import (
     FollowingRows,
     read_following,
 )
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving
 from pymc_dpgmm.sampler.latent_rows.redraws import RowOfBase, begin_draw
-from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity, read_density
+from pymc_dpgmm.sampler.latent_rows.row_density import read_density
 from pymc_dpgmm.sampler.latent_rows.work import Work, read
-from pymc_dpgmm.sampler.state.state import State
 
 
 @inlined
@@ -73,36 +71,17 @@ def _restore(w, residuals, rows):
 def place_standardized(block, is_first):
     """Write the rows that have the residuals; return their log density in clusters, with the Jacobian."""
     f = read_following(block)
-    w = read(f.work)
-    expand_rows(w, read_density(f.density), f.anchors, f.distances, True, LEAST_EXPANSIONS_OF_FOLLOWING)
+    m, w = read_moving(f.moving), read(f.work)
+    expand_rows(w, read_density(m.density), m.anchors, m.distances, True, LEAST_EXPANSIONS_OF_FOLLOWING)
     if is_first != 0:
-        _standardize(w, f.present, f.residuals)
+        _standardize(w, m.rows, f.residuals)
     return _restore(w, f.residuals, f.rows)
 
 
 class StandardizedRows(FollowingRows):
-    """The rows of a view, given labels and parameters of the clusters that are drawn here.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    state, v, anchors, distances, work, density
-        See :class:`~pymc_dpgmm.sampler.latent_rows.following_rows.FollowingRows`.
-    of_base : RowOfBase
-    """
+    """The rows of a view, given labels and parameters of the clusters that are drawn first."""
 
     kernel = place_standardized
 
-    def __init__(
-        self,
-        rng: np.random.Generator,
-        state: State,
-        v: int,
-        anchors: np.ndarray,
-        distances: np.ndarray,
-        of_base: RowOfBase,
-        work: Work,
-        density: RowDensity,
-    ) -> None:
-        begin_draw(rng, state, v, anchors.shape[1], False, of_base, work)
-        super().__init__(state, v, anchors, distances, work, density, of_base.diagonal)
+    def _know_clusters(self, moving: MovingRows, work: Work, of_base: RowOfBase) -> None:
+        begin_draw(moving.rng, moving.state, moving.v, moving.d, False, of_base, work)

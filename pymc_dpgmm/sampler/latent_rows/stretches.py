@@ -20,9 +20,14 @@ import math
 
 from pymc_dpgmm.native.arithmetic import standard_normal, uniform
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, c_function, shifted
-from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, read_moving, read_slots, take_rows
+from pymc_dpgmm.sampler.latent_rows.moving_rows import (
+    MovingRows,
+    put_and_refit,
+    read_moving,
+    read_slots,
+    take_rows,
+)
 from pymc_dpgmm.sampler.latent_rows.row_density import log_densities, read_density
-from pymc_dpgmm.sampler.latent_rows.table_rows import put_and_refit
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at
 from pymc_dpgmm.sampler.state.templates import EVIDENCE, call_evidence
 

@@ -15,15 +15,12 @@ from pymc_dpgmm.native.blocks import NUMBER, Block
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, CFunction, address_of, c_function, floats_at
 from pymc_dpgmm.sampler.hyperparameters.slices import learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import Directions, Place
-from pymc_dpgmm.sampler.latent_rows.following_rows import log_joint_with
+from pymc_dpgmm.sampler.latent_rows.moving_rows import MovingRows, log_joint_with, read_moving
 from pymc_dpgmm.sampler.latent_rows.shared_numbers import SharedNumbers
-from pymc_dpgmm.sampler.latent_rows.table_rows import TABLE_ROWS, filled_table_rows
-from pymc_dpgmm.sampler.state.state import State
 
 TRANSLATED = Block(
-    **TABLE_ROWS,
-    # The rows of the state (n, d), and those that are moved.
-    present=blocks.FLOATS,
+    # The block of the rows, and the rows that are moved.
+    moving=blocks.INTS,
     rows=blocks.FLOATS,
     # The number that moves, what it was, and how far rows move for each unit of it: (d,).
     value=blocks.FLOATS,
@@ -33,6 +30,7 @@ TRANSLATED = Block(
     mean=NUMBER,
     mean_before=blocks.FLOATS,
 )
+_VALUE, _MEAN = TRANSLATED.places("value", "mean")
 _translated_at = TRANSLATED.reader()
 
 
@@ -40,13 +38,14 @@ _translated_at = TRANSLATED.reader()
 def place_translated(block, is_first):
     """Move the rows, and the mean; return the log density of rows and labels, 0 where the mean moves too."""
     f = _translated_at(block)
+    m = read_moving(f.moving)
     moved = f.value[0] - f.before[0]
-    for i in range(f.n):
-        for j in range(f.d):
-            f.rows[i * f.d + j] = f.present[i * f.d + j] + moved * f.direction[j]
+    for i in range(m.n):
+        for j in range(m.d):
+            f.rows[i * m.d + j] = m.rows[i * m.d + j] + moved * f.direction[j]
     if f.mean == 0:
-        return log_joint_with(f)
-    for j in range(f.d):
+        return log_joint_with(m, f.rows)
+    for j in range(m.d):
         floats_at(f.mean)[j] = f.mean_before[j] + moved * f.direction[j]
     return 0.0
 
@@ -59,15 +58,8 @@ class TranslatedRows:
 
     Parameters
     ----------
-    state : State
-        It has the moved rows unless the mean moves, and must be given those that are drawn at the end.
-    v : int
-        The view.
-    value : array of one number
-        In place.
-    direction : (d,) array
-    mean : array of d numbers, or None
-        The mean of the base measure in the model, if it moves too.
+    moving : MovingRows
+        The state has the moved rows unless the mean moves, and must be given those that are drawn at the end.
 
     Attributes
     ----------
@@ -76,32 +68,40 @@ class TranslatedRows:
 
     kernel: ClassVar[CFunction] = place_translated
 
-    def __init__(
-        self, state: State, v: int, value: np.ndarray, direction: np.ndarray, mean: np.ndarray | None
-    ) -> None:
-        table, d = state.tables[v], len(direction)
-        present = np.array(table.values[:, :d], dtype=np.float64, order="C")
-        self.rows = present.copy()
-        before, mean_before = np.array(value), np.zeros(d) if mean is None else np.array(mean)
-        # The block has their addresses.
-        self._kept = state, present, before, mean_before, np.ascontiguousarray(direction), mean
+    def __init__(self, moving: MovingRows) -> None:
+        self.moving, self.rows = moving, np.empty(moving.rows.shape)
+        self._before, self._direction, self._mean_before = np.empty(1), np.empty(moving.d), np.zeros(moving.d)
         self._block = TRANSLATED.filled(
-            **filled_table_rows(state, v, d),
-            present=present,
+            moving=moving.address,
             rows=self.rows,
-            value=value,
-            before=before,
-            direction=self._kept[4],
-            mean=0 if mean is None else address_of(mean),
-            mean_before=mean_before,
+            value=0,
+            before=self._before,
+            direction=self._direction,
+            mean=0,
+            mean_before=self._mean_before,
         )
         self.address = address_of(self._block)
+
+    def prepare(self, value: np.ndarray, direction: np.ndarray, mean: np.ndarray | None) -> None:
+        """Get ready to move the rows with a number.
+
+        Parameters
+        ----------
+        value : array of one number
+            In place.
+        direction : (d,) array
+        mean : array of d numbers, or None
+            The mean of the base measure in the model, if it moves too.
+        """
+        self._before[0], self._direction[:] = value[0], direction
+        self._block[_VALUE], self._block[_MEAN] = address_of(value), 0 if mean is None else address_of(mean)
+        if mean is not None:
+            self._mean_before[:] = mean.ravel()
 
 
 def translate_rows(
     rng: np.random.Generator,
-    state: State,
-    v: int,
+    translated: TranslatedRows,
     numbers: SharedNumbers,
     values: np.ndarray,
     place: Place,
@@ -114,9 +114,7 @@ def translate_rows(
     Parameters
     ----------
     rng : numpy.random.Generator
-    state : State
-    v : int
-        The view of the rows.
+    translated : TranslatedRows
     numbers : SharedNumbers
     values : array
         The shared numbers of one variable, of which one changes.
@@ -126,14 +124,16 @@ def translate_rows(
     directions : Directions
     tuning : bool
     """
-    direction, width, params = directions.of(place), directions.width(place), state.tables[v].params
+    moving = translated.moving
+    state, v, width = moving.state, moving.v, directions.width(place)
+    params = state.tables[v].params
     at = int(np.ravel_multi_index(place[1], values.shape)) if values.ndim else 0
     value, mean_before = values.reshape(-1)[at : at + 1], None if mean is None else mean.copy()
-    translated = TranslatedRows(state, v, value, direction, mean)
+    translated.prepare(value, directions.of(place), mean)
     length = numbers.draw(rng, translated, values, at, width)
     if length is None:
         return
     if tuning:
         directions.widths[place] = learnt_width(width, length)
     moved = None if mean is None else params._replace(mu=params.mu + np.ravel(mean - mean_before))
-    state.take_rows(v, translated.rows, params=moved)
+    moving.take_others(translated.rows, moved)
