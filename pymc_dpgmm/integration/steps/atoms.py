@@ -16,7 +16,7 @@ from pymc_dpgmm.integration.internals.pymc_internals import (
     get_value_vars_from_user_vars,
 )
 from pymc_dpgmm.integration.process_density import AtomDensities, family_for
-from pymc_dpgmm.integration.steps.atoms_target import AtomsTarget, BesideAtPoint, BlockDensities, Stream
+from pymc_dpgmm.integration.steps.atoms_target import Ahead, AtomsTarget, BesideAtPoint, BlockDensities, Stream
 from pymc_dpgmm.integration.steps.concentration import Concentration
 from pymc_dpgmm.integration.steps.hyperparameters import hyperparameters_of_processes, hyperparameters_of_step
 from pymc_dpgmm.integration.steps.partition_step import PartitionStep
@@ -323,15 +323,18 @@ class DirichletProcessStep(PartitionStep):
         moves = Moves()
         is_free = n_sweeps > 0 and len(scales.row) > 0
         native = self._native_sweeps(target, density, labels, atoms, beside) if is_free else None
-        for _ in range(n_sweeps):
-            if concentration is not None:
-                prior = self._concentrated(concentration, point, prior, labels, target.n)
-            if native is None:
-                labels, atoms = self._sweep(target, density, prior, labels, atoms, scales, moves, stream, beside)
-            else:
-                moves.accepted.append(self._sweep_natively(native, target, prior, scales, stream))
-                labels = native.labels
-        if native is not None:
+        counts = self._counts(target, scales, n_sweeps)
+        if native is None:
+            ahead = Ahead(stream, counts.n_taken(self.tune))
+            for n_splits in counts.n_splits:
+                if concentration is not None:
+                    prior = self._concentrated(concentration, point, prior, labels, target.n)
+                given = target, density, prior, labels, atoms, scales, moves, ahead, stream, beside
+                labels, atoms = self._sweep(*given, counts, n_splits)
+        else:
+            prior, accepted = self._sweep_natively(native, target, point, prior, scales, stream, counts)
+            moves.accepted.append(accepted)
+            labels = native.labels
             moves.take(native.take_counts())
             free = native.free
             anchor = self.anchors.setdefault(target.name, AtomsAnchor(self.n_before_shared))
@@ -390,23 +393,44 @@ class DirichletProcessStep(PartitionStep):
         return native
 
     def _sweep_natively(
-        self, native: CompiledSweeps, target: AtomsTarget, prior: Any, scales: Scales, stream: Stream
-    ) -> float:
-        """Make a sweep without Python; return the mean acceptance of Hamiltonian moves."""
-        with _told_by_pytensor(native, target.densities):
-            return native.sweep(prior, stream.take_free, self._counts(target, scales), scales, self.tune)
+        self,
+        native: CompiledSweeps,
+        target: AtomsTarget,
+        point: dict[str, np.ndarray],
+        prior: Any,
+        scales: Scales,
+        stream: Stream,
+        counts: Counts,
+    ) -> tuple[GibbsType, float]:
+        """Make the sweeps of a draw without Python; return the prior, and the mean acceptance of atoms' moves.
 
-    def _counts(self, target: AtomsTarget, scales: Scales) -> Counts:
-        """Return how often a sweep makes each move."""
-        options, has_free = self.options, len(scales.row) > 0
-        n_splits = options.split_merge if target.n_blocks > 1 else 0
+        A concentration that is drawn with the labels is set in the point.
+        """
+        concentration = self.concentrations.get(target.name)
+        law = (0.0, 0.0) if concentration is None else concentration.law(point)
+        with _told_by_pytensor(native, target.densities):
+            alpha, accepted = native.sweep(prior, law, target.n, stream.take_free, counts, scales, self.tune)
+        if concentration is not None and law[1] > 0.0:
+            concentration.write(point, alpha)
+        return prior._replace(alpha=alpha), accepted
+
+    def _n_splits(self, target: AtomsTarget, scales: Scales, n_sweeps: int) -> list[int]:
+        """Return how many splits and merges each of some sweeps tries."""
+        most = self.options.split_merge if target.n_blocks > 1 else 0
         if not self.tune:
-            n_splits = int(self.rng.binomial(n_splits, scales.tried))
-        elif target.densities.discrete:
+            return list(self.rng.binomial(most, scales.tried, size=n_sweeps).tolist())
+        if target.densities.discrete:
             # In Python they take so long that they are tried less while tuning too.
-            n_splits = int(self.rng.binomial(n_splits, scales.worth_trying))
-        n_fresh = options.n_auxiliary + SPARE + (POOL if n_splits else 0)
-        return Counts(options.n_scans, n_fresh, options.hamiltonian if has_free else 0, n_splits)
+            return list(self.rng.binomial(most, scales.worth_trying, size=n_sweeps).tolist())
+        return [most] * n_sweeps
+
+    def _counts(self, target: AtomsTarget, scales: Scales, n_sweeps: int) -> Counts:
+        """Return how often sweeps make each move."""
+        options, has_free = self.options, len(scales.row) > 0
+        n_splits = self._n_splits(target, scales, n_sweeps)
+        return Counts(
+            options.n_scans, options.n_auxiliary + SPARE, options.hamiltonian if has_free else 0, n_splits
+        )
 
     def _sweep(
         self,
@@ -417,22 +441,25 @@ class DirichletProcessStep(PartitionStep):
         atoms: Atoms,
         scales: Scales,
         moves: "Moves",
+        ahead: Ahead,
         stream: Stream,
         beside: Beside | None,
+        counts: Counts,
+        n_moves: int,
     ) -> tuple[np.ndarray, Atoms]:
-        """Make each move as often as the options say."""
+        """Make each move as often as the counts say, and so many splits and merges."""
         rng, options = self.rng, self.options
         m = options.n_auxiliary
         fresh: Atoms = []
         fresh_rows = np.empty((0, 0))
-        _, n_fresh, n_hamiltonian, n_moves = self._counts(target, scales)
-        base = [density.to_free(stream.take(N_BASE)) for _ in range(n_hamiltonian if self.tune else 0)]
+        n_hamiltonian, n_fresh = counts.n_hamiltonian, counts.n_fresh + (POOL if n_moves else 0)
+        base = [density.to_free(ahead.take(N_BASE)) for _ in range(n_hamiltonian if self.tune else 0)]
         for _ in range(options.n_scans):
-            pool = [np.concatenate(pair) for pair in zip(atoms, stream.take(n_fresh), strict=True)]
+            pool = [np.concatenate(pair) for pair in zip(atoms, ahead.take(n_fresh), strict=True)]
 
             def more() -> np.ndarray:
                 nonlocal pool
-                added = stream.take(n_fresh)
+                added = stream.take(counts.n_fresh)
                 pool = [np.concatenate(pair) for pair in zip(pool, added, strict=True)]
                 return density.by_row(added)
 

@@ -44,6 +44,8 @@ class AtomsTarget(ProcessModel):
         self.n_blocks = len(weights)
         self._mixtures = [MixtureTarget(model, mixture) for mixture in self.mixtures]
         self._sweeps: dict[int, CompiledSweeps | None] = {}
+        # What a draw has put into a point, as it is there and as labels and atoms.
+        self._written: tuple[dict[str, np.ndarray], np.ndarray, Atoms] | None = None
         self.shared = SharedOfAtoms(model, self)
         self._has_been_checked = False
         if self.mixtures:
@@ -134,6 +136,9 @@ class AtomsTarget(ProcessModel):
         ValueError
             If the labels are out of range, or rows of one cluster have different parameters.
         """
+        kept = self._written
+        if kept is not None and all(point[name] is array for name, array in kept[0].items()):
+            return kept[1].copy(), [values.copy() for values in kept[2]]
         raw = np.asarray(point[self.name])
         self.prior.check(raw)
         labels, first = named_by_appearance(raw)
@@ -147,8 +152,13 @@ class AtomsTarget(ProcessModel):
         """Set labels and the rows' parameters in a point."""
         rows = labels if self.of_row is None else labels[self.of_row]
         point[self.name] = rows.astype(self.dtype)
-        for name, values in zip(self.values, atoms, strict=True):
-            point[name] = values[rows].astype(point[name].dtype, copy=False)
+        dtypes = [point[name].dtype for name in self.values]
+        for name, values, dtype in zip(self.values, atoms, dtypes, strict=True):
+            point[name] = values[rows].astype(dtype, copy=False)
+        # What the next draw finds is rounded where types are shorter.
+        rounded = [values.astype(dtype) for values, dtype in zip(atoms, dtypes, strict=True)]
+        names = [self.name, *self.values]
+        self._written = {name: point[name] for name in names}, labels.astype(np.int64), rounded
 
 
 class Stream:
@@ -181,6 +191,19 @@ class Stream:
         """Return the next n draws in free form."""
         free: np.ndarray = self._density.to_free(self.take(n))
         return free
+
+
+class Ahead:
+    """The next n draws of a stream, taken at once and handed out one after the other."""
+
+    def __init__(self, stream: Stream, n: int) -> None:
+        self._taken, self._next = stream.take(n) if n else [], 0
+
+    def take(self, n: int) -> Atoms:
+        """Return the next n of them."""
+        taken = [values[self._next : self._next + n] for values in self._taken]
+        self._next += n
+        return taken
 
 
 class BlockDensities:

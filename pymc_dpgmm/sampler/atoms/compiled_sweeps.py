@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pymc_dpgmm.native.array_calls import NativeCall, words_of
-from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, bits_of_generator, c_function, inlined
+from pymc_dpgmm.native.compiled import INT, INTS, address_of, bits_of_generator, c_function, inlined
+from pymc_dpgmm.partitions.concentration import draw_concentration
 from pymc_dpgmm.partitions.priors import GibbsType, log_seats_new
 from pymc_dpgmm.sampler.atoms.atom_moves import N_BASE, Scales
 from pymc_dpgmm.sampler.atoms.auxiliary import HEAD as SCAN
@@ -27,20 +28,31 @@ from pymc_dpgmm.sampler.atoms.beside import (
 from pymc_dpgmm.sampler.atoms.splits import POOL
 from pymc_dpgmm.sampler.atoms.sweep_memory import (
     ALL_MOVED,
+    ALPHA,
+    DISCOUNT,
     DONE,
     FAILED,
+    FIRST_LEARNT,
     HAS_BESIDE,
-    HAS_MOVES,
+    LAW_RATE,
+    LAW_SHAPE,
+    MOST,
     MOVES,
+    N_ALL_ROWS,
     N_CLUSTERS,
+    N_LEFT,
     N_SPLITS,
     NEEDS_ATOMS,
+    NEEDS_MEMORY,
     NEEDS_SLOTS,
+    NEXT_FRESH,
     PHASE,
     SCAN_BEGINS,
     SCAN_GOES_ON,
+    SCANS_LEFT,
     SPLITS,
     SWEEP,
+    SWEEP_BEGINS,
     TALLY,
     WEIGHED,
     name_clusters,
@@ -57,11 +69,39 @@ Shape = int | tuple[int, ...]
 
 
 @inlined
-def begin_scan(s, head):
-    """Put the atoms of clusters before the fresh ones of the pool."""
+def _begin_sweep(s, head):
+    """Draw the concentration given the labels, if it has a law, and see what is to be done in a sweep."""
+    if s.prior[LAW_RATE] > 0.0:
+        shape, rate, n_clusters = s.prior[LAW_SHAPE], s.prior[LAW_RATE], head[N_CLUSTERS]
+        alpha = draw_concentration(s.bits, s.prior[ALPHA], n_clusters, s.prior[N_ALL_ROWS], shape, rate)
+        s.prior[ALPHA] = alpha
+        for k in range(1, s.n_log_new):
+            s.log_new[k] = math.log(alpha + k * s.prior[DISCOUNT]) if k < s.prior[MOST] else -math.inf
+    head[N_LEFT] -= 1
+    head[N_SPLITS], head[SCANS_LEFT] = s.splits_of[head[N_LEFT]], s.n_scans
+    s.scan[NEXT], s.scan[STOP] = 0, 0
+    if s.is_tuning != 0:
+        head[FIRST_LEARNT] = head[NEXT_FRESH]
+        head[NEXT_FRESH] += s.n_hamiltonian * N_BASE
+
+
+@inlined
+def _fresh_of_scan(s, n_splits):
+    """Return how many draws from the base a scan begins with."""
+    return s.n_fresh + (POOL if n_splits > 0 else 0)
+
+
+@inlined
+def _begin_scan(s, head):
+    """Put the atoms of clusters and fresh ones into the pool."""
     n_clusters, of = head[N_CLUSTERS], scan_at(s.scan)
+    n_fresh, first = _fresh_of_scan(s, head[N_SPLITS]), head[NEXT_FRESH] * s.n_free
     for q in range(n_clusters * s.n_free):
         s.pool[q] = s.atoms[q]
+    for q in range(n_fresh * s.n_free):
+        s.pool[n_clusters * s.n_free + q] = s.fresh[first + q]
+    head[NEXT_FRESH] += n_fresh
+    s.scan[STOP] = n_clusters + n_fresh
     for k in range(s.scan[STOP]):
         of.sizes[k] = 0.0
         of.known_slots[k] = 0
@@ -80,46 +120,75 @@ def begin_scan(s, head):
     head[WEIGHED] = 0
 
 
-@c_function(INT(INTS, FLOAT))
-def sweep(head, discount):
-    """Go on with a sweep, from its phase on; return how it ended."""
+@c_function(INT(INTS))
+def sweep(head):
+    """Go on with the sweeps of a draw, from their phase on; return how they ended."""
     s = sweep_at(head)
-    if head[PHASE] == SCAN_BEGINS:
-        begin_scan(s, head)
-        head[PHASE] = SCAN_GOES_ON
-    if head[PHASE] == SCAN_GOES_ON:
-        weigh_pool(s, head)
-        let_rows_join(s.scan, discount)
-        if s.failed[0] != 0:
-            return FAILED
-        if s.scan[ROW] < s.n:
-            return NEEDS_ATOMS if s.scan[NEXT] == s.scan[STOP] else NEEDS_SLOTS
-        head[ALL_MOVED] += s.scan[N_MOVED]
-        name_clusters(s, head, s.scan[STOP], s.pool)
-        head[PHASE] = MOVES
-    if head[PHASE] == MOVES and head[HAS_MOVES] != 0:
-        move_and_learn(s, head)
-        head[PHASE] = SPLITS
-    while head[PHASE] == SPLITS and head[N_SPLITS] > 0 and s.failed[0] == 0:
-        if s.scan[STOP] - s.scan[NEXT] < POOL:
-            return NEEDS_ATOMS
-        if s.head[HAS_BESIDE] != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
-            return NEEDS_SLOTS
-        weigh_pool(s, head)
-        try_split_or_merge(s, head, discount)
-        head[N_SPLITS] -= 1
-        # No two of these moves choose among the same atoms.
-        s.scan[NEXT] = s.scan[STOP]
-    return DONE if s.failed[0] == 0 else FAILED
+    discount = s.prior[DISCOUNT]
+    while s.failed[0] == 0:
+        if head[PHASE] == SWEEP_BEGINS:
+            if head[N_LEFT] == 0:
+                return DONE
+            if head[N_CLUSTERS] + s.splits_of[head[N_LEFT] - 1] + 1 > s.capacity:
+                return NEEDS_MEMORY
+            _begin_sweep(s, head)
+            head[PHASE] = SCAN_BEGINS if s.n_scans > 0 else MOVES
+        if head[PHASE] == SCAN_BEGINS:
+            if head[N_CLUSTERS] + _fresh_of_scan(s, head[N_SPLITS]) > s.capacity:
+                return NEEDS_MEMORY
+            _begin_scan(s, head)
+            head[PHASE] = SCAN_GOES_ON
+        if head[PHASE] == SCAN_GOES_ON:
+            weigh_pool(s, head)
+            let_rows_join(s.scan, discount)
+            if s.failed[0] != 0:
+                return FAILED
+            if s.scan[ROW] < s.n:
+                return NEEDS_ATOMS if s.scan[NEXT] == s.scan[STOP] else NEEDS_SLOTS
+            head[ALL_MOVED] += s.scan[N_MOVED]
+            name_clusters(s, head, s.scan[STOP], s.pool)
+            head[SCANS_LEFT] -= 1
+            head[PHASE] = SCAN_BEGINS if head[SCANS_LEFT] > 0 else MOVES
+        if head[PHASE] == MOVES:
+            move_and_learn(s, head)
+            head[PHASE] = SPLITS
+        while head[PHASE] == SPLITS and head[N_SPLITS] > 0 and s.failed[0] == 0:
+            if s.scan[STOP] - s.scan[NEXT] < POOL:
+                return NEEDS_ATOMS
+            if s.head[HAS_BESIDE] != 0 and s.beside[STATE_CLUSTERS] + 2 > s.beside[CAPACITY]:
+                return NEEDS_SLOTS
+            weigh_pool(s, head)
+            try_split_or_merge(s, head, discount)
+            head[N_SPLITS] -= 1
+            # No two of these moves choose among the same atoms.
+            s.scan[NEXT] = s.scan[STOP]
+        if head[PHASE] == SPLITS:
+            head[PHASE] = SWEEP_BEGINS
+    return FAILED
 
 
 class Counts(NamedTuple):
-    """How often a sweep makes each move, and how many draws from the base it takes for each scan."""
+    """How often sweeps make each move, and how many draws from the base each scan takes.
+
+    Parameters
+    ----------
+    n_scans, n_hamiltonian : int
+        Of each sweep.
+    n_fresh : int
+        Of each scan; where splits follow, ``POOL`` more.
+    n_splits : list of int
+        Of the sweeps, one after the other.
+    """
 
     n_scans: int
     n_fresh: int
     n_hamiltonian: int
-    n_splits: int
+    n_splits: list[int]
+
+    def n_taken(self, is_tuning: bool) -> int:
+        """Return how many draws from the base all sweeps begin with."""
+        of_scans = sum(self.n_fresh + (POOL if n > 0 else 0) for n in self.n_splits) * self.n_scans
+        return of_scans + (self.n_hamiltonian * N_BASE * len(self.n_splits) if is_tuning else 0)
 
 
 class CompiledSweeps:
@@ -213,16 +282,22 @@ class CompiledSweeps:
     def sweep(
         self,
         prior: GibbsType,
+        law: tuple[float, float],
+        n_rows: int,
         take: Callable[[int], np.ndarray],
         counts: Counts,
         scales: Scales,
         is_tuning: bool,
-    ) -> float:
-        """Make a sweep; return the mean acceptance of Hamiltonian moves, NaN if there are none.
+    ) -> tuple[float, float]:
+        """Make the sweeps of a draw; return the concentration, and the mean acceptance of Hamiltonian moves.
 
         Parameters
         ----------
         prior : GibbsType
+        law : tuple of float
+            Shape and rate of a gamma prior of the concentration, which is then drawn before every sweep; zeros if
+            it is not.
+        n_rows : int
         take : callable
             Draws so many atoms from the base: (m, D), in free form.
         counts : Counts
@@ -235,35 +310,36 @@ class CompiledSweeps:
         FloatingPointError
             If a density could not be computed: it is at :attr:`arguments`.
         """
-        self._reach(int(self._head[N_CLUSTERS]) + counts.n_splits + 1)
-        memory = self._of_sweep
-        if is_tuning:
-            self._keep(base_draws=np.array([take(N_BASE) for _ in range(counts.n_hamiltonian)]))
-        learnt = scales.numbers()
-        self._keep(learnt=np.append(learnt, 0.0), base=scales.base, row=scales.row)
-        self._set(n_hamiltonian=counts.n_hamiltonian, n_splits=counts.n_splits, is_tuning=int(is_tuning))
-        self._scan[[NEXT, STOP]] = 0
-        for scan in range(max(counts.n_scans, 1)):
-            self._head[[PHASE, HAS_MOVES]] = MOVES, scan >= counts.n_scans - 1
-            if counts.n_scans:
-                self._head[PHASE] = SCAN_BEGINS
-                self._scan[STOP] = self._head[N_CLUSTERS]
-                self._add(take(counts.n_fresh))
-            self._know_prior(prior)
-            while (ended := sweep(address_of(self._head), prior.discount)) != DONE:
-                self._check()
-                if ended == NEEDS_SLOTS:
-                    self._point_beside()
-                elif self._head[PHASE] == SPLITS:
-                    # What is left of the scan are too few, and are not looked at.
-                    self._scan[NEXT] = self._head[WEIGHED] = self._scan[STOP]
-                    self._add(take(POOL))
-                else:
-                    self._add(take(counts.n_fresh))
-                self._know_prior(prior)
+        n_sweeps = len(counts.n_splits)
+        numbers = np.array([prior.alpha, prior.discount, prior.most, n_rows, *law])
+        self._keep(learnt=np.append(scales.numbers(), 0.0), base=scales.base, row=scales.row, prior=numbers)
+        n_taken = counts.n_taken(is_tuning)
+        fresh = take(n_taken) if n_taken else np.empty((0, self._d))
+        self._keep(splits_of=np.array(counts.n_splits[::-1]), fresh=fresh)
+        self._set(n_scans=counts.n_scans, n_hamiltonian=counts.n_hamiltonian, is_tuning=int(is_tuning))
+        self._set(phase=SWEEP_BEGINS, n_left=n_sweeps, n_fresh=counts.n_fresh, next_fresh=0)
+        self._know_prior(prior)
+        while (ended := sweep(address_of(self._head))) != DONE:
             self._check()
+            n_clusters, n_fresh = int(self._head[N_CLUSTERS]), counts.n_fresh + POOL
+            if ended == NEEDS_SLOTS:
+                self._point_beside()
+            elif ended == NEEDS_MEMORY:
+                self._reach(n_clusters + max(n_fresh, max(counts.n_splits) + 1))
+            elif self._head[PHASE] == SPLITS:
+                # What is left of the scan are too few, and are not looked at.
+                self._scan[NEXT] = self._head[WEIGHED] = self._scan[STOP]
+                self._add(take(POOL))
+            else:
+                self._add(take(counts.n_fresh))
+            self._know_prior(prior._replace(alpha=float(numbers[ALPHA])))
+        if law[1] > 0.0:
+            # The weights have changed in place.
+            self._prior = None
+        memory = self._of_sweep
         scales.take(memory["learnt"][:-1], memory["base"], memory["row"])
-        return float(memory["learnt"][-1] / counts.n_hamiltonian) if counts.n_hamiltonian else math.nan
+        n_moves = n_sweeps * counts.n_hamiltonian
+        return float(numbers[ALPHA]), float(memory["learnt"][-1]) / n_moves if n_moves else math.nan
 
     def find_modes(self, centre: np.ndarray, n_steps: int) -> None:
         """Look for the modes of all clusters from a centre (D,), and begin there from now on."""
@@ -349,7 +425,8 @@ class CompiledSweeps:
         length = min(self._capacity, self._n) + 1
         if len(self._log_new) != length or self._prior is not prior:
             self._prior, self._log_new = prior, log_seats_new(prior, length)
-            self._head[SWEEP.place("log_new")] = self._scan[SCAN.place("log_new")] = address_of(self._log_new)
+            self._scan[SCAN.place("log_new")] = address_of(self._log_new)
+            self._set(log_new=address_of(self._log_new), n_log_new=length)
 
     def _reach(self, n_atoms: int) -> None:
         """Have room for some number of atoms."""
@@ -412,6 +489,7 @@ class CompiledSweeps:
                 else:
                     new[name] = array
         self._capacity = capacity
+        self._set(capacity=capacity)
         self._connect()
 
     def _connect(self) -> None:

@@ -12,8 +12,8 @@ from pymc_dpgmm.native.compiled import inlined, shifted
 from pymc_dpgmm.sampler.atoms.auxiliary import STOP
 
 # What a sweep does next, and how a call of it ends.
-SCAN_BEGINS, SCAN_GOES_ON, MOVES, SPLITS = range(4)
-DONE, NEEDS_ATOMS, NEEDS_SLOTS, FAILED = range(4)
+SWEEP_BEGINS, SCAN_BEGINS, SCAN_GOES_ON, MOVES, SPLITS = range(5)
+DONE, NEEDS_ATOMS, NEEDS_SLOTS, NEEDS_MEMORY, FAILED = range(5)
 
 SWEEP = Block(
     next_double=NUMBER,
@@ -22,12 +22,29 @@ SWEEP = Block(
     n=NUMBER,
     n_rows=NUMBER,
     n_free=NUMBER,
-    # What is to be done.
+    # For how many atoms there is room.
+    capacity=NUMBER,
+    # What is to be done: sweeps, scans of each, and how many of both are left; Hamiltonian moves of a sweep; and
+    # splits and merges, of each sweep by how many are left after it, and how many the present one has left.
     phase=NUMBER,
-    has_moves=NUMBER,
+    n_left=NUMBER,
+    n_scans=NUMBER,
+    scans_left=NUMBER,
     n_hamiltonian=NUMBER,
+    splits_of=blocks.INTS,
     n_splits=NUMBER,
     is_tuning=NUMBER,
+    # Draws from the base, one after the other: for a scan so many, and more where splits follow; the next one, and
+    # the first of those that scales are learnt from.
+    n_fresh=NUMBER,
+    fresh=blocks.FLOATS,
+    next_fresh=NUMBER,
+    first_learnt=NUMBER,
+    # The prior on partitions and the law of its concentration, by their places below, and the log weights with
+    # which a row opens a cluster beside 0, 1, ... others.
+    prior=blocks.FLOATS,
+    n_log_new=NUMBER,
+    log_new=blocks.FLOATS,
     # Clusters, and what has been counted.
     n_clusters=NUMBER,
     n_moved=NUMBER,
@@ -70,12 +87,10 @@ SWEEP = Block(
     hessian=blocks.FLOATS,
     vectors=blocks.FLOATS,
     two_rows=blocks.FLOATS,
-    log_new=blocks.FLOATS,
-    # Numbers that are learnt, by their places below, and draws from the base.
+    # Numbers that are learnt, by their places below.
     learnt=blocks.FLOATS,
     base=blocks.FLOATS,
     row=blocks.FLOATS,
-    base_draws=blocks.FLOATS,
     # The densities of atoms and their rows, and of each row under each atom: see Entry.
     density_entry=NUMBER,
     density_code=NUMBER,
@@ -108,9 +123,10 @@ SWEEP = Block(
     evidence_beside=FUNCTION,
     odds_beside=FUNCTION,
 )
-PHASE, HAS_MOVES, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
-    "phase", "has_moves", "n_splits", "n_clusters", "weighed"
+PHASE, N_LEFT, SCANS_LEFT, N_SPLITS, N_CLUSTERS, WEIGHED = SWEEP.places(
+    "phase", "n_left", "scans_left", "n_splits", "n_clusters", "weighed"
 )
+NEXT_FRESH, FIRST_LEARNT = SWEEP.places("next_fresh", "first_learnt")
 # The address of what is beside, 0 if nothing is.
 HAS_BESIDE = SWEEP.place("beside")
 TALLY = ("splits_tried", "splits", "merges_tried", "merges")
@@ -120,6 +136,8 @@ ALL_MOVED, POOL_AT, DENSITIES_AT, ROW_DENSITIES_AT, DRAWN_AT, TWO_ROWS_AT = SWEE
 )
 # Numbers that are learnt, and the sum of the acceptances of Hamiltonian moves.
 STEP, N_LEARNT, MEAN_ERROR, LOG_STEP_MEAN, LAST, SHARE_ACCEPTED, ACCEPTED = range(7)
+# Of the prior on partitions, and of the gamma law of its concentration, with rate 0 if it has none.
+ALPHA, DISCOUNT, MOST, N_ALL_ROWS, LAW_SHAPE, LAW_RATE = range(6)
 
 
 sweep_at = SWEEP.reader()

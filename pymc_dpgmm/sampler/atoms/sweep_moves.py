@@ -136,5 +136,5 @@ def move_and_learn(s, head):
         accepted = _move_atoms(s, head)
         s.learnt[ACCEPTED] += accepted
         if s.is_tuning != 0:
-            _learn_scales(s, head, shifted(s.base_draws, move * N_BASE * s.n_free))
+            _learn_scales(s, head, shifted(s.fresh, (s.first_learnt + move * N_BASE) * s.n_free))
             _learn_step(s, accepted)
