@@ -80,6 +80,19 @@ def test_many_rows_and_numbers_are_left_to_nuts(monkeypatch):
         sample(20)
 
 
+@pytest.mark.parametrize("base", [dp.NormalInverseWishart, dp.NormalInverseGamma, dp.SphericalNormalInverseGamma])
+def test_bases_of_several_columns_whose_numbers_are_fixed(base):
+    """Nothing moves but the rows: two columns with a number each in the offset, which shifts the mean."""
+    times, rng = np.linspace(-1.0, 1.0, 40), np.random.default_rng(7)
+    rows = 3.0 * times[:, None] + 0.1 * rng.normal(size=(40, 2))
+    with pm.Model() as model:
+        slope = pm.Normal("slope", 0.0, 10.0, shape=2)
+        dp.DPMixture("y", 1.0, base.from_data(rows), observed=rows, offset=times[:, None] * slope)
+    idata = sampled.sample(model, 200, tune=200, chains=1, random_seed=1)
+    assert "step_size" not in idata.sample_stats
+    np.testing.assert_allclose(idata.posterior["slope"].mean(["chain", "draw"]), 3.0, atol=0.2)
+
+
 def test_directions_are_principal_axes():
     """They are learnt from draws; the axes are the numbers before, and where nothing moves."""
     rng, learnt = np.random.default_rng(3), LearntDirections(2)

@@ -74,6 +74,53 @@ def test_densities_of_a_model_at_arrays_that_change(dtype, is_native, monkeypatc
         np.testing.assert_allclose(at_point(rows), expected, rtol=1e-6)
 
 
+def test_arrays_of_other_kinds_are_refused():
+    """Compiled code would read addresses that are none."""
+    kinds = [(np.dtype(np.float64), 0), (np.dtype(np.float64), 2)]
+    number, matrix = np.array(1.0), np.zeros((2, 3))
+    assert words_of([number, matrix], kinds).tolist()[2:] == [2, 3]
+    for arrays in ([number.reshape(1), matrix], [number, matrix.T], [number, matrix.astype(int)], [number]):
+        with pytest.raises(TypeError, match="compiled code for arrays of the kinds"):
+            words_of(arrays, kinds)
+
+
+def rows_beside(c, s):
+    pm.Normal("y", dp.DPMixture("x", 1.0, BASE, shape=4) + c, s, observed=SEASONS)
+
+
+def rows_that_share(c, s):
+    pm.Normal("y", dp.DPMixture("x", 1.0, BASE, shape=4) + c * pm.Normal("b"), s, observed=SEASONS)
+
+
+def hyperparameter(c, s):
+    base = dp.NormalInverseGamma(pm.Normal("mu", c, s), 0.3, 2.5, 0.8)
+    dp.DPMixture("x", 1.0, base, observed=SEASONS)
+
+
+def numbers_in_an_offset(c, s):
+    dp.DPMixture("x", 1.0, BASE, observed=SEASONS, offset=c * pm.Normal("b", c, s) * np.arange(4.0))
+
+
+def any_likelihood(c, s):
+    x = dp.DirichletProcess("x", 1.0, pm.Normal.dist(0.0, 1.0), shape=4)
+    pm.Normal("y", x + c, s, observed=SEASONS)
+
+
+BESIDE_DATA = [rows_beside, rows_that_share, hyperparameter, numbers_in_an_offset, any_likelihood]
+
+
+@pytest.mark.parametrize("build", BESIDE_DATA)
+def test_several_numbers_among_the_data_of_a_model(build):
+    """Containers without axes, in all that calls densities by address: draws are those with constants."""
+    found = []
+    for of_data in (pm.Data, lambda name, value: np.asarray(value)):
+        with pm.Model() as model:
+            build(of_data("c", 0.5), of_data("s", 0.7))
+        found.append(sampled.sample(model, 5, tune=5, chains=1, random_seed=1).posterior)
+    for name, draws in found[1].data_vars.items():
+        np.testing.assert_allclose(found[0][name], draws, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", ["x", "slope"])
 def test_errors_of_a_graph_are_those_of_pytensor(name):
     """In compiled draws of rows, and of a number that they share."""
@@ -102,7 +149,7 @@ def test_numbers_along_directions_have_their_distribution():
 
     arrays = [first, second, rows]
     entry = PythonCall(log_density, [(array.dtype, array.ndim) for array in arrays])
-    assert words_of(arrays).shape == (1 + 2 + 3,)
+    assert words_of(arrays, entry.kinds).shape == (1 + 2 + 3,)
     numbers = SharedNumbers(entry, arrays, rows, np.ones((4, 1)), lambda: None)
     rng, directions = np.random.default_rng(6), LearntDirections(2)
     draws = np.empty((6_000, 2))

@@ -30,6 +30,10 @@ _NUMBERS = (
 )
 
 
+# Type of numbers and number of axes of an array.
+Kind = tuple[np.dtype, int]
+
+
 class Entry(Protocol):
     """A function of arrays, of which C functions call the entry: ``entry(code, inputs, outputs) -> status``.
 
@@ -39,10 +43,13 @@ class Entry(Protocol):
     Attributes
     ----------
     code : int
+    kinds : list of Kind
+        Of the arrays.
     address : int
     """
 
     code: int
+    kinds: list[Kind]
 
     @property
     def address(self) -> int:
@@ -58,11 +65,19 @@ def call_entry(typing_context, address, code, inputs, outputs):  # type: ignore[
     return called_at(INT(INT, INTS, INTS))
 
 
-def words_of(arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the inputs of an entry, an int64 array, for C-contiguous arrays.
+def words_of(arrays: Sequence[np.ndarray], kinds: Sequence[Kind]) -> np.ndarray:
+    """Return the inputs of an entry, an int64 array, for C-contiguous arrays of its kinds.
 
     The arrays must live as long as the inputs are used.
+
+    Raises
+    ------
+    TypeError
+        If arrays are of other kinds: compiled code would read what is not there.
     """
+    found = [(array.dtype, array.ndim) for array in arrays]
+    if found != list(kinds) or not all(array.flags.c_contiguous for array in arrays):
+        raise TypeError(f"compiled code for arrays of the kinds {list(kinds)} was given arrays of {found}")
     return np.array([n for array in arrays for n in (address_of(array), *array.shape)], dtype=np.int64)
 
 
@@ -73,20 +88,19 @@ class PythonCall:
     ----------
     function : callable
         Of arrays, which it must not keep; returns a sequence of arrays.
-    kinds : sequence of pairs
-        Type of numbers and number of axes, for each array.
+    kinds : sequence of Kind
+        Of the arrays.
 
     Attributes
     ----------
     code : int
+    kinds : list of Kind
     """
 
-    def __init__(
-        self, function: Callable[..., Sequence[np.ndarray]], kinds: Sequence[tuple[np.dtype, int]]
-    ) -> None:
-        self.code = 0
+    def __init__(self, function: Callable[..., Sequence[np.ndarray]], kinds: Sequence[Kind]) -> None:
+        self.code, self.kinds = 0, list(kinds)
         self._error: BaseException | None = None
-        self._function, self._kinds = function, list(kinds)
+        self._function = function
         words = ctypes.POINTER(ctypes.c_int64)
         self._entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, words, words)(self._called)
         self._address: int = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
@@ -116,7 +130,7 @@ class PythonCall:
 
     def _arrays(self, inputs: Any) -> list[np.ndarray]:
         arrays, place = [], 0
-        for dtype, n_axes in self._kinds:
+        for dtype, n_axes in self.kinds:
             address, shape = inputs[place], inputs[place + 1 : place + 1 + n_axes]
             length = int(np.prod(shape, dtype=np.int64))
             memory = (ctypes.c_char * (length * dtype.itemsize)).from_address(address)
@@ -134,10 +148,12 @@ class NativeCall:
         Address of PyTensor's machine code.
     entry : numba.CFunc
         It is kept for the life of the process, as its address is.
+    kinds : sequence of Kind
+        Of the arrays.
     """
 
-    def __init__(self, code: int, entry: Any) -> None:
-        self.code, self._entry = code, entry
+    def __init__(self, code: int, entry: Any, kinds: Sequence[Kind]) -> None:
+        self.code, self._entry, self.kinds = code, entry, list(kinds)
 
     @property
     def address(self) -> int:
@@ -186,7 +202,8 @@ def native_call(function: Any) -> NativeCall | None:
         return None
     try:
         address = compiled[0].library.get_pointer_to_function(compiled[0].fndesc.llvm_func_name)
-        return NativeCall(address, _entry(kinds, is_packed, returned))
+        of_arrays = [(np.dtype(str(kind.dtype)), kind.ndim) for kind in kinds]
+        return NativeCall(address, _entry(kinds, is_packed, returned), of_arrays)
     except (AttributeError, NotImplementedError, TypeError, NumbaError):
         # Numba's inside is not as it is known: the function is called from Python then.
         return None

@@ -74,7 +74,8 @@ class DirectFunction:
     @property
     def shared(self) -> list[np.ndarray]:
         """The present values of shared variables, which follow the inputs where compiled code is called."""
-        return [np.ascontiguousarray(container.storage[0]) for container in self._shared]
+        # np.ascontiguousarray would give numbers an axis.
+        return [np.asarray(container.storage[0], order="C") for container in self._shared]
 
     def native(self) -> NativeCall | None:
         """Return how C functions call it, after it has been called; None where there is no such code."""

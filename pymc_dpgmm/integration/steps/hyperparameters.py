@@ -415,7 +415,7 @@ class Hyperparameters:
         if native is None:
             return None
         results = [np.empty(shape) for shape in self._shapes]
-        return CoordinateSlices(native.address, native.code, results, len(self._evidences))
+        return CoordinateSlices(native, results, len(self._evidences))
 
     def _log_density(self, arguments: Sequence[np.ndarray]) -> float:
         """Return the log density of everything that hyperparameters govern, and of themselves."""

@@ -276,7 +276,10 @@ class CompiledSweeps:
         of_atoms = [memory["points"][:1], memory["row_labels"]], [memory["pool"][:1]]
         # They are kept, since the blocks have their addresses.
         self._values = [*values]
-        self._inputs = [words_of([*own, *more]) for own, more in zip(of_atoms, values, strict=True)]
+        self._inputs = [
+            words_of([*own, *more], call.kinds)
+            for own, more, call in zip(of_atoms, values, self._calls, strict=True)
+        ]
         self._set(density_inputs=address_of(self._inputs[0]), rows_inputs=address_of(self._inputs[1]))
 
     def sweep(

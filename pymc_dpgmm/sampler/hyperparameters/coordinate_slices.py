@@ -14,7 +14,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.supports import DEFINITE, POSITIVE
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.array_calls import call_entry, words_of
+from pymc_dpgmm.native.array_calls import Entry, call_entry, words_of
 from pymc_dpgmm.native.blocks import FUNCTION, INTS, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -222,15 +222,15 @@ class CoordinateSlices:
 
     Parameters
     ----------
-    entry, code : int
+    entry : Entry
         See :data:`DENSITY`.
     outputs : sequence of arrays
         What the entry writes.
     n_mixtures : int
     """
 
-    def __init__(self, entry: int, code: int, outputs: Sequence[np.ndarray], n_mixtures: int) -> None:
-        self._entry, self._code, self._results = entry, code, list(outputs)
+    def __init__(self, entry: Entry, outputs: Sequence[np.ndarray], n_mixtures: int) -> None:
+        self._entry, self._results = entry, list(outputs)
         self._outputs = np.array([address_of(result) for result in self._results], dtype=np.int64)
         self._n_mixtures = n_mixtures
         self._clusters = np.zeros((max(n_mixtures, 1), N_CLUSTERS), dtype=np.int64)
@@ -265,12 +265,10 @@ class CoordinateSlices:
         if kept is not None and kept[0] is table and kept[1] is table.origin and kept[2] is rows is None:
             self._clusters[position, OF_CLUSTERS] = n_clusters
             return
-        parameters = np.concatenate(
-            [
-                PARAMETER.filled(values=values, **_where(table, name))
-                for name, values in zip(names, self._results[first:], strict=False)
-            ]
-        )
+        # There are none where an offset alone changes.
+        parameters = np.zeros((len(names), N_PARAMETER), dtype=np.int64)
+        for q, (name, values) in enumerate(zip(names, self._results[first:], strict=False)):
+            parameters[q] = PARAMETER.filled(values=values, **_where(table, name))
         self._kept[position] = table, table.origin, rows, parameters
         evidence, *derive = (function.address for function in evidence_functions(table.family))
         self._clusters[position] = CLUSTERS.filled(
@@ -344,10 +342,10 @@ class CoordinateSlices:
         """Return the block of the density, lengths and addresses of the values, and what else must live on."""
         places = [np.array([address_of(a) for a in arrays], dtype=np.int64) for arrays in (values, widths)]
         lengths = np.array([value.size for value in values], dtype=np.int64)
-        words, along = words_of(inputs), filled_along(moving, directions)
+        words, along = words_of(inputs, self._entry.kinds), filled_along(moving, directions)
         block = DENSITY.filled(
-            entry=self._entry,
-            code=self._code,
+            entry=self._entry.address,
+            code=self._entry.code,
             inputs=words,
             outputs=self._outputs,
             n_mixtures=self._n_mixtures,

@@ -97,7 +97,8 @@ class RowDensity:
         self._entry, self._function, self._shape = entry, function, shape
         self._n, self._n_numbers = shape[0], int(np.prod(shape, dtype=np.int64))
         self._others = list(others)
-        self._inputs = np.concatenate([np.array([0, 0, *shape]), words_of(self._others)]).astype(np.int64)
+        others_of = words_of(self._others, entry.kinds[1:])
+        self._inputs = np.concatenate([np.array([0, 0, *shape]), others_of]).astype(np.int64)
         self._outputs = np.zeros(1, dtype=np.int64)
         self._placed = np.empty(0)
         self._offset: np.ndarray | None = None

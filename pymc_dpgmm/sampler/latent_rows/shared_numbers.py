@@ -180,7 +180,7 @@ class SharedNumbers:
         self._entry, self._tell = entry, tell
         own = None if offset is None else np.ascontiguousarray(offset, dtype=np.float64)
         log_p = np.zeros(1)
-        inputs, outputs = words_of(arrays), np.array([address_of(log_p)])
+        inputs, outputs = words_of(arrays, entry.kinds), np.array([address_of(log_p)])
         # Blocks have their addresses.
         self._kept = own, log_p, inputs, outputs, list(arrays)
         self._still = StillRows((len(placed), placed.size // max(len(placed), 1)))
