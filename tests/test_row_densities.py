@@ -129,7 +129,7 @@ def test_errors_of_a_graph_are_those_of_pytensor(name):
         refused = Assert(f"{name} is too large")
         value = refused(x, pt.lt(x.max(), 2.0)) if name == "x" else x + refused(slope, pt.lt(slope, 0.5))
         pm.Poisson("y", pt.exp(value + slope), observed=COUNTS)
-    with pytest.raises((AssertionError, NotImplementedError), match=f"{name} is too large|several rows"):
+    with pytest.raises(AssertionError, match=f"{name} is too large"):
         sampled.sample(model, 400, tune=50, chains=1, random_seed=3)
 
 

@@ -6,6 +6,7 @@ back in Python, by an entry of the same form.
 """
 
 import ctypes
+import operator
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Protocol
@@ -79,6 +80,11 @@ def words_of(arrays: Sequence[np.ndarray], kinds: Sequence[Kind]) -> np.ndarray:
     if found != list(kinds) or not all(array.flags.c_contiguous for array in arrays):
         raise TypeError(f"compiled code for arrays of the kinds {list(kinds)} was given arrays of {found}")
     return np.array([n for array in arrays for n in (address_of(array), *array.shape)], dtype=np.int64)
+
+
+def are_same(arrays: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    """Tell whether arrays are the same objects as others, so that their addresses are known."""
+    return len(arrays) == len(others) and all(map(operator.is_, arrays, others))
 
 
 class PythonCall:

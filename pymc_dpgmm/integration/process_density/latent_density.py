@@ -1,6 +1,5 @@
 """What the rest of a model says of each latent row of a mixture."""
 
-import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from pymc_dpgmm.integration.internals.direct import DirectFunction
 from pymc_dpgmm.integration.process_density.row_terms import RowTerms, SharedTermError
 from pymc_dpgmm.integration.variables import fixed_rows, mixture_inputs, of_units
 from pymc_dpgmm.integration.variables.models import with_densities
+from pymc_dpgmm.native.array_calls import are_same
 from pymc_dpgmm.sampler.latent_rows.row_density import RowDensity
 
 
@@ -84,7 +84,7 @@ class LatentDensity:
             self._is_confirmed = True
         others = [np.asarray(point[name], order="C") for name in self.names]
         arrays, kept = [*others, *self._function.shared], self._last
-        if kept is None or len(kept[0]) != len(arrays) or any(map(operator.is_not, kept[0], arrays)):
+        if kept is None or not are_same(kept[0], arrays):
             kept = self._last = arrays, self._made(point, others, arrays)
         kept[1].add(None)
         return kept[1]

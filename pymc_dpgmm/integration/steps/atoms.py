@@ -242,7 +242,7 @@ class DirichletProcessStep(PartitionStep):
         self.scales: list[Scales | None] = [None] * len(self.targets)
         self.beside: list[BesideAtPoint | None] = [None] * len(self.targets)
         if not all(target.densities.discrete for target in self.targets):
-            kernels = [sweep, *([drawn_concentration] if self.concentrations else [])]
+            kernels = [sweep]
             kernels += [kernel for group in self.hyperparameters for kernel in group.kernels]
             begin(list(dict.fromkeys(kernels)), [], are_long=True)
 

@@ -1,6 +1,5 @@
 """Variables that the density of all latent rows shares, moved together with the rows."""
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from pymc_dpgmm.integration.process_density.row_terms import RowTerms
 from pymc_dpgmm.integration.variables import dependents, mixture_inputs
 from pymc_dpgmm.integration.variables.atoms import is_of_mixtures
 from pymc_dpgmm.integration.variables.models import count_numbers, is_circular, values_behind
+from pymc_dpgmm.native.array_calls import are_same
 from pymc_dpgmm.sampler.hyperparameters.learnt_directions import LearntDirections
 from pymc_dpgmm.sampler.hyperparameters.slices import draw_slice, learnt_width
 from pymc_dpgmm.sampler.hyperparameters.translations import STEP, Directions, Place, second_differences
@@ -206,7 +206,7 @@ class SharedVariables:
         """
         arrays = [point[name] for name in self._inputs]
         given, kept = [*arrays, *self._function.shared], self._last
-        if kept is None or kept[1] is not offset or any(map(operator.is_not, kept[0], given)):
+        if kept is None or kept[1] is not offset or not are_same(kept[0], given):
             entry, rows = self._function.entry(arrays), point[self._rows]
             numbers = SharedNumbers(entry, given, rows, offset, lambda: self._function(*arrays))
             kept = self._last = given, offset, numbers

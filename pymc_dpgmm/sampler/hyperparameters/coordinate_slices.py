@@ -5,7 +5,6 @@ log evidence of the clusters of mixtures at these parameters.
 """
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ import numpy as np
 from pymc_dpgmm.families.contract.supports import DEFINITE, POSITIVE
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.array_calls import Entry, call_entry, words_of
+from pymc_dpgmm.native.array_calls import Entry, are_same, call_entry, words_of
 from pymc_dpgmm.native.blocks import FUNCTION, INTS, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -323,7 +322,7 @@ class CoordinateSlices:
         directions = NO_DIRECTIONS if directions is None else directions
         given = [*inputs, *widths, directions.directions, directions.widths]
         made = self._made
-        if made is None or len(made[0]) != len(given) or any(map(operator.is_not, made[0], given)):
+        if made is None or not are_same(made[0], given):
             made = self._made = given, self._make(inputs, values, widths, moving, directions)
         block, lengths, places = made[1][:3]
         block[FAILED] = 0

@@ -1,16 +1,16 @@
 """Slices of numbers that latent rows share, with which the rows move: compiled, from end to end."""
 
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numba.extending import intrinsic
 
 from pymc_dpgmm.native import blocks
 from pymc_dpgmm.native.arithmetic import Bits
-from pymc_dpgmm.native.array_calls import Entry, call_entry, words_of
+from pymc_dpgmm.native.array_calls import Entry, are_same, call_entry, words_of
 from pymc_dpgmm.native.blocks import FUNCTION, NUMBER, Block
 from pymc_dpgmm.native.compiled import (
     FLOAT,
@@ -184,9 +184,9 @@ class SharedNumbers:
         # Blocks have their addresses.
         self._kept = own, log_p, inputs, outputs, list(arrays)
         self._still = StillRows((len(placed), placed.size // max(len(placed), 1)))
-        # By placements: the block, and what must live as long.
-        self._blocks: dict[int, tuple[np.ndarray, Placement, dict[str, Any]]] = {}
-        self._along: tuple[Any, ...] = ()
+        # For the placements that somebody still has: the block, and what must live as long.
+        self._blocks: WeakKeyDictionary[Placement, tuple[np.ndarray, dict[str, Any]]] = WeakKeyDictionary()
+        self._along: list[np.ndarray] = []
         self._fields = {
             "n_numbers": placed.size,
             "offset": 0 if own is None else address_of(own),
@@ -221,7 +221,9 @@ class SharedNumbers:
             The length of the interval that it was drawn from; None, and nothing has changed, where the density of
             what is there is zero.
         """
-        block = self._block(placement, _NOTHING_ALONG)
+        if placement not in self._blocks:
+            self._make_block(placement, _NOTHING_ALONG)
+        block, _ = self._blocks[placement]
         length = np.array([width])
         given = address_of(values), at, address_of(length)
         density = address_of(block), log_density_of_moved.address
@@ -240,29 +242,23 @@ class SharedNumbers:
         """Draw all numbers of some of the arrays in place, given the rows (n, d) without their offset."""
         self._still.rows[:] = rows
         given = [*arrays, directions.directions, directions.widths]
-        if len(given) != len(self._along) or any(map(operator.is_not, given, self._along)):
-            self._along = tuple(given)
-            self._blocks.pop(id(self._still), None)
-        kept = self._blocks.get(id(self._still))
-        along = filled_along(arrays, directions) if kept is None else kept[2]
-        block = self._block(self._still, along)
+        if not are_same(self._along, given):
+            self._along = given
+            self._make_block(self._still, filled_along(arrays, directions))
+        block, _ = self._blocks[self._still]
         draw_numbers(address_of(block), log_density_of_moved.address, int(tuning), *bits_of_generator(rng))
         self._check(block)
         if tuning and len(directions.widths) > 1:
             directions.learn(np.concatenate([array.ravel() for array in arrays]))
 
-    def _block(self, placement: Placement, along: dict[str, Any]) -> np.ndarray:
-        kept = self._blocks.get(id(placement))
-        if kept is None:
-            of_rows = {"place": placement.kernel.address, "placement": placement.address, "rows": placement.rows}
-            kept = MOVE.filled(**of_rows, **self._fields, **along), placement, along
-            self._blocks[id(placement)] = kept
-        kept[0][_FAILED] = 0
-        return kept[0]
+    def _make_block(self, placement: Placement, along: dict[str, Any]) -> None:
+        of_rows = {"place": placement.kernel.address, "placement": placement.address, "rows": placement.rows}
+        self._blocks[placement] = MOVE.filled(**of_rows, **self._fields, **along), along
 
     def _check(self, block: np.ndarray) -> None:
         """Raise what is wrong if the density could not be computed."""
         if block[_FAILED]:
+            block[_FAILED] = 0
             self._entry.raise_error()
             self._tell()
             raise FloatingPointError("the log density of what latent rows share could not be computed")

@@ -18,7 +18,6 @@ from pymc_dpgmm.native.compiled import (
     address_of,
     c_function,
     compiling,
-    floats_at,
     shifted,
 )
 from pymc_dpgmm.sampler.state.table_functions import function_of, letters_of
@@ -348,17 +347,11 @@ class Table:
         self.block[DATA] = address_of(self.rows)
         return True
 
-    def log_predictives_alone(self, rows: np.ndarray | None = None) -> np.ndarray:
-        """Return the log predictives (n,) of rows in clusters of their own: the present rows, or others."""
+    def log_predictives_alone(self) -> np.ndarray:
+        """Return the log predictives (n,) of rows in clusters of their own."""
         n, slots = self.n_rows, np.array([0, -1])
         found, every, slot = np.zeros(n), np.arange(n), address_of(slots)
-        given = address_of(self.block), address_of(every), n, slot, slot + 8, address_of(found)
-        if rows is None:
-            _weigh_alone(*given)
-        else:
-            others, kept = np.ascontiguousarray(rows, dtype=np.float64), np.empty(rows.shape[1])
-            arrays = (address_of(array) for array in (others, self.subtracted, kept))
-            _weigh_others_alone(*given, *arrays, len(kept), self.rows.shape[1])
+        _weigh_alone(address_of(self.block), address_of(every), n, slot, slot + 8, address_of(found))
         return found
 
     def _narrow(self) -> None:
@@ -566,21 +559,6 @@ def _weigh_alone(view, rows, n, slot, nobody, found):
     """Add to ``found`` the log predictives of rows in one slot."""
     for t in range(n):
         call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
-
-
-@c_function(NOTHING(INTS, INTS, INT, INTS, INTS, FLOATS, FLOATS, FLOATS, FLOATS, INT, INT))
-def _weigh_others_alone(view, rows, n, slot, nobody, found, others, subtracted, kept, d, stride):
-    """Do the same for other rows (n, d), which take the place of the table's, one after the other.
-
-    ``subtracted`` (n, stride) is what the family subtracts, and ``kept`` (d,) scratch memory.
-    """
-    for t in range(n):
-        row = floats_at(view[DATA] + 8 * t * stride)
-        for j in range(d):
-            kept[j], row[j] = row[j], others[t * d + j] - subtracted[t * stride + j]
-        call_weigh(view[WEIGH], view, shifted(rows, t), 1, slot, 1, nobody, 1, shifted(found, t))
-        for j in range(d):
-            row[j] = kept[j]
 
 
 @c_function(NOTHING(INTS, INTS, INT, INTS, INT, INTS, FLOATS))
