@@ -23,7 +23,7 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.many_rows import super_clusters
 from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
-from pymc_dpgmm.sampler.many_rows.carving import carvings
+from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import log_gamma_numbers
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.many_rows.many_rows import scan, scan_some

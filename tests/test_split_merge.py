@@ -17,7 +17,6 @@ from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, Effort
 from pymc_dpgmm.sampler.moves import split_merge as sm
-from pymc_dpgmm.sampler.moves.split_merge import RANDOM, SEQUENTIAL
 from pymc_dpgmm.sampler.moves.sweep import sweep
 from pymc_dpgmm.sampler.state.memory import MOST_DIVIDED, N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.tuning.exploration import explore
@@ -224,11 +223,12 @@ def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
 
 
 MOVES_ALONE = {
-    # Scans, random and sequential moves per draw.
-    "sequential": (0, 0, 2),
-    "random": (0, 4, 0),
-    "both": (0, 2, 1),
-    "default": (1, 1, 3),
+    # Scans, random moves, sequential moves and carvings per draw.
+    "sequential": (0, 0, 2, 0),
+    "random": (0, 4, 0, 0),
+    "carving": (0, 0, 0, 4),
+    "both": (0, 2, 1, 0),
+    "default": (1, 1, 3, 0),
 }
 
 
@@ -253,7 +253,7 @@ def test_partition_frequencies(name, moves):
         family, np.array(given["y"]), base, given["partition_prior"]["alpha"], moves, 1_000_000
     )
     exact.assert_matches(codes, exact.partitions(len(given["y"])), np.array(given["posterior"]))
-    for kind, number in zip((RANDOM, SEQUENTIAL), MOVES_ALONE[moves][1:], strict=True):
+    for kind, number in enumerate(MOVES_ALONE[moves][1:]):
         assert tally[kind, sm.SPLITS_TRIED] + tally[kind, sm.MERGES_TRIED] == number * 1_000_000
         # As many clusters divide as unite, but for those that Gibbs scans open and close.
         assert (tally[kind, sm.SPLITS] > 1000) == (number > 0)
@@ -261,7 +261,7 @@ def test_partition_frequencies(name, moves):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moves", ["default", "sequential", "random"])
+@pytest.mark.parametrize("moves", ["default", "sequential", "random", "carving"])
 def test_partition_frequencies_with_random_alpha(moves):
     """The same where alpha is drawn in between."""
     given = exact.reference("niw_crp_gamma_alpha")

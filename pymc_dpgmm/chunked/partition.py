@@ -27,7 +27,7 @@ from pymc_dpgmm.sampler.amounts import (
     SETTLED_SHARE,
 )
 from pymc_dpgmm.sampler.many_rows.births import births_and_deaths_in_part
-from pymc_dpgmm.sampler.many_rows.carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
+from pymc_dpgmm.sampler.many_rows.drawn_carving import LEAST_ROWS, MOST_ROWS, carvings_in_part
 from pymc_dpgmm.sampler.many_rows.drawn_clusters import DrawnClusters, draw_clusters, places_in_order
 from pymc_dpgmm.sampler.many_rows.leader_sweep import LAST
 from pymc_dpgmm.sampler.moves.scans import scan_rows

@@ -45,6 +45,11 @@ LARGEST_DIVIDED = 1_000
 NUMBER_BEFORE = 3
 TRIED_BEFORE = 50
 MOST_MOVES = 40
+# Clusters that a carving lets leave have up to LEAST_CARVED rows, or twice, four times, ... as many, up to
+# MOST_CARVED: drawn for every move. A sweep has MOST_CARVINGS at most, and none with fewer clusters than
+# CLUSTERS_FOR_CARVINGS: what holds few clusters back is not that small ones stay where they are. Set by
+# benchmarks/hard.py.
+LEAST_CARVED, MOST_CARVED, MOST_CARVINGS, CLUSTERS_FOR_CARVINGS = 4, 256, 100, 50
 # Cost of such a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1

@@ -6,7 +6,7 @@ from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.native.threads import Threads
 from pymc_dpgmm.sampler.amounts import LEAST_SCANNED, N_BIRTHS, N_CARVINGS, ROWS_PER_SCANNED
 from pymc_dpgmm.sampler.many_rows.births import births_and_deaths
-from pymc_dpgmm.sampler.many_rows.carving import carvings
+from pymc_dpgmm.sampler.many_rows.drawn_carving import carvings
 from pymc_dpgmm.sampler.many_rows.leader_sweep import leader_sweep
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha, sweep

@@ -1,11 +1,12 @@
 """The kinds of moves that draws of labels have beside their scans, one in a line."""
 
-from pymc_dpgmm.sampler.moves import split_merge
+from pymc_dpgmm.sampler.moves import carving, split_merge
 from pymc_dpgmm.sampler.moves.move import MOVES, add_kind
 
 for move in (
     split_merge.RANDOM_MOVE,
     split_merge.SEQUENTIAL_MOVE,
+    carving.CARVING,
 ):
     add_kind(move)
 

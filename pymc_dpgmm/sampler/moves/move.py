@@ -5,10 +5,10 @@ and finds ``SLOTS_NEEDED`` free slots. The record, :class:`Move`, tells how many
 may serve as a proposal, and what is counted. Sweeps, the schedule, options and statistics read the records. A new
 kind is a file with its kernel and its record, and a line in :mod:`pymc_dpgmm.sampler.moves.kinds`.
 
-A kernel must serve states whose rows come in groups too, where weights of clusters depend on the group: see how
-``split_merge.py`` asks ``are_grouped``. A new kind comes last in the list: callers pass numbers by position. Where
-other parts of a model depend on the labels, a draw proposes one move of a kind, and one that the model refuses has
-counted only what is tried and the work.
+Where rows come in groups, weights of clusters depend on the group: ``split_merge.py`` asks ``are_grouped``. A kind
+that does not know them says so (``in_groups``), and is left out there. A new kind comes last in the list: callers
+pass numbers by position. Where other parts of a model depend on the labels, a draw proposes one move of a usual
+kind, and one that the model refuses has counted only what is tried and the work.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pymc_dpgmm.native.compiled import CFunction, inlined, shifted
+from pymc_dpgmm.sampler.amounts import MOST_MOVES
 from pymc_dpgmm.sampler.state.memory import KIND
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED
 
@@ -39,12 +40,18 @@ class Paying(NamedTuple):
         Below it, the number is multiplied by ``(accepted / worthwhile) ** fade``, of the share that is accepted.
     least : float
         The least number of moves in a sweep, on average.
+    most : int
+        The most.
+    fewest_clusters : int
+        With fewer clusters, on average, there are no such moves.
     """
 
     worth: float
     worthwhile: float
     fade: float
     least: float
+    most: int = MOST_MOVES
+    fewest_clusters: int = 0
 
 
 class Move(NamedTuple):
@@ -61,6 +68,8 @@ class Move(NamedTuple):
     reversible : bool
         Whether the kernel is reversible with respect to the posterior. If it is not, it cannot serve as a proposal
         for labels on which other parts of a model depend, and is left out there.
+    in_groups : bool
+        Whether the kernel moves rows in groups, where weights of clusters depend on the group.
     counts : mapping of str to int
         Statistics that are columns of the tally.
     means : mapping of str to (int, int)
@@ -72,12 +81,18 @@ class Move(NamedTuple):
     beside_scans: int | Paying
     beside_leaders: int | Paying
     reversible: bool = True
+    in_groups: bool = True
     counts: Mapping[str, int] = MappingProxyType(
         {"splits_tried": SPLITS_TRIED, "splits": SPLITS, "merges_tried": MERGES_TRIED, "merges": MERGES}
     )
     means: Mapping[str, tuple[int, int]] = MappingProxyType(
         {"split_size": (SPLIT_ROWS, SPLITS), "merge_size": (MERGED_ROWS, MERGES)}
     )
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether draws of any number of clusters have such moves, where the user does not say."""
+        return isinstance(self.beside_scans, int) or self.beside_scans.fewest_clusters == 0
 
 
 # All kinds, by their names, in the order in which a sweep runs them.

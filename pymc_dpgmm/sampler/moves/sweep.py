@@ -113,7 +113,9 @@ def plan_moves(state: State, numbers: tuple[int, ...]) -> None:
     if numbers != state.planned:
         state.n_of_kind[: len(numbers)] = numbers
         state.n_of_kind[len(numbers) :] = 0
-        state.kernels[:] = [move.kernel.address for move in MOVES.values()]
+        # Those of kinds without a move may not have been compiled.
+        for place, (move, number) in enumerate(zip(MOVES.values(), numbers, strict=False)):
+            state.kernels[place] = move.kernel.address if number else 0
         state.planned = numbers
 
 

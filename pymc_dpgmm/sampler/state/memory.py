@@ -80,6 +80,8 @@ HEAD = Block(
     cumulative=blocks.FLOATS,
     # Odds of the less likely halves of rows that are weighed at once.
     shrinks=blocks.FLOATS,
+    # How much rows are like another one, see ``sampler/moves/carving.py``.
+    likenesses=blocks.FLOATS,
     # The prior on partitions.
     prior=blocks.FLOATS,
     log_v=blocks.FLOATS,

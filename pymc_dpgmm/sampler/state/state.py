@@ -18,7 +18,7 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import GibbsType, check_series, has_weights, log_series
-from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED
+from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, MOST_CARVED
 from pymc_dpgmm.sampler.state.all_clusters import fill, link_all, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
@@ -128,6 +128,7 @@ class State:
         self.planned: tuple[int, ...] | None = None
         self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
         self.prior_predictive = np.zeros(n)
+        self.likenesses = np.zeros(MOST_CARVED)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
         # What scans of words keep, see sampler/topics/topics.py.

@@ -97,7 +97,7 @@ class CorrectedSchedule:
                     accepted += took
             for kind, move in enumerate(MOVES.values()):
                 number = options.moves.get(move.name)
-                for _ in range(int(move.reversible) if number is None else number):
+                for _ in range(int(move.reversible and move.is_usual) if number is None else number):
                     proposed = spare = state.copied_to(spare)
                     proposed.tally[:] = 0
                     make_moves(rng, proposed, *([0] * kind), 1)

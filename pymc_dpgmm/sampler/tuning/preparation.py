@@ -64,7 +64,7 @@ def functions_of(
     functions += [*IN_VIEWS.values(), fill, refit_all, write_labels, log_joint]
     functions += [accumulate_weights, allocate_in_turn, run_sweeps]
     functions += [redraw_once, *SEARCHES] if options.search else []
-    functions += [*(move.kernel for move in MOVES.values()), *others]
+    functions += [*(move.kernel for move in MOVES.values() if move.is_usual), *others]
     return list(dict.fromkeys(functions))
 
 

@@ -13,7 +13,6 @@ from pymc_dpgmm.sampler.amounts import (
     EFFORT_AFTER_PART,
     LEADERS_CHEAPER,
     LONGEST_BEFORE,
-    MOST_MOVES,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
     PAIRS_PER_ROW,
@@ -86,8 +85,9 @@ class Options(NamedTuple):
                 check_count(name, number, least.get(name, 0))
         if not isinstance(self.search, bool | np.bool_):
             raise TypeError(f"search must be True or False, got {self.search!r}")
-        if self.n_scans == 0 and all(self.moves.get(name) == 0 for name in MOVES):
-            names = " and ".join(["n_scans", *MOVES])
+        left = [name for name, move in MOVES.items() if self.moves.get(name, None if move.is_usual else 0) != 0]
+        if self.n_scans == 0 and not left:
+            names = " and ".join(["n_scans", *(name for name, move in MOVES.items() if move.is_usual)])
             raise ValueError(f"{names} must not all be 0: nothing would move the labels")
         if self.n_scans == 0 and self.leader_sweeps:
             raise ValueError("leader_sweeps go before scans, and n_scans is 0: leave one of them out")
@@ -106,7 +106,7 @@ class Mix(NamedTuple):
     sweep : callable
         ``(n_sweeps, n_scans, *numbers) -> n_moved``, with a number of moves for each kind.
     divides : bool
-        Whether draws of tuning make ``MOST_MOVES`` moves of every kind whose number is a ``Paying``.
+        Whether draws of tuning make the most moves of every kind whose number is a ``Paying``.
     """
 
     has_leaders: bool
@@ -174,6 +174,7 @@ class Schedule:
     population: Population | None = None
     recombining_left: int = 0
     pairs: float = 0.0
+    clusters: int = 0
     draws: int = 0
     n_tuning: int = 0
     ended: Ended | None = None
@@ -233,14 +234,9 @@ class Schedule:
             return self._search(rng, state, n_leader_sweeps, n_threads)
         mix = self._mix(rng, state, n_leader_sweeps, n_threads)
         if self.n_sweeps == 0:
-            self._plan(state.n * state.n_clusters / mix.cheaper, mix.has_leaders)
+            self._plan(state.n * state.n_clusters / mix.cheaper, state.n_clusters, mix.has_leaders)
         state.tally[:] = 0
-        numbers = [_drawn_number(rng, self.numbers[name]) for name in MOVES]
-        if mix.divides and tuning:
-            numbers = [
-                MOST_MOVES if self._pays(move, mix.has_leaders) else number
-                for move, number in zip(MOVES.values(), numbers, strict=True)
-            ]
+        numbers = [self._number(rng, move, state, mix, tuning) for move in MOVES.values()]
         n_scans = self.options.n_scans
         if mix.divides and self.options.n_sweeps is None:
             n_scans *= scans_of_words(state.n)
@@ -249,8 +245,9 @@ class Schedule:
         if tuning:
             self.totals += tally
             self.pairs += state.n * state.n_clusters / mix.cheaper
+            self.clusters += state.n_clusters
             self.draws += 1
-            self._plan(self.pairs / self.draws, mix.has_leaders)
+            self._plan(self.pairs / self.draws, self.clusters / self.draws, mix.has_leaders)
         log_joint = state.log_joint()
         better = self.levels.better(log_joint, state.labels) if tuning and self.levels is not None else None
         if better is not None:
@@ -403,7 +400,7 @@ class Schedule:
         state, self.restarted = best_of_chains(rng, state, merit, explored, self.others, pool, has_settled)
         return state
 
-    def _plan(self, pairs: float, has_leaders: bool) -> None:
+    def _plan(self, pairs: float, n_clusters: float, has_leaders: bool) -> None:
         """Choose the numbers that the user left open, given what a scan costs in (row, cluster) pairs."""
         most = self.sweeps.most
         self.n_sweeps = self.options.n_sweeps or int(np.clip(self.sweeps.pairs // (2.0 * pairs), 1, most))
@@ -412,26 +409,33 @@ class Schedule:
             fixed = self.options.moves.get(move.name)
             if fixed is None:
                 fixed = amount if isinstance(amount, int) else None
-            self.numbers[move.name] = _paying_number(amount, tally, pairs) if fixed is None else fixed
+            self.numbers[move.name] = _paying_number(amount, tally, pairs, n_clusters) if fixed is None else fixed
 
-    def _pays(self, move: Move, has_leaders: bool) -> bool:
-        """Tell whether tuning chooses the number of moves of a kind."""
-        return isinstance(_amount(move, has_leaders), Paying) and self.options.moves.get(move.name) is None
+    def _number(self, rng: np.random.Generator, move: Move, state: State, mix: Mix, tuning: bool) -> int:
+        """Draw how many moves of a kind a sweep has."""
+        if state.is_grouped and not move.in_groups:
+            return 0
+        amount, fixed = _amount(move, mix.has_leaders), self.options.moves.get(move.name)
+        if mix.divides and tuning and fixed is None and isinstance(amount, Paying):
+            return amount.most
+        return _drawn_number(rng, self.numbers[move.name])
 
 
 def _amount(move: Move, has_leaders: bool) -> int | Paying:
     return move.beside_leaders if has_leaders else move.beside_scans
 
 
-def _paying_number(amount: Any, tally: np.ndarray, pairs: float) -> float:
+def _paying_number(amount: Any, tally: np.ndarray, pairs: float, n_clusters: float) -> float:
     """Return how many moves of a kind pay beside a scan of some (row, cluster) pairs, given all counted so far."""
+    if n_clusters < amount.fewest_clusters:
+        return 0
     tried = tally[SPLITS_TRIED] + tally[MERGES_TRIED]
     if not tried:
         return NUMBER_BEFORE
     accepted = (tally[SPLITS] + tally[MERGES] + TRIED_BEFORE * amount.worthwhile) / (tried + TRIED_BEFORE)
     affordable = amount.worth * pairs / (PAIRS_PER_MOVE + PAIRS_PER_ROW * tally[WORK] / tried)
     paying = min(1.0, accepted / amount.worthwhile) ** amount.fade
-    wanted = float(np.clip(affordable * paying, amount.least, MOST_MOVES))
+    wanted = float(np.clip(affordable * paying, amount.least, amount.most))
     return wanted if wanted < 1.0 else int(wanted)
 
 

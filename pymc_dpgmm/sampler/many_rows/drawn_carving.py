@@ -1,10 +1,7 @@
-"""Carvings: a small cluster leaves a large one, or returns to it, at a cost that hardly grows with the large one.
+"""Carvings whose candidates are drawn at random, at a cost that hardly grows with the cluster that they leave.
 
-Among many rows, the clusters that come and go are small, beside large ones that keep nearly all of their rows. A
-split that divides all rows of a large cluster costs more, and succeeds less often, the more rows there are. Here
-only some rows of the large cluster, drawn at random, may leave it: the *candidates*. A row founds the new cluster,
-and each candidate joins it or stays, given the candidates that have joined before. ``docs/moves.md`` derives the
-ratio.
+Among many rows, the clusters that come and go are small, beside large ones that keep nearly all of their rows.
+What carvings are is in :mod:`pymc_dpgmm.sampler.moves.carving`; ``docs/moves.md`` derives the ratio.
 """
 
 import math
@@ -14,21 +11,16 @@ import numpy as np
 
 from pymc_dpgmm.native.arithmetic import below, new_key, take_logarithms, uniform, uniform_at
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, c_function, inlined, shifted
-from pymc_dpgmm.partitions.priors import log_split
-from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
-from pymc_dpgmm.sampler.moves.split_merge import (
-    LEFT,
-    ONE_BY_ONE,
-    RIGHT,
-    accept_merge,
-    accept_split,
-    allocate_rows,
-    choose_partner,
-    gather_half,
-    log_choose_partner,
-    log_target_ratio,
-    unite_statistics,
+from pymc_dpgmm.sampler.moves.carving import (
+    choose_return,
+    count_small,
+    log_carving_ratio,
+    log_carving_undone,
+    log_choices_of,
+    n_doublings,
 )
+from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
+from pymc_dpgmm.sampler.moves.split_merge import LEFT, RIGHT, accept_merge, accept_split
 from pymc_dpgmm.sampler.state.choices import shuffle
 from pymc_dpgmm.sampler.state.memory import (
     DONE,
@@ -40,9 +32,8 @@ from pymc_dpgmm.sampler.state.memory import (
     memory_at,
     prior_of,
 )
-from pymc_dpgmm.sampler.state.slots import collect, gather_all_of, link, rows_elsewhere, unlink
+from pymc_dpgmm.sampler.state.slots import rows_elsewhere
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence
 
 # Rows of a cluster that is carved out, at most: a power of two, drawn between these for every move.
 LEAST_ROWS, MOST_ROWS = 8, 1_024
@@ -136,91 +127,6 @@ def find_candidates(s, drawn, k, share, excluded, found):
 
 
 @inlined
-def allocate_candidates(s, prior, size, whole, forced, bound):
-    """Let the rows ``pool[1:size]`` stay, or join the cluster that ``pool[0]`` founds in slot ``halves[RIGHT]``.
-
-    A row stays with the predictive density of the undivided cluster, in slot ``whole``, and with the seat of a
-    cluster of the candidates that have stayed so far, and one more. The first candidates choose one by one, the
-    others in blocks, as in :func:`~pymc_dpgmm.sampler.moves.split_merge.allocate_sequentially`.
-
-    Returns
-    -------
-    float
-        Log probability of the outcome; of the given ``side`` if ``forced``. Minus infinity if it is below
-        ``bound``; the statistics are then unfinished. ``halves`` tells how many have joined.
-    """
-    halves, counts = s.halves, s.half_sizes
-    left = halves[LEFT]
-    halves[LEFT] = whole
-    s.side[0] = RIGHT
-    gather(s, halves[RIGHT], s.pool, 1, 1)
-    counts[LEFT], counts[RIGHT] = 1, 1
-    log_q = 0.0
-    start = 1
-    while start < size and log_q >= bound:
-        stop = start + 1 if start < ONE_BY_ONE else min(size, 2 * start)
-        log_q += allocate_rows(s, prior, start, stop, halves, counts, forced)
-        joined = gather_half(s, start, stop, RIGHT, halves[RIGHT], 0)
-        counts[RIGHT] += joined
-        counts[LEFT] += stop - start - joined
-        start = stop
-    halves[LEFT] = left
-    return log_q if log_q >= bound else -math.inf
-
-
-@inlined
-def set_remainder(s, size, whole, slot):
-    """Let slot ``slot`` stand for the rows of slot ``whole`` but those on the right side among ``pool[:size]``."""
-    copy_statistics(s, whole, slot)
-    lost = False
-    for t in range(size):
-        if s.side[t] == RIGHT and change(s, s.pool[t], slot, -1.0):
-            lost = True
-    if not lost:
-        return
-    # Rounding has made the difference useless: the rows are gathered anew.
-    for t in range(size):
-        if s.side[t] == RIGHT:
-            unlink(s, s.pool[t])
-    gather_all_of(s, whole, slot)
-    for t in range(size):
-        if s.side[t] == RIGHT:
-            link(s, s.pool[t], whole)
-
-
-@inlined
-def count_small(s, most):
-    """Return the number of clusters of ``most`` rows or fewer."""
-    found = 0
-    for place in range(s.head[N_CLUSTERS]):
-        found += s.sizes[s.order[place]] <= most
-    return found
-
-
-@inlined
-def choose_small(s, most, n_small):
-    """Draw the place of one of the ``n_small`` clusters of ``most`` rows or fewer."""
-    left = below(s.bits, n_small)
-    place = 0
-    while left > 0 or s.sizes[s.order[place]] > most:
-        left -= s.sizes[s.order[place]] <= most
-        place += 1
-    return place
-
-
-@inlined
-def log_carving_selection(n, n_small, n_right, share, log_partner):
-    """Log ratio of the selections: of the return, over that of the carving that it undoes.
-
-    A carving chooses its founder among all n rows, and each other row of the founder's cluster for a candidate
-    with probability ``share``. A return chooses one of the ``n_small`` small clusters, its founder among its
-    ``n_right`` rows, the cluster that it returns to with probability exp(``log_partner``), and candidates there:
-    they and the rows that return are the candidates of the carving.
-    """
-    return math.log(n) - math.log(n_small) - math.log(n_right) + log_partner + (1.0 - n_right) * math.log(share)
-
-
-@inlined
 def propose_carving(s, prior, drawn, founder, most):
     """Propose that a cluster of up to ``most`` rows leaves that of its founder, in two free slots.
 
@@ -228,33 +134,17 @@ def propose_carving(s, prior, drawn, founder, most):
     -------
     log_ratio : float
         Log of the acceptance ratio.
-    place, size : int
-        Place of the cluster in the list of slots, and the number of its candidates and the founder, which are in
-        ``pool[:size]``.
+    size : int
+        The number of candidates and the founder, which are in ``pool[:size]``.
     """
-    members, halves = s.pool, s.halves
-    counts = s.half_sizes
     whole = s.slots[founder]
-    n_whole, place = s.sizes[whole], s.place[whole]
-    if n_whole == 1:
-        return -math.inf, place, 0
-    share = share_of_candidates(drawn, most, n_whole)
-    members[0] = founder
-    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(members, 1))
-    shuffle(s.bits, members, 1, size)
-    log_q = allocate_candidates(s, prior, size, whole, False, -math.inf)
-    n_right = counts[RIGHT]
-    n_left = n_whole - n_right
-    if n_right > most or n_left == 0:
-        return -math.inf, place, size
-    set_remainder(s, size, whole, halves[LEFT])
-    log_partner = log_choose_partner(s, prior, place, founder, halves[LEFT], n_left)
-    # As many as there are once the cluster is divided.
-    n_small = count_small(s, most) - (n_whole <= most) + 1 + (n_left <= most)
-    counts[LEFT] = n_left
-    log_target = log_target_ratio(s, prior, s.head[N_CLUSTERS], halves, counts, whole)
-    log_selection = log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
-    return log_target + log_selection - log_q, place, size
+    if s.sizes[whole] == 1:
+        return -math.inf, 0
+    share = share_of_candidates(drawn, most, s.sizes[whole])
+    s.pool[0] = founder
+    size = 1 + find_candidates(s, drawn, whole, share, founder, shifted(s.pool, 1))
+    shuffle(s.bits, s.pool, 1, size)
+    return log_carving_ratio(s, prior, drawn.n_rows, founder, size, most, share), size
 
 
 @inlined
@@ -269,43 +159,27 @@ def propose_return(s, prior, drawn, most, union, bound):
         Places of the two clusters, and the number of the rows that return and of the candidates that do not, which
         are in ``pool[:size]``.
     """
-    members, bits, n_clusters = s.pool, s.bits, s.head[N_CLUSTERS]
     n_small = count_small(s, most)
-    if n_clusters == 1 or n_small == 0:
+    if s.head[N_CLUSTERS] == 1 or n_small == 0:
         return -math.inf, 0, 0, 0
-    right_place = choose_small(s, most, n_small)
-    right = s.order[right_place]
-    n_right = collect(s, right, members)
-    t = below(bits, n_right)
-    members[0], members[t] = members[t], members[0]
-    left_place, log_partner = choose_partner(s, prior, right_place, members[0])
+    left_place, right_place, log_partner = choose_return(s, prior, n_small, most)
     if left_place < 0:
         return -math.inf, 0, 0, 0
-    left = s.order[left_place]
-    n_left = s.sizes[left]
-    unite_statistics(s, left, right, union)
-    share = share_of_candidates(drawn, most, n_left + n_right)
-    log_others = (
-        log_split(prior, n_clusters - 1, n_left, n_right)
-        + log_evidence(s, left)
-        + log_evidence(s, right)
-        - log_evidence(s, union)
-        + log_carving_selection(drawn.n_rows, n_small, n_right, share, log_partner)
-    )
-    # log_q <= 0 decides alone from here on.
+    left, right = s.order[left_place], s.order[right_place]
+    n_right = s.sizes[right]
+    share = share_of_candidates(drawn, most, s.sizes[left] + n_right)
+    log_others = log_carving_undone(s, prior, drawn.n_rows, left, right, union, n_small, share, log_partner)
+    # The candidates' choices have a probability, which decides alone from here on.
     bound += log_others
     if bound > 0.0:
         return -math.inf, left_place, right_place, 0
-    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(members, n_right))
-    shuffle(bits, members, 1, size)
-    for t in range(size):
-        s.side[t] = RIGHT if s.slots[members[t]] == right else LEFT
-    log_q = allocate_candidates(s, prior, size, union, True, bound)
-    return log_q - log_others, left_place, right_place, size
+    size = n_right + find_candidates(s, drawn, left, share, -1, shifted(s.pool, n_right))
+    shuffle(s.bits, s.pool, 1, size)
+    return log_choices_of(s, prior, size, right, union, bound) - log_others, left_place, right_place, size
 
 
 @c_function(INT(INTS, INT, INT, INT, INTS, INT, FLOAT, INTS))
-def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
+def run_carvings(head, n_moves, least, doublings, founders, n_rows, share, is_drawn):
     """Propose carvings and returns, from where the head says on; see :func:`carvings`.
 
     If ``share`` is less than 1, only some of all ``n_rows`` rows are here, and ``founders`` are rows for carvings,
@@ -314,9 +188,6 @@ def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
     s = memory_at(head)
     prior = prior_of(s)
     drawn = DrawnRows(n_rows, share, is_drawn)
-    doublings = 0
-    while least << (doublings + 1) <= most:
-        doublings += 1
     while head[POSITION] < n_moves:
         n_clusters = head[N_CLUSTERS]
         if n_clusters + SLOTS_NEEDED > s.capacity:
@@ -327,7 +198,8 @@ def run_carvings(head, n_moves, least, most, founders, n_rows, share, is_drawn):
         log_u = math.log(1.0 - uniform(s.bits))
         if uniform(s.bits) < 0.5:
             founder = founders[head[POSITION]] if share < 1.0 else below(s.bits, s.n)
-            log_ratio, place, size = propose_carving(s, prior, drawn, founder, bound)
+            place = s.place[s.slots[founder]]
+            log_ratio, size = propose_carving(s, prior, drawn, founder, bound)
             if log_u < log_ratio:
                 draw_anew(s, drawn, size)
                 accept_split(s, place, size, s.halves)
@@ -365,7 +237,7 @@ def carvings(
         How many were accepted.
     """
     no_rows = address_of(state.slots)
-    return state.run(rng, run_carvings, n_moves, least, most, no_rows, state.n, 1.0, no_rows)
+    return state.run(rng, run_carvings, n_moves, least, n_doublings(least, most), no_rows, state.n, 1.0, no_rows)
 
 
 def carvings_in_part(
@@ -404,4 +276,14 @@ def carvings_in_part(
     """
     founders, flags = np.ascontiguousarray(founders, dtype=np.int64), is_drawn.astype(np.int64)
     addresses = address_of(founders), address_of(flags)
-    return state.run(rng, run_carvings, len(founders), least, most, addresses[0], n_rows, share, addresses[1])
+    return state.run(
+        rng,
+        run_carvings,
+        len(founders),
+        least,
+        n_doublings(least, most),
+        addresses[0],
+        n_rows,
+        share,
+        addresses[1],
+    )
