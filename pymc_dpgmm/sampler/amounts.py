@@ -50,6 +50,12 @@ MOST_MOVES = 40
 # CLUSTERS_FOR_CARVINGS: what holds few clusters back is not that small ones stay where they are. Set by
 # benchmarks/hard.py.
 LEAST_CARVED, MOST_CARVED, MOST_CARVINGS, CLUSTERS_FOR_CARVINGS = 4, 256, 100, 50
+# Of a cluster that a reallocation changes, about FEWEST_LOOSE rows are loose, or twice, four times, ... as many,
+# up to half of MOST_LOOSE; a move of more than MOST_LOOSE rows is rejected. Up to MOST_CANDIDATES rows may join. A
+# sweep has MOST_REALLOCATIONS at most; REALLOCATIONS_OF_SEARCH go with the scans of a search. Set by
+# benchmarks/hard.py.
+FEWEST_LOOSE, MOST_LOOSE, MOST_CANDIDATES, MOST_REALLOCATIONS = 8, 64, 256, 40
+REALLOCATIONS_OF_SEARCH = 100
 # Cost of such a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1

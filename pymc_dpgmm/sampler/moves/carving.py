@@ -373,5 +373,6 @@ CARVING = Move(
     carve,
     beside_scans=Paying(0.1, 0.01, 2.0, 0.1, MOST_CARVINGS, CLUSTERS_FOR_CARVINGS),
     beside_leaders=0,
+    in_search=MOST_CARVINGS,
     in_groups=False,
 )

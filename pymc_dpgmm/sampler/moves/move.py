@@ -1,9 +1,9 @@
 """Kinds of moves that go with scans: what a kind tells everything else about itself.
 
-A kind is a kernel and a record. The kernel makes one move. It leaves the posterior of the partition invariant,
-and finds ``SLOTS_NEEDED`` free slots. The record, :class:`Move`, tells how many moves a draw has, whether a move
-may serve as a proposal, and what is counted. Sweeps, the schedule, options and statistics read the records. A new
-kind is a file with its kernel and its record, and a line in :mod:`pymc_dpgmm.sampler.moves.kinds`.
+A kind is a kernel and a record. The kernel makes one move. It leaves the posterior of the partition invariant, and
+finds as many free slots as the record tells. The record, :class:`Move`, tells how many moves a draw has, whether a
+move may serve as a proposal, and what is counted. Sweeps, the schedule, options and statistics read the records. A
+new kind is a file with its kernel and its record, and a line in :mod:`pymc_dpgmm.sampler.moves.kinds`.
 
 Where rows come in groups, weights of clusters depend on the group: ``split_merge.py`` asks ``are_grouped``. A kind
 that does not know them says so (``in_groups``), and is left out there. A new kind comes last in the list: callers
@@ -20,7 +20,7 @@ from pymc_dpgmm.sampler.amounts import MOST_MOVES
 from pymc_dpgmm.sampler.state.memory import KIND
 from pymc_dpgmm.sampler.state.provided import KINDS_OF_MOVES, N_TALLIED
 
-# Free slots that a kernel can work on.
+# Free slots that a kernel can work on, where its record does not say.
 SLOTS_NEEDED = 3
 # What a kernel counts in its row of the tally: for splits and for merges, moves tried, moves accepted, and rows in
 # the smaller halves of accepted ones; and the rows that it has looked at.
@@ -65,11 +65,15 @@ class Move(NamedTuple):
         ``(head) -> nothing``: one move.
     beside_scans, beside_leaders : int or Paying
         How many moves go with a scan of all rows, and with leader sweeps, where the user does not say.
+    in_search : int
+        How many moves go with the scans of a search, with as many clusters as ``beside_scans`` asks for.
     reversible : bool
         Whether the kernel is reversible with respect to the posterior. If it is not, it cannot serve as a proposal
         for labels on which other parts of a model depend, and is left out there.
     in_groups : bool
         Whether the kernel moves rows in groups, where weights of clusters depend on the group.
+    slots : int
+        Free slots that the kernel works with, at most.
     counts : mapping of str to int
         Statistics that are columns of the tally.
     means : mapping of str to (int, int)
@@ -80,8 +84,10 @@ class Move(NamedTuple):
     kernel: CFunction
     beside_scans: int | Paying
     beside_leaders: int | Paying
+    in_search: int = 0
     reversible: bool = True
     in_groups: bool = True
+    slots: int = SLOTS_NEEDED
     counts: Mapping[str, int] = MappingProxyType(
         {"splits_tried": SPLITS_TRIED, "splits": SPLITS, "merges_tried": MERGES_TRIED, "merges": MERGES}
     )
@@ -90,9 +96,14 @@ class Move(NamedTuple):
     )
 
     @property
+    def fewest_clusters(self) -> int:
+        """With fewer clusters, on average, draws have no such moves, where the user does not say."""
+        return 0 if isinstance(self.beside_scans, int) else self.beside_scans.fewest_clusters
+
+    @property
     def is_usual(self) -> bool:
         """Whether draws of any number of clusters have such moves, where the user does not say."""
-        return isinstance(self.beside_scans, int) or self.beside_scans.fewest_clusters == 0
+        return self.fewest_clusters == 0
 
 
 # All kinds, by their names, in the order in which a sweep runs them.

@@ -7,7 +7,6 @@ from pymc_dpgmm.native.compiled import INT, INTS, NOTHING, address_of, c_functio
 from pymc_dpgmm.sampler.amounts import MOST_METROPOLIZED
 from pymc_dpgmm.sampler.moves.concentration import redraw
 from pymc_dpgmm.sampler.moves.kinds import MOVES
-from pymc_dpgmm.sampler.moves.move import SLOTS_NEEDED
 from pymc_dpgmm.sampler.moves.scans import scan_rows
 from pymc_dpgmm.sampler.state.choices import shuffle_rows
 from pymc_dpgmm.sampler.state.grouping import are_grouped, redraw_shares, shuffle_groups
@@ -45,7 +44,7 @@ def _make_moves(s):
         head[KIND] = kind
         stop = first + s.n_of_kind[kind]
         while first <= head[POSITION] < stop:
-            if head[N_CLUSTERS] + SLOTS_NEEDED > s.capacity:
+            if head[N_CLUSTERS] + s.slots_of_kind[kind] > s.capacity:
                 return False
             _call_move(s.kernels[kind], head)
             head[POSITION] += 1
@@ -116,6 +115,7 @@ def plan_moves(state: State, numbers: tuple[int, ...]) -> None:
         # Those of kinds without a move may not have been compiled.
         for place, (move, number) in enumerate(zip(MOVES.values(), numbers, strict=False)):
             state.kernels[place] = move.kernel.address if number else 0
+            state.slots_of_kind[place] = move.slots if number else 0
         state.planned = numbers
 
 

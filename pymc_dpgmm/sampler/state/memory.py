@@ -64,10 +64,12 @@ HEAD = Block(
     half_rows=blocks.INTS,
     # A list with an entry for each cluster, for a moment: sizes, slots, or names.
     listed=blocks.INTS,
-    # Of each kind of move: what is counted, the address of its kernel, and how many moves a sweep has.
+    # Of each kind of move: what is counted, the address of its kernel, how many moves a sweep has, and how many
+    # free slots one needs.
     tally=blocks.INTS,
     kernels=blocks.INTS,
     n_of_kind=blocks.INTS,
+    slots_of_kind=blocks.INTS,
     # Slots of the two halves of a division, and their numbers of rows.
     halves=blocks.INTS,
     half_sizes=blocks.INTS,
@@ -80,8 +82,10 @@ HEAD = Block(
     cumulative=blocks.FLOATS,
     # Odds of the less likely halves of rows that are weighed at once.
     shrinks=blocks.FLOATS,
-    # How much rows are like another one, see ``sampler/moves/carving.py``.
+    # How much rows are like another one, or a cluster, see ``sampler/moves/carving.py``; and which rows these are,
+    # and where they are, see ``sampler/moves/reallocation.py``.
     likenesses=blocks.FLOATS,
+    candidates=blocks.INTS,
     # The prior on partitions.
     prior=blocks.FLOATS,
     log_v=blocks.FLOATS,

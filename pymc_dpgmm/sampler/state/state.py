@@ -18,7 +18,7 @@ from pymc_dpgmm.native.compiled import (
 from pymc_dpgmm.partitions.grouped import Groups
 from pymc_dpgmm.partitions.labels import canonical_labels
 from pymc_dpgmm.partitions.priors import GibbsType, check_series, has_weights, log_series
-from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, MOST_CARVED
+from pymc_dpgmm.sampler.amounts import LARGEST_DIVIDED, MOST_CANDIDATES, MOST_CARVED
 from pymc_dpgmm.sampler.state.all_clusters import fill, link_all, log_joint, refit_all, write_labels
 from pymc_dpgmm.sampler.state.choices import accumulate_weights
 from pymc_dpgmm.sampler.state.grouping import begin_sweep, divide_share, end_draw, load_seats, log_prior, recount
@@ -123,12 +123,13 @@ class State:
         self.queue = np.arange(n)
         n_kinds = len(KINDS_OF_MOVES)
         self.tally = np.zeros((n_kinds, N_TALLIED), dtype=np.int64)
-        self.kernels, self.n_of_kind = np.zeros((2, n_kinds), dtype=np.int64)
+        self.kernels, self.n_of_kind, self.slots_of_kind = np.zeros((3, n_kinds), dtype=np.int64)
         # The numbers of moves that ``n_of_kind`` holds; None where the kernels are not known yet.
         self.planned: tuple[int, ...] | None = None
         self.halves, self.half_sizes = np.zeros((2, 2), dtype=np.int64)
         self.prior_predictive = np.zeros(n)
-        self.likenesses = np.zeros(MOST_CARVED)
+        self.likenesses = np.zeros(max(MOST_CARVED, MOST_CANDIDATES))
+        self.candidates = np.zeros(2 * MOST_CANDIDATES, dtype=np.int64)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
         # What scans of words keep, see sampler/topics/topics.py.
@@ -368,9 +369,9 @@ class State:
         return other
 
     def grow(self) -> None:
-        """Make more slots: as many as clusters usually need."""
+        """Make more slots: as many as clusters and moves usually need."""
         old, n, reserved = self.capacity, self.n, self._n_reserved
-        capacity = _room_for(self.n_clusters)
+        capacity = _room_for(self.n_clusters) + int(self.slots_of_kind.max(initial=0))
         first, last = old + reserved + 1, capacity + reserved + 1
         for name in ("following", "preceding"):
             more = np.arange(n + first, n + last)

@@ -7,8 +7,9 @@ import numpy as np
 from pymc_dpgmm.native.compiled import address_of
 from pymc_dpgmm.sampler.amounts import ROWS_FOR_ONE_TRIAL, Effort
 from pymc_dpgmm.sampler.many_rows import many_rows
+from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.scans import scan_rows
-from pymc_dpgmm.sampler.moves.sweep import redraw_alpha
+from pymc_dpgmm.sampler.moves.sweep import make_moves, redraw_alpha
 from pymc_dpgmm.sampler.state.state import State
 from pymc_dpgmm.sampler.tuning.search import divided_anew, log_sum, search, without_one
 
@@ -52,6 +53,8 @@ def explore(
         redraw_alpha(rng, state)
         largest = max(largest, search(rng, state))
         n_moved += many_rows.scan(rng, state, effort.scans, n_leader_sweeps, n_threads)
+        if not n_leader_sweeps:
+            move_some(rng, state)
     rivals: list[State] = []
     if state.n_clusters > 1:
         rival, merit = without_one(rng, state)
@@ -75,6 +78,18 @@ def explore(
             largest = max(largest, largest_change(state, rival))
             state, merit = rival, rival_merit
     return Explored(state, n_moved, largest, merit)
+
+
+def move_some(rng: np.random.Generator, state: State) -> None:
+    """Move several rows at once, by kinds of moves that a search has where there are many clusters."""
+    numbers = [
+        move.in_search
+        if state.n_clusters >= move.fewest_clusters and (move.in_groups or not state.is_grouped)
+        else 0
+        for move in MOVES.values()
+    ]
+    if any(numbers):
+        make_moves(rng, state, *numbers)
 
 
 def settle(rng: np.random.Generator, state: State, before: np.ndarray, n_scans: int) -> None:
