@@ -209,7 +209,8 @@ def test_several_rows_move_at_once_among_many_clusters():
     counted = state.tally[list(MOVES).index("reallocation")]
     assert counted[SPLITS_TRIED] == 2_000
     assert counted[SPLITS] > 50
-    assert counted[SPLIT_ROWS] > 1.5 * counted[SPLITS]
+    # Not only single rows, which a scan moves by itself.
+    assert counted[SPLIT_ROWS] > 1.2 * counted[SPLITS]
     fresh = State([View(base.family, base.numbers(12), rows)], state.labels())
     fresh.set_prior(chinese_restaurant(3.0))
     assert state.log_joint() == pytest.approx(fresh.log_joint(), rel=1e-10)

@@ -333,4 +333,4 @@ def test_few_rows(n):
         tally += state.tally
         state = explore(rng, state, Effort(1, 1, 1)).state
         check_state(state, chinese_restaurant(1.0), FIVE[:n], "NormalInverseWishart", NIW)
-    assert (tally[:, sm.SPLITS] > 0).all() == (n == 2)
+    assert (tally[[sm.RANDOM, sm.SEQUENTIAL], sm.SPLITS] > 0).all() == (n == 2)

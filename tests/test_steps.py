@@ -261,7 +261,7 @@ def test_numbers_of_moves_are_frozen_after_tuning():
         (
             {"split_merge": {"smart": 1}},
             ValueError,
-            "unknown options for split_merge: smart; allowed are random, sequential, search",
+            "unknown options for split_merge: smart; allowed are random, sequential, carving, reallocation, ",
         ),
         ({"split_merge": 5}, TypeError, "split_merge must be a dict of options"),
         ({"split_merge": {"random": -1}}, ValueError, "random must be at least 0, got -1"),

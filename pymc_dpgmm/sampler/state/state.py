@@ -73,7 +73,7 @@ WHY_NO_DENSITY = (
 
 
 # Arrays that a copy shares with its original, or makes by itself; moves change and work with all others.
-_SHARED = ("log_v", "log_components", "group", "group_rows", "group_starts", "views")
+_SHARED = ("log_v", "log_components", "group", "group_rows", "group_starts", "likenesses", "candidates", "views")
 _COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
 # whether they count.
