@@ -13,7 +13,6 @@ from pymc_dpgmm.native.arithmetic import below, new_key, take_logarithms, unifor
 from pymc_dpgmm.native.compiled import FLOAT, INT, INTS, address_of, c_function, inlined, shifted
 from pymc_dpgmm.sampler.moves.carving import (
     choose_return,
-    count_small,
     log_carving_ratio,
     log_carving_undone,
     log_choices_of,
@@ -159,10 +158,7 @@ def propose_return(s, prior, drawn, most, union, bound):
         Places of the two clusters, and the number of the rows that return and of the candidates that do not, which
         are in ``pool[:size]``.
     """
-    n_small = count_small(s, most)
-    if s.head[N_CLUSTERS] == 1 or n_small == 0:
-        return -math.inf, 0, 0, 0
-    left_place, right_place, log_partner = choose_return(s, prior, n_small, most)
+    n_small, left_place, right_place, log_partner = choose_return(s, prior, most)
     if left_place < 0:
         return -math.inf, 0, 0, 0
     left, right = s.order[left_place], s.order[right_place]

@@ -168,23 +168,28 @@ def log_carving_ratio(s, prior, n_rows, founder, size, most, share):
 
 
 @inlined
-def choose_return(s, prior, n_small, most):
-    """Draw one of the ``n_small`` small clusters, its founder, and the cluster that it returns to.
+def choose_return(s, prior, most):
+    """Draw one of the clusters of up to ``most`` rows, its founder, and the cluster that it returns to.
 
     Returns
     -------
+    n_small : int
+        How many clusters of so few rows there are.
     left_place, right_place : int
         Places of that cluster, -1 if there is none, and of the small one, whose rows are in ``pool``, the founder
         first.
     log_partner : float
         Log probability of that cluster.
     """
+    n_small = count_small(s, most)
+    if s.head[N_CLUSTERS] == 1 or n_small == 0:
+        return n_small, -1, 0, 0.0
     right_place = choose_small(s, most, n_small)
     n_right = collect(s, s.order[right_place], s.pool)
     t = below(s.bits, n_right)
     s.pool[0], s.pool[t] = s.pool[t], s.pool[0]
     left_place, log_partner = choose_partner(s, prior, right_place, s.pool[0])
-    return left_place, right_place, log_partner
+    return n_small, left_place, right_place, log_partner
 
 
 @inlined
@@ -222,6 +227,38 @@ def is_before(likeness, i, other, j):
 
 
 @inlined
+def weigh_likenesses(s, slot, rows, m):
+    """Set ``log_weights[:m]`` to how much each of up to ``WEIGHED_AT_ONCE`` rows is like those of a slot.
+
+    That of row j is log p(y_j | y of the slot) - log p(y_j), in units of ``RESOLUTION``.
+    """
+    weights = s.log_weights
+    s.listed[0] = slot
+    for t in range(m):
+        s.owns[t] = -1
+        weights[t] = 0.0
+    weigh_rows(s, rows, m, s.listed, 1, s.owns, WEIGHED_AT_ONCE, weights)
+    for t in range(m):
+        weights[t] = np.floor((weights[t] - s.prior_predictive[rows[t]]) / RESOLUTION + 0.5)
+        if math.isnan(weights[t]):
+            # The row is impossible in a cluster of its own, too.
+            weights[t] = -math.inf
+
+
+@inlined
+def keep_likest(rows, likenesses, size, most, row, likeness):
+    """Let a row be among ``rows[:size]``, the likest first, of which ``most`` are kept; return their number."""
+    if size == most and not is_before(likeness, row, likenesses[size - 1], rows[size - 1]):
+        return size
+    place = min(size, most - 1)
+    while place > 0 and is_before(likeness, row, likenesses[place - 1], rows[place - 1]):
+        rows[place], likenesses[place] = rows[place - 1], likenesses[place - 1]
+        place -= 1
+    rows[place], likenesses[place] = row, likeness
+    return min(size + 1, most)
+
+
+@inlined
 def add_likest(s, k, founder_slot, size, most):
     """Let rows of slot ``k`` be among ``pool[1:size]``, where at most ``most`` are kept, the founder among them.
 
@@ -232,10 +269,9 @@ def add_likest(s, k, founder_slot, size, most):
     int
         How many there are now, with the founder.
     """
-    pool, likenesses, rows = s.pool, s.likenesses, s.half_rows
-    s.listed[0] = founder_slot
+    rows = s.half_rows
     # No row is before the founder.
-    likenesses[0] = math.inf
+    s.likenesses[0] = math.inf
     i = s.following[s.n + k]
     left = s.sizes[k]
     while left > 0:
@@ -243,25 +279,11 @@ def add_likest(s, k, founder_slot, size, most):
         left -= m
         for t in range(m):
             rows[t] = i
-            s.owns[t] = -1
-            s.log_weights[t] = 0.0
             i = s.following[i]
-        weigh_rows(s, rows, m, s.listed, 1, s.owns, WEIGHED_AT_ONCE, s.log_weights)
+        weigh_likenesses(s, founder_slot, rows, m)
         for t in range(m):
-            row = rows[t]
-            likeness = np.floor((s.log_weights[t] - s.prior_predictive[row]) / RESOLUTION + 0.5)
-            if math.isnan(likeness):
-                # The row is impossible in a cluster of its own, too.
-                likeness = -math.inf
-            last = size - 1
-            if row == pool[0] or (size == most and not is_before(likeness, row, likenesses[last], pool[last])):
-                continue
-            place = size if size < most else last
-            while place > 1 and is_before(likeness, row, likenesses[place - 1], pool[place - 1]):
-                pool[place], likenesses[place] = pool[place - 1], likenesses[place - 1]
-                place -= 1
-            pool[place], likenesses[place] = row, likeness
-            size = min(size + 1, most)
+            if rows[t] != s.pool[0]:
+                size = keep_likest(s.pool, s.likenesses, size, most, rows[t], s.log_weights[t])
     return size
 
 
@@ -296,10 +318,7 @@ def propose_return(s, prior, most, union, bound):
     left_place, right_place, size : int
         Places of the two clusters, and the number of candidates and the founder, which are in ``pool[:size]``.
     """
-    n_small = count_small(s, most)
-    if s.head[N_CLUSTERS] == 1 or n_small == 0:
-        return -math.inf, 0, 0, 0
-    left_place, right_place, log_partner = choose_return(s, prior, n_small, most)
+    n_small, left_place, right_place, log_partner = choose_return(s, prior, most)
     if left_place < 0:
         return -math.inf, 0, 0, 0
     left, right, slot = s.order[left_place], s.order[right_place], s.halves[RIGHT]

@@ -12,8 +12,6 @@ has few of the rows that widen it, these stay outside.
 
 import math
 
-import numpy as np
-
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined, shifted
 from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
@@ -25,13 +23,13 @@ from pymc_dpgmm.sampler.amounts import (
     MOST_REALLOCATIONS,
     REALLOCATIONS_OF_SEARCH,
 )
-from pymc_dpgmm.sampler.moves.carving import RESOLUTION
+from pymc_dpgmm.sampler.moves.carving import keep_likest, n_doublings, weigh_likenesses
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED, WORK, Move, Paying, tally_of_kind
 from pymc_dpgmm.sampler.state.choices import accumulate, pick
 from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh, weigh_rows
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh
 
 # The share of the rows of a cluster that are loose, at most.
 LARGEST_SHARE = 0.6
@@ -85,29 +83,18 @@ def find_candidates(s, core_slot, k, most):
     int
         How many there are, at most ``most``.
     """
-    candidates, likenesses, rows = s.candidates, s.likenesses, s.half_rows
-    s.listed[0] = core_slot
+    rows = s.half_rows
     size = 0
     for first in range(0, s.n, WEIGHED_AT_ONCE):
         m = min(WEIGHED_AT_ONCE, s.n - first)
         for t in range(m):
             rows[t] = first + t
-            s.owns[t] = -1
-            s.log_weights[t] = 0.0
-        weigh_rows(s, rows, m, s.listed, 1, s.owns, WEIGHED_AT_ONCE, s.log_weights)
+        weigh_likenesses(s, core_slot, rows, m)
         for t in range(m):
-            row = first + t
-            if s.slots[row] == k and s.side[row] == 1:
-                continue
-            likeness = np.floor((s.log_weights[t] - s.prior_predictive[row]) / RESOLUTION + 0.5)
-            if not likeness > -math.inf or (size == most and likeness <= likenesses[size - 1]):
-                continue
-            place = min(size, most - 1)
-            while place > 0 and likeness > likenesses[place - 1]:
-                candidates[place], likenesses[place] = candidates[place - 1], likenesses[place - 1]
-                place -= 1
-            candidates[place], likenesses[place] = row, likeness
-            size = min(size + 1, most)
+            row, likeness = rows[t], s.log_weights[t]
+            is_core = s.slots[row] == k and s.side[row] == 1
+            if not is_core and likeness > -math.inf:
+                size = keep_likest(s.candidates, s.likenesses, size, most, row, likeness)
     return size
 
 
@@ -319,12 +306,7 @@ def move(s, prior, n_loose, most):
     tally[SPLIT_ROWS] += n_changed
 
 
-def n_sizes(least: int, most: int) -> int:
-    """Return how many of ``least``, twice, four times, ... as many are not above ``most``."""
-    return (most // least).bit_length()
-
-
-SIZES = n_sizes(FEWEST_LOOSE, MOST_LOOSE // 2)
+SIZES = 1 + n_doublings(FEWEST_LOOSE, MOST_LOOSE // 2)
 
 
 @c_function(NOTHING(INTS))

@@ -413,7 +413,7 @@ class Schedule:
 
     def _number(self, rng: np.random.Generator, move: Move, state: State, mix: Mix, tuning: bool) -> int:
         """Draw how many moves of a kind a sweep has."""
-        if state.is_grouped and not move.in_groups:
+        if not move.in_groups and state.is_grouped:
             return 0
         amount, fixed = _amount(move, mix.has_leaders), self.options.moves.get(move.name)
         if mix.divides and tuning and fixed is None and isinstance(amount, Paying):
