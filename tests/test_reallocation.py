@@ -1,4 +1,4 @@
-"""Reallocations: transition matrices with and without mistakes, partitions before and after, and acceptance."""
+"""Reallocations: transition matrices with and without mistakes, draws beside enumerations, and acceptance."""
 
 import functools
 import itertools
@@ -14,29 +14,36 @@ from small_posteriors import CASES, PRIORS, SETS, after_sweeps
 
 import pymc_dpgmm as dp
 from pymc_dpgmm.families import View
+from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INT, INTS, c_function
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.moves import reallocation
 from pymc_dpgmm.sampler.moves.kinds import MOVES
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED
-from pymc_dpgmm.sampler.moves.sweep import sweep
+from pymc_dpgmm.sampler.moves.sweep import make_moves, sweep
 from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITION, memory_at, prior_of
 from pymc_dpgmm.sampler.state.state import State
 
-# Five rows open four clusters at most.
+# Five rows open four clusters at most; the core has one more, and one is to work with.
 ROOM = 8
-# Loose rows, about, and candidates, at most: with one or two candidates, most rows are none.
-SIZES = {"one candidate": (1, 1), "two candidates": (2, 2), "few loose rows": (1, 8), "all": (8, 8)}
+# Rows of the guide beside the founder, and candidates, at most: with one or two, most rows are none.
+SIZES = {"one candidate": (2, 1), "two candidates": (1, 2), "a small guide": (1, 8), "all": (4, 8)}
+MISSING = 0.4
+# Whether the core leaves its cluster, and whether it joins another. The second pair undoes the third one.
+HALVES = [(False, False), (True, True), (True, False), (False, True)]
 
 
 @c_function(INT(INTS, INT, INT, INT))
-def reallocate_some(head, n_moves, n_loose, most):
-    """Reallocations of some rows."""
+def reallocate_some(head, n_moves, n_guided, most):
+    """Reallocations of some rows, of all halves."""
     s = memory_at(head)
     while head[POSITION] < n_moves:
         if head[N_CLUSTERS] + ROOM > s.capacity:
             return NEEDS_ROOM
-        reallocation.move(s, prior_of(s), n_loose, most)
+        founder = below(s.bits, s.n)
+        reallocation.mark_neighbours(s, founder, n_guided)
+        core_leaves, core_joins = uniform(s.bits) < 0.5, uniform(s.bits) < 0.5
+        reallocation.move(s, prior_of(s), founder, MISSING, most, core_leaves, core_joins)
         head[POSITION] += 1
     return DONE
 
@@ -50,10 +57,23 @@ def moves(sizes, number):
     return move
 
 
+def guided_moves(rng, state):
+    """Moves of draws, guided by sets of rows that overlap, and by one of a row alone."""
+    state.set_guides([np.array(rows) for rows in ([0, 1, 2], [2, 3, 4], [1])])
+    make_moves(rng, state, *(5 if name == "reallocation" else 0 for name in MOVES))
+    return state.labels()
+
+
 @pytest.mark.parametrize(("cases", "prior"), rest_slow(SETS))
 def test_reallocations_leave_the_posterior_invariant(cases, prior):
     """All families and priors, against enumeration."""
-    exact.assert_matches(*after_sweeps(cases, prior, 20_000, moves("few loose rows", 5)))
+    exact.assert_matches(*after_sweeps(cases, prior, 20_000, moves("a small guide", 5)))
+
+
+@pytest.mark.parametrize("prior", rest_slow(PRIORS))
+def test_guided_reallocations_leave_the_posterior_invariant(prior):
+    """With sets of rows as guides; the moves are those of draws."""
+    exact.assert_matches(*after_sweeps(("poisson",), prior, 20_000, guided_moves))
 
 
 @pytest.mark.slow
@@ -71,9 +91,9 @@ class Matrix:
     Only how the acceptance ratio is put together is the product's. Partitions are sets of frozen sets.
     """
 
-    def __init__(self, n, alpha, n_loose, most):
+    def __init__(self, n, alpha, n_guided, most, halves):
         family, base, rows = CASES["poisson"]
-        self.n, self.alpha, self.n_loose, self.most = n, alpha, n_loose, most
+        self.n, self.alpha, self.n_guided, self.most, self.halves = n, alpha, n_guided, most, halves
         self.evidence = functools.cache(
             lambda members: exact.LOG_MARGINALS[family](rows[sorted(members)], **base) if members else 0.0
         )
@@ -96,16 +116,14 @@ class Matrix:
         seat = math.log(len(others)) if others else math.log(self.alpha)
         return seat + self.evidence(others | {row}) - self.evidence(others)
 
-    def log_core(self, whole, core):
-        share = min(0.6, self.n_loose / len(whole))
-        return (len(core) - 1) * math.log(1 - share) + (len(whole) - len(core)) * math.log(share)
+    def likest(self, core, most):
+        """The rows most like some others, the likest first."""
 
-    def candidates(self, core):
         def log_factor(row):
             return round(self.log_weight(row, core) - math.log(len(core)) - self.evidence(frozenset([row])), 6)
 
         others = set(range(self.n)) - core
-        return sorted(others, key=lambda row: (-log_factor(row), row))[: self.most]
+        return sorted(others, key=lambda row: (-log_factor(row), row))[:most]
 
     def places(self, partition, founder, loose):
         """Where loose rows go, the last one first: partitions with log probabilities."""
@@ -133,47 +151,82 @@ class Matrix:
             joined = joined | {row} if is_in else joined
         return total
 
+    def partners(self, between, founder):
+        """Clusters that the core may join, with log probabilities."""
+        others = [cluster for cluster in between if founder not in cluster]
+        log_p = np.array([self.log_weight(founder, cluster) for cluster in others])
+        return dict(zip(others, log_p - logsumexp(log_p), strict=True)) if others else {}
+
     def fill(self):
-        for before, founder in itertools.product(self.partitions, range(self.n)):
+        for before, founder, halves in itertools.product(self.partitions, range(self.n), self.halves):
             whole = next(cluster for cluster in before if founder in cluster)
-            for n_others in range(len(whole)):
-                for others in itertools.combinations(sorted(whole - {founder}), n_others):
-                    self.add(before, founder, whole, frozenset([founder, *others]))
-        assert abs(self.matrix.sum(axis=1) - 1).max() < 1e-12
+            guide = {founder, *self.likest(frozenset([founder]), self.n_guided)}
+            others = sorted((whole & guide) - {founder})
+            for is_core in itertools.product([True, False], repeat=len(others)):
+                core = frozenset([founder, *itertools.compress(others, is_core)])
+                p = (1 - MISSING) ** sum(is_core) * MISSING ** (len(others) - sum(is_core))
+                self.add(before, founder, whole, guide, core, *halves, p / self.n / len(self.halves))
+        # Moves that are not proposed at all stay.
+        self.matrix[np.diag_indices(len(self.matrix))] += 1 - self.matrix.sum(axis=1)
         flow = self.target[:, None] * self.matrix
         return max(np.abs(self.target @ self.matrix - self.target).max(), np.abs(flow - flow.T).max())
 
-    def add(self, before, founder, whole, core):
-        candidates = self.candidates(core)
-        loose = [row for row in candidates if row in whole]
-        staying = whole - set(loose)
-        chosen = math.exp(self.log_core(whole, core)) / self.n
-        for between, log_there in self.places(before, founder, loose):
-            log_back = self.log_sides(between, staying, candidates, [row in loose for row in candidates])
-            for joins in itertools.product([True, False], repeat=len(candidates)):
-                log_sides = self.log_sides(between, staying, candidates, joins)
-                joined = [row for row, is_in in zip(candidates, joins, strict=True) if is_in]
-                after = frozenset(
-                    cluster - set(joined) | (set(joined) if founder in cluster else set()) for cluster in between
-                ) - {frozenset()}
-                log_returns = logsumexp(
-                    [log_q for end, log_q in self.places(after, founder, joined) if end == between]
-                )
+    def first_half(self, before, founder, whole, core, core_leaves, candidates):
+        """Partitions in which the core is alone, with log probabilities."""
+        if core_leaves:
+            return [((before - {whole}) | {core, whole - core}, 0.0)] if core != whole else []
+        return self.places(before, founder, [row for row in candidates if row in whole])
+
+    def second_half(self, between, founder, core, core_joins, candidates):
+        """Partitions after that, with the rows that join the core or that it joins, and log probabilities."""
+        own = next(cluster for cluster in between if founder in cluster)
+        if core_joins:
+            for partner, log_q in self.partners(between, founder).items():
+                yield (between - {own, partner}) | {own | partner}, partner, log_q
+            return
+        for joins in itertools.product([True, False], repeat=len(candidates)):
+            joined = frozenset(itertools.compress(candidates, joins))
+            after = frozenset(cluster - joined | (joined if cluster == own else set()) for cluster in between)
+            yield after - {frozenset()}, joined, self.log_sides(between, own, candidates, joins)
+
+    def add(self, before, founder, whole, guide, core, core_leaves, core_joins, chosen):
+        candidates = self.likest(core, self.most)
+        loose = frozenset() if core_leaves else whole & set(candidates)
+        if core_joins and not core_leaves and core | loose != whole:
+            return
+        for between, log_there in self.first_half(before, founder, whole, core, core_leaves, candidates):
+            own = next(cluster for cluster in between if founder in cluster)
+            if core_leaves:
+                log_back = self.partners(between, founder)[whole - core]
+            else:
+                log_back = self.log_sides(between, own, candidates, [row in loose for row in candidates])
+            for after, joined, log_q in self.second_half(between, founder, core, core_joins, candidates):
+                log_returns = 0.0
+                if not core_joins:
+                    ways = self.places(after, founder, [row for row in candidates if row in joined])
+                    log_returns = logsumexp([log_way for end, log_way in ways if end == between])
+                missing = len(guide & joined) - len(guide & (whole - core if core_leaves else loose))
                 log_ratio = reallocation.log_reallocation(
                     self.log_joint(after) - self.log_joint(before),
                     log_back + log_returns,
-                    log_there + log_sides,
-                    self.log_core(staying | set(joined), core) - self.log_core(whole, core),
+                    log_there + log_q,
+                    missing * math.log(MISSING),
                 )
-                p = chosen * math.exp(log_there + log_sides)
-                accepted = min(1.0, math.exp(log_ratio))
-                self.matrix[self.code[before], self.code[after]] += p * accepted
-                self.matrix[self.code[before], self.code[before]] += p * (1 - accepted)
+                p = chosen * math.exp(log_there + log_q)
+                self.matrix[self.code[before], self.code[after]] += p * min(1.0, math.exp(log_ratio))
 
 
+# Halves of which each has the one that undoes it.
+CLOSED = {"others move": HALVES[:1], "the core moves": HALVES[1:2], "both move": HALVES[2:], "all": HALVES}
+
+
+@pytest.mark.parametrize("halves", CLOSED)
 @pytest.mark.parametrize("sizes", SIZES)
-def test_transition_matrix(sizes):
-    assert Matrix(4, 0.8, *SIZES[sizes]).fill() < 1e-12
+def test_transition_matrix(sizes, halves):
+    matrix = Matrix(4, 0.8, *SIZES[sizes], CLOSED[halves])
+    assert matrix.fill() < 1e-12
+    # It moves at all.
+    assert np.diag(matrix.matrix).mean() < 0.95
 
 
 MISTAKES = {
@@ -188,7 +241,11 @@ MISTAKES = {
 def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
     """With a part left out of the ratio, the matrix does not leave the posterior alone."""
     monkeypatch.setattr(reallocation, "log_reallocation", MISTAKES[mistake])
-    assert Matrix(4, 0.8, 2, 2).fill() > 1e-4
+    assert Matrix(4, 0.8, 4, 2, HALVES).fill() > 1e-4
+
+
+def test_transition_matrix_sees_halves_that_nothing_undoes():
+    assert Matrix(4, 0.8, 4, 8, HALVES[2:3]).fill() > 1e-4
 
 
 def test_several_rows_move_at_once_among_many_clusters():
@@ -204,11 +261,11 @@ def test_several_rows_move_at_once_among_many_clusters():
         sweep(rng, state, 1, 1, 1, 3)
     state.tally[:] = 0
     n_moves = [10 if name == "reallocation" else 0 for name in MOVES]
-    for _ in range(200):
+    for _ in range(600):
         sweep(rng, state, 1, 1, *n_moves)
     counted = state.tally[list(MOVES).index("reallocation")]
-    assert counted[SPLITS_TRIED] == 2_000
-    assert counted[SPLITS] > 50
+    assert counted[SPLITS_TRIED] == 6_000
+    assert counted[SPLITS] > 30
     # Not only single rows, which a scan moves by itself.
     assert counted[SPLIT_ROWS] > 1.2 * counted[SPLITS]
     fresh = State([View(base.family, base.numbers(12), rows)], state.labels())

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import threading
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -14,9 +15,10 @@ from pymc_dpgmm.families import View
 from pymc_dpgmm.partitions.priors import chinese_restaurant
 from pymc_dpgmm.sampler.amounts import FAR_APART, Effort
 from pymc_dpgmm.sampler.state.state import State
-from pymc_dpgmm.sampler.tuning.exchange import Exchange, Found
-from pymc_dpgmm.sampler.tuning.exploration import Explored
-from pymc_dpgmm.sampler.tuning.schedule import Options, Schedule
+from pymc_dpgmm.sampler.tuning.exchange import COMPARISONS, ROUNDS, Exchange, Found
+from pymc_dpgmm.sampler.tuning.exploration import Explored, settled
+from pymc_dpgmm.sampler.tuning.pool import Pool
+from pymc_dpgmm.sampler.tuning.schedule import Ended, Options, Schedule
 from pymc_dpgmm.sampler.tuning.search import log_sum, search
 
 BASE = dp.NormalInverseWishart([10.0, 8.0], 0.01, 4.0, np.eye(2))
@@ -179,9 +181,39 @@ def test_a_search_that_has_not_ended_keeps_nobody_waiting(tmp_path):
                 state, _ = schedule.draw(rng, state, True)
                 schedule.end_draw()
             told.append(schedule.others.n_told)
-    assert told == [2, 2]
+    assert told == [ROUNDS * COMPARISONS] * 2
     assert schedules[0].ended is None
     assert schedules[1].ended is None
+
+
+@pytest.mark.parametrize("fewest", [1, 3])
+def test_chains_with_many_clusters_compare_again(tmp_path, fewest, monkeypatch):
+    """What another chain has found since is heard late in tuning, and guides moves; not with few clusters."""
+    monkeypatch.setattr("pymc_dpgmm.sampler.tuning.schedule.CLUSTERS_FOR_CARVINGS", fewest)
+    rows, groups = rows_of(40)
+    exchange = Exchange(str(tmp_path), 1)
+    other = exchange.place(0, "y_labels")
+    other.end_comparison(1)
+    other.tell(Found(SHORT_SIDES[groups], -1e9))
+    other.leave()
+    schedule = Schedule(Options(threads=1, moves={"sequential": 0}), 60, others=exchange.place(1, "y_labels"))
+    schedule.search_left, rng = 0, np.random.default_rng(0)
+    state = schedule._ended(
+        rng, state_of(rows, LONG_SIDES[groups]), 0.0, partial(settled, rng), Ended(Pool(len(rows)), False)
+    )
+    found = []
+    for _ in range(60):
+        schedule.begin_draw()
+        state, drawn = schedule.draw(rng, state, True)
+        schedule.end_draw()
+        found.append((drawn.searching, schedule.restarted))
+    compares = [draw in (45, 54) and fewest == 1 for draw in range(1, 61)]
+    assert [searching for searching, _ in found] == compares
+    assert [restarted for _, restarted in found] == [draw >= 45 and fewest == 1 for draw in range(1, 61)]
+    np.testing.assert_array_equal(state.labels(), (SHORT_SIDES if fewest == 1 else LONG_SIDES)[groups])
+    assert schedule.others.n_told == ROUNDS * COMPARISONS
+    # Each of the two partitions has two clusters.
+    assert len(np.split(state.guides, state.guide_starts[1:-1])) == (4 if fewest == 1 else 1)
 
 
 def test_nothing_is_heard_of_a_search_that_did_not_end(tmp_path):

@@ -50,12 +50,12 @@ MOST_MOVES = 40
 # CLUSTERS_FOR_CARVINGS: what holds few clusters back is not that small ones stay where they are. Set by
 # benchmarks/hard.py.
 LEAST_CARVED, MOST_CARVED, MOST_CARVINGS, CLUSTERS_FOR_CARVINGS = 4, 256, 100, 50
-# Of a cluster that a reallocation changes, about FEWEST_LOOSE rows are loose, or twice, four times, ... as many,
-# up to half of MOST_LOOSE; a move of more than MOST_LOOSE rows is rejected. Up to MOST_CANDIDATES rows may join. A
-# sweep has MOST_REALLOCATIONS at most; REALLOCATIONS_OF_SEARCH go with the scans of a search. Set by
-# benchmarks/hard.py.
-FEWEST_LOOSE, MOST_LOOSE, MOST_CANDIDATES, MOST_REALLOCATIONS = 8, 64, 256, 40
-REALLOCATIONS_OF_SEARCH = 100
+# A reallocation is guided by the LEAST_GUIDE rows most like one, or twice, four times, ... as many, up to
+# MOST_GUIDE, or by a cluster that a search has seen, of LEAST_GUIDING rows or more. Of a cluster, up to MOST_LOOSE
+# rows leave its core, or join it, and up to MOST_CANDIDATES may. A sweep has MOST_REALLOCATIONS at most;
+# REALLOCATIONS_OF_SEARCH go with the scans of a search. Set by benchmarks/hard.py.
+LEAST_GUIDE, MOST_GUIDE, LEAST_GUIDING, MOST_LOOSE, MOST_CANDIDATES = 8, 128, 4, 64, 256
+MOST_REALLOCATIONS, REALLOCATIONS_OF_SEARCH = 40, 100
 # Cost of such a move, in (row, cluster) pairs of a Gibbs scan: by itself, and for each row that it divides.
 PAIRS_PER_MOVE = 70
 PAIRS_PER_ROW = 1
@@ -102,6 +102,9 @@ MOST_CLUSTERS_OF_START, ROWS_TOO_MANY_TO_RECOMBINE, DRAWS_IN_VAIN, LONGEST_BEFOR
 # Where chains end far apart, clusters of all are put together, PUT_TOGETHER times, unless rows are too many for
 # linear programs.
 PUT_TOGETHER, ROWS_TOO_MANY_TO_PUT_TOGETHER = 10, 50_000
+# With many clusters, exact draws find better partitions than the search has, each chain other ones. Chains compare
+# these again after these shares of the tuning draws, which no search lasts to (benchmarks/hard.py).
+SHARES_OF_COMPARISONS = 0.75, 0.9
 # Where a base measure learns its scale, a searching draw also tries a division of a cluster along a column, the
 # best or one of the DIVISIONS_TO_CHOOSE_FROM best, with a scale that fits it after ROUNDS_OF_SCALE_TRIAL draws.
 # Without this, three of ten chains of spherical clusters stayed where two of three groups in 14 columns were one

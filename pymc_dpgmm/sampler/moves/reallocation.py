@@ -1,38 +1,54 @@
-"""Reallocations: part of the rows of a cluster, and rows that could be its, are allocated anew at once.
+"""Reallocations: rows that are like each other stay together, and rows around them are allocated anew at once.
 
 In many columns a cluster can hold some rows that widen it, each of which fits it because of the others: they leave
-together or not at all, while rows that would fit it without them stay outside. Moves of single rows and of whole
-clusters do not get across. Here a random part of the rows of a cluster, its *core*, stays; the other rows are
-*loose*. Loose rows first find other clusters, as if the cluster ended where its core does. Then loose rows and
-others that are like the core, the *candidates*, choose one after the other whether they join it. With a core that
-has few of the rows that widen it, these stay outside.
+together or not at all, while rows that would fit it without them stay outside. Or a large cluster hides a smaller
+one, some of whose rows are elsewhere. Moves of single rows and of whole clusters do not get across.
 
-``docs/moves.md`` derives the ratio.
+A reallocation has a *guide*, a set of rows that does not depend on the partition: the rows most like a row, the
+*founder*, or a cluster that a search has seen. Of the founder's cluster, the rows that are in the guide are the
+*core*, but for a random part of them. A move has two halves. In the first one the core comes to be a cluster of
+its own:
+
+- its other rows, which are *loose*, find other clusters, one after the other, as if the cluster ended where its
+  core does; or
+- the core leaves, and the others stay.
+
+In the second half
+
+- rows that are like the core, the *candidates*, choose one after the other whether they join it; or
+- the core joins another cluster.
+
+Candidates join against all odds with a small probability, or stay against all odds: rows that fit each other
+alone, or not at all, have to choose what does not yet fit.
+
+Each half undoes one of the other half. ``docs/moves.md`` derives the ratio.
 """
 
 import math
 
 from pymc_dpgmm.native.arithmetic import below, uniform
 from pymc_dpgmm.native.compiled import INTS, NOTHING, c_function, inlined, shifted
-from pymc_dpgmm.partitions.priors import log_seat, log_seat_new
+from pymc_dpgmm.partitions.priors import log_seat, log_seat_new, log_split
 from pymc_dpgmm.sampler.amounts import (
     CLUSTERS_FOR_CARVINGS,
-    FEWEST_LOOSE,
+    LEAST_GUIDE,
     MOST_CANDIDATES,
+    MOST_GUIDE,
     MOST_LOOSE,
     MOST_REALLOCATIONS,
     REALLOCATIONS_OF_SEARCH,
 )
 from pymc_dpgmm.sampler.moves.carving import keep_likest, n_doublings, weigh_likenesses
 from pymc_dpgmm.sampler.moves.move import SPLIT_ROWS, SPLITS, SPLITS_TRIED, WORK, Move, Paying, tally_of_kind
+from pymc_dpgmm.sampler.moves.split_merge import unite_statistics, weigh_partners
 from pymc_dpgmm.sampler.state.choices import accumulate, pick
-from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, memory_at, prior_of
+from pymc_dpgmm.sampler.state.memory import N_CLUSTERS, N_GUIDES, memory_at, prior_of
 from pymc_dpgmm.sampler.state.slots import collect, free_slot, join, leave, take_slot
 from pymc_dpgmm.sampler.state.templates import WEIGHED_AT_ONCE
-from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, weigh
+from pymc_dpgmm.sampler.state.views import change, copy_statistics, gather, log_evidence, weigh
 
-# The share of the rows of a cluster that are loose, at most.
-LARGEST_SHARE = 0.6
+# Rows of the guide are no core, with one of these probabilities for all rows of a move.
+FEW_MISSING, MANY_MISSING = 0.15, 0.6
 # Candidates join against all odds, or stay against all odds, so often in a move, on average.
 AGAINST_ODDS = 0.5
 # What ``listed`` tells, while rows go back to where they were, of a slot that had rows then: it has some still, or
@@ -41,28 +57,51 @@ IN_USE, LOST = -2, -1
 
 
 @inlined
-def share_of_loose(n_loose, size):
-    """Return the probability with which a row of a cluster of ``size`` rows is loose: about ``n_loose`` are."""
-    return min(LARGEST_SHARE, n_loose / size)
+def mark_neighbours(s, founder, most):
+    """Let the guide be the founder and the rows most like it, up to ``most``; ``guided`` tells which these are.
+
+    How much row j is like the founder i is log p(y_j | y_i) - log p(y_j).
+    """
+    slot, rows = s.order[s.head[N_CLUSTERS]], s.half_rows
+    s.pool[0] = founder
+    gather(s, slot, s.pool, 1, 1)
+    size = 0
+    for first in range(0, s.n, WEIGHED_AT_ONCE):
+        m = min(WEIGHED_AT_ONCE, s.n - first)
+        for t in range(m):
+            rows[t] = first + t
+        weigh_likenesses(s, slot, rows, m)
+        for t in range(m):
+            s.guided[rows[t]] = 0
+            if rows[t] != founder and s.log_weights[t] > -math.inf:
+                size = keep_likest(s.candidates, s.likenesses, size, most, rows[t], s.log_weights[t])
+    for t in range(size):
+        s.guided[s.candidates[t]] = 1
+    s.guided[founder] = 1
 
 
 @inlined
-def log_core(n_loose, size, n_core):
-    """Return the log probability that some ``n_core`` rows of a cluster, one of them given, are its core."""
-    share = share_of_loose(n_loose, size)
-    return (n_core - 1) * math.log(1.0 - share) + (size - n_core) * math.log(share)
+def mark_set(s, g):
+    """Let the guide be set ``g``; draw one of its rows, and return it."""
+    first, stop = s.guide_starts[g], s.guide_starts[g + 1]
+    for i in range(s.n):
+        s.guided[i] = 0
+    for t in range(first, stop):
+        s.guided[s.guides[t]] = 1
+    return s.guides[first + below(s.bits, stop - first)]
 
 
 @inlined
-def draw_core(s, k, founder, share):
+def draw_core(s, k, founder, missing):
     """Mark the core of slot ``k`` by 1 in ``side``, by rows, and write it to ``half_rows``; return its size.
 
-    All rows of the slot are written to ``pool``.
+    It is the founder, and of the guided rows all but a share ``missing``, on average. All rows of the slot are
+    written to ``pool``.
     """
     n_core = 0
     for t in range(collect(s, k, s.pool)):
         i = s.pool[t]
-        if i == founder or uniform(s.bits) >= share:
+        if i == founder or (s.guided[i] == 1 and uniform(s.bits) >= missing):
             s.side[i] = 1
             s.half_rows[n_core] = i
             n_core += 1
@@ -232,6 +271,60 @@ def count_changes(rows, n_rows, others, n_others):
 
 
 @inlined
+def count_guided(s, rows, n_rows):
+    """Return how many of some rows are guided."""
+    n_guided = 0
+    for t in range(n_rows):
+        n_guided += s.guided[rows[t]]
+    return n_guided
+
+
+@inlined
+def count_guided_of(s, k):
+    """Return how many rows of slot ``k`` are guided."""
+    n_guided = 0
+    i = s.following[s.n + k]
+    for _ in range(s.sizes[k]):
+        n_guided += s.guided[i]
+        i = s.following[i]
+    return n_guided
+
+
+@inlined
+def log_way_back(s, prior, k, joined, n_joined, origins):
+    """Let rows join slot ``k``, and find the places again that they have come from.
+
+    Returns
+    -------
+    log_q : float
+        Log probability that loose rows find these places.
+    log_gain : float
+        By how much the log density of the partition has grown, on the way back.
+    """
+    for t in range(n_joined):
+        origins[t] = s.slots[joined[t]]
+    bring(s, joined, n_joined, k)
+    for t in range(n_joined):
+        s.listed[origins[t]] = IN_USE if s.place[origins[t]] < s.head[N_CLUSTERS] else LOST
+    return find_places(s, prior, k, joined, n_joined, origins, True)
+
+
+@inlined
+def log_apart(s, prior, a, b, union):
+    """Log ratio of the joint densities with the rows of two slots apart, over that with them together.
+
+    The statistics of both together are written to slot ``union``.
+    """
+    unite_statistics(s, a, b, union)
+    return (
+        log_split(prior, s.head[N_CLUSTERS] - 1, s.sizes[a], s.sizes[b])
+        + log_evidence(s, a)
+        + log_evidence(s, b)
+        - log_evidence(s, union)
+    )
+
+
+@inlined
 def log_reallocation(log_gain, log_back, log_there, log_core_ratio):
     """Log of the acceptance ratio.
 
@@ -248,72 +341,125 @@ def log_reallocation(log_gain, log_back, log_there, log_core_ratio):
 
 
 @inlined
-def move(s, prior, n_loose, most):
-    """Propose a reallocation with about ``n_loose`` loose rows and up to ``most`` candidates; accept it or not."""
+def move(s, prior, founder, missing, most, core_leaves, core_joins):
+    """Propose a reallocation with up to ``most`` candidates, and accept it or not; the guide is marked.
+
+    Parameters
+    ----------
+    core_leaves : bool
+        Whether the core leaves its cluster, or the other rows of this do.
+    core_joins : bool
+        Whether the core joins another cluster, or candidates join it.
+    """
     head, tally = s.head, tally_of_kind(s)
     origins = shifted(s.candidates, MOST_CANDIDATES)
     tally[SPLITS_TRIED] += 1
     log_u = math.log(1.0 - uniform(s.bits))
-    founder = below(s.bits, s.n)
-    k = s.slots[founder]
-    size_before = s.sizes[k]
-    n_core = draw_core(s, k, founder, share_of_loose(n_loose, size_before))
-    core_slot = s.order[head[N_CLUSTERS]]
-    gather(s, core_slot, s.half_rows, n_core, 1)
-    n_candidates = find_candidates(s, core_slot, k, most)
-    # Loose rows that are no candidates stay, with the core.
-    loose, n_before = s.pool, 0
-    for t in range(n_candidates):
-        i = s.candidates[t]
-        s.side[t] = 1 if s.slots[i] == k else 0
-        if s.side[t] == 1:
-            loose[n_before] = i
-            n_before += 1
-    tally[WORK] += s.n + 4 * n_candidates + 2 * n_before * head[N_CLUSTERS]
-    if n_before > MOST_LOOSE:
-        return
-    log_there, log_gain = find_places(s, prior, k, loose, n_before, origins, False)
-    if log_there == -math.inf:
-        bring(s, loose, n_before, k)
-        return
-    spare = s.order[head[N_CLUSTERS]]
-    weigh_stays(s, prior, n_candidates)
-    log_back = choose_sides(s, prior, k, spare, n_candidates, True)
-    log_there += choose_sides(s, prior, k, spare, n_candidates, False)
-    joined, n_after = s.half_rows, 0
-    for t in range(n_candidates):
-        if s.side[t] == 1:
-            joined[n_after] = s.candidates[t]
-            n_after += 1
-    n_changed = count_changes(loose, n_before, joined, n_after)
-    if n_changed == 0 or n_after > MOST_LOOSE:
-        bring(s, loose, n_before, k)
-        return
-    for t in range(n_after):
-        origins[t] = s.slots[joined[t]]
-    bring(s, joined, n_after, k)
-    for t in range(n_after):
-        s.listed[origins[t]] = IN_USE if s.place[origins[t]] < head[N_CLUSTERS] else LOST
-    log_returns, log_loss = find_places(s, prior, k, joined, n_after, origins, True)
-    size_after = size_before - n_before + n_after
-    log_core_ratio = log_core(n_loose, size_after, n_core) - log_core(n_loose, size_before, n_core)
-    log_ratio = log_reallocation(log_gain - log_loss, log_back + log_returns, log_there, log_core_ratio)
-    if not log_u < log_ratio:
-        bring(s, loose, n_before, k)
-        return
-    bring(s, joined, n_after, k)
-    tally[SPLITS] += 1
-    tally[SPLIT_ROWS] += n_changed
+    home = s.slots[founder]
+    size = s.sizes[home]
+    n_core = draw_core(s, home, founder, missing)
+    loose, n_loose, n_candidates, n_changed = s.pool, 0, 0, 0
+    log_there = log_back = log_gain = 0.0
+
+    # The first half. The core comes to be alone, in slot ``own``.
+    if core_leaves:
+        if n_core == size:
+            return
+        own = take_slot(s)
+        bring(s, s.half_rows, n_core, own)
+        log_gain += log_apart(s, prior, home, own, s.order[head[N_CLUSTERS]])
+        if not core_joins:
+            n_candidates = find_candidates(s, own, own, most)
+    else:
+        own = home
+        core_slot = s.order[head[N_CLUSTERS]]
+        gather(s, core_slot, s.half_rows, n_core, 1)
+        n_candidates = find_candidates(s, core_slot, home, most)
+        # Loose rows that are no candidates stay, with the core.
+        for t in range(n_candidates):
+            i = s.candidates[t]
+            s.side[t] = 1 if s.slots[i] == home else 0
+            if s.side[t] == 1:
+                loose[n_loose] = i
+                n_loose += 1
+        # A core that joins a cluster with other rows would not leave it with them.
+        if n_loose > MOST_LOOSE or (core_joins and n_core + n_loose < size):
+            return
+        log_places, log_placed = find_places(s, prior, home, loose, n_loose, origins, False)
+        log_there += log_places
+        log_gain += log_placed
+    tally[WORK] += 2 * s.n + 4 * n_candidates + 2 * n_loose * head[N_CLUSTERS]
+    is_possible = log_there > -math.inf
+
+    # What the partition between the halves is left by, there and back.
+    spare, target = s.order[head[N_CLUSTERS]], 0
+    if is_possible and n_candidates > 0:
+        weigh_stays(s, prior, n_candidates)
+        if not core_leaves:
+            log_back += choose_sides(s, prior, own, spare, n_candidates, True)
+    if is_possible and (core_leaves or core_joins):
+        log_total = weigh_partners(s, prior, s.place[own], founder)
+        is_possible = log_total > -math.inf
+        if core_leaves and is_possible:
+            log_back += s.log_weights[s.place[home]] - log_total
+        if core_joins and is_possible:
+            place = pick(uniform(s.bits), s.cumulative, head[N_CLUSTERS], 1)
+            target = s.order[place]
+            log_there += s.log_weights[place] - log_total
+            is_possible = not core_leaves or target != home
+
+    # The second half.
+    joined, n_joined = s.half_rows, 0
+    if is_possible and core_joins:
+        n_changed = n_loose
+        log_gain -= log_apart(s, prior, target, own, spare)
+    elif is_possible:
+        log_there += choose_sides(s, prior, own, spare, n_candidates, False)
+        for t in range(n_candidates):
+            if s.side[t] == 1:
+                joined[n_joined] = s.candidates[t]
+                n_joined += 1
+        n_changed = count_changes(loose, n_loose, joined, n_joined)
+        is_possible = n_joined <= MOST_LOOSE and (core_leaves or n_changed > 0)
+        if is_possible:
+            log_returns, log_loss = log_way_back(s, prior, own, joined, n_joined, origins)
+            log_back += log_returns
+            log_gain -= log_loss
+
+    is_accepted = False
+    if is_possible:
+        before = count_guided_of(s, home) if core_leaves else count_guided(s, loose, n_loose)
+        after = count_guided_of(s, target) if core_joins else count_guided(s, joined, n_joined)
+        log_core_ratio = (after - before) * math.log(missing)
+        is_accepted = log_u < log_reallocation(log_gain, log_back, log_there, log_core_ratio)
+    if is_accepted:
+        tally[SPLITS] += 1
+        tally[SPLIT_ROWS] += n_changed + n_core if core_leaves or core_joins else n_changed
+    if is_accepted and not core_joins:
+        bring(s, joined, n_joined, own)
+    elif is_accepted or core_leaves:
+        bring(s, s.half_rows, collect(s, own, s.half_rows), target if is_accepted else home)
+    else:
+        bring(s, loose, n_loose, home)
 
 
-SIZES = 1 + n_doublings(FEWEST_LOOSE, MOST_LOOSE // 2)
+SIZES = 1 + n_doublings(LEAST_GUIDE, MOST_GUIDE)
 
 
 @c_function(NOTHING(INTS))
 def reallocate(head):
     """Run a reallocation, which leaves the posterior of the partition invariant."""
     s = memory_at(head)
-    move(s, prior_of(s), FEWEST_LOOSE << below(s.bits, SIZES), MOST_CANDIDATES)
+    if head[N_GUIDES] == 0 or uniform(s.bits) < 0.5:
+        founder = below(s.bits, s.n)
+        mark_neighbours(s, founder, LEAST_GUIDE << below(s.bits, SIZES))
+    else:
+        founder = mark_set(s, below(s.bits, head[N_GUIDES]))
+    missing = FEW_MISSING if uniform(s.bits) < 0.5 else MANY_MISSING
+    moves_core = uniform(s.bits) < 0.5
+    core_leaves = moves_core and uniform(s.bits) < 0.5
+    core_joins = moves_core and uniform(s.bits) < 0.5
+    move(s, prior_of(s), founder, missing, MOST_CANDIDATES, core_leaves, core_joins)
 
 
 REALLOCATION = Move(
@@ -323,8 +469,8 @@ REALLOCATION = Move(
     beside_leaders=0,
     in_search=REALLOCATIONS_OF_SEARCH,
     in_groups=False,
-    # Clusters that loose rows open, and one to work with.
-    slots=MOST_LOOSE + 2,
+    # Clusters that loose rows open, the core's, and one to work with.
+    slots=MOST_LOOSE + 3,
     counts={"tried": SPLITS_TRIED, "accepted": SPLITS},
     means={"size": (SPLIT_ROWS, SPLITS)},
 )

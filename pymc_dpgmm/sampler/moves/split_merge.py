@@ -238,11 +238,13 @@ def log_choose_pair(total, n_left, n_right):
 
 
 @inlined
-def choose_partner(s, prior, excluded, i):
-    """Draw a cluster other than that at place ``excluded`` for row ``i``: its place and the log probability.
+def weigh_partners(s, prior, excluded, i):
+    """Set the log weights with which clusters would have row ``i`` in a Gibbs scan, but for that at one place.
 
-    The probability is proportional to the weight the cluster would have for it in a Gibbs scan. The place is -1
-    where no other cluster can have the row.
+    Returns
+    -------
+    float
+        Log of their sum. ``cumulative`` has the sums of weights, for :func:`~.choices.pick`.
     """
     n_clusters = s.head[N_CLUSTERS]
     weights = s.log_weights
@@ -253,10 +255,20 @@ def choose_partner(s, prior, excluded, i):
     for place in range(n_clusters):
         s.cumulative[place] = weights[place]
     largest = accumulate(s, s.cumulative, n_clusters)
-    if largest == -math.inf:
-        return -1, largest
-    place = pick(uniform(s.bits), s.cumulative, n_clusters, 1)
-    return place, weights[place] - largest - math.log(s.cumulative[n_clusters - 1])
+    return largest if largest == -math.inf else largest + math.log(s.cumulative[n_clusters - 1])
+
+
+@inlined
+def choose_partner(s, prior, excluded, i):
+    """Draw a cluster other than that at place ``excluded`` for row ``i``: its place and the log probability.
+
+    The place is -1 where no other cluster can have the row.
+    """
+    log_total = weigh_partners(s, prior, excluded, i)
+    if log_total == -math.inf:
+        return -1, log_total
+    place = pick(uniform(s.bits), s.cumulative, s.head[N_CLUSTERS], 1)
+    return place, s.log_weights[place] - log_total
 
 
 @inlined

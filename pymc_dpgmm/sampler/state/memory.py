@@ -47,6 +47,8 @@ HEAD = Block(
     # Clusters 1, 2, ... that have rows elsewhere too, of which only sums are here; those of slot k are in slot
     # ``n_elsewhere + k``, which is no cluster's.
     n_elsewhere=NUMBER,
+    # Sets of rows that guide reallocations.
+    n_guides=NUMBER,
     # Of each row, and of the ring of each slot.
     slots=blocks.INTS,
     sizes=blocks.INTS,
@@ -86,6 +88,10 @@ HEAD = Block(
     # and where they are, see ``sampler/moves/reallocation.py``.
     likenesses=blocks.FLOATS,
     candidates=blocks.INTS,
+    # Sets of rows that guide reallocations, and of each row whether it is in the one that a move has.
+    guides=blocks.INTS,
+    guide_starts=blocks.INTS,
+    guided=blocks.INTS,
     # The prior on partitions.
     prior=blocks.FLOATS,
     log_v=blocks.FLOATS,
@@ -129,7 +135,9 @@ N, CAPACITY, N_CLUSTERS, N_VIEWS, NEXT_DOUBLE, BIT_STATE, N_LOG_V, N_LOG_COMPONE
 SWEEP, PHASE, POSITION, N_MOVED, N_MEMBERS, N_KINDS, KIND = HEAD.places(
     "sweep", "phase", "position", "n_moved", "n_members", "n_kinds", "kind"
 )
-N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE = HEAD.places("n_groups", "current", "most_divided", "n_elsewhere")
+N_GROUPS, CURRENT, MOST_DIVIDED, N_ELSEWHERE, N_GUIDES = HEAD.places(
+    "n_groups", "current", "most_divided", "n_elsewhere", "n_guides"
+)
 LOG_V, LOG_COMPONENTS = HEAD.places("log_v", "log_components")
 GROUP, GROUP_ALPHAS, GROUP_COUNTS, SHARES = HEAD.places("group", "group_alphas", "group_counts", "shares")
 WEIGH_IN_VIEWS, CHANGE_IN_VIEWS, GATHER_IN_VIEWS, UNITE_IN_VIEWS, EVIDENCE_IN_VIEWS, COPY_IN_VIEWS = HEAD.places(

@@ -42,6 +42,7 @@ from pymc_dpgmm.sampler.state.memory import (
     N_CLUSTERS,
     N_ELSEWHERE,
     N_GROUPS,
+    N_GUIDES,
     N_KINDS,
     N_LANES,
     N_LOG_COMPONENTS,
@@ -73,11 +74,14 @@ WHY_NO_DENSITY = (
 
 
 # Arrays that a copy shares with its original, or makes by itself; moves change and work with all others.
-_SHARED = ("log_v", "log_components", "group", "group_rows", "group_starts", "likenesses", "candidates", "views")
+_SHARED = (
+    *("log_v", "log_components", "group", "group_rows", "group_starts", "likenesses", "candidates", "guides"),
+    *("guide_starts", "views"),
+)
 _COPIED = tuple(name for name in HEAD.arrays if name not in _SHARED)
 # Of what moves work with, that which has a number for every row, and one more: rows are written before it is known
 # whether they count.
-_WORKED_WITH = ("pool", "side", "half_rows", "gathered")
+_WORKED_WITH = ("pool", "side", "half_rows", "gathered", "guided")
 # What every thread has of its own.
 _OF_THREADS = ("log_weights", "cumulative", "shrinks", "owns", "lone", "lanes")
 
@@ -130,6 +134,7 @@ class State:
         self.prior_predictive = np.zeros(n)
         self.likenesses = np.zeros(max(MOST_CARVED, MOST_CANDIDATES))
         self.candidates = np.zeros(2 * MOST_CANDIDATES, dtype=np.int64)
+        self.guides, self.guide_starts = np.zeros((2, 0), dtype=np.int64)
         self.prior = np.zeros(N_PRIOR)
         self.groups: Groups | None = None
         # What scans of words keep, see sampler/topics/topics.py.
@@ -273,6 +278,19 @@ class State:
         self.use(rng)
         recount(self.address)
         begin_sweep(self.address, 1)
+
+    def set_guides(self, sets: Sequence[np.ndarray]) -> None:
+        """Let sets of rows guide reallocations from now on, in place of those that have.
+
+        Parameters
+        ----------
+        sets : sequence of int arrays
+            The rows of each set, at least one.
+        """
+        self.guides = np.concatenate([np.zeros(0, dtype=np.int64), *sets])
+        self.guide_starts = np.cumsum([0, *map(len, sets)])
+        self.head[N_GUIDES] = len(sets)
+        self._point_to(("guides", "guide_starts"))
 
     def leave_groups(self) -> None:
         """Forget that rows come in groups, until :meth:`set_grouping`."""

@@ -1,7 +1,7 @@
 """What chains tell each other when their searches have ended: the best partition that each one has found.
 
-There are two rounds. After the first, chains put together what all have found; in the second they tell what has
-come of it.
+A comparison has two rounds. After the first, chains put together what all have found; in the second they tell what
+has come of it. Chains that go on to find better partitions compare again, in certain draws of tuning.
 """
 
 import os
@@ -14,9 +14,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from pymc_dpgmm.sampler.amounts import SHARES_OF_COMPARISONS
+
 # Seconds between two looks at what other chains have told.
 PAUSE = 0.02
+# Of one comparison.
 ROUNDS = 2
+COMPARISONS = 1 + len(SHARES_OF_COMPARISONS)
 
 
 class Found(NamedTuple):
@@ -93,7 +97,7 @@ class Place:
 
     def tell(self, found: Found | None) -> None:
         """Tell others, in the next round, what has been found, or, with None, that nothing has."""
-        if self.n_told == ROUNDS:
+        if self.n_told == ROUNDS * COMPARISONS:
             return
         found = NOTHING if found is None else found
         file = self._file(self.chain, self.n_told)
@@ -105,10 +109,14 @@ class Place:
         os.replace(unfinished, file)
         self.n_told += 1
 
-    def leave(self) -> None:
-        """Tell nothing in the rounds that are left."""
-        while self.n_told < ROUNDS:
+    def end_comparison(self, n_compared: int) -> None:
+        """Tell nothing in the rounds that are left of the first ``n_compared`` comparisons."""
+        while self.n_told < ROUNDS * n_compared:
             self.tell(None)
+
+    def leave(self) -> None:
+        """Tell nothing in all rounds that are left."""
+        self.end_comparison(COMPARISONS)
 
     def of_others(self) -> list[Found]:
         """Return what other chains have told in the round of this one's last word, or else in the first."""

@@ -9,9 +9,11 @@ import numpy as np
 
 from pymc_dpgmm.native.threads import available_threads
 from pymc_dpgmm.sampler.amounts import (
+    CLUSTERS_FOR_CARVINGS,
     EFFORT,
     EFFORT_AFTER_PART,
     LEADERS_CHEAPER,
+    LEAST_GUIDING,
     LONGEST_BEFORE,
     NUMBER_BEFORE,
     PAIRS_PER_MOVE,
@@ -26,6 +28,7 @@ from pymc_dpgmm.sampler.amounts import (
     SETTLED_DRAWS,
     SETTLED_DRAWS_OF_PART,
     SETTLED_SHARE,
+    SHARES_OF_COMPARISONS,
     SWEEPS_ALONE,
     TRIALS_IN_VAIN,
     TRIED_BEFORE,
@@ -177,7 +180,9 @@ class Schedule:
     clusters: int = 0
     draws: int = 0
     n_tuning: int = 0
+    # What a search has ended with that is still to be compared with other chains', and the draws for that.
     ended: Ended | None = None
+    draws_of_comparisons: tuple[int, ...] = ()
     totals: np.ndarray = field(default_factory=no_tally)
 
     def __post_init__(self) -> None:
@@ -187,19 +192,17 @@ class Schedule:
             if self.recombines:
                 self.recombining_left = min(draws - self.search_left, int(RECOMBINING_SHARE * self.tune))
 
+        if self.others is not None:
+            first = (int(SEARCH_SHARE * self.tune) + 1,) if self.others.has_fixed_draw else ()
+            self.draws_of_comparisons = (*first, *(int(share * self.tune) for share in SHARES_OF_COMPARISONS))
+
     def searches(self, tuning: bool) -> bool:
-        """Tell whether the next draw is a search, or compares what searches of all chains have found."""
+        """Tell whether the next draw is a search, or compares what all chains have found."""
         return tuning and (self.search_left > 0 or self._compares)
 
     @property
-    def _draw_of_comparison(self) -> int | None:
-        """The draw of tuning in which all chains compare, if that is to be the same one."""
-        has_fixed_draw = self.others is not None and self.others.has_fixed_draw
-        return int(SEARCH_SHARE * self.tune) + 1 if has_fixed_draw else None
-
-    @property
     def _compares(self) -> bool:
-        return self.search_left == 0 and self.ended is not None and self.n_tuning == self._draw_of_comparison
+        return self.search_left == 0 and self.ended is not None and self.n_tuning in self.draws_of_comparisons
 
     def begin_draw(self) -> None:
         """Count a draw of tuning, also one in which labels have no posterior and wait."""
@@ -211,8 +214,10 @@ class Schedule:
         """Keep no other chain waiting that expects to hear of this draw."""
         if self.levels is not None:
             self.levels.end_draw()
-        if self.n_tuning == self._draw_of_comparison:
-            self.leave()
+        if self.others is not None and self.n_tuning in self.draws_of_comparisons:
+            # The first comparison is in one of these draws, or was when the search had ended.
+            before = 0 if self.others.has_fixed_draw else 1
+            self.others.end_comparison(before + sum(draw <= self.n_tuning for draw in self.draws_of_comparisons))
 
     @property
     def tries_scales(self) -> bool:
@@ -365,16 +370,28 @@ class Schedule:
         explored: Callable[[State], Explored],
         ended: Ended,
     ) -> State:
-        """Compare what a search has ended with, unless chains compare in a certain draw."""
-        if self._draw_of_comparison is None:
-            return self._best_of_chains(rng, state, merit, explored, ended.pool)
+        """Compare what a search has ended with, unless chains do that for the first time in a certain draw."""
+        if self.others is None or not self.others.has_fixed_draw:
+            return self._guided(self._best_of_chains(rng, state, merit, explored, ended.pool), ended)
         self.ended = ended
         return state
 
+    def _guided(self, state: State, ended: Ended) -> State:
+        """Let the clusters that all chains have found guide moves; compare again where there are many of them."""
+        self.ended = None
+        if ended.pool is not None:
+            clusters = ended.pool.clusters.values()
+            state.set_guides([rows for rows in clusters if len(rows) >= LEAST_GUIDING])
+            if state.n_clusters >= CLUSTERS_FOR_CARVINGS:
+                self.ended = ended
+        if self.ended is None:
+            self.leave()
+        return state
+
     def _compared(self, rng: np.random.Generator, state: State, n_leader_sweeps: int, n_threads: int) -> State:
-        """Compare in that draw what the search had ended with, from where exact draws have led since."""
-        assert self.ended is not None
-        ended, self.ended = self.ended, None
+        """Compare in such a draw what the search had ended with, from where exact draws have led since."""
+        ended = self.ended
+        assert ended is not None
         explored: Callable[[State], Explored] = partial(settled, rng)
         if ended.has_recombined:
             explored = partial(
@@ -384,7 +401,7 @@ class Schedule:
                 n_leader_sweeps=n_leader_sweeps * SEARCH_LEADERS,
                 n_threads=n_threads,
             )
-        return self._best_of_chains(rng, state, log_sum(state), explored, ended.pool)
+        return self._guided(self._best_of_chains(rng, state, log_sum(state), explored, ended.pool), ended)
 
     def _best_of_chains(
         self,
@@ -397,7 +414,8 @@ class Schedule:
         if self.others is None:
             return state
         has_settled = self.settled == self.settled_draws
-        state, self.restarted = best_of_chains(rng, state, merit, explored, self.others, pool, has_settled)
+        state, restarts = best_of_chains(rng, state, merit, explored, self.others, pool, has_settled)
+        self.restarted = self.restarted or restarts
         return state
 
     def _plan(self, pairs: float, n_clusters: float, has_leaders: bool) -> None:
