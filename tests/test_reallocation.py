@@ -25,12 +25,24 @@ from pymc_dpgmm.sampler.state.memory import DONE, N_CLUSTERS, NEEDS_ROOM, POSITI
 from pymc_dpgmm.sampler.state.state import State
 
 # Five rows open four clusters at most; the core has one more, and one is to work with.
-ROOM = 8
+ROOM, ROOM_OF_NINE = 8, 12
 # Rows of the guide beside the founder, and candidates, at most: with one or two, most rows are none.
 SIZES = {"one candidate": (2, 1), "two candidates": (1, 2), "a small guide": (1, 8), "all": (4, 8)}
 MISSING = 0.4
 # Whether the core leaves its cluster, and whether it joins another. The second pair undoes the third one.
 HALVES = [(False, False), (True, True), (True, False), (False, True)]
+
+
+@c_function(INT(INTS, INT, INT))
+def reallocate_once(head, core_leaves, core_joins):
+    """One move of certain halves."""
+    s = memory_at(head)
+    if head[N_CLUSTERS] + ROOM_OF_NINE > s.capacity:
+        return NEEDS_ROOM
+    founder = below(s.bits, s.n)
+    reallocation.mark_neighbours(s, founder, 3)
+    reallocation.move(s, prior_of(s), founder, MISSING, 8, core_leaves == 1, core_joins == 1)
+    return DONE
 
 
 @c_function(INT(INTS, INT, INT, INT))
@@ -246,6 +258,33 @@ def test_transition_matrix_sees_mistakes(mistake, monkeypatch):
 
 def test_transition_matrix_sees_halves_that_nothing_undoes():
     assert Matrix(4, 0.8, 4, 8, HALVES[2:3]).fill() > 1e-4
+
+
+@pytest.mark.parametrize("halves", HALVES)
+def test_what_is_rejected_leaves_everything_as_it_was(halves):
+    """Also where several clusters have lost all their rows on the way; and sums are those of the rows."""
+    rng = np.random.default_rng(0)
+    base = dp.GammaPoisson(1.0, 0.25)
+    rows = np.column_stack([rng.poisson(3.0, size=9), np.ones(9)])
+    n_accepted = 0
+    for _ in range(300):
+        state = State([View(base.family, base.numbers(1), rows)], rng.integers(4, size=9))
+        state.set_prior(chinese_restaurant(1.0))
+        state.slots_of_kind[:] = ROOM_OF_NINE
+        before = state.labels()
+        state.run(rng, reallocate_once, *map(int, halves))
+        is_accepted = state.tally[:, SPLITS].sum() == 1
+        n_accepted += is_accepted
+        assert is_accepted or (state.labels() == before).all()
+        used = state.order[: state.n_clusters]
+        np.testing.assert_array_equal(
+            np.bincount(state.slots, minlength=state.capacity + 1)[used], state.sizes[used]
+        )
+        assert state.sizes[used].sum() == 9
+        fresh = State([View(base.family, base.numbers(1), rows)], state.labels())
+        fresh.set_prior(chinese_restaurant(1.0))
+        assert state.log_joint() == pytest.approx(fresh.log_joint(), abs=1e-8)
+    assert 0 < n_accepted < 300
 
 
 def test_several_rows_move_at_once_among_many_clusters():

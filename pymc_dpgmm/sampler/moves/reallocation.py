@@ -294,6 +294,8 @@ def count_guided_of(s, k):
 def log_way_back(s, prior, k, joined, n_joined, origins):
     """Let rows join slot ``k``, and find the places again that they have come from.
 
+    Of slots that lose all rows, the last one freed is the first one taken again: in the end all are as they were.
+
     Returns
     -------
     log_q : float
@@ -391,7 +393,7 @@ def move(s, prior, founder, missing, most, core_leaves, core_joins):
     tally[WORK] += 2 * s.n + 4 * n_candidates + 2 * n_loose * head[N_CLUSTERS]
     is_possible = log_there > -math.inf
 
-    # What the partition between the halves is left by, there and back.
+    # How the partition between the halves is left: by the way back, and, if the core joins, by the way there.
     spare, target = s.order[head[N_CLUSTERS]], 0
     if is_possible and n_candidates > 0:
         weigh_stays(s, prior, n_candidates)
